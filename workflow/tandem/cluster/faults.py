@@ -41,7 +41,7 @@ RUN_AGAIN = "then run the same command again: it goes on with what is done"
 
 
 def explain_fault(error: BaseException) -> str | None:
-    """The line about a machine's fault that an error, or one that it was raised from, tells of; None without one."""
+    """Return the line about a machine's fault that an error or its cause tells of; None without one."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
@@ -75,7 +75,7 @@ def _explain_disk(error: BaseException) -> str | None:
 
 
 def _explain_package(error: BaseException) -> str | None:
-    """The line about a package that only an extra of the distribution brings."""
+    """Return the line about a package that only an extra of the distribution brings."""
     extra = EXTRAS.get((error.name or "").partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
     return f"{error}; install it: pip install 'tandem-retrieval[{extra}]'" if extra else None
 
@@ -86,7 +86,7 @@ def _get_first_line(error: BaseException) -> str:
 
 
 def require_address_space(words: list[str]) -> None:
-    """A `UserError` for a stage that maps more at its start than the process' limit of addresses (`ulimit -v`).
+    """Refuse a stage that maps more at its start than the process' limit of addresses (`ulimit -v`).
 
     Libraries map far more than they use; some loop or crash if that is refused while they start.
     """
@@ -107,7 +107,7 @@ def require_address_space(words: list[str]) -> None:
 
 
 def _read_heap(words: list[str]) -> int:
-    """Bytes of Java's heap; the default for an option that is no size, which is refused where Java starts."""
+    """Return bytes of Java's heap; the default for an option that is no size, which is refused where Java starts."""
     text = flag_value(words, "--run.heap", HEAP)
     text = text if text[:-1].isdecimal() else HEAP
     return int(text[:-1]) * _UNITS.get(text[-1].lower(), 1)

@@ -110,7 +110,7 @@ def _count(words: list[str], name: str) -> int:
 
 
 def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[str]:
-    """torchrun's flags for where launchers meet: on the slurm job's first node, at a port that follows from the job.
+    """Return torchrun's flags for a meeting on the slurm job's first node, at a port that follows from the job.
 
     Several nodes without slurm, or an allocation that is smaller, are a `UserError`.
     """
@@ -159,7 +159,7 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
 
 
 def _report_failure(command: str, error: Any) -> int:
-    """The status to end with; a `UserError` that a rank left to the launcher is raised."""
+    """Return the status to end with; raise a `UserError` that a rank left to the launcher."""
     mistakes = [failure.message for _, failure in sorted(error.failures.items()) if Path(failure.error_file).is_file()]
     if mistakes:
         raise UserError(mistakes[0])

@@ -30,7 +30,7 @@ _SECONDS_PER_LINE = 10.0  # seconds between two lines in a log; a bar moves ten 
 
 
 def format_duration(seconds: float) -> str:
-    """`47 s`, `3 min 20 s`, `1 h 56 min`."""
+    """Format seconds: `47 s`, `3 min 20 s`, `1 h 56 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -96,7 +96,7 @@ class Progress:
             self._file(note)
 
     def _pace(self) -> tuple[float, float, float | None]:
-        """Seconds so far, units per second, and seconds left."""
+        """Return seconds so far, units per second, and seconds left."""
         seconds = max(time.monotonic() - self.started, 1e-9)
         rate = (self.done - self.before) / seconds
         return seconds, rate, (self.total - self.done) / rate if self.total and rate > 0 else None
@@ -125,7 +125,7 @@ class Progress:
 
 
 class ProgressRecord(BaseModel):
-    """A progress file: which job this is, and what it does now.
+    """Describe a job in its progress file: which it is, and what it does now.
 
     Attributes:
         pids: the namespace that `pid` is counted in.
@@ -160,12 +160,18 @@ _current: tuple[ProgressRecord, Path] | None = None  # of the job that this proc
 
 
 def get_progress_path(out: Path) -> Path:
-    """The file of the job that makes `out`: `progress.json` beside `stage.json`, `<name>.progress.json` of a shard."""
+    """Return the file of the job that makes `out`.
+
+    `progress.json` beside `stage.json`, `<name>.progress.json` of a shard.
+    """
     return out.with_name(PROGRESS_FILE if out.name == MANIFEST else f"{out.stem}.{PROGRESS_FILE}")
 
 
 def get_pid_namespace() -> str | None:
-    """The namespace that process ids are counted in, a machine's or a container's; None where that is unknown."""
+    """Return the namespace that process ids are counted in, a machine's or a container's.
+
+    None where that is unknown.
+    """
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

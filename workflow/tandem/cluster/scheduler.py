@@ -68,7 +68,7 @@ def lease(count: int, label: str) -> None:
 
 
 def list_offered(environment: Mapping[str, str]) -> list[str]:
-    """The ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists.
+    """Return the ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists.
 
     A container may lack it: its GPUs are then counted by their device files, `/dev/nvidia0` and so on.
     """
@@ -81,7 +81,10 @@ def list_offered(environment: Mapping[str, str]) -> list[str]:
 
 
 def _get_lock_folder(environment: Mapping[str, str]) -> Path:
-    """The folder of the locks, one per user and machine since homes are shared; `TANDEM_LEASES` names another."""
+    """Return the folder of the locks, one per user and machine since homes are shared.
+
+    `TANDEM_LEASES` names another.
+    """
     folder = environment.get(_FOLDER) or f"~/.cache/tandem/leases/{platform.node()}"
     if _VISIBLE in environment and _JOB in environment:
         folder += f"/slurm-{environment[_JOB]}"  # slurm may count each job's GPUs from 0
@@ -121,7 +124,7 @@ def _take(folder: Path, ids: list[str], count: int) -> list[str]:
 
 
 def _is_next(ticket: Path) -> bool:
-    """Whether no living process stands before this ticket; tickets of ended processes are removed."""
+    """Return whether no living process stands before this ticket; tickets of ended processes are removed."""
     for path in sorted(ticket.parent.glob("[0-9]*")):
         if path == ticket:
             break
@@ -133,7 +136,10 @@ def _is_next(ticket: Path) -> bool:
 
 
 def read_job_end(environment: Mapping[str, str]) -> float | None:
-    """The end of this process' slurm job, in seconds since the epoch; None without slurm, or if it is unknown."""
+    """Return the end of this process' slurm job, in seconds since the epoch.
+
+    None without slurm, or if it is unknown.
+    """
     if _JOB not in environment:
         return None
     seconds = environment.get(_END, "")  # from slurm 23.02 on
@@ -158,12 +164,12 @@ def requeue(environment: Mapping[str, str]) -> bool:
 
 
 def find_newest(out: Path) -> str:
-    """The name of a training's newest complete checkpoint; empty without one."""
+    """Return the name of a training's newest complete checkpoint; empty without one."""
     return max((path.parent.name for path in out.glob("checkpoints/step-*/state.json")), default="")
 
 
 class Try:
-    """One try of a stage's command line: a training that fails after some progress goes back into the queue."""
+    """Follow one try of a stage's command line: a training that fails after some progress goes back into the queue."""
 
     def __init__(self, words: list[str]) -> None:
         kind = KINDS.get(words[0])
@@ -183,7 +189,7 @@ class Try:
 
 
 def list_left_jobs(folder: Path) -> list[str]:
-    """The numbers of the slurm jobs that Snakemake submitted from a folder and that still exist.
+    """Return the numbers of the slurm jobs that Snakemake submitted from a folder and that still exist.
 
     When Snakemake starts these are what a killed run has left behind.
     """

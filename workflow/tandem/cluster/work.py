@@ -33,7 +33,7 @@ WORK_FOLDER = "work"  # the folder, beside the artifact's files, of pieces that 
 
 @contextmanager
 def prefetch_items(items: Iterator[_Item]) -> Iterator[Iterator[_Item]]:
-    """The same items in order; a thread prepares the next one, and its exception is raised in that item's place."""
+    """Yield the same items in order; a thread prepares the next one, whose exception is raised in its place."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
 
         def take() -> Iterator[_Item]:
@@ -47,7 +47,7 @@ def prefetch_items(items: Iterator[_Item]) -> Iterator[Iterator[_Item]]:
 
 @contextmanager
 def write_behind(work: Callable[_P, object]) -> Iterator[Callable[_P, None]]:
-    """A function that does `work` in a thread, in the order of the calls, while the caller goes on.
+    """Yield a function that does `work` in a thread, in the order of the calls, while the caller goes on.
 
     A call waits for the one before it. An exception of `work` is raised by the next call or at the end of the context,
     which waits for the last call even where the caller itself fails.
@@ -71,7 +71,7 @@ def map_in_order(
     chunk_size: int = _ITEMS_PER_CHUNK,
     start: Callable[[], object] | None = None,
 ) -> Iterator[_Result]:
-    """`map(work, items)` by `workers` processes, in the order of the items; one worker is this process.
+    """Map items by `workers` processes, in the order of the items; one worker is this process.
 
     Unlike the pool's own map it reads only a few chunks ahead, so that a stream of any length fits into memory. Each
     process calls `start` first.
@@ -98,13 +98,13 @@ def _map_chunk(work: Callable[[_Item], _Result], items: list[_Item]) -> list[_Re
 
 
 def compute_origin(job: Job[Any], files: object) -> str:
-    """A digest of what decides a job's result: its parameters, and `files`, the checksums of what it reads."""
+    """Return a digest of what decides a job's result: its parameters, and `files`, the checksums of what it reads."""
     return hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Files or folders that appear whole, each marked as finished by a JSON file beside it.
+    """Write files or folders that appear whole, each marked as finished by a JSON file beside it.
 
     A piece of another `compute_origin` does not count.
     """
@@ -125,7 +125,10 @@ class Pieces:
         return facts
 
     def facts(self, name: str) -> Json | None:
-        """The facts of a piece, read from its mark; None if the piece is missing, damaged or of another origin."""
+        """Return the facts of a piece, read from its mark.
+
+        None if the piece is missing, damaged or of another origin.
+        """
         path = self.folder / name
         try:
             facts: Json = json.loads(path.with_suffix(".json").read_text())
@@ -144,7 +147,7 @@ def _compute_digest(path: Path) -> str:
 
 
 def split_spans(rows: int, size: int) -> list[range]:
-    """The rows of each part where all but the last have `size` rows."""
+    """Return the rows of each part where all but the last have `size` rows."""
     return [range(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
@@ -162,20 +165,23 @@ class Parts:
         self.pieces = Pieces(job.out / WORK_FOLDER, compute_origin(job, [files, part.rows]))
 
     def path(self, number: int) -> Path:
-        """The file or folder of a part."""
+        """Return the file or folder of a part."""
         return self.pieces.folder / f"{number:05d}{self.suffix}"
 
     def spans(self, rows: int) -> list[range]:
-        """The rows of each part."""
+        """Return the rows of each part."""
         return split_spans(rows, self.rows)
 
     def is_own(self, number: int) -> bool:
-        """Whether this job writes a part, if it is missing: the stage any, a shard every n-th."""
+        """Return whether this job writes a part, if it is missing: the stage any, a shard every n-th."""
         shard, shards = self.job.execution.shard, self.job.execution.shards
         return shard is None or number % shards == shard
 
     def facts(self, number: int) -> Json | None:
-        """The facts that `write` returned of a part; None if it is missing, damaged or made from other inputs."""
+        """Return the facts that `write` returned of a part.
+
+        None if it is missing, damaged or made from other inputs.
+        """
         return self.pieces.facts(self.path(number).name)
 
     def write(self, number: int, write: Callable[[Path], Json]) -> Json:
@@ -183,7 +189,7 @@ class Parts:
         return self.pieces.write(self.path(number).name, write)
 
     def complete(self, rows: int, write: Callable[[range, Progress, Path], Json]) -> dict[int, Json]:
-        """The facts of this job's parts by number, after `write` has written the missing ones.
+        """Return the facts of this job's parts by number, after `write` has written the missing ones.
 
         Args:
             rows: of all parts.

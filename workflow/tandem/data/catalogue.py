@@ -29,7 +29,7 @@ Entries = Mapping[str, Dataset]
 
 @dataclass(frozen=True)
 class Presence:
-    """Where a dataset is: `here`, `download`, `licence` (on request), `local` (made here), `missing` (no `path`).
+    """Say where a dataset is: `here`, `download`, `licence` (on request), `local` (made here), `missing` (no `path`).
 
     `place` is its folder, or for `licence` where to ask. `bytes` remain to be downloaded, all if `exact`.
     """
@@ -40,7 +40,7 @@ class Presence:
     exact: bool = True
 
     def __str__(self) -> str:
-        """The state in a few words."""
+        """Return the state in a few words."""
         if self.state == "download":
             size = format_bytes(self.bytes) if self.bytes else "of unknown size"
             return f"download {size}{'' if self.exact or not self.bytes else ' or more'}"
@@ -67,7 +67,7 @@ def print_catalogue(*, datasets: Path | None = None) -> None:
 
 
 def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
-    """Entries as JSON, by name, as models of their sources; a `UserError` for one of no known source."""
+    """Return JSON entries, by name, as models of their sources; a `UserError` for one of no known source."""
     models = sources()
     for name, entry in entries.items():
         if not isinstance(entry, dict) or entry.get("source") not in models:
@@ -76,7 +76,7 @@ def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
 
 
 def format_catalogue(datasets: Entries) -> str:
-    """The catalogue as text, by name; the parts `<group>-…` of a group are counted in its line."""
+    """Return the catalogue as text, by name; the parts `<group>-…` of a group are counted in its line."""
     groups = {name: entry.of for name, entry in datasets.items() if isinstance(entry, Group)}
     parts = {part for name, of in groups.items() for part in of if part.startswith(f"{name}-")}
     by_name = locate_datasets([name for name in sorted(datasets) if name not in parts], datasets)
@@ -96,7 +96,7 @@ def _format_row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...
 
 
 def locate_datasets(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
-    """Where some of all datasets are, by name: one query of ir_datasets for all, which takes a second or two."""
+    """Return where some of all datasets are, by name: one query of ir_datasets for all, which takes a second or two."""
     parts = {
         name: [part for _, entry in _walk_family(name, datasets) for part in _list_irds_parts(entry)] for name in names
     }
@@ -106,7 +106,7 @@ def locate_datasets(names: Iterable[str], datasets: Entries) -> dict[str, Presen
 
 
 def _locate_dataset(name: str, datasets: Entries, needed: list[Need]) -> Presence:
-    """Where a dataset is; `needed` are the downloads of ir_datasets for it."""
+    """Return where a dataset is; `needed` are the downloads of ir_datasets for it."""
     entry = datasets[name]
     paths = [made_of.path for _, made_of in _walk_family(name, datasets) if made_of.path]
     if absent_path := next((path for path in paths if not Path(path).exists()), None):
@@ -135,7 +135,7 @@ def _locate_dataset(name: str, datasets: Entries, needed: list[Need]) -> Presenc
 
 
 def _walk_family(name: str, datasets: Entries) -> Iterator[tuple[str, Dataset]]:
-    """A dataset and those that it is made of."""
+    """Yield a dataset and those that it is made of."""
     entry = datasets[name]
     yield name, entry
     for key in _UPSTREAM_KEYS:
@@ -146,7 +146,7 @@ def _walk_family(name: str, datasets: Entries) -> Iterator[tuple[str, Dataset]]:
 
 
 def _list_irds_parts(entry: Dataset) -> list[IrdsPart]:
-    """The parts of ir_datasets that a dataset reads."""
+    """Return the parts of ir_datasets that a dataset reads."""
     if not isinstance(entry, IrDatasets) or entry.id is None:
         return []
     # without splits they are found by name, as the source does

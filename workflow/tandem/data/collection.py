@@ -25,7 +25,7 @@ ANSWERS, LISTS, DOMAINS = "answers.parquet", "lists.parquet", "domains.parquet"
 
 
 def join_contents(title: str, text: str) -> str:
-    """The text that every stage indexes, encodes or shows of a passage: `title text`, or without a title the text."""
+    """Return what every stage indexes, encodes or shows of a passage: `title text`, or without a title the text."""
     return f"{title} {text}" if title else text
 
 
@@ -40,13 +40,13 @@ class Collection:
 
     @cached_property
     def passages(self) -> int:
-        """How many there are."""
+        """Return the number of passages."""
         return int(pq.read_metadata(self.artifact.path(CORPUS)).num_rows)
 
     def batches(
         self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text"), span: range | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The corpus, or its rows `span`, as record batches of at most `rows` passages, in row order.
+        """Yield the corpus, or its rows `span`, as record batches of at most `rows` passages, in row order.
 
         Reading begins with the row group of the first row.
         """
@@ -63,26 +63,26 @@ class Collection:
                 at += batch.num_rows
 
     def doc_ids(self) -> pa.ChunkedArray:
-        """Ids of all passages in row order: about 16 bytes a passage in Arrow."""
+        """Return ids of all passages in row order: about 16 bytes a passage in Arrow."""
         return pq.read_table(self.artifact.path(CORPUS), columns=["doc_id"])["doc_id"]
 
     def queries(self, split: str) -> dict[str, str]:
-        """Query id → text of a split, in file order; a `UserError` if the split has none."""
+        """Return query id → text of a split, in file order; a `UserError` if the split has none."""
         return dict(iterate_rows(self._split(QUERIES, split, ["query_id", "text"])))
 
     def query_texts(self) -> dict[str, str]:
-        """Query id → text of all splits."""
+        """Return query id → text of all splits."""
         return dict(iterate_rows(pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"])))
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
-        """Query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""
+        """Return query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""
         judged: dict[str, dict[str, int]] = {}
         for query, doc, relevance in iterate_rows(self._split(QRELS, split, ["query_id", "doc_id", "relevance"])):
             judged.setdefault(query, {})[doc] = relevance
         return judged
 
     def excluded(self, split: str) -> dict[str, dict[str, int]]:
-        """The part of `qrels` that is graded `EXCLUDED`; empty if the split has no such grade, or no qrels."""
+        """Return the part of `qrels` that is graded `EXCLUDED`; empty if the split has no such grade, or no qrels."""
         path, of_split = self.artifact.path(QRELS), [("split", "==", split), ("relevance", "==", EXCLUDED)]
         judged: dict[str, dict[str, int]] = {}
         for query, doc in iterate_rows(pq.read_table(path, columns=["query_id", "doc_id"], filters=of_split)):
@@ -90,7 +90,7 @@ class Collection:
         return judged
 
     def answers(self, split: str) -> dict[str, list[str]]:
-        """Query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
+        """Return query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
         queries = self.queries(split)
         if ANSWERS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
@@ -101,14 +101,14 @@ class Collection:
         return of_split
 
     def lists(self) -> Iterator[tuple[str, list[tuple[str, int, float | None]]]]:
-        """(query id, its (document id, label, score)) of the source's own training lists, in its order."""
+        """Yield (query id, its (document id, label, score)) of the source's own training lists, in its order."""
         if LISTS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
         for query, group in groupby(stream_rows(self.artifact.path(LISTS)), key=itemgetter(0)):
             yield query, [(doc, label, score) for _, doc, label, score in group]
 
     def texts(self, doc_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Document id → (title, text) of a few passages, by one streaming pass; unknown ids are absent."""
+        """Return document id → (title, text) of a few passages, by one streaming pass; unknown ids are absent."""
         ids = pa.array(sorted(set(doc_ids)), pa.string())
         texts: dict[str, tuple[str, str]] = {}
         for batch in self.batches():

@@ -24,7 +24,10 @@ RUN_SCHEMA = pa.schema([("query", pa.uint32()), ("passage", pa.uint32()), ("scor
 
 
 def open_column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) -> pq.ParquetWriter:
-    """A writer of packed tables: the columns `numbers` are stored byte by byte, the others by their distinct values."""
+    """Return a writer of packed tables.
+
+    The columns `numbers` are stored byte by byte, the others by distinct values.
+    """
     return pq.ParquetWriter(
         path,
         schema,
@@ -36,7 +39,7 @@ def open_column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) ->
 
 
 class DatasetNames:
-    """The ids of a dataset's queries and passages by row, read when they are first needed.
+    """Look up the ids of a dataset's queries and passages by row; they are read when they are first needed.
 
     With an `order`, which is on disk, those of passages take no memory.
     """
@@ -46,27 +49,27 @@ class DatasetNames:
 
     @cached_property
     def queries(self) -> list[str]:
-        """The id of each query, of all splits."""
+        """Return the id of each query, of all splits."""
         path = self.collection.artifact.path(QUERIES)
         ids: list[str] = pq.read_table(path, columns=["query_id"])["query_id"].to_pylist()
         return ids
 
     @cached_property
     def passages(self) -> pa.Array:
-        """The id of each passage."""
+        """Return the id of each passage."""
         return self.collection.doc_ids().cast(pa.large_string()).combine_chunks()
 
     def at(self, rows: Rows) -> pa.Array:
-        """The ids of some passages."""
+        """Return the ids of some passages as an Arrow array."""
         return self.order.at(rows) if self.order else self.passages.take(pa.array(rows))
 
     def of(self, rows: Rows) -> list[str]:
-        """The ids of some passages, as strings of Python's."""
+        """Return the ids of some passages as a list of strings."""
         ids: list[str] = self.at(rows).to_pylist()
         return ids
 
     def ranked(self, lists: Iterable[RankedRows]) -> Iterator[tuple[str, list[str], Floats]]:
-        """Lists by ids: (query id, document ids, scores) of each."""
+        """Yield (query id, document ids, scores) of each list of rows."""
         return ((self.queries[query], self.of(rows), scores) for query, rows, scores in lists)
 
 
@@ -85,13 +88,13 @@ class RunBlock:
 
     @classmethod
     def of(cls, lists: Sequence[RankedRows]) -> "RunBlock":
-        """Some queries' lists."""
+        """Return the block of some queries' lists."""
         queries = np.repeat(np.array([query for query, _, _ in lists], np.uint32), [len(rows) for _, rows, _ in lists])
         passages = np.concatenate([rows for _, rows, _ in lists]).astype(np.uint32)
         return cls(queries, passages, np.concatenate([scores for _, _, scores in lists], dtype=np.float32))
 
     def ranked(self, names: DatasetNames) -> "RunBlock":
-        """Each list by score, then by document id, with strictly falling scores.
+        """Return each list by score, then by document id, with strictly falling scores.
 
         Raises:
             ValueError: a score is not a number.
@@ -120,11 +123,11 @@ class RunBlock:
         return RunBlock(self.queries, passages, scores)
 
     def table(self) -> pa.Table:
-        """The lines as a table of `RUN_SCHEMA`."""
+        """Return the lines as a table of `RUN_SCHEMA`."""
         return pa.table([self.queries, self.passages, self.scores], schema=RUN_SCHEMA)
 
     def lists(self) -> Iterator[RankedRows]:
-        """The list of each query."""
+        """Yield the list of each query."""
         starts = np.flatnonzero(np.diff(self.queries.astype(np.int64), prepend=-1))
         passages = self.passages.astype(np.int64)
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(passages)], strict=True):
@@ -132,7 +135,7 @@ class RunBlock:
 
 
 def break_ties(scores: Floats, lists: Rows) -> Floats:
-    """`falling` of scores that do not rise within a list; `lists` is the number of each line's list, ascending.
+    """Lower tied scores, which do not rise within a list; `lists` is the number of each line's list, ascending.
 
     With each float32 as its number k in the order of all of them, k'_i = min(k_i, k'_{i-1} - 1) within a list: a
     running minimum of k_i + i. A list's numbers are moved below those of the list before it, so that it starts anew.

@@ -147,7 +147,7 @@ def _write_lists(
     counts: Counter[bool] = Counter()  # of the rows, by whether the dataset has their query and document
 
     def known() -> Iterator[Listed]:
-        """The rows whose query and document the dataset has."""
+        """Yield the rows whose query and document the dataset has."""
         for columns in tables.split_columns(_require_grouped(rows)):
             for row, in_corpus in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
                 is_known = in_corpus and row[0] in queries.splits
@@ -205,7 +205,7 @@ def _require_grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
 
 
 class Chunk(NamedTuple):
-    """Some passages, as lists and as a batch; the batch of a part has the columns `_PART_SCHEMA`."""
+    """Hold some passages, as lists and as a batch; the batch of a part has the columns `_PART_SCHEMA`."""
 
     ids: Sequence[str]
     titles: Sequence[str]
@@ -244,7 +244,7 @@ class CorpusWriter:
         require_unique("document", self.place, self.ids, lambda row: tables.read_value(self.path, "doc_id", row))
 
     def _hashed(self) -> Iterator[pa.RecordBatch]:
-        """Batches of the passages, after hashing them: the part that handles Python strings."""
+        """Yield batches of the passages, after hashing them: the part that handles Python strings."""
         for ids, titles, texts, batch in self._chunks():
             self.ids.add(ids)
             self.sample.add(texts)
@@ -254,7 +254,7 @@ class CorpusWriter:
             yield batch
 
     def _chunks(self) -> Iterator[Chunk]:
-        """The whole corpus: finished parts from their files, what is missing between them from the source."""
+        """Yield the whole corpus: finished parts from their files, what is missing between them from the source."""
         reading: Iterator[Chunk] | None = None
         chunks = self.parts.rows // tables.ROWS_PER_GROUP
         for number in count():
@@ -277,7 +277,7 @@ class CorpusWriter:
     def _measured(
         self, batches: Iterable[pa.RecordBatch], checksum: tables.Checksum, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
-        """The batches as they are written: the part that Arrow and numpy do without holding up the other."""
+        """Yield the batches as they are written: the part that Arrow and numpy do without holding up the other."""
         for batch in batches:
             if batch.schema != _PART_SCHEMA:
                 batch = measure_batch(batch, self.titles)
@@ -320,7 +320,7 @@ def _write_part(
 
 
 def read_chunks(source: Source, row: int, composer: Composer) -> Iterator[Chunk]:
-    """The source's passages from a row on, `ROWS` at a time, their texts in one Unicode form.
+    """Yield the source's passages from a row on, `ROWS_PER_GROUP` at a time, their texts in one Unicode form.
 
     Raises:
         UserError: an id that a run file could not carry, or None in place of a title or text.
@@ -338,13 +338,13 @@ def read_chunks(source: Source, row: int, composer: Composer) -> Iterator[Chunk]
 
 
 def measure_batch(batch: pa.RecordBatch, titles: bool) -> pa.RecordBatch:
-    """A batch with the numbers of words and characters of each passage."""
+    """Return a batch with the numbers of words and characters of each passage."""
     heading = batch["title"] if titles else clear_titles(batch)["title"]
     columns = [*batch.columns, *map(pa.array, measure_lengths(heading, batch["text"]))]
     return pa.RecordBatch.from_arrays(columns, schema=_PART_SCHEMA)
 
 
 def clear_titles(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch without its titles."""
+    """Return a batch without its titles."""
     blank = pa.array([""] * batch.num_rows, pa.string())
     return batch.set_column(1, tables.CORPUS_SCHEMA.field(1), blank)

@@ -39,7 +39,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
 
 def format_bytes(size: int) -> str:
-    """A number of bytes as a person reads it: `512 B`, `1.2 MB`, `21.8 GB` (powers of 1,000)."""
+    """Format a number of bytes: `512 B`, `1.2 MB`, `21.8 GB` (powers of 1,000)."""
     power = 0
     while power < 4 and size / 1000**power >= 999.95:
         power += 1
@@ -47,24 +47,24 @@ def format_bytes(size: int) -> str:
 
 
 def get_data_folder() -> Path:
-    """The folder of `TANDEM_DATA`, absolute; it need not exist yet."""
+    """Return the folder of `TANDEM_DATA`, absolute; it need not exist yet."""
     return Path(os.environ.get(DATA_VARIABLE) or "~/.cache/tandem").expanduser().absolute()
 
 
 def list_alternatives(url: str, mirrors: Sequence[Mirror]) -> list[str]:
-    """URLs to try in order: each mirror whose `from` the URL begins with, then the URL itself."""
+    """Return URLs to try in order: each mirror whose `from` the URL begins with, then the URL itself."""
     mirrored = [mirror.to + url.removeprefix(mirror.from_) for mirror in mirrors if url.startswith(mirror.from_)]
     return list(dict.fromkeys([*mirrored, url]))
 
 
 def get_local_path(url: str) -> Path | None:
-    """The path of a `file://` URL; None for any other."""
+    """Return the path of a `file://` URL; None for any other."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def get_cache_path(url: str) -> Path:
-    """The file that keeps a URL's bytes: `<host>/<path>` in the data folder, with a query after `?`.
+    """Return the file that keeps a URL's bytes: `<host>/<path>` in the data folder, with a query after `?`.
 
     Its name has no user and password, and of a secret in the query the beginning of its sha256.
 
@@ -80,7 +80,7 @@ def get_cache_path(url: str) -> Path:
 
 
 def find_mismatch(path: Path, file: File) -> str | None:
-    """How a file's size or checksum differs from what its entry says; None if it does not."""
+    """Describe how a file's size or checksum differs from what its entry says; None if it does not."""
     if file.bytes is not None and (size := path.stat().st_size) != file.bytes:
         return f"has {size:,} bytes, expected {file.bytes:,}"
     for name, expected in (("sha256", file.sha256), ("md5", file.md5)):
@@ -93,11 +93,11 @@ def find_mismatch(path: Path, file: File) -> str | None:
 
 
 class TransferError(Exception):
-    """A URL's failure in a few words."""
+    """Say in a few words why a URL fails."""
 
 
 class InterruptedTransferError(TransferError):
-    """A fault that may pass: another try is worth it, after `pause` seconds if the server demands it."""
+    """Report a fault that may pass: another try is worth it, after `pause` seconds if the server demands it."""
 
     def __init__(self, why: str, pause: float = 0.0) -> None:
         super().__init__(why)
@@ -158,7 +158,7 @@ def _download(url: str, file: File, target: Path, pause: float) -> None:
 
 @contextmanager
 def _lock_download(target: Path, label: str) -> Iterator[None]:
-    """Let one process at a time download a file; the lock goes when it is there, and whoever waits sees the file."""
+    """Hold the lock of a file's download; it goes when the file is there, and whoever waited sees the file."""
     lock = target.with_name(f".{target.name}.lock")
     target.parent.mkdir(parents=True, exist_ok=True)
     if (free := try_lock(lock)) is None:
@@ -171,7 +171,7 @@ def _lock_download(target: Path, label: str) -> Iterator[None]:
 
 
 class Version(NamedTuple):
-    """The file that a part belongs to: `validator` is its ETag or Last-Modified (RFC 9110 §8.8), `size` the whole's.
+    """Identify the file that a part belongs to: `validator` is its ETag or Last-Modified (RFC 9110 §8.8).
 
     `url` is without secrets: of these, names of files tell one from another, and a signature may be renewed.
     """
@@ -182,7 +182,7 @@ class Version(NamedTuple):
 
 
 class PartialDownload:
-    """The bytes of a download so far, in `<target>.part`; the version that they belong to is in `….part.json`."""
+    """Keep the bytes of a download so far in `<target>.part`, and the version that they belong to in `….part.json`."""
 
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(f"{target.name}.part")
@@ -190,12 +190,12 @@ class PartialDownload:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """Return bytes written so far."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def version(self) -> Version | None:
-        """The version that it is a part of, None if unknown."""
+        """Return the version that it is a part of, None if unknown."""
         try:
             return Version(**json.loads(self._version.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
@@ -213,7 +213,7 @@ class PartialDownload:
 
 
 def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: float) -> None:
-    """Complete a partial download from `url`; give up after `_TRIES` tries in a row without a new byte.
+    """Finish a partial download from `url`; give up after `_TRIES` tries in a row without a new byte.
 
     It is continued if the server still has the same version, with `trust` even if the server does not tell: a checksum
     decides in the end. The pause doubles with each try.
@@ -263,7 +263,7 @@ def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
 
 
 def _place(response: requests.Response) -> tuple[int | None, int | None]:
-    """(first byte of the answer, size of the file); the first is None if the requested range does not exist."""
+    """Return (first byte of the answer, size of the file); the first is None if the requested range does not exist."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if response.status_code == 206 and match and match[1]:
         return int(match[1]), None if match[2] == "*" else int(match[2])
@@ -287,7 +287,7 @@ def _iterate_pieces(response: requests.Response) -> Iterator[bytes]:
 
 
 def _make_fault(error: BaseException) -> TransferError:
-    """A library's exception in the words of its first cause; worth another try unless the URL is invalid."""
+    """Return a library's exception in the words of its first cause; worth another try unless the URL is invalid."""
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return TransferError("no valid URL")
     while error.__context__ is not None:

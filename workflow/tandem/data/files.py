@@ -36,7 +36,7 @@ _WHOLE_FOLDER = "files"  # the folder of an archive that is unpacked as a whole
 
 
 class DatasetFiles:
-    """The files of one dataset.
+    """Find the files of one dataset.
 
     With `path` (in `job.execution`) they are looked for in that folder or archive only. Without it they are those of
     `files`, taken from the folder `TANDEM_DATA`, the `mirrors` or their URLs when they are needed; `name` is the
@@ -58,7 +58,7 @@ class DatasetFiles:
         self.place = f"files of dataset {self._downloads.dataset}" if self._downloads else str(execution.path)
 
     def find_optional(self, *names: str) -> Path | None:
-        """The first of several names (`/` allowed) that exists, plain or packed; None if none does."""
+        """Return the first of several names (`/` allowed) that exists, plain or packed; None if none does."""
         for file in (f"{name}{end}" for name in names for end in ("", *PACKED_ENDS)):
             path = self._downloads.find(file) if self._downloads else self.folder / file
             if path is not None and path.is_file():
@@ -66,14 +66,14 @@ class DatasetFiles:
         return None
 
     def find(self, *names: str) -> Path:
-        """`find_optional`, with a `UserError` that lists the names if no file exists."""
+        """Return as `find_optional`; a `UserError` that lists the names if no file exists."""
         path = self.find_optional(*names)
         if path is None:
             raise UserError(f"{self.place}: holds no {' or '.join(names)} (plain or packed); put it there")
         return path
 
     def glob(self, pattern: str, required: bool = True) -> list[Path]:
-        """All files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any.
+        """Return all files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any.
 
         What editors and systems leave is passed over, and named.
         """
@@ -87,7 +87,7 @@ class DatasetFiles:
 
 
 def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
-    """The paths in order, without what editors and systems leave, such as test.tsv.bak, which is named."""
+    """Return the paths in order, without what editors and systems leave, such as test.tsv.bak, which is named."""
     data = sorted(paths)
     if leftovers := [path.name for path in data if is_leftover(path)]:
         say(f"ignored, as what editors and systems leave: {', '.join(leftovers)}")
@@ -103,7 +103,7 @@ def find_by_split(key: str, names: Mapping[str, str] | None, files: DatasetFiles
 
 
 class Downloads:
-    """The downloaded files of one dataset.
+    """Find and download the files of one dataset.
 
     A file is looked for in the data folder as `<dataset>/<file>`, `<dataset>/<the URL's last part>` and
     `<host>/<path>`, and fetched to the last of these if it is in none. A file that was put there by hand is checked
@@ -125,7 +125,7 @@ class Downloads:
         self._paths: dict[str, Path] = {}
 
     def find(self, name: str) -> Path | None:
-        """A file's path, after downloading it if necessary; None if the entry does not name it."""
+        """Return a file's path, after downloading it if necessary; None if the entry does not name it."""
         if name in self.files:
             return self._path(name)
         for folder, prefix in self._folders:
@@ -134,7 +134,7 @@ class Downloads:
         return None
 
     def glob(self, pattern: str) -> list[Path]:
-        """The files whose names match a pattern, sorted by name; `*` does not cross `/`."""
+        """Return the files whose names match a pattern, sorted by name; `*` does not cross `/`."""
         parts = pattern.split("/")
         paths: dict[str, Path | None] = dict.fromkeys(name for name in self.files if not name.endswith("/"))
         for name, prefix in self._folders:
@@ -145,14 +145,17 @@ class Downloads:
         return [path for name in matching if (path := paths[name] or self._path(name)).is_file()]
 
     def is_present(self, name: str) -> bool:
-        """Whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
+        """Return whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
         file = self.files[name]
         places = [*self._places(file.url), *([] if name == _HERE else [self.folder / name])]
         places += [self._unpacked_folder(file) / file.member] if file.member is not None else []
         return any(place is not None and place.exists() for place in (*places, get_local_path(file.url)))
 
     def _path(self, name: str) -> Path:
-        """The path of a file, fetched if necessary; it ends in the file's name, from which formats read the split."""
+        """Return the path of a file, fetched if necessary.
+
+        It ends in the file's name, from which formats read the split.
+        """
         if name not in self._paths:
             self._paths[name] = self._link(name, self._fetched(name))
         return self._paths[name]
@@ -182,7 +185,7 @@ class Downloads:
         return unpack_members(source, members, folder)[file.member]
 
     def _places(self, url: str) -> list[Path]:
-        """The paths at which a URL's bytes may lie; a download goes to the last."""
+        """Return the paths at which a URL's bytes may lie; a download goes to the last."""
         own = self.folder / _get_last_part(url)
         if get_local_path(url):
             return [own]
@@ -190,7 +193,7 @@ class Downloads:
         return [*([own] if unique else []), get_cache_path(url)]
 
     def _unpacked_folder(self, file: File) -> Path:
-        """The folder of an archive's members, another for another content."""
+        """Return the folder of an archive's members, another for another content."""
         archive = self._places(file.url)[-1]
         return archive.with_name(f"{archive.name}.{(file.sha256 or file.md5 or 'files')[:10]}")
 
@@ -200,14 +203,14 @@ def _get_last_part(url: str) -> str:
 
 
 def _check_placed(path: Path, file: File) -> Path:
-    """A file that was put there by hand; a `UserError` if it is another one."""
+    """Return a file that was put there by hand; a `UserError` if it is another one."""
     if error := find_mismatch(path, file):
         raise UserError(f"{path}: {error}; delete it to have it fetched, or put the right file there")
     return path
 
 
 def _match_parts(name: list[str], pattern: list[str], whole: bool = True) -> bool:
-    """Whether the parts of a path match those of a pattern; without `whole`, as far as the path goes."""
+    """Return whether the parts of a path match those of a pattern; without `whole`, as far as the path goes."""
     fits = len(name) == len(pattern) if whole else len(name) <= len(pattern)
     return fits and all(map(fnmatchcase, name, pattern))
 
@@ -217,7 +220,7 @@ _ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, l
 
 
 def is_below(name: str) -> bool:
-    """Whether a relative path stays below its folder: no `..`, no empty part, no leading slash."""
+    """Return whether a relative path stays below its folder: no `..`, no empty part, no leading slash."""
     return bool(name) and not name.startswith("/") and not {"", ".", ".."} & set(name.removesuffix("/").split("/"))
 
 
@@ -260,7 +263,7 @@ def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dic
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is a zip or tar archive."""
+    """Return whether a file is a zip or tar archive."""
     try:
         return path.is_file() and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
     except OSError:
@@ -268,7 +271,7 @@ def is_archive(path: Path) -> bool:
 
 
 def open_folder(path: Path) -> Path:
-    """The folder that a dataset's `path` is, or that the archive which it is has been unpacked into.
+    """Return the folder that a dataset's `path` is, or that the archive which it is has been unpacked into.
 
     That lies in the data folder, and is unpacked again where the archive has changed. If all files of the archive are
     in one folder, it is that one.
@@ -305,14 +308,14 @@ def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[
 
 
 def _is_of_member(member: str, name: str) -> bool:
-    """Whether a path in an archive is a member's, or below it."""
+    """Return whether a path in an archive is a member's, or below it."""
     if member.endswith("/"):
         return member == _HERE or name.startswith(member)
     return f"/{name}".endswith(f"/{member}")
 
 
 def _iterate_entries(archive: Path) -> Iterator[tuple[str, bool, Callable[[], Any]]]:
-    """(path, whether it is a plain file, how to open it) of each entry but folders; read one before the next."""
+    """Yield (path, whether it is a plain file, how to open it) of each entry but folders; read one before the next."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():

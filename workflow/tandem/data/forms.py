@@ -17,12 +17,12 @@ PASSAGES_SIDE, _QUERIES_SIDE, _ANSWERS_SIDE = "passages", "queries", "answers"
 
 
 def is_composed(text: str) -> bool:
-    """Whether a text is in Unicode's form NFC."""
+    """Return whether a text is in Unicode's form NFC."""
     return text.isascii() or unicodedata.is_normalized(_FORM, text)
 
 
 def compose_text(text: str, normalize: Normalize) -> str:
-    """A text as a dataset with this key has it: in Unicode's form NFC, or as it is."""
+    """Return a text as a dataset with this key has it: in Unicode's form NFC, or as it is."""
     return unicodedata.normalize(_FORM, text) if normalize == "nfc" else text
 
 
@@ -38,7 +38,7 @@ class Composer:
         self.others = dict.fromkeys((PASSAGES_SIDE, _QUERIES_SIDE, _ANSWERS_SIDE), 0)
 
     def passages(self, titles: _TextColumn, texts: _TextColumn) -> tuple[_TextColumn, _TextColumn]:
-        """Titles and texts of some passages; the same objects where all are in the form."""
+        """Return titles and texts of some passages; the same objects where all are in the form."""
         others = [not (is_composed(title) and is_composed(text)) for title, text in zip(titles, texts, strict=True)]
         if not any(others):
             return titles, texts
@@ -46,13 +46,13 @@ class Composer:
         return tuple(map(self._text, titles)), tuple(map(self._text, texts))
 
     def queries(self, rows: Iterable[Query]) -> Iterator[Query]:
-        """Queries, their texts in the form."""
+        """Yield queries, their texts in the form."""
         for query, text, split in rows:
             self.others[_QUERIES_SIDE] += not is_composed(text)
             yield query, self._text(text), split
 
     def answers(self, rows: Iterable[Answers]) -> Iterator[Answers]:
-        """Questions' answers, in the form."""
+        """Yield questions' answers, in the form."""
         for query, texts in rows:
             self.others[_ANSWERS_SIDE] += not all(map(is_composed, texts))
             yield query, [self._text(text) for text in texts]

@@ -53,7 +53,7 @@ def run_given(job: Job[GivenParams]) -> None:
 def _rank_negatives(
     collection: Collection, queries: dict[str, str], depth: int, progress: Progress
 ) -> Iterator[_Ranking]:
-    """The negatives of every query that has one; a passage that is also a positive is not a negative."""
+    """Yield the negatives of every query that has one; a passage that is also a positive is not a negative."""
     for query, listed in collection.lists():
         if query in queries:
             positives = {doc for doc, label, _ in listed if label > 0}
@@ -128,7 +128,7 @@ def _rank_lines(
 
 
 def read_margin_mse(path: Path) -> Iterator[RunLine]:
-    """Triples with a teacher's scores, as published for Margin-MSE (Hofstätter et al. 2020), as that teacher's run.
+    """Yield the pairs of triples as a run of the teacher that scored them: Margin-MSE (Hofstätter et al. 2020).
 
     A line is `positive's score`, `negative's score`, `query`, `positive`, `negative`, by tabs, in any order. A pair on
     several lines has the score of the first. The pairs of a query come together, queries as they first appear.

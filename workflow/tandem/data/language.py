@@ -49,12 +49,12 @@ BY_WORD = {word: [name for name, words in STOP_WORDS.items() if word in words.sp
 
 @cache
 def get_script(letter: str) -> str:
-    """A letter's script by its Unicode name: LATIN, CJK, ARABIC, …; empty for what is no letter."""
+    """Return a letter's script by its Unicode name: LATIN, CJK, ARABIC, …; empty for what is no letter."""
     return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
 
 
 def identify_script(text: str) -> str:
-    """The script of most letters of a text's beginning; empty without letters."""
+    """Return the script of most letters of a text's beginning; empty without letters."""
     scripts = Counter(filter(None, map(get_script, text[:_CHARACTERS])))
     if scripts["HIRAGANA"] + scripts["KATAKANA"] > _LEAST_KANA * scripts.total():
         return "HIRAGANA"
@@ -62,7 +62,7 @@ def identify_script(text: str) -> str:
 
 
 def identify_language(text: str) -> str:
-    """A text's language, else its script in lower case; empty where the text is too short to tell."""
+    """Return a text's language, else its script in lower case; empty where the text is too short to tell."""
     name = identify_script(text)
     if name != "LATIN":
         return _LANGUAGE_OF_SCRIPT.get(name, name.lower())
@@ -74,7 +74,7 @@ def identify_language(text: str) -> str:
 
 
 class TextSample:
-    """The shares of scripts and of guessed languages in a sample of texts.
+    """Measure the shares of scripts and of guessed languages in a sample of texts.
 
     It takes every text, then, as more come, every second, every fourth, …: evenly, whatever the batches are.
     """
@@ -94,7 +94,7 @@ class TextSample:
             self._every *= 2
 
     def facts(self) -> dict[str, dict[str, float]]:
-        """`scripts` and `languages` → name → share, the most frequent first."""
+        """Return `scripts` and `languages` → name → share, the most frequent first."""
         scripts = Counter(identify_script(text).lower() for text in self._texts)
         return {
             "scripts": _compute_shares(scripts),
@@ -108,7 +108,7 @@ def _compute_shares(counts: Counter[str]) -> dict[str, float]:
 
 
 def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
-    """The other languages of many texts, `41% zh, 9% latin`; empty if texts fit their language or it is unclear."""
+    """Describe the other languages of texts, `41% zh, 9% latin`; empty if texts fit their language or it is unclear."""
     others = {name: share for name, share in shares.items() if name != language}
     identified = sum(share for name, share in others.items() if name != "latin")
     recognised = language in STOP_WORDS or language in _LANGUAGE_OF_SCRIPT.values()
@@ -118,7 +118,7 @@ def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
 
 
 def warn_of_language(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
-    """A line for passages, and one for queries, that are not in the language of their analysis."""
+    """Yield a line for passages, and one for queries, that are not in the language of their analysis."""
     language = "zh" if analyzer == "jieba" else language
     for side, facts in dataset.manifest.facts.get("texts", {}).items():
         if analyzer != "whitespace" and (others := describe_misfits(language, facts["languages"])):
@@ -127,7 +127,7 @@ def warn_of_language(dataset: Artifact, analyzer: str, language: str) -> Iterato
 
 
 def warn_of_vocabulary(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str]:
-    """A line where the passages have another script than the pieces of a vocabulary."""
+    """Yield a line where the passages have another script than the pieces of a vocabulary."""
     scripts = dataset.manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
     own = find_vocabulary_script(pieces)
     others = {name: share for name, share in scripts.items() if name != own}
@@ -137,7 +137,7 @@ def warn_of_vocabulary(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str
 
 
 def find_vocabulary_script(pieces: Sequence[str]) -> str | None:
-    """The one script that a tokenizer's pieces have, in lower case; None where they have several."""
+    """Return the one script that a tokenizer's pieces have, in lower case; None where they have several."""
     sample = TextSample(pieces)
     name, share = next(iter(sample.facts()["scripts"].items()), ("", 0.0))
     return name if share >= _LEAST_OF_SCRIPT else None

@@ -20,7 +20,7 @@ class MentionPairs(NamedTuple):
 
 
 class Mentions:
-    """Every labelled pair of training files, in their order: 9 bytes each.
+    """Hold every labelled pair of training files, in their order: 9 bytes each.
 
     A query may come back later, with a passage of another label: questions with the same words are one query here, and
     a passage that one of them calls positive is positive.
@@ -38,7 +38,7 @@ class Mentions:
             self._label.append(label)
 
     def pairs(self, rows: Integers) -> tuple[MentionPairs, int]:
-        """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
+        """Return each pair of query and passage once, the pairs of a query together, both in order of first appearance.
 
         Args:
             rows: what each pair's passage is; pairs of a negative row are left out.

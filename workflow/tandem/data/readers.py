@@ -41,19 +41,19 @@ _WHOLE_NUMBER = re.compile(r"-?\d+(\.0*)?")
 
 
 class FileReader(Protocol):
-    """What reads a file of some role."""
+    """Read a file of some role."""
 
     def __call__(self, path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-        """(place, record) of the records but the first `skipped`."""
+        """Yield (place, record) of the records but the first `skipped`."""
 
 
 def get_suffix(path: Path) -> str:
-    """The end of a file's name, in lower case, whatever it is packed in."""
+    """Return the end of a file's name, in lower case, whatever it is packed in."""
     return Path(get_member_name(path)).suffix.lower()
 
 
 def choose_reader(path: Path, role: Role) -> FileReader:
-    """The reader of a file of some role; a `UserError` if no reader reads files with such a name."""
+    """Return the reader of a file of some role; a `UserError` if no reader reads files with such a name."""
     separated, by_commas = (read_answers, read_csv_answers) if role is ANSWERS_ROLE else (read_tsv, read_csv)
     readers: dict[str, FileReader] = {
         ".jsonl": read_jsonl, ".ndjson": read_jsonl, ".json": read_json, ".parquet": read_parquet, ".csv": by_commas,
@@ -71,7 +71,7 @@ def choose_reader(path: Path, role: Role) -> FileReader:
 
 
 def count_records(path: Path, role: Role) -> int | None:
-    """How many records a file has; None where only reading it would tell."""
+    """Count a file's records; None where only reading it would tell."""
     suffix = get_suffix(path)
     if suffix == ".parquet":
         with suppress(pa.ArrowException, OSError):  # reading it says what is wrong
@@ -82,18 +82,18 @@ def count_records(path: Path, role: Role) -> int | None:
 
 
 def read_jsonl(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line`, field → value) of each line, one JSON object; other keys are ignored."""
+    """Yield (`file:line`, field → value) of each line, one JSON object; other keys are ignored."""
     return _name_fields(read_records(path, skipped), role)
 
 
 def read_json(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """`read_jsonl` of a JSON array of objects, where the place is `file: item n`; or of lines, whatever its name."""
+    """Read a JSON array of objects, where the place is `file: item n`, or JSON lines, whatever the file's name."""
     is_array = read_beginning(path).startswith(b"[")
     return _name_fields(islice(read_items(path), skipped, None), role) if is_array else read_jsonl(path, role, skipped)
 
 
 def _name_fields(found: Iterator[tuple[str, JsonObject]], role: Role) -> Iterator[tuple[str, JsonObject]]:
-    """Records with the role's names for their fields."""
+    """Yield records with the role's names for their fields."""
     last, names = None, dict[str, str]()
     for where, record in found:
         if (keys := tuple(record)) != last:  # which mostly are those of the record before
@@ -102,7 +102,7 @@ def _name_fields(found: Iterator[tuple[str, JsonObject]], role: Role) -> Iterato
 
 
 def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file row n`, field → value) of each row, rows counted from 1; other columns are not read."""
+    """Yield (`file row n`, field → value) of each row, rows counted from 1; other columns are not read."""
     done = 0
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
@@ -128,7 +128,7 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 @dataclass(frozen=True)
 class Head:
-    """What stands above the records of a file that tabs or white space separate.
+    """Describe what stands above the records of a file that tabs or white space separate.
 
     Attributes:
         columns: the field of each column by the header's names, `-` of none; None without a header.
@@ -154,7 +154,7 @@ def read_head(path: Path, role: Role) -> Head:
 
 
 def _is_judgement(line: str, role: Role) -> bool:
-    """Whether a line has the columns of a judgement: a query's id may begin with `#`."""
+    """Return whether a line has the columns of a judgement: a query's id may begin with `#`."""
     columns = role.columns_of(line)
     order = role.columns.get(len(columns), ())
     if "relevance" not in order:
@@ -163,7 +163,7 @@ def _is_judgement(line: str, role: Role) -> bool:
 
 
 def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line`, field → column) of each line; the header or the number of columns decides their order."""
+    """Yield (`file:line`, field → column) of each line; the header or the number of columns decides their order."""
     top = read_head(path, role)
     orders = {len(top.columns): top.columns} if top.columns else role.columns
     name, numbered = str(path), iterate_lines(path, skipped=skipped + top.lines)
@@ -181,7 +181,7 @@ def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
 
 
 def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line`, field → column) of each row of a CSV file; a row may span lines.
+    """Yield (`file:line`, field → column) of each row of a CSV file; a row may span lines.
 
     The header's names or the number of columns decide their order. Commas separate columns, or the semicolons of a
     header.
@@ -202,7 +202,7 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
 
 
 def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
+    """Yield (`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
     numbered = iterate_lines(path, skipped=skipped)
     for number, line in numbered:
         query, *answers = line.split("\t")
@@ -214,7 +214,7 @@ def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 
 def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """`read_answers` of a CSV file, by commas; a row that begins with the name of an id is its header."""
+    """Read answers from a CSV file, by commas; a row that begins with the name of an id is its header."""
     rows = (row for row in split_csv(path) if row[1] and row[1][0].lower() not in ID_NAMES)
     for number, (query, *answers) in islice(rows, skipped, None):
         if not answers:

@@ -53,12 +53,12 @@ _TRIPLE = "positive's score, negative's score, query id, positive's id, negative
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a file's name says that it is no data, but what an editor, a system or a download has left there."""
+    """Return whether a file's name is that of something an editor, a system or a download has left there."""
     return _LEFTOVER.fullmatch(path.name) is not None
 
 
 def strip_packing(name: str) -> str:
-    """A file's name without the end that says how it is packed: `corpus.jsonl` of corpus.jsonl.zst.
+    """Return a file's name without the end that says how it is packed: `corpus.jsonl` of corpus.jsonl.zst.
 
     A `.zip` with no other end before it stays: what it holds says what it is, see `get_member_name`.
     """
@@ -70,7 +70,7 @@ def strip_packing(name: str) -> str:
 
 
 def get_member_name(path: Path) -> str:
-    """The name that says what a file is: that without the end of its packing, or of a zip archive's one file."""
+    """Return the name that says what a file is: that without the end of its packing, or of a zip archive's one file."""
     name = strip_packing(path.name)
     return (
         Path(_find_member(path)[1]).name if name.lower().endswith(".zip") and identify_packing(path) == "zip" else name
@@ -88,7 +88,10 @@ def identify_packing(path: Path) -> str:
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
-    """A file for reading, unpacked if its first bytes say that it is packed; a `UserError` if it cannot be opened."""
+    """Return a file for reading, unpacked if its first bytes say that it is packed.
+
+    A `UserError` if it cannot be opened.
+    """
     match identify_packing(path):
         case "zip":
             return _open_member(path)
@@ -106,7 +109,7 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
 
 
 def _find_member(path: Path) -> tuple[zipfile.ZipFile, str]:
-    """A zip archive, and the name of its one file beside what macOS adds to it."""
+    """Return a zip archive, and the name of its one file beside what macOS adds to it."""
     try:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile:
@@ -126,7 +129,7 @@ def _open_member(path: Path) -> io.BufferedIOBase:
 
 
 def read_beginning(path: Path) -> bytes:
-    """The first bytes of a file, unpacked, from its first letter on; empty if it cannot be unpacked."""
+    """Return the first bytes of a file, unpacked, from its first letter on; empty if it cannot be unpacked."""
     try:
         with open_bytes(path) as file:
             return file.read1(_BEGINNING_BYTES).removeprefix(BOM).lstrip()
@@ -135,7 +138,9 @@ def read_beginning(path: Path) -> bytes:
 
 
 def iterate_lines(path: Path, longest: int = LONGEST_LINE, skipped: int = 0) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of a UTF-8 file, plain or packed; the first `skipped` are passed over.
+    """Yield (number from 1, line without its end) of a UTF-8 file, plain or packed.
+
+    The first `skipped` are passed over.
 
     Raises:
         UserError: bytes that are no UTF-8, a broken gzip or zip file, a line of more than `longest` bytes, or lines
@@ -163,14 +168,14 @@ def iterate_lines(path: Path, longest: int = LONGEST_LINE, skipped: int = 0) -> 
 
 
 def make_broken_error(path: Path, last: str, error: Exception) -> UserError:
-    """The error of a file that could be read up to a place, such as `line 7`, and no further."""
+    """Return the error of a file that could be read up to a place, such as `line 7`, and no further."""
     is_cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
     why = "truncated" if is_cut else f"broken ({error})"
     return UserError(f"{path}: {identify_packing(path) or 'plain'} file is {why} after {last}; fetch it again")
 
 
 def count_lines(path: Path) -> int:
-    """How many lines `iterate_lines` gives, without blank ones at the end, which are no records."""
+    """Count the lines that `iterate_lines` gives, without blank ones at the end, which are no records."""
     count = blank = 0
     begun = False
     with open_bytes(path) as file:
@@ -186,7 +191,7 @@ def count_lines(path: Path) -> int:
 
 
 def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
-    """Whether a line and all that follow are blank: what stands there is the end of the file, and no record."""
+    """Return whether a line and all that follow are blank: what stands there is the end of the file, and no record."""
     return not line.strip() and not any(other.strip() for _, other in rest)
 
 
@@ -211,7 +216,7 @@ def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[
 
 
 def read_records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line`, JSON object) of each line of a JSON-lines file but the first `skipped`."""
+    """Yield (`file:line`, JSON object) of each line of a JSON-lines file but the first `skipped`."""
     name, numbered = str(path), iterate_lines(path, skipped=skipped)
     for number, line in numbered:
         where = f"{name}:{number}"
@@ -237,7 +242,10 @@ def describe_columns(columns: Sequence[str], by: str) -> str:
 
 
 def read_fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
-    """(`file:line`, columns) of each line of a tab-separated file without quoting; `what` they are is for the error."""
+    """Yield (`file:line`, columns) of each line of a tab-separated file without quoting.
+
+    `what` they are is for the error.
+    """
     name, numbered = str(path), iterate_lines(path)
     for number, line in numbered:
         columns = line.split("\t")
@@ -251,7 +259,7 @@ def read_fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list
 
 
 def split_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """(number of its first line, columns) of each row of a CSV file; a row may span lines.
+    """Yield (number of its first line, columns) of each row of a CSV file; a row may span lines.
 
     Raises:
         UserError: quotes that do not end, or columns beyond `LONGEST_LINE`.
@@ -271,7 +279,7 @@ def split_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]
 
 
 def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, JsonObject]]:
-    """(`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
+    """Yield (`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
 
     Args:
         deepest: brackets that may stand open in an item.
@@ -303,7 +311,7 @@ def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, J
 
 
 class _Shallow:
-    """A file, behind what was read of it already, until an item is longer or deeper than one may be.
+    """Read a file, behind what was read of it already, until an item is longer or deeper than one may be.
 
     `open` and `bytes` are set to 0 after each item. Brackets inside texts count too: the limits are far from what an
     item needs.
@@ -328,7 +336,10 @@ class _Shallow:
 
 
 def read_text(where: str, record: JsonObject, key: str, number: bool = False) -> str:
-    """A record's field as text; with `number` also a whole number, as for ids. `where` is its place, for the error."""
+    """Return a record's field as text.
+
+    With `number` it may be a whole number too, as for ids. `where` is its place, for errors.
+    """
     value = record.get(key)
     if type(value) is str and value.isascii():
         return value
@@ -341,7 +352,7 @@ def read_text(where: str, record: JsonObject, key: str, number: bool = False) ->
 
 
 def read_texts(where: str, key: str, value: Any) -> list[str]:
-    """A value that must be a list of texts, such as answers."""
+    """Return a value that must be a list of texts, such as answers."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         shown = json.dumps(value, default=str, skipkeys=True)[:60]
         raise UserError(f"{where}: {key} is {shown}; a list of texts is needed")
@@ -349,14 +360,14 @@ def read_texts(where: str, key: str, value: Any) -> list[str]:
 
 
 def read_objects(where: str, key: str, value: Any) -> list[JsonObject]:
-    """A value that must be a list of objects."""
+    """Return a value that must be a list of objects."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise UserError(f"{where}: {key} is {json.dumps(value)[:60]}; a list of objects is needed")
     return value
 
 
 def require_unicode(where: str, key: str, value: str) -> str:
-    """A text that UTF-8 can carry: JSON's escapes can spell half of a surrogate pair."""
+    """Return a text; refuse one that UTF-8 cannot carry: JSON's escapes can spell half of a surrogate pair."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -365,14 +376,14 @@ def require_unicode(where: str, key: str, value: str) -> str:
 
 
 def parse_label(where: str, value: str) -> int:
-    """A column as a label, 0 or 1."""
+    """Return a column as a label, 0 or 1."""
     if value not in ("0", "1"):
         raise UserError(f"{where}: label is {value[:40]!r}; 0 and 1 are allowed")
     return int(value)
 
 
 def parse_score(where: str, what: str, value: str) -> float:
-    """A column as a number that float32 holds, which is how scores are stored."""
+    """Return a column as a number that float32 holds, which is how scores are stored."""
     if not abs(number := _parse_float(value)) <= _LARGEST_NUMBER:
         needed = (
             "a number is needed"
@@ -384,7 +395,7 @@ def parse_score(where: str, what: str, value: str) -> float:
 
 
 def parse_whole(where: str, what: str, value: str) -> int:
-    """A column as a whole number of 32 bits, which is how relevance is stored; `1.0` is 1."""
+    """Return a column as a whole number of 32 bits, which is how relevance is stored; `1.0` is 1."""
     number = _parse_float(value)
     if not number.is_integer():
         raise UserError(f"{where}: {what} is {value[:40]!r}; a whole number is needed")
@@ -394,7 +405,7 @@ def parse_whole(where: str, what: str, value: str) -> int:
 
 
 def _parse_float(value: str) -> float:
-    """A text as a number; NaN if it is not one, such as `1_0`, which Python would read as 10."""
+    """Return a text as a number; NaN if it is not one, such as `1_0`, which Python would read as 10."""
     try:
         return nan if "_" in value else float(value)
     except ValueError:
@@ -402,7 +413,7 @@ def _parse_float(value: str) -> float:
 
 
 def read_trec_run(path: Path) -> Iterator[RunLine]:
-    """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
+    """Yield the lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
     numbered = iterate_lines(path)
     for number, line in numbered:
         where, columns = f"{path}:{number}", line.split()
@@ -414,7 +425,7 @@ def read_trec_run(path: Path) -> Iterator[RunLine]:
 
 
 def read_ranks(path: Path) -> Iterator[RunLine]:
-    """The lines `query`, `passage`, `rank` and perhaps `score`, by tabs: MS MARCO's and RocketQA's format.
+    """Yield the lines `query`, `passage`, `rank` and perhaps `score`, by tabs: MS MARCO's and RocketQA's format.
 
     Their reference scripts measure by rank, and equal scores would change it: the score becomes minus the rank.
     """

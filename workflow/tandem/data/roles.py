@@ -8,7 +8,7 @@ from tandem.errors import UserError
 
 @dataclass(frozen=True)
 class Role:
-    """The sort of records that a file holds, and the names of their fields.
+    """Describe the sort of records that a file holds, and the names of their fields.
 
     Attributes:
         fields: field → its possible names in JSON, Parquet or a header line; the first one present counts.
@@ -27,11 +27,11 @@ class Role:
     spaced: bool = False
 
     def columns_of(self, line: str) -> list[str]:
-        """The columns of a line: by tabs, or where it has none and the role is `spaced`, by white space."""
+        """Return the columns of a line: by tabs, or where it has none and the role is `spaced`, by white space."""
         return line.split() if self.spaced and "\t" not in line else line.split("\t")
 
     def resolve(self, where: str, names: Collection[str]) -> dict[str, str]:
-        """Field → its name among `names`, for those present; a `UserError` if a required field is missing."""
+        """Return field → its name among `names`, for those present; a `UserError` if a required field is missing."""
         resolved: dict[str, str] = {}
         most = len(self.fields) - len(self.optional)
         for field, allowed in self.fields.items():
@@ -75,13 +75,13 @@ ID_NAMES = {*DOC_IDS, *QUERY_IDS, *QRELS_ROLE.fields["query"], *QRELS_ROLE.field
 
 
 def make_domains_role(names: tuple[str, str] | None) -> Role:
-    """The role of a file with passages' domains, whose fields have two names; None: the usual ones."""
+    """Return the role of a file with passages' domains, whose fields have two names; None: the usual ones."""
     document, domain = ((name, name.lower()) for name in names) if names else (DOC_IDS, ("domain",))
     return Role({"id": document, "domain": domain}, {2: ("id", "domain")}, "id, domain, by a tab")
 
 
 def match_columns(where: str, names: Sequence[str], role: Role, marked: bool = False) -> tuple[str, ...] | None:
-    """The field of each column by names, `-` of none; None if the names are a record.
+    """Return the field of each column by names, `-` of none; None if the names are a record.
 
     Names of which the first is that of an id are none, unless they are `marked`: a `UserError` if they lack a needed
     field.

@@ -37,7 +37,7 @@ _IDS_PER_SLICE = 1 << 20
 
 
 def hash_ids(ids: pa.Array, multiplier: int) -> IdHashes:
-    """64-bit polynomial hash of each string's UTF-8 bytes, to an odd base, modulo 2^64: shape (ids,)."""
+    """Return a 64-bit polynomial hash of each string's UTF-8 bytes, to an odd base, modulo 2^64: shape (ids,)."""
     hashes = np.empty(len(ids), np.uint64)
     base = np.uint64(multiplier)
     for start in range(0, len(ids), _IDS_PER_SLICE):
@@ -78,7 +78,7 @@ class IdRows:
         return len(self.all)
 
     def rows(self, ids: Sequence[str], missing_ok: bool = False) -> Rows:
-        """Row of each id, shape (ids,); an unknown one is -1 if that is OK, else a `UserError`."""
+        """Return the row of each id, shape (ids,); an unknown one is -1 if that is OK, else a `UserError`."""
         queries = pa.array(ids, pa.large_string())
         if not len(self):
             known, rows = np.zeros(len(queries), bool), np.zeros(len(queries), np.int64)
@@ -94,24 +94,24 @@ class IdRows:
         return rows
 
     def ids(self, rows: Rows) -> list[str]:
-        """The id of each row."""
+        """Return the id of each row."""
         ids: list[str] = self.all.take(pa.array(rows)).to_pylist()
         return ids
 
 
 def index_passages(collection: Collection) -> IdRows:
-    """Rows of a collection's passages: `corpus.parquet`, passage tokens and passage embeddings share them."""
+    """Index a collection's passages by id: `corpus.parquet`, passage tokens and passage embeddings share these rows."""
     return IdRows(collection.doc_ids(), "passage", collection.artifact.folder)
 
 
 def index_queries(collection: Collection) -> IdRows:
-    """Rows of a collection's queries, of all splits: `queries.parquet` and query tokens share them."""
+    """Index a collection's queries, of all splits, by id: `queries.parquet` and query tokens share these rows."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id"])
     return IdRows(table["query_id"], "query", collection.artifact.folder)
 
 
 def split_rows(collection: Collection, split: str) -> Rows:
-    """Rows of a split's queries, in file order; a `UserError` if the split has none."""
+    """Return rows of a split's queries, in file order; a `UserError` if the split has none."""
     splits = pq.read_table(collection.artifact.path(QUERIES), columns=["split"])["split"]
     rows = np.flatnonzero(np.asarray(pc.equal(splits, split))).astype(np.int64)
     if not len(rows):
@@ -130,7 +130,7 @@ _PART_SCHEMA = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
 
 
 class PassageOrder:
-    """The order of a dataset's passages, memory-mapped; computed first if it does not exist.
+    """Map the order of a dataset's passages into memory; compute it first if it does not exist.
 
     It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one computes it, after
     checking the corpus against the manifest, and the others wait. `ranks` has that of each row's id, `by_rank` the row
@@ -155,16 +155,19 @@ class PassageOrder:
         self._ids = pa.LargeStringArray.from_buffers(len(self.ranks), pa.py_buffer(ends), pa.py_buffer(text))
 
     def ids(self, ranks: Rows) -> list[str]:
-        """The id of each rank."""
+        """Return the id of each rank."""
         ids: list[str] = self._ids.take(pa.array(ranks)).to_pylist()
         return ids
 
     def at(self, rows: Rows) -> pa.Array:
-        """The id of each row."""
+        """Return the id of each row."""
         return self._ids.take(pa.array(self.ranks[rows]))
 
     def rows(self, ids: Sequence[str], missing_ok: bool = False) -> Rows:
-        """Row of each of a few ids, shape (ids,), by bisection; see `IdRows.rows`, which is faster for millions."""
+        """Return the row of each of a few ids, shape (ids,), by bisection.
+
+        `IdRows.rows` is faster for millions.
+        """
         rows = np.full(len(ids), -1, np.int64)
         for at, name in enumerate(ids):
             rank = bisect_left(self._ids, name, key=methodcaller("as_py"))
@@ -209,7 +212,7 @@ def write_order(collection: Collection, folder: Path, corpus: str, part: int = I
 
 
 def _choose_splitters(collection: Collection, part: int) -> list[str]:
-    """Ids between which about as many others stand as are sorted at once: of an even sample."""
+    """Return ids between which about as many others stand as are sorted at once: of an even sample."""
     parts = -(-collection.passages // part)
     every, sample, seen = max(1, part // _SAMPLED_PER_PART), list[str](), 0
     for batch in collection.batches(columns=("doc_id",)) if parts > 1 else ():
@@ -239,7 +242,7 @@ def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path)
 
 
 def _sort_part(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | memoryview]:
-    """A part's rows in the order of their ids, where each id begins among their bytes (and the end), and the bytes."""
+    """Return a part's rows in the order of their ids, where each id begins among all bytes (and the end), and these."""
     with pa.ipc.open_stream(path) as stream:
         table = stream.read_all().combine_chunks()
     if not table.num_rows:

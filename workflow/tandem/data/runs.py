@@ -44,7 +44,7 @@ _LOWEST = np.float32(-np.inf)
 def order_by_score(
     docs: Sequence[str], scores: Sequence[float] | Floats, *, ties: Ties = "doc_id"
 ) -> list[tuple[str, float]]:
-    """(document, score rounded to float32) by score descending, then document ascending.
+    """Sort (document, score rounded to float32) by score descending, then document ascending.
 
     With `ties` of `trec_eval` documents descend too, by the bytes of their ids, as trec_eval sorts.
 
@@ -61,7 +61,7 @@ def order_by_score(
 
 
 def lower_ties(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Ranked (document, float32 score) with strictly falling scores: a tie becomes the next lower float32."""
+    """Yield ranked (document, float32 score) with strictly falling scores: a tie becomes the next lower float32."""
     last = nan
     for doc, score in ranked:
         if score >= last:
@@ -108,7 +108,7 @@ def write_lists(path: Path, lists: Iterable[RankedRows]) -> None:
 
 
 def _split_parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
-    """Lists of about `LINES_PER_GROUP` lines together."""
+    """Yield lists of about `LINES_PER_GROUP` lines together."""
     part, lines = list[RankedRows](), 0
     for entry in lists:
         part.append(entry)
@@ -123,7 +123,9 @@ def _split_parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
 def write_run(
     job: Job[Any], draft: Draft, ranked: Iterable[NamedRanking], docs: IdRows | None = None, keep_absent: bool = False
 ) -> int:
-    """`write_rows` of lists by ids; `docs` are the rows of the passages' ids, if they have been looked up already.
+    """Write lists by ids as `write_rows` does.
+
+    `docs` are the rows of passages' ids, if they have been looked up already.
 
     With `keep_absent` lines whose passages the corpus lacks become the run's `AbsentLines`; of these lists the scores
     must fall strictly.
@@ -144,7 +146,9 @@ def convert_to_rows(
     queries: IdRows,
     absent_parts: list[pa.Table] | None = None,
 ) -> Iterator[RankedRows]:
-    """Lists by ids as lists by rows; lines whose passages the corpus lacks go to `absent_parts`, where it is a list.
+    """Yield lists by ids as lists by rows.
+
+    Lines whose passages the corpus lacks go to `absent_parts`, where it is a list.
 
     Raises:
         UserError: an id that the dataset lacks, a query or one of its documents twice.
@@ -179,7 +183,7 @@ def write_trec(path: Path, ranked: Iterable[NamedRanking], tag: str) -> None:
 
 
 def iter_rows(run: Artifact, dataset: Artifact) -> Iterator[RankedRows]:
-    """(the query's row, its passages' rows, their scores) of each query in the run's order, best first.
+    """Yield (the query's row, its passages' rows, their scores) of each query in the run's order, best first.
 
     Raises:
         UserError: the run is over another dataset.
@@ -193,7 +197,7 @@ def iter_rows(run: Artifact, dataset: Artifact) -> Iterator[RankedRows]:
 def iter_run(
     run: Artifact, dataset: Artifact, names: DatasetNames | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query id, document ids, scores as float32) of each query in the run's order, best first; as `iter_rows`.
+    """Yield (query id, document ids, scores as float32) of each query in the run's order, best first; as `iter_rows`.
 
     `names` are those of the dataset, if they have been opened already.
     """
@@ -203,19 +207,19 @@ def iter_run(
 def iter_ranking(
     run: Artifact, dataset: Artifact, names: DatasetNames | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """The rankings of a run as evaluation tools see them: `iter_run` with the passages that the corpus lacks."""
+    """Yield the rankings of a run as evaluation tools see them: `iter_run` with the passages that the corpus lacks."""
     return AbsentLines.of(run).ranked(iter_rows(run, dataset), names or DatasetNames(dataset))
 
 
 def read_rows(path: Path) -> Iterator[RankedRows]:
-    """The lists in a file of columns, a row group in memory at a time."""
+    """Yield the lists in a file of columns, a row group in memory at a time."""
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
             yield from read_row_group(file, group).lists()
 
 
 def read_row_group(file: pq.ParquetFile, group: int) -> RunBlock:
-    """The lists of one row group of a run's columns."""
+    """Return the lists of one row group of a run's columns."""
     table = file.read_row_group(group, use_threads=False)
     return RunBlock(*(table[name].to_numpy() for name in RUN_SCHEMA.names))
 
@@ -237,7 +241,7 @@ def break_ties_by_place(scores: np.ndarray[Any, np.dtype[np.floating]]) -> Float
 
 
 def append_below(scores: Floats, documents: int) -> Floats:
-    """The scores of a re-ranked top, followed by falling whole numbers below the lowest, `documents` scores in all.
+    """Return the scores of a re-ranked top, then falling whole numbers below the lowest, `documents` scores in all.
 
     They fall by one or, where float32 cannot tell neighbouring whole numbers apart, by the least step that it can.
     """
@@ -248,7 +252,7 @@ def append_below(scores: Floats, documents: int) -> Floats:
 
 
 def get_scored_depth(run: Artifact) -> int | None:
-    """Down to which rank the scores of a run artifact say something; None: all of them do.
+    """Return down to which rank the scores of a run artifact say something; None: all of them do.
 
     A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order. A pipeline's
     run is that of the system that was chosen.
@@ -266,7 +270,7 @@ def get_scored_depth(run: Artifact) -> int | None:
 
 
 def is_flat(listed: Floats64) -> bool:
-    """Whether there are no scores, or all were equal before the run was stored with ties as strictly falling scores."""
+    """Return whether there are no scores, or all were equal before ties were stored as strictly falling scores."""
     if not len(listed):
         return True
     step = np.spacing(np.abs(listed).max().astype(np.float32))
@@ -274,7 +278,7 @@ def is_flat(listed: Floats64) -> bool:
 
 
 def normalise_min_max(scores: Floats64) -> Floats64:
-    """(s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
+    """Return (s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
 
     The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
     equal, such as a list of one, each has 1: more than missing.
@@ -286,7 +290,9 @@ def normalise_min_max(scores: Floats64) -> Floats64:
 
 
 def normalise_z_score(scores: Floats64) -> Floats64:
-    """(s - mean) / standard deviation (of the population) over the listed documents; missing: the lowest of these.
+    """Return (s - mean) / standard deviation (of the population) over the listed documents.
+
+    Missing documents get the lowest of these.
 
     Zero mean, unit variance: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001. A list whose
     scores are all equal gives 0 to every document.
@@ -298,7 +304,7 @@ def normalise_z_score(scores: Floats64) -> Floats64:
 
 
 def _fill_missing(scores: Floats64) -> Floats64:
-    """Scores as they are; missing: the lowest of these, 0 where all are missing."""
+    """Return scores as they are; missing: the lowest of these, 0 where all are missing."""
     lowest = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
     return np.where(np.isnan(scores), lowest, scores)
 

@@ -28,7 +28,10 @@ _PRECEDENCE = {"dev": 1, "train": 2}  # behind test sets: what they contain is n
 
 
 def read_split(path: Path) -> str:
-    """The split whose judgements a file of BEIR's layout holds, by its name; a `UserError` for any other name."""
+    """Return the split whose judgements a file of BEIR's layout holds, by its name.
+
+    A `UserError` for any other name.
+    """
     name = strip_packing(path.name)
     split = name.removesuffix(".tsv")
     if split == name or not SPLIT.fullmatch(split):
@@ -48,7 +51,7 @@ def group_qrels(paths: Iterable[Path]) -> dict[str, Path]:
 
 
 def split_name(name: str) -> list[str]:
-    """The words of a path in lower case: `NQ/biencoder-train_v2.json` has nq, biencoder, train, v2, json."""
+    """Return the words of a path in lower case: `NQ/biencoder-train_v2.json` has nq, biencoder, train, v2, json."""
     return _WORD.findall(name.lower())
 
 
@@ -62,7 +65,7 @@ def group_by_split(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def match_by_split(names: Iterable[str]) -> dict[str, str]:
-    """`group_by_split` where a split is one file; a `UserError` where it would be several."""
+    """Return split → file by its name; a `UserError` where a split would have several."""
     splits = group_by_split(names)
     for split, files in splits.items():
         if len(files) > 1:
@@ -72,24 +75,24 @@ def match_by_split(names: Iterable[str]) -> dict[str, str]:
 
 
 def sort_key(split: str) -> tuple[int, str]:
-    """A key that sorts splits: train, dev, test, then others by name."""
+    """Return the key that sorts splits: train, dev, test, then others by name."""
     return (USUAL_SPLITS.index(split) if split in USUAL_SPLITS else len(USUAL_SPLITS)), split
 
 
 def count_keys(splits: Iterable[str]) -> list[str]:
-    """The keys that a dataset's `counts` may have: passages; queries and judgements of its splits and the usual."""
+    """Return the keys that `counts` may have: passages, and queries and judgements of its splits and the usual."""
     return ["passages", *(key for split in sorted({*USUAL_SPLITS, *splits}) for key in (split, f"{split}_qrels"))]
 
 
 def require_splits(key: str, values: Mapping[str, _Value] | None, example: str) -> Mapping[str, _Value]:
-    """A mapping by split, neither missing nor empty; `key` names it and `example` its values in the error."""
+    """Return a mapping by split; refuse a missing or empty one, with `key` and an `example` of values in the error."""
     if not values or not all(map(SPLIT.fullmatch, values)):
         raise UserError(f"{key}: {values!r}; at least one of train, dev, test with {example} is needed")
     return values
 
 
 def choose_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:
-    """The split of each query by (query id, split) of every judgement: the first of the test sets, dev, train.
+    """Return the split of each query by (query id, split) of every judgement: the first of the test sets, dev, train.
 
     Returns:
         Query id → split, and the queries that several splits name.
@@ -105,7 +108,7 @@ def choose_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], se
 
 
 def compute_position(query_id: str) -> float:
-    """Where the sha1 of an id lies between 0 and 1: its first 32 bits over 2³²."""
+    """Return where the sha1 of an id lies between 0 and 1: its first 32 bits over 2³²."""
     return int(_compute_sha1(query_id)[:8], 16) / 2**32
 
 
@@ -134,7 +137,7 @@ def move_share(
 
 
 def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:
-    """At most so many queries of each split: those whose ids have the lowest sha1, in their old order.
+    """Return at most so many queries of each split: those whose ids have the lowest sha1, in their old order.
 
     A larger subset contains every smaller one.
     """
@@ -146,5 +149,5 @@ def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[s
 
 
 def _select_lowest(queries: list[str], most: int | None) -> list[str]:
-    """At most so many queries, those whose ids have the lowest sha1; None: all."""
+    """Return at most so many queries, those whose ids have the lowest sha1; None: all."""
     return queries if most is None else heapq.nsmallest(most, queries, key=_compute_sha1)

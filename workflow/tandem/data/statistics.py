@@ -29,7 +29,7 @@ class Distribution(TypedDict):
 
 
 class PassageStatistics(TypedDict):
-    """A number of passages and the lengths of those that exist."""
+    """Hold a number of passages and the lengths of those that exist."""
 
     count: int
     words: Distribution | None
@@ -56,7 +56,7 @@ class SplitStatistics(TypedDict):
 
 
 def describe_distribution(values: Iterable[int] | NDArray[np.uint32]) -> Distribution | None:
-    """The distribution of some values; None of no value."""
+    """Return the distribution of some values; None of no value."""
     numbers = np.asarray(values if isinstance(values, array | np.ndarray) else list(values))
     if numbers.size == 0:
         return None
@@ -69,7 +69,7 @@ def describe_distribution(values: Iterable[int] | NDArray[np.uint32]) -> Distrib
 
 
 def count_text_words(texts: pa.Array) -> NDArray[np.int64]:
-    """Number of words of each text, as `len(text.split())` counts them.
+    """Count the words of each text, as `len(text.split())` does.
 
     White space is found among the bytes; texts with white space beyond ASCII, few in most languages, are split singly.
     """
@@ -87,7 +87,7 @@ def count_text_words(texts: pa.Array) -> NDArray[np.int64]:
 
 
 def measure_lengths(titles: pa.Array, texts: pa.Array) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Words and characters of each passage's contents."""
+    """Return words and characters of each passage's contents."""
     titled = pc.not_equal(titles, "")
     if pc.any(titled).as_py():
         texts = pc.if_else(titled, pc.binary_join_element_wise(titles, texts, " "), texts)
@@ -116,7 +116,7 @@ class CorpusStatistics:
         self.empty += int((words == 0).sum())
 
     def of_rows(self, rows: NDArray[np.int64]) -> PassageStatistics:
-        """Statistics of the passages in some rows; -1 is a passage that does not exist."""
+        """Return statistics of the passages in some rows; -1 is a passage that does not exist."""
         present = rows[rows >= 0]
         words, characters = (np.frombuffer(counts, np.uint32)[present] for counts in (self._words, self._characters))
         return {
@@ -126,7 +126,7 @@ class CorpusStatistics:
         }
 
     def summary(self) -> CorpusSummary:
-        """Statistics of all passages."""
+        """Return statistics of all passages."""
         return {
             "count": len(self._words),
             "empty": self.empty,

@@ -38,7 +38,7 @@ class Checksum:
         self.rows = 0
 
     def of(self, rows: Iterable[_Row]) -> Iterator[_Row]:
-        """The rows, unchanged."""
+        """Yield the rows, unchanged."""
         for row in rows:
             self._digest.update(json.dumps(row).encode() + b"\n")
             self.rows += 1
@@ -53,12 +53,12 @@ class Checksum:
         self.rows += batch.num_rows
 
     def hex(self) -> str:
-        """The digest so far."""
+        """Return the digest so far."""
         return self._digest.hexdigest()
 
 
 def _escape(texts: pa.Array) -> pa.Array:
-    """The texts as they stand between the quotes of a JSON string; most stand as they are."""
+    """Return the texts as they stand between the quotes of a JSON string; most stand as they are."""
     letters, bounds = get_utf8(texts)
     odd = count_marked((letters - 32 > 94) | (letters == _QUOTE) | (letters == _BACKSLASH), bounds) > 0
     if not odd.any():
@@ -68,7 +68,7 @@ def _escape(texts: pa.Array) -> pa.Array:
 
 
 def get_utf8(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of all texts, one after the other, and where each begins among them (one more for the end)."""
+    """Return the bytes of all texts, one after the other, and where each begins among them (one more for the end)."""
     _, ends, data = texts.buffers()
     bounds = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     letters = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
@@ -76,24 +76,24 @@ def get_utf8(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def count_marked(marked: NDArray[np.bool_], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many marked bytes each text holds; see `get_utf8`."""
+    """Count the marked bytes of each text; see `get_utf8`."""
     return np.diff(np.searchsorted(np.flatnonzero(marked), bounds))
 
 
 def combine_checksums(checksums: Iterable[Checksum]) -> str:
-    """One sha256 over several checksums, in order; those without rows are left out."""
+    """Return one sha256 over several checksums, in order; those without rows are left out."""
     return hashlib.sha256("\n".join(c.hex() for c in checksums if c.rows).encode()).hexdigest()
 
 
 def split_columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """The columns of `ROWS_PER_GROUP` rows at a time, the last of what is left."""
+    """Yield the columns of `ROWS_PER_GROUP` rows at a time, the last of what is left."""
     stream = iter(rows)
     while chunk := list(islice(stream, ROWS_PER_GROUP)):
         yield list(zip(*chunk, strict=True))
 
 
 def make_batch(parts: Iterable[Iterable[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Columns as a record batch."""
+    """Return columns as a record batch."""
     return pa.record_batch([pa.array(c, field.type) for c, field in zip(parts, schema, strict=True)], schema=schema)
 
 
@@ -103,7 +103,7 @@ def make_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator
 
 
 def prefetch_batches(items: Iterator[_Item]) -> Iterator[_Item]:
-    """`work.prefetch_items` for items that are used by Arrow and numpy."""
+    """Prefetch items that are used by Arrow and numpy, as `work.prefetch_items` does."""
     before = sys.getswitchinterval()
     # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -115,12 +115,12 @@ def prefetch_batches(items: Iterator[_Item]) -> Iterator[_Item]:
 
 
 def make_table(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """All rows in memory, in batches of `ROWS_PER_GROUP`."""
+    """Return a table of all rows, in batches of `ROWS_PER_GROUP`."""
     return pa.Table.from_batches(make_batches(rows, schema), schema)
 
 
 def iterate_rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """Rows of a table as tuples of some columns, or of all."""
+    """Yield rows of a table as tuples of some columns, or of all."""
     for batch in table.select(columns or table.column_names).to_batches():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
@@ -136,19 +136,19 @@ def write_batches(path: Path, parts: Iterable[pa.RecordBatch], schema: pa.Schema
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """A file to be read batch by batch: Arrow's default would keep all that was read, packed, to the end."""
+    """Open a file to read it batch by batch: Arrow's default would keep all that was read, packed, to the end."""
     return pq.ParquetFile(path, pre_buffer=False)
 
 
 def stream_rows(path: Path, *columns: str) -> Iterator[Any]:
-    """Rows of a file as tuples of some columns, or of all, a batch in memory at a time."""
+    """Yield rows of a file as tuples of some columns, or of all, a batch in memory at a time."""
     with open_parquet(path) as file:
         for batch in file.iter_batches(columns=list(columns) or None):
             yield from zip(*(batch[name].to_pylist() for name in columns or batch.schema.names), strict=True)
 
 
 def read_value(path: Path, column: str, row: int) -> Any:
-    """One value of a file of `write_batches` with batches of `ROWS_PER_GROUP` rows, reading one row group."""
+    """Return one value of a file of `write_batches` with batches of `ROWS_PER_GROUP` rows, reading one row group."""
     group, offset = divmod(row, ROWS_PER_GROUP)
     with open_parquet(path) as file:
         return file.read_row_group(group, columns=[column])[column][offset].as_py()

@@ -24,7 +24,7 @@ _WINDOW_MARK = "#"  # between a document's id and the number of a window
 
 
 def count_windows(units: int, length: int, stride: int) -> int:
-    """How many windows a text of so many units has; one if it is empty.
+    """Count the windows of a text of so many units; an empty one has one.
 
     Window n holds the units from n · stride to n · stride + length; the last one is the first that reaches the end.
     With stride ≤ length no unit is left out.
@@ -33,12 +33,14 @@ def count_windows(units: int, length: int, stride: int) -> int:
 
 
 def split_units(text: str, unit: str) -> list[tuple[int, int]] | range:
-    """The units of a text: where each word begins and ends (white space separates words), or its characters."""
+    """Return the units of a text: where each word begins and ends (white space separates words), or its characters."""
     return range(len(text)) if unit == "characters" else [word.span() for word in _WORD.finditer(text)]
 
 
 def cut_windows(text: str, length: int, stride: int, unit: str, most: int | None = None) -> list[str]:
-    """The windows of a text, in order, as they stand in it: `length` units (`words` or `characters`), the last fewer.
+    """Return the windows of a text, in order, as they stand in it.
+
+    Each has `length` units (`words` or `characters`), the last fewer.
 
     Each begins `stride` units, at most `length`, behind the one before; what is left after `most` windows is left out.
     """
@@ -52,19 +54,19 @@ def cut_windows(text: str, length: int, stride: int, unit: str, most: int | None
 
 
 def name_window(document: str, number: int) -> str:
-    """`<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
+    """Return `<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
     return f"{document}{_WINDOW_MARK}{number}"
 
 
 def split_window_id(window: str) -> tuple[str, int]:
-    """A window's document and number."""
+    """Return a window's document and number."""
     document, _, number = window.rpartition(_WINDOW_MARK)
     return document, int(number)
 
 
 @cache
 def load_segmenter() -> Callable[[str], list[str]]:
-    """A function from a text to its words, by jieba's dictionary (accurate mode).
+    """Return a function from a text to its words, by jieba's dictionary (accurate mode).
 
     Words are lower case; those without a letter or digit are left out. jieba keeps a compiled dictionary in the
     temporary folder and trusts whatever is there; here it gets a folder of its own, which costs a second.
@@ -85,7 +87,7 @@ Grams = NDArray[np.uint64]
 
 
 def hash_trigrams(text: str) -> Grams:
-    """Hashes of a text's word trigrams, each once, ascending, uint64; a shorter text is one, one without words none."""
+    """Hash a text's word trigrams, each once, ascending, uint64; a shorter text is one, one without words none."""
     import pandas as pd  # which searches, that only cut texts into words, do without
 
     words = _GRAM_WORD.findall(text.lower())
@@ -96,19 +98,19 @@ def hash_trigrams(text: str) -> Grams:
 
 
 def hash_token_trigrams(ids: NDArray[Any]) -> Grams:
-    """Trigrams of token ids, each once, ascending, uint64; fewer than three ids are one gram."""
+    """Hash trigrams of token ids, each once, ascending, uint64; fewer than three ids are one gram."""
     padded = np.pad(ids.astype(np.uint64) + 1, (0, max(0, _WORDS_PER_GRAM - len(ids))))
     return np.unique((padded[:-2] << 42) | (padded[1:-1] << 21) | padded[2:])
 
 
 def measure_similarity(some: Grams, others: Grams) -> float:
-    """Jaccard similarity of two sets of `hash_trigrams`: shared ones, as a share of all; 0 where neither has any."""
+    """Return the Jaccard similarity of two sets of trigrams: shared ones as a share of all; 0 where neither has any."""
     shared = len(np.intersect1d(some, others, assume_unique=True))
     return shared / max(1, len(some) + len(others) - shared)
 
 
 def find_near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
-    """Passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
+    """Find passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
 
     Inherited and copied texts answer a query as well as the judged passage does; as unjudged passages they count as
     wrong in scoring, and as negatives in training (DuReader-retrieval §2.3 names such false negatives). A passage
@@ -141,7 +143,7 @@ def find_near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict
 
 
 def _select_rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int64]]:
-    """The trigrams of each set by which every similar set is found, ascending, and whose they are."""
+    """Return the trigrams of each set by which every similar set is found, ascending, and whose they are."""
     if not sets:
         return np.empty(0, np.uint64), np.empty(0, np.int64)
     values, counts = np.unique(np.concatenate(sets), return_counts=True)

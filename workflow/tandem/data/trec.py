@@ -26,7 +26,7 @@ _LABEL = re.compile(r"^(topic|description)\s*:\s*", re.IGNORECASE)
 
 
 def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line` of its <DOC>, id, title and text) of each document `<DOC> <DOCNO>id</DOCNO> … </DOC>` of TREC.
+    """Yield (`file:line` of its <DOC>, id, title and text) of each document `<DOC> <DOCNO>id</DOCNO> … </DOC>` of TREC.
 
     The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
     and white space become one space, character references their characters. What is between documents is left out.
@@ -41,13 +41,13 @@ def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, J
 
 
 def is_topics(path: Path) -> bool:
-    """Whether a file holds TREC's topics, by its beginning."""
+    """Return whether a file holds TREC's topics, by its beginning."""
     start = read_beginning(path)
     return start.startswith(b"<") and _TOPIC.search(start.decode(errors="replace")) is not None
 
 
 def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """(`file:line` of its tag, id and text) of each topic of TREC, `<top> … </top>` or in XML `<topic> … </topic>`.
+    """Yield (`file:line` of its tag, id and text) of each topic, `<top> … </top>` or in XML `<topic> … </topic>`.
 
     The id is `<num>` or an attribute of the tag, the text the title, as in runs of titles alone; where there is none,
     the query, question, description or summary, or all of the topic. TREC's labels (`Number: 301`) are left out.
@@ -68,7 +68,7 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
 
 
 def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -> Iterator[tuple[int, str, str]]:
-    """(line of its tag, the tag's attributes, what stands up to its end) of each element.
+    """Yield (line of its tag, the tag's attributes, what stands up to its end) of each element.
 
     Args:
         tags: matches a tag at its beginning or end; groups: the slash of an end, attributes.

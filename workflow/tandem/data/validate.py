@@ -41,16 +41,16 @@ class TextHashes:
         self._values.extend(map(hash, texts))
 
     def array(self) -> NDArray[np.int64]:
-        """All hashes, int64, without a copy."""
+        """Return all hashes, int64, without a copy."""
         return np.frombuffer(self._values, np.int64)
 
     def count_repeats(self) -> int:
-        """How many texts repeat an earlier one."""
+        """Count the texts that repeat an earlier one."""
         ordered = np.sort(self.array())
         return int((ordered[1:] == ordered[:-1]).sum())
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """(earlier row, later row), from 0, of neighbours with an equal hash, by the later row."""
+        """Yield (earlier row, later row), from 0, of neighbours with an equal hash, by the later row."""
         values = self.array()
         ordered = self._in_order()
         twice = np.flatnonzero(np.isin(values, ordered[1:][ordered[1:] == ordered[:-1]]))
@@ -59,7 +59,7 @@ class TextHashes:
         yield from sorted(zip(again[at].tolist(), again[at + 1].tolist(), strict=True), key=lambda pair: pair[1])
 
     def has(self, texts: Iterable[str]) -> NDArray[np.bool_]:
-        """For each text whether it was added."""
+        """Return for each text whether it was added."""
         others, ordered = TextHashes(texts).array(), self._in_order()
         if not len(ordered):
             return np.zeros(len(others), np.bool_)
@@ -67,7 +67,7 @@ class TextHashes:
         return hits
 
     def rows(self, others: "TextHashes") -> NDArray[np.int64]:
-        """The first row of each of some other hashes, -1 for an unknown one."""
+        """Return the first row of each of some other hashes, -1 for an unknown one."""
         distinct, back = np.unique(others.array(), return_inverse=True)
         rows = np.full(len(distinct), -1)
         if len(distinct):
@@ -77,7 +77,7 @@ class TextHashes:
         return rows[back]
 
     def _in_order(self) -> NDArray[np.int64]:
-        """The hashes, sorted; cached, as training lists look up a few at a time."""
+        """Return the hashes, sorted; cached, as training lists look up a few at a time."""
         if len(self._sorted) != len(self):
             self._sorted = np.sort(self.array())
         return self._sorted
@@ -131,7 +131,7 @@ class SelectedQueries:
     origins: dict[str, str]
 
     def rows(self) -> Iterable[Query]:
-        """(query id, text, split)."""
+        """Return (query id, text, split) of each query."""
         return ((query, text, self.splits[query]) for query, text in self.texts.items())
 
 
@@ -155,7 +155,7 @@ class OwnPassages:
                 self.counts[self.queries.splits[ids[row]]] += 1
 
     def notes(self) -> Iterator[str]:
-        """The `describe_own_passages` of each split, where there is something to say."""
+        """Yield what `describe_own_passages` says of each split, where there is something to say."""
         totals = Counter(self.queries.splits.values())
         return filter(None, (describe_own_passages(self.counts[split], totals[split], split) for split in self.counts))
 
@@ -236,7 +236,10 @@ def _require_known_queries(judged: pa.Table, ids: list[str], source: Source) -> 
 
 
 def find_mostly_unknown(judged: pa.Table, known: NDArray[np.bool_]) -> tuple[str, str, int] | None:
-    """The first split with more unknown judgements than known ones: its name, `3 of 5`, the row of an unknown one."""
+    """Find the first split with more unknown judgements than known ones.
+
+    Returned are its name, `3 of 5`, and the row of an unknown one.
+    """
     for split in judged["split"].unique().to_pylist():
         rows = np.flatnonzero(pc.equal(judged["split"], split).to_numpy())
         unknown = rows[~known[rows]]
@@ -253,7 +256,7 @@ def select_qrels(
     warnings: Warnings,
     source: Source,
 ) -> pa.Table:
-    """The judgements of selected queries, in the source's order, with the dataset's split names.
+    """Return the judgements of selected queries, in the source's order, with the dataset's split names.
 
     A query's judgements are those of the split it came from. A document judged twice alike for a query counts once.
 
@@ -284,8 +287,10 @@ def select_qrels(
 
 
 def _select_of_queries(judged: pa.Table, queries: SelectedQueries) -> tuple[pa.Table, int]:
-    """Judgements of selected queries in the split they came from, under this dataset's split; and how many of the
-    source's queries have judgements, and none in the split that they came from."""
+    """Return the judgements of selected queries in the split they came from, under this dataset's split.
+
+    Also returned: how many of the source's queries have judgements, but none in the split that they came from.
+    """
     batches, named, own = list[pa.RecordBatch](), set[str](), set[str]()
     for batch in judged.to_batches():
         ids = batch["query_id"].to_pylist()
@@ -320,7 +325,7 @@ def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warn
 
 
 def _drop_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.Table:
-    """Each pair of query and document once; pairs are compared by hashes of 8 bytes, and then in full."""
+    """Return each pair of query and document once; pairs are compared by hashes of 8 bytes, and then in full."""
     pairs, first = TextHashes(), np.ones(table.num_rows, bool)
     for batch in table.to_batches():
         pairs.add(zip(batch["query_id"].to_pylist(), batch["doc_id"].to_pylist(), strict=True))

@@ -24,7 +24,7 @@ WRONG_NOTE_PREFIX = "wrong: "  # how the note of a number known to be wrong begi
 
 
 def name_system(system: System) -> str:
-    """`CE w/ DE Neg on BM25`, or the system alone."""
+    """Return `CE w/ DE Neg on BM25`, or the system alone."""
     return f"{system[0]} on {system[1]}" if system[1] else system[0]
 
 
@@ -331,13 +331,16 @@ def read_printed(path: Path, source: str, table: str) -> _SourceTable:
 
 @cache
 def _read_percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[str, Printed]]:
-    """(`file:line`, line) of all percentages of a file, read once while it stays unchanged: eleven tables ask."""
+    """Return (`file:line`, line) of all percentages of a file, read once while it stays unchanged.
+
+    Eleven tables need them.
+    """
     rows = ((where, Printed(**row)) for where, row in read_csv_rows(path, list(Printed._fields)))
     return [(where, row) for where, row in rows if row.unit == "percent"]
 
 
 def read_csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """(`file:line`, row) of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
+    """Yield (`file:line`, row) of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
     # the reader of data counts lines, and names those that are no UTF-8
     rows = csv.DictReader((line for _, line in iterate_lines(path)), strict=True)
     try:

@@ -50,7 +50,7 @@ def _compile_token() -> "regex.Pattern[str]":
 
 
 def normalise_canonically(text: str) -> str:
-    """Unicode's canonical decomposition (NFD): `é` becomes `e` and an accent, both part of one token."""
+    """Return Unicode's canonical decomposition (NFD): `é` becomes `e` and an accent, both part of one token."""
     return unicodedata.normalize("NFD", text)
 
 
@@ -68,7 +68,7 @@ def join_words(text: str) -> str:
 
 
 def normalise(text: str) -> str:
-    """SQuAD's normalisation: lower case; ASCII punctuation out, then `a`, `an`, `the`, then all but single spaces."""
+    """Normalise as SQuAD: lower case; ASCII punctuation out, then `a`, `an`, `the`, then all but single spaces."""
     bare = text.lower().translate(str.maketrans("", "", string.punctuation))
     return " ".join(regex.sub(r"\b(?:a|an|the)\b", " ", bare).split())
 
@@ -107,7 +107,7 @@ class Matcher:
             return None
 
     def matches(self, text: str, questions: Sequence[int]) -> list[bool]:
-        """For each question, by its number, whether a passage holds an answer; the passage is tokenised once."""
+        """Return for each question, by its number, whether a passage holds an answer; the passage is tokenised once."""
         passage = MATCHING_RULES[self.rule](text)
         return [any(self._contains(needle, passage) for needle in self.needles[q]) for q in questions]
 
@@ -169,7 +169,7 @@ def run(job: Job[MatchParams]) -> None:
 
 
 def read_matches(match: Artifact) -> Iterator[tuple[str, str]]:
-    """(query id, document id) of every passage that holds an answer."""
+    """Yield (query id, document id) of every passage that holds an answer."""
     hit = [("relevant", "==", True)]
     hits = pq.read_table(match.path(_MATCHES_FILE), columns=["query_id", "doc_id"], filters=hit)
     return zip(*(column.to_pylist() for column in hits.columns), strict=True)

@@ -63,7 +63,7 @@ class DCG(measures.Measure):  # type: ignore[misc]
 
 
 def compute_f1(ranked: _RankingGrades, judged: _RankingGrades, cutoff: int, rel: int) -> float:
-    """F1@k of a ranking; `judged` are the grades of all judged passages, `rel` the lowest relevant one."""
+    """Return F1@k of a ranking; `judged` are the grades of all judged passages, `rel` the lowest relevant one."""
     hits = sum(grade >= rel for grade in ranked[:cutoff])
     relevant = sum(grade >= rel for grade in judged)
     # 2 (h/k) (h/r) / (h/k + h/r)
@@ -71,7 +71,7 @@ def compute_f1(ranked: _RankingGrades, judged: _RankingGrades, cutoff: int, rel:
 
 
 def compute_dcg(ranked: _RankingGrades, cutoff: int, form: str) -> float:
-    """DCG@k of a ranking, with g_i the grade at rank i; grades below 0 count as 0.
+    """Return DCG@k of a ranking, with g_i the grade at rank i; grades below 0 count as 0.
 
     exp-log2   Σ (2^g_i - 1) / log2(i + 1)         the survey's Eq. 12
     log2       Σ g_i / log2(i + 1)                  trec_eval's
@@ -86,7 +86,7 @@ def compute_dcg(ranked: _RankingGrades, cutoff: int, form: str) -> float:
 
 
 def compute_err(ranked: _RankingGrades, cutoff: int) -> float:
-    """ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j) with R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as gdeval's.
+    """Return ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j), R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as gdeval's.
 
     A grade above 4 is a `UserError`.
     """
@@ -158,7 +158,7 @@ PROVIDERS = providers.FallbackProvider([_Provider(), *_OTHERS])
 
 
 def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
-    """ir_measures' objects for names such as `RR@10`, `Success@1`, `nDCG@10`, `AP`, `P(rel=2)@5`.
+    """Return ir_measures' objects for names such as `RR@10`, `Success@1`, `nDCG@10`, `AP`, `P(rel=2)@5`.
 
     A `UserError` for an unknown measure, one without its cutoff, one that no installed provider computes, or the same
     measure twice, or by another name than its results have (`MRR@10` or `RR(cutoff=10)` for `RR@10`).
@@ -211,7 +211,7 @@ class Evaluation:
 
 
 def list_answerable(qrels: Qrels) -> list[str]:
-    """Queries with at least one relevant judgement (relevance of 1 or more): what every mean is divided by.
+    """Return queries with at least one relevant judgement (relevance of 1 or more): what every mean is divided by.
 
     The same denominator as the MS MARCO script's, which divides by the number of reference queries, in the run or not.
     """

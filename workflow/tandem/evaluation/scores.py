@@ -228,7 +228,7 @@ def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
 
 
 def read_score_summary(artifact: Artifact) -> ScoreSummary:
-    """Means and number of queries of a score artifact."""
+    """Return means and number of queries of a score artifact."""
     return ScoreSummary.model_validate_json(artifact.path(_STATISTICS_FILE).read_bytes())
 
 
@@ -244,7 +244,7 @@ def list_shared_measures(artifacts: Sequence[Artifact]) -> list[str]:
 
 
 def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str], Floats64]:
-    """Query ids in file order, and their values of some measures, shape (queries, measures).
+    """Return query ids in file order, and their values of some measures, shape (queries, measures).
 
     A measure that was not computed is a `UserError`.
     """

@@ -52,7 +52,7 @@ class Listing:
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Self:
-        """The files of one folder or archive, or some files by their names; not what editors and systems leave.
+        """Return the files of one folder or archive, or some files by their names; not what editors and systems leave.
 
         Raises:
             UserError: nothing is there, or several folders are named.
@@ -81,7 +81,7 @@ class Listing:
         return cls(folder, tuple(sorted(set(names))), place)
 
     def matching(self, *patterns: str) -> list[str]:
-        """The names that fit a pattern; `*` does not cross `/`."""
+        """Return the names that fit a pattern; `*` does not cross `/`."""
         return [
             name
             for name in self.names
@@ -89,12 +89,12 @@ class Listing:
         ]
 
     def path(self, name: str) -> Path:
-        """The file of a name, packed or not."""
+        """Return the file of a name, packed or not."""
         paths = (self.folder / f"{name}{end}" for end in ("", *PACKED_ENDS))
         return next((path for path in paths if path.is_file()), self.folder / name)
 
     def head(self, name: str) -> bytes:
-        """The beginning of a file, unpacked; empty where it cannot be read."""
+        """Return the beginning of a file, unpacked; empty where it cannot be read."""
         try:
             with open_bytes(self.path(name)) as file:
                 return file.read(_HEAD_BYTES)
@@ -103,7 +103,7 @@ class Listing:
 
 
 class Source(ABC):
-    """The source that a dataset is read from.
+    """Read the parts of a dataset in its format.
 
     Attributes:
         places: names of the corpus and the queries in errors: `corpus` and `queries` → a file or a phrase; a row number
@@ -121,43 +121,49 @@ class Source(ABC):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """The keys, beside `source` and `path`, of an entry that reads these files; None for another format's."""
+        """Return the keys of an entry that reads these files, but for `source` and `path`; None for another format's."""
         return None
 
     @abstractmethod
     def read_corpus(self) -> Iterator[Passage]:
-        """(document id, title, text) of every passage."""
+        """Yield (document id, title, text) of every passage."""
 
     def count(self) -> int | None:
-        """The number of passages, where `read_corpus_from` is fast, so that jobs can share reading them; else None."""
+        """Return the number of passages where `read_corpus_from` is fast, else None.
+
+        Jobs can share reading the corpus then.
+        """
         return None
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        """`corpus` without the passages before a row; used where `count` tells a number."""
+        """Yield the corpus without the passages before a row; used where `count` tells a number."""
         return islice(self.read_corpus(), row, None)
 
     @abstractmethod
     def read_queries(self) -> Iterator[Query]:
-        """(query id, text, split) of every query; the split is empty where only the qrels decide it."""
+        """Yield (query id, text, split) of every query; the split is empty where only the qrels decide it."""
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, relevance, split) of every judgement; empty where answers decide relevance."""
+        """Yield (query id, document id, relevance, split) of every judgement; empty where answers decide relevance."""
         yield from ()
 
     def locate_judgement(self, query: str, document: str) -> str:
-        """Where the last judgement of a pair stands, for errors: `file:line` where judgements are lines of a file."""
+        """Return where the last judgement of a pair stands, for errors.
+
+        This is `file:line` where judgements are lines of a file.
+        """
         return "qrels"
 
     def read_answers(self) -> Iterator[Answers]:
-        """(query id, answers) of every question that has some."""
+        """Yield (query id, answers) of every question that has some."""
         yield from ()
 
     def read_domains(self) -> Iterator[Domain]:
-        """(document id, domain) of every passage that has one, in any order."""
+        """Yield (document id, domain) of every passage that has one, in any order."""
         yield from ()
 
     def read_lists(self) -> Iterator[Listed]:
-        """(query id, document id, label, score) of the format's own training lists; label > 0 is positive.
+        """Yield (query id, document id, label, score) of the format's own training lists; label > 0 is positive.
 
         In the format's order; the rows of a query stand together. A positive is also a judgement of `qrels`.
         """
@@ -168,7 +174,7 @@ dataset_format: Registry[type[Source]] = datasets.dataset_format
 
 
 def open_source(job: DatasetJob) -> Source:
-    """The source of a dataset, its own keys validated.
+    """Return the source of a dataset, its own keys validated.
 
     Raises:
         UserError: an unknown source, an unknown or wrong key, or a missing file.

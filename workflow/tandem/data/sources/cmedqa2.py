@@ -24,7 +24,7 @@ from tandem.stages.base import Json
 
 @dataset_format("cmedqa2")
 class CMedQa2Source(Source):
-    """The folder named by `path`; candidates of at least one split are needed."""
+    """Read the folder named by `path`; candidates of at least one split are needed."""
 
     def __init__(self, job: DatasetJob, entry: datasets.CMedQA2) -> None:
         super().__init__(job, entry)
@@ -47,12 +47,12 @@ class CMedQa2Source(Source):
             yield doc, "", text
 
     def read_queries(self) -> Iterator[Query]:
-        """(query id, text, "") of every question; its split is that of the candidates which name it."""
+        """Yield (query id, text, "") of every question; its split is that of the candidates which name it."""
         for _, (query, text) in _read_rows(self._questions, "question_id", "content"):
             yield query, text, ""
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """The candidates with a label; those of train are read off its training lists."""
+        """Yield the candidates with a label; those of train are read off its training lists."""
         for split, path in self._candidates.items():
             if split == "train":
                 yield from ((query, doc, 1, split) for query, doc, label, _ in self.read_lists() if label)
@@ -62,7 +62,7 @@ class CMedQa2Source(Source):
                     yield query, doc, 1, split
 
     def read_lists(self) -> Iterator[Listed]:
-        """(query id, document id, label, None): a training question's different positives, then its negatives."""
+        """Yield (query id, document id, label, None): a training question's different positives, then its negatives."""
         if "train" not in self._candidates:
             return
         rows = (row for _, row in _read_rows(self._candidates["train"], "question_id", "pos_ans_id", "neg_ans_id"))
@@ -75,7 +75,7 @@ class CMedQa2Source(Source):
 
 
 def _read_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
-    """(`file:line`, the named columns) of each record of a CSV file with a header; a record may span lines."""
+    """Yield (`file:line`, the named columns) of each record of a CSV file with a header; a record may span lines."""
     rows = split_csv(path)
     _, names = next(rows, (1, []))
     missing = [name for name in columns if name not in names]

@@ -38,7 +38,7 @@ _BLANK_LINE = "."  # stands for an empty line of a description
 
 
 class Package(NamedTuple):
-    """A package as `Packages` has it."""
+    """Describe a package as `Packages` has it."""
 
     source: str  # several packages may be built from one
     section: str
@@ -47,7 +47,7 @@ class Package(NamedTuple):
 
 
 class Synopsis(NamedTuple):
-    """A query."""
+    """Describe a query."""
 
     package: str  # the first by name that has it
     split: str
@@ -56,7 +56,7 @@ class Synopsis(NamedTuple):
 
 @dataset_format("deb822")
 class Deb822Source(Source):
-    """The lists in `path`.
+    """Read the lists in `path`.
 
     Passages are the `descriptions` of one language, queries the `synopses` of another or the same. A query's split is
     decided by the sha256 of the name of its package's source, of several the smallest, so that the near-copies which
@@ -87,7 +87,7 @@ class Deb822Source(Source):
         return {} if listing.matching("*Packages", *(f"*Packages{end}" for end in _PACKED_LIST_ENDS)) else None
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Each description once, its id the first by name of the packages that have it."""
+        """Yield each description once, its id the first by name of the packages that have it."""
         return ((name, "", text) for text, name in self._collection.passages.items())
 
     def read_queries(self) -> Iterator[Query]:
@@ -99,7 +99,7 @@ class Deb822Source(Source):
                 yield f"q-{query.package}", passage, 1, query.split
 
     def read_domains(self) -> Iterator[Domain]:
-        """The section of the package that each passage is named after, if it has one."""
+        """Yield the section of the package that each passage is named after, if it has one."""
         for name in self._collection.passages.values():
             if section := self._collection.packages[name].section:
                 yield name, section
@@ -134,7 +134,7 @@ class Deb822Source(Source):
 
     @cached_property
     def _queries(self) -> dict[str, Synopsis]:
-        """Text → query, in the order of the first packages that have them."""
+        """Return text → query, in the order of the first packages that have them."""
         english = self._english_queries()
         return english if self._synopses == _ENGLISH else self._translated_queries(english)
 

@@ -29,7 +29,7 @@ from tandem.store.artifact import Artifact
 
 
 def require_input(job: DatasetJob, role: str, kind: str) -> Artifact:
-    """An input of a derived dataset; a `UserError` if it is missing or of another kind. Many kinds write a `run`."""
+    """Return an input; a `UserError` if it is missing or of another kind. Many kinds write a `run`."""
     if role not in job.inputs:
         raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
     artifact = job.inputs[role]
@@ -39,11 +39,11 @@ def require_input(job: DatasetJob, role: str, kind: str) -> Artifact:
 
 
 class PartsSource(Source):
-    """A source that one method reads: `rows` of a part."""
+    """Read a source by one method: `read_part`."""
 
     @abstractmethod
     def rows(self, part: str) -> Iterator[Any]:
-        """Rows of a part: `corpus`, `queries`, `qrels`, `answers`, `lists` or `domains`."""
+        """Yield the rows of a part: `corpus`, `queries`, `qrels`, `answers`, `lists` or `domains`."""
 
     def read_corpus(self) -> Iterator[Passage]:
         return self.rows("corpus")
@@ -68,7 +68,7 @@ PASSAGE_PARTS = ("corpus", "domains")  # parts whose rows begin with a passage's
 
 
 class DerivedSource(PartsSource):
-    """The dataset of an input, unchanged and in its order; subclasses override what they change."""
+    """Read the dataset of an input, unchanged and in its order; subclasses override what they change."""
 
     literal_matches = True
 
@@ -79,7 +79,7 @@ class DerivedSource(PartsSource):
         self.facts = {role: self.base.key}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """The rows of a part; none if the dataset has no such file."""
+        """Yield the rows of a part; none if the dataset has no such file."""
         return (
             stream_rows(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
         )
@@ -87,7 +87,7 @@ class DerivedSource(PartsSource):
 
 @dataset_format("pair")
 class PairSource(DerivedSource):
-    """The passages of the input `corpus`, with the queries of the input `queries` or, without it, of the folder `path`.
+    """Combine the passages of the input `corpus` with the queries of the input `queries`, else of the folder `path`.
 
     Judgements and training lists name passages by id: those the corpus lacks are dealt with as in any dataset.
     """
@@ -109,14 +109,14 @@ class PairSource(DerivedSource):
 
 
 class UnionEntry(Dataset):
-    """The names of the united datasets; the datasets themselves are inputs."""
+    """Name the united datasets; the datasets themselves are inputs."""
 
     names: Items[str] = Field(description="begin the ids of each dataset")
 
 
 @dataset_format("union")
 class UnionSource(PartsSource):
-    """The datasets of the inputs `of.0`, `of.1`, …, one after the other.
+    """Read the datasets of the inputs `of.0`, `of.1`, …, one after the other.
 
     Ids get `<name>.` before them, the name being that of `names`: a model trained on a union learns from each dataset's
     training queries over its own passages, with all passages to draw negatives from.
@@ -155,7 +155,7 @@ class WindowsSource(DerivedSource):
         self.facts |= {"documents": 0, "cut": 0}
 
     def read_corpus(self) -> Iterator[Passage]:
-        """The documents' windows, in order; counts the documents, and the documents that have several windows."""
+        """Yield the documents' windows, in order; counts the documents, and the documents that have several windows."""
         entry = self._entry
         for doc, title, text in super().read_corpus():
             windows = cut_windows(text, entry.length, entry.stride, self._unit, entry.most)
@@ -165,7 +165,7 @@ class WindowsSource(DerivedSource):
                 yield name_window(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """The documents' judgements, given to all of their windows or to the first; see the class."""
+        """Yield the documents' judgements, given to all of their windows or to the first; see the class."""
         for query, doc, relevance, split in super().read_qrels():
             yield query, name_window(doc, 0), relevance, split
             barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
@@ -179,7 +179,7 @@ class WindowsSource(DerivedSource):
                 yield query, name_window(doc, number), label, score
 
     def read_domains(self) -> Iterator[Domain]:
-        """Every window's domain is its document's."""
+        """Yield every window's domain, which is its document's."""
         entry = self._entry
         for (_, _, text), (doc, domain) in zip(super().read_corpus(), self.rows("domains"), strict=False):
             if domain:
@@ -188,7 +188,7 @@ class WindowsSource(DerivedSource):
 
     @cached_property
     def _counts(self) -> dict[str, int]:
-        """Labelled document → number of its windows, where there are several."""
+        """Return labelled document → number of its windows, where there are several."""
         entry = self._entry
         named = {row[1] for rows in (super().read_qrels(), super().read_lists()) for row in rows}
         counts = {}
@@ -202,7 +202,7 @@ class WindowsSource(DerivedSource):
 
 @dataset_format("dissimilar")
 class DissimilarSource(DerivedSource):
-    """The dataset of the input `of` without the training queries that resemble its dev and test queries.
+    """Drop from the dataset of the input `of` the training queries that resemble its dev and test queries.
 
     The input `similar`, an audit of it, names them (DuReader-retrieval §2.3).
     """
@@ -222,7 +222,7 @@ class DissimilarSource(DerivedSource):
 
 @dataset_format("perturbed")
 class PerturbedSource(DerivedSource):
-    """The dataset of the input `of` with a further split `<split>_<kind>` for each kind of broken queries.
+    """Add to the dataset of the input `of` a split `<split>_<kind>` for each kind of broken queries.
 
     A broken copy of query q is named `<kind>.q` and has q's judgements and answers.
     """
@@ -233,7 +233,7 @@ class PerturbedSource(DerivedSource):
         self.facts["changed"] = dict.fromkeys(entry.kinds, 0)  # texts that a kind has changed
 
     def read_queries(self) -> Iterator[Query]:
-        """The dataset's queries, and then the broken ones of each kind."""
+        """Yield the dataset's queries, and then the broken ones of each kind."""
         yield from super().read_queries()
         entry = self._entry
         for kind in entry.kinds:
@@ -244,7 +244,7 @@ class PerturbedSource(DerivedSource):
                     yield name_perturbed(kind, query), broken, f"{split}_{kind}"
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """The dataset's judgements, and then those of each kind."""
+        """Yield the dataset's judgements, and then those of each kind."""
         yield from super().read_qrels()
         for kind in self._entry.kinds:
             for query, doc, relevance, split in super().read_qrels():
@@ -252,7 +252,7 @@ class PerturbedSource(DerivedSource):
                     yield name_perturbed(kind, query), doc, relevance, f"{split}_{kind}"
 
     def read_answers(self) -> Iterator[Answers]:
-        """The dataset's answers, and then those of each kind."""
+        """Yield the dataset's answers, and then those of each kind."""
         yield from super().read_answers()
         copied = {query for query, _, split in super().read_queries() if split == self._entry.split}
         for kind in self._entry.kinds:
@@ -263,7 +263,7 @@ class PerturbedSource(DerivedSource):
 
 @dataset_format("unlabelled")
 class UnlabelledSource(DerivedSource):
-    """The dataset of the input `of`, and queries without labels as split `unlabelled`, for a cross-encoder to label.
+    """Add to the dataset of the input `of` queries without labels, split `unlabelled`, for a cross-encoder to label.
 
     They are the training queries of the input `queries`; else those of the file `unlabelled.query.txt` (id, text, by
     tabs); else a share of the dataset's own training queries, those whose ids hash below `share`, which lose their
@@ -283,7 +283,7 @@ class UnlabelledSource(DerivedSource):
             self.places["queries"] += f" then {others}"
 
     def read_queries(self) -> Iterator[Query]:
-        """The dataset's queries, some of them `unlabelled` now, and then the others."""
+        """Yield the dataset's queries, some of them `unlabelled` now, and then the others."""
         texts = set()
         for query, text, split in super().read_queries():
             texts.add(compose_text(text, "nfc"))
@@ -301,7 +301,7 @@ class UnlabelledSource(DerivedSource):
                 yield f"unlabelled-{query}", text, UNLABELLED
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Rows of the dataset, without labels of queries that lose them."""
+        """Yield the rows of a part, without labels of queries that lose them."""
         return (row for row in super().rows(part) if part in (*PASSAGE_PARTS, "queries") or row[0] not in self._losing)
 
     @cached_property
@@ -314,7 +314,7 @@ class UnlabelledSource(DerivedSource):
 
 @dataset_format("domains")
 class DomainsSource(DerivedSource):
-    """The passages of the input `of` whose domain is among `only`, or is not among `without`, and their queries.
+    """Keep the passages of the input `of` whose domain is among `only`, or is not among `without`, and their queries.
 
     A query stays if a passage that stays is relevant to it; its labels of other passages go. So does a query without
     labels: which domain it asks about is not known.
@@ -337,7 +337,7 @@ class DomainsSource(DerivedSource):
         return (passage for passage, (_, domain) in rows if self._stays(domain))
 
     def rows(self, part: str) -> Iterator[Any]:
-        """The rows of a part that stay."""
+        """Yield the rows of a part that stay."""
         rows = super().rows(part)
         match part:
             case "domains":
@@ -351,19 +351,19 @@ class DomainsSource(DerivedSource):
 
     @cached_property
     def _docs(self) -> set[str]:
-        """The passages with a label that stay."""
+        """Return the passages with a label that stay."""
         labelled = {row[1] for row in chain(super().rows("qrels"), super().rows("lists"))}
         return {doc for doc, domain in super().rows("domains") if doc in labelled and self._stays(domain)}
 
     @cached_property
     def _asked(self) -> set[str]:
-        """The queries that stay."""
+        """Return the queries that stay."""
         return {query for query, doc, relevance, _ in super().rows("qrels") if relevance > 0 and doc in self._docs}
 
 
 @dataset_format("reduced")
 class ReducedSource(DerivedSource):
-    """The dev queries of the input `of` (at most `dev_queries`, by hash) over a part of its passages.
+    """Keep the dev queries of the input `of` (at most `dev_queries`, by hash), over a part of its passages.
 
     The corpus is the union over the queries of the top `depth` of the input `run`, the reference, and all relevant
     passages, as Asyncval (Zhuang and Zuccon 2022) cuts it: a checkpoint is encoded and searched in minutes where the
@@ -386,7 +386,7 @@ class ReducedSource(DerivedSource):
         self.facts |= {"run": run.key, "found": len(needed)}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """The rows of a part that stay; the lists are the reference run's top passages, in its order."""
+        """Yield the rows of a part that stay; the lists are the reference run's top passages, in its order."""
         match part:
             case "queries":
                 return ((query, self._texts[query], VALIDATED) for query in self._selected)
@@ -399,7 +399,7 @@ class ReducedSource(DerivedSource):
 
 
 def _draw_passages(dataset: Artifact, present: set[str], count: int) -> set[str]:
-    """So many further passages, those whose ids have the lowest hash: a larger draw contains every smaller one."""
+    """Draw further passages, those whose ids have the lowest hash: a larger draw contains every smaller one."""
     if not count:
         return set()
     ids = (doc for (doc,) in stream_rows(dataset.path(CORPUS), "doc_id") if doc not in present)

@@ -12,7 +12,7 @@ _ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch docu
 
 
 def list_docstrings(source: str) -> list[tuple[str, str]]:
-    """(last part of its name, docstring without the source's indentation) of each documented object of a module.
+    """Return (last part of its name, docstring without the source's indentation) of each documented object of a module.
 
     In order; none if this Python cannot parse it. Functions within functions are left out: nobody can call them.
     """
@@ -26,7 +26,7 @@ def list_docstrings(source: str) -> list[tuple[str, str]]:
 
 
 def _walk_documented(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Documented objects below a node, conditional definitions included."""
+    """Yield documented objects below a node, conditional definitions included."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _DEFINITIONS):
             if text := ast.get_docstring(child):
@@ -40,7 +40,7 @@ def _walk_documented(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _read_attached(call: ast.Call) -> Iterator[tuple[str, str]]:
-    """The docstring in `add_newdoc(module, object, text | (method, text))` or `add_docstr(object, text)`."""
+    """Yield the docstring in `add_newdoc(module, object, text | (method, text))` or `add_docstr(object, text)`."""
     function = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
     if function not in _ATTACHING or not call.args:
         return
@@ -82,14 +82,14 @@ _MARKUP = [
 
 
 def strip_markup(text: str) -> str:
-    """Text without markup, white space run together."""
+    """Return text without markup, white space run together."""
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
     return WHITE_SPACE.sub(" ", text).strip()
 
 
 def split_docstring(docstring: str) -> tuple[str, str] | None:
-    """The first sentence of a docstring and what follows, both plain; None if it starts with no prose.
+    """Return the first sentence of a docstring and what follows, both plain; None if it starts with no prose.
 
     The summary has no final full stop. The rest of its paragraph begins the body.
     """
@@ -110,7 +110,7 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
 
 
 def _drop_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
-    """Paragraphs after the call signatures that open docstrings of what is written in C."""
+    """Return paragraphs after the call signatures that open docstrings of what is written in C."""
     prose = list(dropwhile(lambda lines: _SIGNATURE.match(" ".join(map(str.strip, lines))), paragraphs))
     if prose and len(prose[0]) > 1 and _SIGNATURE.match(prose[0][0].strip()):
         prose[0] = prose[0][1:]
@@ -118,7 +118,7 @@ def _drop_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
 
 
 def _split_at_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
-    """A paragraph's lines before a section's head, and from the head on."""
+    """Return a paragraph's lines before a section's head, and from the head on."""
     for at, line in enumerate(paragraph):
         if _UNDERLINE.match(line):
             return paragraph[: max(at - 1, 0)], paragraph[max(at - 1, 0) :]

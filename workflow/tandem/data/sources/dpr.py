@@ -45,7 +45,7 @@ _RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json")
 
 
 class QuestionRecord(NamedTuple):
-    """A question: its place for errors, its text, its answers, and the JSON object it came from (empty for TSV)."""
+    """Hold a question's place for errors, text, answers, and the JSON object that it came from (empty for TSV)."""
 
     where: str
     text: str
@@ -54,7 +54,7 @@ class QuestionRecord(NamedTuple):
 
 
 class DprQuestion(NamedTuple):
-    """A question as it is kept in memory; positives are (passage id, grade)."""
+    """Hold a question; positives are (passage id, grade)."""
 
     id: str
     split: str
@@ -75,7 +75,7 @@ class WikipediaQuestions(Source):
     @cached_property
     @abstractmethod
     def questions(self) -> list[DprQuestion]:
-        """All questions, read once."""
+        """Return all questions, read once."""
 
     def read_corpus(self) -> Iterator[Passage]:
         return self.read_corpus_from(0)
@@ -111,11 +111,11 @@ class DprSource(WikipediaQuestions):
         return {"questions": match_by_split(names)} if names and listing.matching(_PASSAGES_FILE) else None
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """The positives of the pools: 2 for gold or 1."""
+        """Yield the positives of the pools: 2 for gold or 1."""
         return ((each.id, doc, grade, each.split) for each in self.questions for doc, grade in each.positives)
 
     def read_lists(self) -> Iterator[Listed]:
-        """The pools, with BM25's scores; a passage listed twice counts where it stands first."""
+        """Yield the pools, with BM25's scores; a passage listed twice counts where it stands first."""
         self.facts["contexts_without_id"] = 0
         for split, path in self._paths.items():
             for number, question in enumerate(read_questions(path)):
@@ -130,7 +130,7 @@ class DprSource(WikipediaQuestions):
 
     @cached_property
     def questions(self) -> list[DprQuestion]:
-        """Everything but the negatives, read once: a pool takes minutes."""
+        """Return all questions without their negatives, read once: a pool takes minutes."""
         questions = []
         for split, path in self._paths.items():
             contexts = named = 0
@@ -180,7 +180,7 @@ class EntityQuestionsSource(WikipediaQuestions):
 
 
 def _read_contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, float | None]]:
-    """(passage id, score) of one list of a question's pool; either may be missing."""
+    """Yield (passage id, score) of one list of a question's pool; either may be missing."""
     for context in read_objects(question.where, key, question.record.get(key) or []):
         ids = (context[id_key] for id_key in ("passage_id", "psg_id") if context.get(id_key) not in (None, ""))
         name = next(ids, None)
@@ -193,7 +193,7 @@ def _read_contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | N
 
 
 def read_passages(path: Path, skipped: int = 0) -> Iterator[Passage]:
-    """(id, title, text) of each line `id, text, title` of a file like psgs_w100.tsv but its header and `skipped` more.
+    """Yield (id, title, text) of each line `id, text, title` of a file like psgs_w100.tsv, after header and `skipped`.
 
     Double quotes at both ends of the text are dropped, as DPR's `CsvCtxSrc` does with what it indexes; the title keeps
     its own.
@@ -211,7 +211,7 @@ def _has_header(path: Path) -> bool:
 
 
 def read_questions(path: Path) -> Iterator[QuestionRecord]:
-    """Every question of a file, in order: a JSON array if it is named `.json`, packed or not, else `.qa.csv`."""
+    """Yield every question of a file, in order: a JSON array if it is named `.json`, packed or not, else `.qa.csv`."""
     if strip_packing(path.name).endswith(".json"):
         for where, record in read_items(path):
             text, answers = (
@@ -237,7 +237,7 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
 
 
 def _split_columns(where: str, line: str, what: str, count: int) -> list[str]:
-    """The columns of a line by tabs, csv quoting undone."""
+    """Return the columns of a line by tabs, csv quoting undone."""
     row = line.split("\t")
     if '"' in line:
         # The empty second line is only read if a quote of the first is still open.

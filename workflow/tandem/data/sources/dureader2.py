@@ -32,7 +32,7 @@ from tandem.stages.base import Json
 
 
 class DuReaderQuestion(NamedTuple):
-    """A question, its answers by people (none where they are secret), and the documents that a search engine returned.
+    """Hold a question, its answers by people (none where they are secret), and a search engine's documents.
 
     Documents are lists of stripped, non-blank paragraphs, without titles.
     """
@@ -69,7 +69,7 @@ class DuReader2Source(Source):
         return {"splits": group_by_split(names)} if names else None
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Passages put together from the paragraphs of every document; equal ones once."""
+        """Yield passages put together from the paragraphs of every document; equal ones once."""
         first = iter(~pd.Index(np.frombuffer(self._labels.hashes, np.uint64)).duplicated())
         passages = characters = 0
         for _, _, question in self._questions():
@@ -85,7 +85,7 @@ class DuReader2Source(Source):
         return ((query, text, split) for query, (text, split) in self._labels.queries.items())
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """(question id, md5 of the passage, 1, split) of each positive passage of each question."""
+        """Yield (question id, md5 of the passage, 1, split) of each positive passage of each question."""
         for query, positives in self._labels.positives.items():
             for positive in positives:
                 yield query, positive.hex(), 1, self._labels.queries[query][1]
@@ -102,7 +102,7 @@ class DuReader2Source(Source):
 
     @cached_property
     def _labels(self) -> "Labels":
-        """The labels of all questions: this is the long work."""
+        """Return the labels of all questions: this is the long work."""
         labels = Labels()
         located, again = tee(self._questions())  # as far apart as the processes are ahead
         questions = (question for _, _, question in again)
@@ -117,7 +117,7 @@ class DuReader2Source(Source):
 
 
 def _read_questions(path: Path) -> Iterator[tuple[str, DuReaderQuestion]]:
-    """(`file:line`, question) of each line of a raw or preprocessed file of DuReader 2.0."""
+    """Yield (`file:line`, question) of each line of a raw or preprocessed file of DuReader 2.0."""
     for where, record in read_records(path):
         answers = read_texts(where, "answers", record.get("answers", []))
         documents = read_objects(where, "documents", record.get("documents"))
@@ -130,7 +130,7 @@ def _read_questions(path: Path) -> Iterator[tuple[str, DuReaderQuestion]]:
 
 
 def _read_paragraphs(where: str, document: JsonObject) -> list[str]:
-    """A document's paragraphs; where it has only their words, these are joined."""
+    """Return a document's paragraphs; where it has only their words, these are joined."""
     paragraphs = document.get("paragraphs")
     if paragraphs is None:
         segmented = document.get("segmented_paragraphs")
@@ -142,13 +142,13 @@ def _read_paragraphs(where: str, document: JsonObject) -> list[str]:
 
 
 def join_passages(question: DuReaderQuestion, entry: Entry) -> Iterator[list[str]]:
-    """The paragraphs of each passage of a question's documents, in order; equal passages are repeated."""
+    """Yield the paragraphs of each passage of a question's documents, in order; equal passages are repeated."""
     for paragraphs in question.documents:
         yield from join_paragraphs(paragraphs, entry.passage_characters)
 
 
 def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
-    """Passage length control: the paragraphs of each passage of a document; joined they are its text.
+    """Yield the paragraphs of each passage of a document, joined to some length; together they are its text.
 
     A document shorter than `enough` is one passage. In another, a paragraph shorter than `enough` takes the next one,
     and the next, until together they are longer than `enough`; any other paragraph is a passage by itself.
@@ -168,7 +168,7 @@ def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
 
 
 def label(question: DuReaderQuestion, entry: Entry) -> list[tuple[bytes, bool]]:
-    """(digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
+    """Return (digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
     answers = [split_tokens(answer, entry.unit) for answer in question.answers]
     return [
         (hash_passage("".join(paragraphs)), any(is_positive(paragraph, answers, entry) for paragraph in paragraphs))
@@ -177,7 +177,7 @@ def label(question: DuReaderQuestion, entry: Entry) -> list[tuple[bytes, bool]]:
 
 
 def is_positive(paragraph: str, answers: list[list[str]], entry: Entry) -> bool:
-    """Whether a span of a paragraph has an F1 of at least the threshold with one of the answers (Algorithm 1)."""
+    """Return whether a span of a paragraph reaches the threshold of F1 with one of the answers (Algorithm 1)."""
     if not answers:
         return False
     paragraph_tokens = split_tokens(paragraph, entry.unit)
@@ -185,12 +185,12 @@ def is_positive(paragraph: str, answers: list[list[str]], entry: Entry) -> bool:
 
 
 def split_tokens(text: str, unit: str) -> list[str]:
-    """A text's characters without white space, or its words by `load_segmenter`: lower case, no punctuation."""
+    """Return a text's characters without white space, or its words by `load_segmenter`: lower case, no punctuation."""
     return load_segmenter()(text) if unit == "words" else list("".join(text.split()))
 
 
 def hash_passage(text: str) -> bytes:
-    """A passage's md5, 16 bytes: in hex it is its id, as the ids of the released collection look."""
+    """Return a passage's md5, 16 bytes: in hex it is its id, as the ids of the released collection look."""
     return hashlib.md5(text.encode()).digest()
 
 
@@ -247,8 +247,9 @@ class Span(NamedTuple):
 
 
 def find_best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float) -> Span | None:
-    """The span of a paragraph's tokens with the highest F1 against an answer's; of equal ones the first, then the
-    shortest; None if none reaches the threshold, which is above 0.
+    """Return the span of a paragraph's tokens with the highest F1 against an answer's.
+
+    Of equal ones it is the first, then the shortest; None if none reaches the threshold, which is above 0.
 
     DuReader-retrieval, Algorithm 1, whose label is whether there is such a span. F1 of a span of length L against an
     answer of length n that share o tokens, counted as multisets, is 2 o / (L + n). The best span starts and ends with a
@@ -272,7 +273,10 @@ def find_best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: f
 
 
 def _place_tokens(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Places, Places]:
-    """Where the answer's tokens stand in a paragraph, and `spent` of each; -1 where no token has to lie before."""
+    """Return where the answer's tokens stand in a paragraph, and `spent` of each.
+
+    -1 where no token has to lie before.
+    """
     counts = Counter(answer)
     before: dict[str, list[int]] = defaultdict(list)
     places, spent = [], []
@@ -286,7 +290,7 @@ def _place_tokens(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Plac
 
 
 def _find_best(places: Places, spent: Places, row: int, rows: int, width: int, length: int) -> Span:
-    """The best of the spans that start at one of `rows` places from `row` on and hold at most `width` of them."""
+    """Return the best span that starts at one of `rows` places from `row` on and holds at most `width` of them."""
     starts = places[row : row + rows, None]
     part = slice(row, row + len(starts) + width - 1)
     short = len(starts) + width - 1 - len(places[part])

@@ -54,7 +54,7 @@ class Release(NamedTuple):
 
 @dataset_format("dureader_retrieval")
 class DuReaderRetrievalSource(Source):
-    """The folder named by `path`, as the package unpacks; training files may be missing, both or one.
+    """Read the folder named by `path`, as the package unpacks; training files may be missing, both or one.
 
     A training passage is looked up in the collection by its text; missing ones are counted and left out. Training
     queries are named by a hash of their text.
@@ -80,19 +80,19 @@ class DuReaderRetrievalSource(Source):
             yield doc_id, title, text
 
     def read_queries(self) -> Iterator[Query]:
-        """Dev queries, then training queries, which stay if one has a known positive."""
+        """Yield dev queries, then training queries, which stay if one has a known positive."""
         for where, record in read_records(self._dev):
             yield read_text(where, record, "question_id", number=True), read_text(where, record, "question"), "dev"
         for query in self._release.queries:
             yield name_training_query(query), query, ""
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """The labelled passages of dev, and the positives of both training files."""
+        """Yield the labelled passages of dev, and the positives of both training files."""
         yield from ((query, doc, 1, "dev") for query, doc, _ in self._labelled())
         yield from ((query, doc, 1, "train") for query, doc, label, _ in self.read_lists() if label)
 
     def read_lists(self) -> Iterator[Listed]:
-        """The pairs of both training files, each once."""
+        """Yield the pairs of both training files, each once."""
         ids, queries, pairs = self._release
         names = [name_training_query(query) for query in queries]
         docs = ids.take(pa.array(pairs.rows)).to_pylist()
@@ -100,7 +100,10 @@ class DuReaderRetrievalSource(Source):
             yield names[number], doc, label, None
 
     def _labelled(self) -> Iterator[tuple[str, str, str]]:
-        """(query id, passage id, text) of each labelled passage of dev.json; the text is empty if it is missing."""
+        """Yield (query id, passage id, text) of each labelled passage of dev.json.
+
+        The text is empty if it is missing.
+        """
         for where, record in read_records(self._dev):
             query, paragraphs = read_text(where, record, "question_id", number=True), record.get("answer_paragraphs")
             if not isinstance(paragraphs, list) or not all(isinstance(paragraph, dict) for paragraph in paragraphs):
@@ -110,7 +113,7 @@ class DuReaderRetrievalSource(Source):
                 yield query, read_text(where, paragraph, "paragraph_id", number=True), text
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        """(title, text) of each line of all parts; a line may be the text alone."""
+        """Yield (title, text) of each line of all parts; a line may be the text alone."""
         for part in self._parts:
             for _, columns in read_fields(part, "the text, or -, title or -, text, 0", 1, 4):
                 text, title = (columns[0], "") if len(columns) == 1 else (columns[2], columns[1])
@@ -142,7 +145,7 @@ class DuReaderRetrievalSource(Source):
         return Release(ids, list(training.queries), pairs)
 
     def _counted(self, passages: int) -> Iterator[str]:
-        """All texts; a `UserError` if they are not as many as the ids."""
+        """Yield all texts; a `UserError` if they are not as many as the ids."""
         with Progress("dureader_retrieval", passages, "passages") as progress:
             for _, text in self._lines():
                 progress.add(1)
@@ -162,22 +165,22 @@ class DuReaderRetrievalSource(Source):
 
 
 def name_training_query(query: str) -> str:
-    """The id of a training query, which the release names by its text alone."""
+    """Return the id of a training query, which the release names by its text alone."""
     return f"train-{hashlib.sha1(query.encode()).hexdigest()[:16]}"
 
 
 def _join_words(text: str) -> str:
-    """A form that texts share if they differ only in white space."""
+    """Return a form that texts share if they differ only in white space."""
     return " ".join(text.split())
 
 
 def hash_words(texts: Iterable[str]) -> TextHashes:
-    """Hashes of texts, equal for those that differ only in white space."""
+    """Hash texts; those that differ only in white space have equal hashes."""
     return TextHashes(map(_join_words, texts))
 
 
 def read_ids(path: Path) -> pa.ChunkedArray:
-    """The passage id of each line by `passage2id.map.json`, keys in any order: 36 bytes a passage of 32 characters' id.
+    """Return the passage id of each line by `passage2id.map.json`, keys in any order: 36 bytes a passage.
 
     Raises:
         UserError: not such a JSON object, or its keys are not the numbers from 0, each once.
@@ -201,7 +204,7 @@ def read_ids(path: Path) -> pa.ChunkedArray:
 
 
 def _read_members(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number, passage id) of each member of the object, in file order."""
+    """Yield (line number, passage id) of each member of the object, in file order."""
     with open_bytes(path) as file:
         try:
             if file.read(len(BOM)) != BOM:

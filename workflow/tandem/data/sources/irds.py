@@ -56,7 +56,7 @@ class IrDatasetsSource(Source):
         return self.read_corpus_from(0)
 
     def count(self) -> int | None:
-        """How many documents ir_datasets has made a document store of, which alone it can enter in the middle."""
+        """Return how many documents stand in ir_datasets' document store, which alone it can enter in the middle."""
         try:
             store = self._documents.docs_store()
             is_sliced = store.built() and hasattr(self._documents.docs_iter(), "__getitem__")
@@ -65,7 +65,10 @@ class IrDatasetsSource(Source):
             return None
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
+        """Yield (document id, title, text).
+
+        The text is the field `text`, `body` or `abstract`, else ir_datasets' own.
+        """
         documents = self._documents.docs_iter()
         for document in _fetch_records(documents[row:] if row else documents):
             field = next((name for name in _TEXT_FIELDS if hasattr(document, name)), None)
@@ -74,7 +77,7 @@ class IrDatasetsSource(Source):
             yield document.doc_id, title or "", text
 
     def read_queries(self) -> Iterator[Query]:
-        """(query id, text, split) of every query of each split's id, judged or not."""
+        """Yield (query id, text, split) of every query of each split's id, judged or not."""
         for split, parts in self._splits.items():
             for queries, _, _ in parts:
                 for query in _fetch_records(queries.queries_iter()):
@@ -90,7 +93,7 @@ class IrDatasetsSource(Source):
 
 
 def _fetch_records(records: Iterator[Any]) -> Iterator[Any]:
-    """Records of ir_datasets, which downloads their files when the first is asked for."""
+    """Yield records of ir_datasets, which downloads their files when the first is asked for."""
     try:
         yield from records
     except (requests.RequestException, RuntimeError) as error:  # of one source, and of several
@@ -111,7 +114,7 @@ def _find_splits(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def _load(key: str, name: str, part: str) -> Any:
-    """A collection of the catalogue that has `part` (docs, queries or qrels); nothing is downloaded yet."""
+    """Return a collection of the catalogue that has `part` (docs, queries or qrels); nothing is downloaded yet."""
     import ir_datasets
 
     try:
@@ -126,7 +129,7 @@ def _load(key: str, name: str, part: str) -> Any:
 
 
 class Need(NamedTuple):
-    """One download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
+    """Describe a download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
 
     They are the download itself, where it may be put by hand, and what is unpacked from it. `on_request` has no URL.
     """
@@ -137,13 +140,16 @@ class Need(NamedTuple):
 
 
 def get_home() -> Path:
-    """ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
+    """Return ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
     return Path(os.environ.get("IR_DATASETS_HOME") or "~/.ir_datasets").expanduser().absolute()
 
 
 @lru_cache(maxsize=8)
 def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
-    """The downloads of each id's part, found in a second or two for all; none for an id that ir_datasets lacks."""
+    """Return the downloads of each id's part, found in a second or two for all.
+
+    None for an id that ir_datasets lacks.
+    """
     if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:

@@ -27,7 +27,10 @@ def main() -> None:
 def _find_downloads(
     thing: Any, unpacked: tuple[str, ...], seen: set[int]
 ) -> dict[str, tuple[list[str], int | None, bool]]:
-    """Every download below an object of ir_datasets, by path; `unpacked` is where the objects above unpack them."""
+    """Return every download below an object of ir_datasets, by path.
+
+    `unpacked` is where the objects above unpack them.
+    """
     kind = type(thing).__name__
     if isinstance(thing, list | tuple | dict):
         parts = list(thing.values()) if isinstance(thing, dict) else list(thing)

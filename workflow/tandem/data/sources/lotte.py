@@ -24,7 +24,7 @@ _CORPUS_FILE, _QUESTIONS_FILE = "collection.tsv", "qas.{}.jsonl"
 
 @dataset_format("lotte")
 class LotteSource(Source):
-    """The folder named by `path`; a question's id is its kind, which is its split, and its number: `search-0`."""
+    """Read the folder named by `path`; a question's id is its kind, which is its split, and its number: `search-0`."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Lotte) -> None:
         super().__init__(job, entry)
@@ -57,7 +57,7 @@ class LotteSource(Source):
                 yield f"{kind}-{read_text(where, record, 'qid', number=True)}", read_text(where, record, "query"), kind
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """Every answer of a question is relevant to it."""
+        """Yield every answer of a question as relevant to it."""
         for kind, path in self._questions.items():
             for where, record in read_records(path):
                 answers = record.get("answer_pids")

@@ -30,7 +30,7 @@ _MTEB_QRELS = re.compile(r"(.*/)?default/[^/]+\.(parquet|jsonl)$")  # MTEB puts 
 
 
 class JudgedFiles(Source):
-    """A source whose judgements are the records of a file for each split."""
+    """Read judgements from a file for each split."""
 
     judged: Role = QRELS_ROLE
     _qrels: dict[str, Path]
@@ -60,7 +60,7 @@ class JudgedFiles(Source):
 
 
 class BeirQueries(JudgedFiles):
-    """A folder in BEIR's layout without a corpus: queries.jsonl with answers.jsonl, qrels/<split>.tsv, or both."""
+    """Read a folder in BEIR's layout without a corpus: queries.jsonl with answers.jsonl, qrels/<split>.tsv, or both."""
 
     judged = _BEIR_QRELS
 
@@ -77,7 +77,7 @@ class BeirQueries(JudgedFiles):
         yield from ()
 
     def read_queries(self) -> Iterator[Query]:
-        """(query id, text, "") of each line of queries.jsonl; its split is that of the qrels which name it."""
+        """Yield (query id, text, "") of each line of queries.jsonl; its split is that of the qrels which name it."""
         for where, record in read_jsonl(self._queries, QUERIES_ROLE):
             yield read_text(where, record, "id", number=True), read_text(where, record, "text"), ""
 
@@ -88,7 +88,7 @@ class BeirQueries(JudgedFiles):
 
 @dataset_format("beir")
 class BeirSource(BeirQueries):
-    """The folder named by `path`, with corpus.jsonl; any file may be packed, its fields as those of `files`."""
+    """Read the folder named by `path`, with corpus.jsonl; any file may be packed, its fields as those of `files`."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Beir) -> None:
         files = DatasetFiles(job)
@@ -114,7 +114,7 @@ class BeirSource(BeirQueries):
 
 @dataset_format("files")
 class OwnFilesSource(JudgedFiles):
-    """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
+    """Read the files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Files) -> None:
         super().__init__(job, entry)
@@ -146,7 +146,7 @@ class OwnFilesSource(JudgedFiles):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """The keys by words in the files' names; None without passages or queries."""
+        """Return the keys by words in the files' names; None without passages or queries."""
         roles: dict[str, list[str]] = {role: [] for role in _ROLE_WORDS}
         for name in listing.names:
             words = set(split_name(name))
@@ -176,7 +176,7 @@ class OwnFilesSource(JudgedFiles):
         return None if None in counts else sum(filter(None, counts))
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        """The passages from a row on; files before it are not read. Only from 0 where `count` says None."""
+        """Yield the passages from a row on; files before it are not read. Only from 0 where `count` says None."""
         for path in self._corpus:
             if row and (count := self._count(path) or 0) <= row:
                 row -= count
@@ -186,7 +186,10 @@ class OwnFilesSource(JudgedFiles):
             row = 0
 
     def read_queries(self) -> Iterator[Query]:
-        """(query id, text, split) of every record; a file named for several splits leaves the split to the qrels."""
+        """Yield (query id, text, split) of every record.
+
+        A file named for several splits leaves the split to the qrels.
+        """
         for path in self._queries:
             splits = [split for split, file in self._by_split.items() if file == path]
             for where, record in _read_filled(path, QUERIES_ROLE):
@@ -200,7 +203,7 @@ class OwnFilesSource(JudgedFiles):
 
 
 def _make_passage(where: str, record: JsonObject) -> Passage:
-    """A record as a passage; `where` is its place, for errors."""
+    """Return a record as a passage; `where` is its place, for errors."""
     title = read_text(where, record, "title") if record.get("title") else ""
     return read_text(where, record, "id", number=True), title, read_text(where, record, "text")
 
@@ -211,7 +214,10 @@ def _make_answers(where: str, record: JsonObject) -> Answers:
 
 
 def _read_filled(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
-    """The records of a file; a `UserError` if it is empty: an empty file of a split would pass for a small one."""
+    """Yield the records of a file; a `UserError` if it is empty.
+
+    An empty file of a split would pass for a small one.
+    """
     where = None
     for where, record in choose_reader(path, role)(path, role):
         yield where, record
@@ -220,7 +226,10 @@ def _read_filled(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _name_place(paths: list[Path], role: Role) -> str:
-    """The name of a record in an error: a line of the file where it is one, else a record of it or of the folder."""
+    """Return the name of a record in an error.
+
+    A line of the file where it is one, else a record of it or of the folder.
+    """
     first = paths[0]
     if len(paths) > 1:
         return f"{first.parent} ({len(paths)} files) record"
@@ -230,7 +239,7 @@ def _name_place(paths: list[Path], role: Role) -> str:
 
 
 def _make_pattern(listing: Listing, names: list[str]) -> str:
-    """A pattern that several files fit, and no others."""
+    """Return a pattern that several files fit, and no others."""
     packed = listing.path(names[0]).name.removeprefix(Path(names[0]).name)
     pattern = re.sub(r"\d+", "*", names[0])
     if listing.matching(pattern) != names:

@@ -101,22 +101,22 @@ class _Pairs(NamedTuple):
 
 
 def make_heading(module: str) -> str:
-    """The words of a module's path, each once: `numpy.ma.core` → `numpy ma core`."""
+    """Return the words of a module's path, each once: `numpy.ma.core` → `numpy ma core`."""
     return " ".join(dict.fromkeys(word for word in _WORD_BREAK.split(module) if word))
 
 
 def hash_text(text: str) -> str:
-    """First 10 hex digits of the sha1 of a text."""
+    """Return the first 10 hex digits of the sha1 of a text."""
     return hashlib.sha1(text.encode()).hexdigest()[:10]
 
 
 def hash_query(normal_query: str) -> int:
-    """The number that decides a query's split: the first 32 bits of its sha1."""
+    """Return the number that decides a query's split: the first 32 bits of its sha1."""
     return int(hashlib.sha1(normal_query.encode()).hexdigest()[:8], 16)
 
 
 def find_modules(packages: Iterable[str]) -> list[Module]:
-    """Modules of all packages, sorted by dotted name: neither the file system nor the packages' order shows.
+    """Return the modules of all packages by dotted name: neither the file system nor the packages' order shows.
 
     Raises:
         UserError: a package is not installed, or is no Python source.
@@ -143,7 +143,7 @@ def _find_modules_of(package: str) -> list[Module]:
 
 
 def extract_pairs(module: Module, longest: int | None) -> list[_Pair]:
-    """The pairs of one module; none if its file is not UTF-8."""
+    """Return the pairs of one module; none if its file is not UTF-8."""
     try:
         source = module[1].read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -152,7 +152,7 @@ def extract_pairs(module: Module, longest: int | None) -> list[_Pair]:
 
 
 def make_pair(name: str, docstring: str, longest: int | None) -> _Pair | None:
-    """The pair of an object, or None where a filter drops it.
+    """Return the pair of an object, or None where a filter drops it.
 
     The passage must answer without naming the object itself, or any lexical match would retrieve it. Of a passage of
     more than `longest` words the rest is cut off.
@@ -170,19 +170,19 @@ def make_pair(name: str, docstring: str, longest: int | None) -> _Pair | None:
 
 
 def is_query(summary: str) -> bool:
-    """Whether a summary is a sentence one could search with."""
+    """Return whether a summary is a sentence one could search with."""
     if len(summary.split()) not in _QUERY_WORDS or not summary.isascii():
         return False
     return not _PARAMETER.match(summary) and not _EMPTY_TALK.match(summary)
 
 
 def mask_name(body: str, name: str) -> str:
-    """A passage without the object's own name; names of up to two letters stay."""
+    """Return a passage without the object's own name; names of up to two letters stay."""
     if len(name.strip("_")) <= 2:
         return body
     return re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", " ", body)
 
 
 def normalise_words(text: str) -> str:
-    """Lower-case letters and digits, everything else a blank: texts that share it count as equal."""
+    """Return lower-case letters and digits, all else blanks: texts that share this form count as equal."""
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))

@@ -37,7 +37,7 @@ _Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
 
 @dataset_format("rocketqa")
 class RocketQaSource(Source):
-    """The folder named by `path`; any file may be packed. With `title: false` the titles are not even read."""
+    """Read the folder named by `path`; any file may be packed. With `title: false` the titles are not even read."""
 
     literal_matches = True
 
@@ -61,7 +61,7 @@ class RocketQaSource(Source):
         return {} if listing.matching("para.txt") and listing.matching("*.query.txt") else None
 
     def read_corpus(self) -> Iterator[Passage]:
-        """(id, title, text) of each line of para.txt, its title from the same line of para.title.txt."""
+        """Yield (id, title, text) of each line of para.txt, its title from the same line of para.title.txt."""
         untitled = 0
         titles = read_fields(self._titles, "passage id, title", 2) if self._titles else None
         for where, (doc, text) in read_fields(self._texts, "passage id, text", 2):
@@ -85,7 +85,7 @@ class RocketQaSource(Source):
                 yield query, text, split
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """The judgements; a passage that only holds the answer's words has the relevance `LITERAL_MATCH`."""
+        """Yield the judgements; a passage that only holds the answer's words has the relevance `LITERAL_MATCH`."""
         train: set[tuple[str, str]] = set()
         for split, path in self._qrels.items():
             for query, doc, relevance in _read_judgements(path):
@@ -111,12 +111,12 @@ class RocketQaSource(Source):
 
 
 def read_title(column: str) -> str:
-    """A title; RocketQA's files write `-` for none."""
+    """Return a title; RocketQA's files write `-` for none."""
     return "" if column == "-" else column
 
 
 def _read_judgements(path: Path) -> Iterator[tuple[str, str, int]]:
-    """(query id, passage id, relevance) of a file of pairs, or of MS MARCO's own four columns."""
+    """Yield (query id, passage id, relevance) of a file of pairs, or of MS MARCO's own four columns."""
     for where, columns in read_fields(path, "query id, passage id (or query id, 0, passage id, relevance)", 2, 4):
         if len(columns) == 2:
             yield columns[0], columns[1], 1
@@ -126,7 +126,7 @@ def _read_judgements(path: Path) -> Iterator[tuple[str, str, int]]:
 
 @dataset_format("rocketqa_tsv")
 class RocketQaTsvSource(Source):
-    """The files `dual` and `cross`, one of them or both, in the folder of `path`. All queries are training queries."""
+    """Read the files `dual` and `cross`, or one of them, in the folder of `path`. All queries are training queries."""
 
     def __init__(self, job: DatasetJob, entry: datasets.RocketQATsv) -> None:
         super().__init__(job, entry)
@@ -156,7 +156,7 @@ class RocketQaTsvSource(Source):
         return ((query, doc, 1, "train") for query, doc, label, _ in self.read_lists() if label > 0)
 
     def read_lists(self) -> Iterator[Listed]:
-        """Each pair once; a passage that is both positive and negative is a positive, and counted."""
+        """Yield each pair once; a passage that is both positive and negative is a positive, and counted."""
         mentions, digests = self._mentions
         queries = [f"{hash_texts(text):016x}" for text in mentions.queries]
         distinct, rows = np.unique(digests, return_inverse=True)
@@ -166,7 +166,7 @@ class RocketQaTsvSource(Source):
 
     @cached_property
     def _mentions(self) -> "tuple[Mentions, NDArray[np.uint64]]":
-        """All pairs, and the digest of each one's passage."""
+        """Return all pairs, and the digest of each one's passage."""
         digests = array("Q")
 
         def pairs() -> Iterator[tuple[str, int]]:
@@ -178,7 +178,7 @@ class RocketQaTsvSource(Source):
 
 
 def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[_Mention]:
-    """Every labelled pair of both training files, in order; a line of `dual` is two.
+    """Yield every labelled pair of both training files, in order; a line of `dual` is two.
 
     Raises:
         UserError: another number of columns, or a label that is neither 0 nor 1.
@@ -193,5 +193,5 @@ def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[_Mention]:
 
 
 def hash_texts(*texts: str) -> int:
-    """64 bits of the blake2b hash of texts that hold no tab."""
+    """Return 64 bits of the blake2b hash of texts that hold no tab."""
     return int.from_bytes(blake2b("\t".join(texts).encode(), digest_size=8).digest(), "big")

@@ -59,7 +59,7 @@ class SquadSource(Source):
         return {"files_of": match_by_split(names)} if names else None
 
     def read_corpus(self) -> Iterator[Passage]:
-        """The paragraphs of all files; equal ones once."""
+        """Yield the paragraphs of all files; equal ones once."""
         known: set[str] = set()
         self.facts |= {"repeated_paragraphs": 0, "unanswerable_questions": 0}
         for _, doc, title, paragraph in self._paragraphs():
@@ -88,7 +88,7 @@ class SquadSource(Source):
                     yield question.id, list(dict.fromkeys(question.answers))
 
     def _paragraphs(self) -> Iterator[tuple[str, str, str, "Paragraph"]]:
-        """(split, passage id, title, paragraph) of every paragraph."""
+        """Yield (split, passage id, title, paragraph) of every paragraph."""
         ids: dict[str, str] = {}
         for split, path in self._files.items():
             for title, paragraph in read_paragraphs(path):
@@ -112,7 +112,7 @@ SquadAnswer = Annotated[str, BeforeValidator(lambda value: value.get("text") if 
 
 
 class SquadQuestion(BaseModel):
-    """A question with its answers; `is_impossible` if its paragraph does not answer it by design (SQuAD 2.0)."""
+    """Describe a question; `is_impossible` if its paragraph does not answer it by design (SQuAD 2.0)."""
 
     id: Id = Field(validation_alias=AliasChoices("id", "query_id"))
     text: str = Field(validation_alias=AliasChoices("question", "query_text"))
@@ -121,7 +121,7 @@ class SquadQuestion(BaseModel):
 
 
 class Paragraph(BaseModel):
-    """A paragraph; `id` is empty where the file has none."""
+    """Describe a paragraph; `id` is empty where the file has none."""
 
     id: Id = Field("", validation_alias=AliasChoices("id", "context_id"))
     text: str = Field(validation_alias=AliasChoices("context", "context_text"))
@@ -129,12 +129,12 @@ class Paragraph(BaseModel):
 
     @property
     def questions(self) -> list[SquadQuestion]:
-        """The questions that it answers."""
+        """Return the questions that it answers."""
         return [question for question in self.qas if not question.is_impossible]
 
 
 class Article(BaseModel):
-    """An article; in CMRC's original layout it is its one paragraph."""
+    """Describe an article; in CMRC's original layout it is its one paragraph."""
 
     title: str | None = None
     paragraphs: list[Paragraph]
@@ -150,7 +150,7 @@ class Article(BaseModel):
 
 
 class Document(BaseModel):
-    """A file; in CMRC's original layout it is the list of articles."""
+    """Describe a file; in CMRC's original layout it is the list of articles."""
 
     data: list[Article]
 
@@ -161,7 +161,7 @@ class Document(BaseModel):
 
 
 def hash_paragraph(title: str, text: str) -> str:
-    """16 hex digits that paragraphs of equal title and text share."""
+    """Return 16 hex digits that paragraphs of equal title and text share."""
     return hashlib.sha1(f"{title}\n{text}".encode()).hexdigest()[:16]
 
 
@@ -175,7 +175,7 @@ def _read_questions(path: Path) -> Iterator[SquadQuestion]:
 
 
 def read_paragraphs(path: Path) -> Iterator[tuple[str, Paragraph]]:
-    """(title, paragraph) of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
+    """Yield (title, paragraph) of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
     try:
         document = Document.model_validate_json("\n".join(line for _, line in iterate_lines(path, _LONGEST_FILE)))
     except ValidationError as error:

@@ -56,7 +56,7 @@ _OTHER_FILE_WORDS = {
 
 
 class PassageMention(NamedTuple):
-    """A passage in the list of a query, by the ids that they have or get."""
+    """Hold a passage in the list of a query, by the ids that they have or get."""
 
     query: str
     text: str  # of the query
@@ -68,7 +68,7 @@ class PassageMention(NamedTuple):
 
 @dataset_format("training_lists")
 class TrainingListsSource(Source):
-    """The files of `lists: {split: name}`, one or several, and perhaps the file `corpus`, in the folder of `path`.
+    """Read the files of `lists: {split: name}`, and perhaps the file `corpus`, in the folder of `path`.
 
     A query that stands in several splits is of the first that names it. Of a passage that is both positive and negative
     for a query the first counts.
@@ -86,7 +86,7 @@ class TrainingListsSource(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """The files that begin as such lists do; None where others have queries or judgements."""
+        """Return the files that begin as such lists do; None where others have queries or judgements."""
         words = {name: set(split_name(name)) for name in listing.names}
         if any(own & _OTHER_FILE_WORDS for own in words.values()):
             return None
@@ -124,7 +124,7 @@ class TrainingListsSource(Source):
         return ((query, doc, 1, splits[query]) for query, doc, label, _ in self.read_lists() if label > 0)
 
     def read_lists(self) -> Iterator[Listed]:
-        """Each pair once, the pairs of a query together."""
+        """Yield each pair once, the pairs of a query together."""
         read = self._read
         queries = list(read.mentions.queries)
         pairs, self.facts["both_positive_and_negative"] = read.mentions.pairs(read.rows)
@@ -139,7 +139,7 @@ class TrainingListsSource(Source):
 
     @cached_property
     def _read(self) -> "_ListPairs":
-        """All pairs: 29 bytes each, and the ids of the passages once."""
+        """Return all pairs: 29 bytes each, and the ids of the passages once."""
         queries, names, texts, scores = list[tuple[str, str]](), array("Q"), array("Q"), array("f")
 
         def pairs() -> Iterator[tuple[str, int]]:
@@ -168,7 +168,7 @@ class TrainingListsSource(Source):
         return _ListPairs(mentions, queries, passages, rows, np.frombuffer(scores, np.float32), ids)
 
     def _mentions(self) -> Iterator[PassageMention]:
-        """Every passage of every list, as its file has it."""
+        """Yield every passage of every list, as its file has it."""
         for split, path in self._paths:
             for where, record in read_items(path) if read_beginning(path).startswith(b"[") else read_records(path):
                 text = read_text(where, record, _find_key(where, record, _QUERY_KEYS))
@@ -180,7 +180,7 @@ class TrainingListsSource(Source):
                         yield PassageMention(query, text, split, label, passage, score)
 
     def _passages(self, where: str, record: JsonObject, keys: tuple[str, ...]) -> Iterator[tuple[Passage, float]]:
-        """The passages of all of a record's lists of one label, with their scores."""
+        """Yield the passages of all of a record's lists of one label, with their scores."""
         for key in (key for key in keys if record.get(key)):
             values = record[key] if isinstance(record[key], list) else [record[key]]
             scores = record.get(_SCORE_KEYS.get(key, "")) or [None] * len(values)
@@ -193,7 +193,7 @@ class TrainingListsSource(Source):
                 yield self._passage(where, key, value), number
 
     def _passage(self, where: str, key: str, value: Any) -> Passage:
-        """A value of a list: an id, a text, or an object with a text and perhaps an id and a title."""
+        """Return a value of a list: an id, a text, or an object with a text and perhaps an id and a title."""
         if key.endswith("_document_ids"):
             if not self._corpus:
                 raise UserError(f"{where}: {key} names passages alone; name the file that has them, as corpus: FILE")
@@ -224,7 +224,7 @@ class _ListPairs(NamedTuple):
 
 
 def _find_key(where: str, record: JsonObject, names: tuple[str, ...]) -> str:
-    """The first name that a record has; a `UserError` if it has none."""
+    """Return the first name that a record has; a `UserError` if it has none."""
     name = next((name for name in names if name in record), None)
     if name is None:
         raise UserError(f"{where}: no {names[0]}; a field named {' or '.join(names)} is needed")
@@ -232,5 +232,5 @@ def _find_key(where: str, record: JsonObject, names: tuple[str, ...]) -> str:
 
 
 def _has_key(head: bytes, names: tuple[str, ...]) -> bool:
-    """Whether the beginning of a JSON file has a key."""
+    """Return whether the beginning of a JSON file has a key."""
     return re.search(rf'"({"|".join(names)})"\s*:'.encode(), head) is not None
