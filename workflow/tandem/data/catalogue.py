@@ -41,10 +41,12 @@ class Presence:
 
     def __str__(self) -> str:
         """Return the state in a few words."""
-        if self.state == "download":
-            size = format_bytes(self.bytes) if self.bytes else "of unknown size"
-            return f"download {size}{'' if self.exact or not self.bytes else ' or more'}"
-        return f"{self.state}: {self.place}" if self.place else self.state
+        if self.state != "download":
+            return f"{self.state}: {self.place}" if self.place else self.state
+        if not self.bytes:
+            return "download of unknown size"
+        more = "" if self.exact else " or more"
+        return f"download {format_bytes(self.bytes)}{more}"
 
 
 def print_catalogue(*, datasets: Path | None = None) -> None:
@@ -77,57 +79,78 @@ def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
 
 def format_catalogue(datasets: Entries) -> str:
     """Return the catalogue as text, by name; the parts `<group>-…` of a group are counted in its line."""
-    groups = {name: entry.of for name, entry in datasets.items() if isinstance(entry, Group)}
-    parts = {part for name, of in groups.items() for part in of if part.startswith(f"{name}-")}
-    by_name = locate_datasets([name for name in sorted(datasets) if name not in parts], datasets)
-    rows = [_COLUMNS, *(_format_row(name, datasets[name], presence) for name, presence in by_name.items())]
+    parts: set[str] = set()
+    for name, entry in datasets.items():
+        if isinstance(entry, Group):
+            parts.update(part for part in entry.of if part.startswith(f"{name}-"))
+    names = [name for name in sorted(datasets) if name not in parts]
+
+    rows = [_COLUMNS]
+    for name, presence in locate_datasets(names, datasets).items():
+        rows.append(_format_row(name, datasets[name], presence))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [">" if column == "passages" else "<" for column in _COLUMNS]
-    lines = (zip(row, sides, widths, strict=True) for row in rows)
-    return "\n".join("  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines)
+
+    lines = []
+    for row in rows:
+        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
-def _format_row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...]:
+def _format_row(name: str, entry: Dataset, presence: Presence) -> tuple[str, str, str, str, str]:
     counts = dict(entry.counts or {})
     passages = f"{counts.pop('passages'):,}" if "passages" in counts else ""
     queries = " · ".join(f"{split} {count:,}" for split, count in counts.items() if not split.endswith("_qrels"))
-    of = f" ({len(entry.of)} datasets)" if isinstance(entry, Group) else ""
-    return f"{name}{of}", passages, queries, str(presence), entry.licence or ""
+    members = f" ({len(entry.of)} datasets)" if isinstance(entry, Group) else ""
+    return f"{name}{members}", passages, queries, str(presence), entry.licence or ""
 
 
 def locate_datasets(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
     """Return where some of all datasets are, by name: one query of ir_datasets for all, which takes a second or two."""
-    parts = {
-        name: [part for _, entry in _walk_family(name, datasets) for part in _list_irds_parts(entry)] for name in names
-    }
-    known = find_needs(tuple(dict.fromkeys(chain.from_iterable(parts.values()))))
-    downloads = {name: [need for part in own for need in known[part]] for name, own in parts.items()}
-    return {name: _locate_dataset(name, datasets, needed) for name, needed in downloads.items()}
+    parts: dict[str, list[IrdsPart]] = {}
+    for name in names:
+        parts[name] = []
+        for _, entry in _walk_family(name, datasets):
+            parts[name] += _list_irds_parts(entry)
+    distinct = dict.fromkeys(chain.from_iterable(parts.values()))
+    known = find_needs(tuple(distinct))
+
+    presences = {}
+    for name, own in parts.items():
+        needed = [need for part in own for need in known[part]]
+        presences[name] = _locate_dataset(name, datasets, needed)
+    return presences
 
 
 def _locate_dataset(name: str, datasets: Entries, needed: list[Need]) -> Presence:
     """Return where a dataset is; `needed` are the downloads of ir_datasets for it."""
     entry = datasets[name]
-    paths = [made_of.path for _, made_of in _walk_family(name, datasets) if made_of.path]
-    if absent_path := next((path for path in paths if not Path(path).exists()), None):
-        return Presence("missing", absent_path)
+    family = list(_walk_family(name, datasets))
+    for _, member in family:
+        if member.path and not Path(member.path).exists():
+            return Presence("missing", member.path)
     if entry.path:
         return Presence("here", entry.path)
-    files = {other: made_of.files for other, made_of in _walk_family(name, datasets) if made_of.files}
-    public = entry.access != "licence"
+
+    files = {other: member.files for other, member in family if member.files}
     absent = [need for need in needed if not any((get_home() / path).exists() for path in need.paths)]
-    if any(need.on_request for need in absent) or not (public or needed or files):
+    is_public = entry.access != "licence" or needed or files
+    if any(need.on_request for need in absent) or not is_public:
         return Presence("licence", entry.where or "")
     if not needed and not files:
         return Presence("local")
+
     missing = {need.paths[0]: need.size for need in absent}
     for dataset, entries in files.items():
         downloads = Downloads(dataset, entries)
-        for file in (file for key, file in entries.items() if not downloads.is_present(key)):
-            missing[file.url] = file.bytes or missing.get(file.url)
+        for key, file in entries.items():
+            if not downloads.is_present(key):
+                missing[file.url] = file.bytes or missing.get(file.url)
     place = str(get_home() if needed else get_data_folder())
     if not missing:
         return Presence("here", place)
+
     known = [size for size in missing.values() if size is not None]
     if not known and entry.bytes is not None:
         return Presence("download", place, entry.bytes)
@@ -140,7 +163,8 @@ def _walk_family(name: str, datasets: Entries) -> Iterator[tuple[str, Dataset]]:
     yield name, entry
     for key in _UPSTREAM_KEYS:
         value = getattr(entry, key, None) or ()
-        for other in (value,) if isinstance(value, str) else value:
+        others = (value,) if isinstance(value, str) else value
+        for other in others:
             if other in datasets:
                 yield from _walk_family(other, datasets)
 
@@ -149,7 +173,11 @@ def _list_irds_parts(entry: Dataset) -> list[IrdsPart]:
     """Return the parts of ir_datasets that a dataset reads."""
     if not isinstance(entry, IrDatasets) or entry.id is None:
         return []
-    # without splits they are found by name, as the source does
-    by_name = (entry.id, *(f"{entry.id}/{split}" for split in USUAL_SPLITS))
-    ids = chain.from_iterable(entry.splits.values()) if entry.splits else by_name
-    return [(entry.id, "docs"), *((name, part) for name in ids for part in ("queries", "qrels"))]
+    if entry.splits:
+        names = list(chain.from_iterable(entry.splits.values()))
+    else:  # the source finds splits by name, too
+        names = [entry.id, *(f"{entry.id}/{split}" for split in USUAL_SPLITS)]
+    parts = [(entry.id, "docs")]
+    for name in names:
+        parts += [(name, "queries"), (name, "qrels")]
+    return parts

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,11 @@ class RunBlock:
     @classmethod
     def of(cls, lists: Sequence[RankedRows]) -> "RunBlock":
         """Return the block of some queries' lists."""
-        queries = np.repeat(np.array([query for query, _, _ in lists], np.uint32), [len(rows) for _, rows, _ in lists])
+        lengths = [len(rows) for _, rows, _ in lists]
+        queries = np.repeat(np.array([query for query, _, _ in lists], np.uint32), lengths)
         passages = np.concatenate([rows for _, rows, _ in lists]).astype(np.uint32)
-        return cls(queries, passages, np.concatenate([scores for _, _, scores in lists], dtype=np.float32))
+        scores = np.concatenate([scores for _, _, scores in lists], dtype=np.float32)
+        return cls(queries, passages, scores)
 
     def ranked(self, names: DatasetNames) -> "RunBlock":
         """Return each list by score, then by document id, with strictly falling scores.
@@ -101,25 +104,37 @@ class RunBlock:
         """
         if np.isnan(self.scores).any():
             raise ValueError("a score is not a number")
-        passages, scores = self.passages, self.scores
-        same = self.queries[1:] == self.queries[:-1]
-        lists = np.cumsum(np.append(0, ~same))[: len(scores)]
-        if (same & (scores[1:] > scores[:-1])).any():
+        passages = self.passages
+        scores = self.scores
+        # Whether a line is of the same list as the line above it, and from that the number of each line's list.
+        same_list = self.queries[1:] == self.queries[:-1]
+        lists = np.cumsum(np.append(0, ~same_list))[: len(scores)]
+
+        rises = same_list & (scores[1:] > scores[:-1])
+        if rises.any():
             order = np.lexsort((-scores, lists))
-            passages, scores = passages[order], scores[order]
-        ties = same & (scores[1:] == scores[:-1])
+            passages = passages[order]
+            scores = scores[order]
+        ties = same_list & (scores[1:] == scores[:-1])
         if not ties.any():
             return RunBlock(self.queries, passages, scores)
+
+        # A tie concerns both of its lines: `ties` has a place fewer than there are lines.
         tied = np.flatnonzero(np.append(ties, False) | np.append(False, ties))
-        by_id = np.empty(len(tied), np.int64)
-        by_id[pc.sort_indices(names.at(passages[tied])).to_numpy()] = np.arange(len(tied))
-        best_first = tied[np.lexsort((by_id, -scores[tied], lists[tied]))]
-        passages, scores = passages.copy(), scores.copy()
-        passages[tied], scores[tied] = passages[best_first], scores[best_first]
+        order_by_id = pc.sort_indices(names.at(passages[tied])).to_numpy()
+        rank_by_id = np.empty(len(tied), np.int64)
+        rank_by_id[order_by_id] = np.arange(len(tied))
+        best_first = tied[np.lexsort((rank_by_id, -scores[tied], lists[tied]))]
+        passages = passages.copy()
+        scores = scores.copy()
+        passages[tied] = passages[best_first]
+        scores[tied] = scores[best_first]
+
+        # A lowered score may reach the next one below, so whole lists are lowered.
         has_tie = np.zeros(lists[-1] + 1, bool)
         has_tie[lists[tied]] = True
-        at = np.flatnonzero(has_tie[lists])
-        scores[at] = break_ties(scores[at], lists[at])
+        lines = np.flatnonzero(has_tie[lists])
+        scores[lines] = break_ties(scores[lines], lists[lines])
         return RunBlock(self.queries, passages, scores)
 
     def table(self) -> pa.Table:
@@ -128,9 +143,9 @@ class RunBlock:
 
     def lists(self) -> Iterator[RankedRows]:
         """Yield the list of each query."""
-        starts = np.flatnonzero(np.diff(self.queries.astype(np.int64), prepend=-1))
+        starts = np.flatnonzero(np.diff(self.queries.astype(np.int64), prepend=-1)).tolist()
         passages = self.passages.astype(np.int64)
-        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(passages)], strict=True):
+        for start, stop in pairwise([*starts, len(passages)]):
             yield int(self.queries[start]), passages[start:stop], self.scores[start:stop]
 
 
@@ -140,13 +155,19 @@ def break_ties(scores: Floats, lists: Rows) -> Floats:
     With each float32 as its number k in the order of all of them, k'_i = min(k_i, k'_{i-1} - 1) within a list: a
     running minimum of k_i + i. A list's numbers are moved below those of the list before it, so that it starts anew.
     """
+    # The bits of a positive float32 count up with its value; those of a negative one, but for its sign, count down.
     bits = scores.view(np.int32).astype(np.int64)
     keys = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    # Keys have 32 bits: a shift by 34 puts each list below all of the one before.
     offset = np.arange(len(keys)) - (lists << 34)
-    low = np.minimum.accumulate(keys + offset)
-    low -= offset
-    changed = np.flatnonzero(low < keys)
-    new = np.maximum(low[changed], -int(np.float32(np.inf).view(np.int32)))  # nothing is below -inf
+    lowered = np.minimum.accumulate(keys + offset)
+    lowered -= offset
+
+    changed = np.flatnonzero(lowered < keys)
+    minus_infinity = -int(np.float32(np.inf).view(np.int32))
+    new_keys = np.maximum(lowered[changed], minus_infinity)
+    # Back from -n to the bits of a negative number: its sign bit and n.
+    new_bits = np.where(new_keys < 0, np.int64(-(1 << 31)) - new_keys, new_keys)
     result = scores.copy()
-    result[changed] = np.where(new < 0, np.int64(-(1 << 31)) - new, new).astype(np.int32).view(np.float32)
+    result[changed] = new_bits.astype(np.int32).view(np.float32)
     return result

@@ -118,14 +118,21 @@ def _compare(
     expected = job.execution.checksum or job.params.checksum
     if expected and expected != checksum:
         warnings.add(f"the source's checksum is {checksum}, expected {expected}: its content has changed")
-    actual = {"passages": passages, **{split: counts["queries"] for split, counts in splits.items()}}
+
+    actual = {"passages": passages}
+    actual |= {split: counts["queries"] for split, counts in splits.items()}
     actual |= {f"{split}_qrels": counts["qrels"] for split, counts in splits.items()}
+    allowed = count_keys(splits)
     for name, number in (job.execution.counts or {}).items():
-        if name not in count_keys(splits):
+        if name not in allowed:
             warnings.add(f"counts.{name} is neither passages nor a split{nearest(name, actual)}")
-        elif actual.get(name, 0) != number and job.params.most_queries(name.removesuffix("_qrels")) is None:
-            what = name.replace("_", " ") if name == "passages" or name.endswith("_qrels") else f"{name} queries"
-            warnings.add(f"{actual.get(name, 0):,} {what}, expected {number:,}")
+            continue
+        is_cut = job.params.most_queries(name.removesuffix("_qrels")) is not None
+        count = actual.get(name, 0)
+        if count != number and not is_cut:
+            is_plain = name == "passages" or name.endswith("_qrels")
+            what = name.replace("_", " ") if is_plain else f"{name} queries"
+            warnings.add(f"{count:,} {what}, expected {number:,}")
 
 
 def _write_answers(answers: pa.Table, queries: SelectedQueries, draft: Draft, warnings: Warnings) -> int:
@@ -135,8 +142,10 @@ def _write_answers(answers: pa.Table, queries: SelectedQueries, draft: Draft, wa
     ids = answers["query_id"].to_pylist()
     require_unique("query", "answers", TextHashes(ids), ids.__getitem__)
     rows = [(query, texts) for query, texts in tables.iterate_rows(answers) if query in queries.splits]
-    warnings.count(sum(not any(text.strip() for text in texts) for _, texts in rows), "questions have no answer text")
-    tables.write_batches(draft.path(ANSWERS), tables.make_batches(rows, tables.ANSWERS_SCHEMA), tables.ANSWERS_SCHEMA)
+    blank = sum(not any(text.strip() for text in texts) for _, texts in rows)
+    warnings.count(blank, "questions have no answer text")
+    batches = tables.make_batches(rows, tables.ANSWERS_SCHEMA)
+    tables.write_batches(draft.path(ANSWERS), batches, tables.ANSWERS_SCHEMA)
     return len(rows)
 
 
@@ -146,17 +155,19 @@ def _write_lists(
     """Write the known documents of the source's training lists, unless it has none, to lists.parquet; their number."""
     counts: Counter[bool] = Counter()  # of the rows, by whether the dataset has their query and document
 
-    def known() -> Iterator[Listed]:
+    def iterate_known() -> Iterator[Listed]:
         """Yield the rows whose query and document the dataset has."""
         for columns in tables.split_columns(_require_grouped(rows)):
-            for row, in_corpus in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
-                is_known = in_corpus and row[0] in queries.splits
+            in_corpus = ids.has(columns[1]).tolist()
+            for row, has_document in zip(zip(*columns, strict=True), in_corpus, strict=True):
+                is_known = has_document and row[0] in queries.splits
                 counts[is_known] += 1
                 if is_known:
                     yield row
 
-    batches = tables.make_batches(known(), tables.LISTS_SCHEMA)
-    if first := next(batches, None):
+    batches = tables.make_batches(iterate_known(), tables.LISTS_SCHEMA)
+    first = next(batches, None)
+    if first:
         tables.write_batches(draft.path(LISTS), chain([first], batches), tables.LISTS_SCHEMA)
     dropped = "rows of training lists name documents or queries that are not kept and were dropped"
     warnings.count(counts[False], dropped)
@@ -172,25 +183,35 @@ def _write_domains(
         UserError: a passage has two domains, or none of those that are named is in the corpus.
     """
     numbers: dict[str, int] = {}  # of domains, as they come
-    labelled, labels = TextHashes(), array("i")  # passages that have a domain, and its number
+    labelled = TextHashes()  # passages that have a domain
+    labels = array("i")  # the number of each one's domain
     for ids, domains in tables.split_columns(checksum.of(source.read_domains())):
         labelled.add(ids)
-        labels.extend(numbers.setdefault(domain, len(numbers)) for domain in domains)
+        for domain in domains:
+            labels.append(numbers.setdefault(domain, len(numbers)))
     if not numbers:
         return {}
-    require_unique("document", "domains", labelled, lambda row: next(islice(source.read_domains(), row, None))[0])
+
+    def get_id(row: int) -> str:
+        doc, _ = next(islice(source.read_domains(), row, None))
+        return doc
+
+    require_unique("document", "domains", labelled, get_id)
     rows = labelled.rows(passages)
-    if (rows < 0).all():
+    known = int((rows >= 0).sum())
+    if not known:
         doc, _ = next(source.read_domains())
         raise UserError(f"domains: none of the {len(labelled):,} ids is a passage's, the first is {doc}; mend the ids")
-    warnings.count(len(labelled) - int((rows >= 0).sum()), "domains are of passages that the corpus lacks")
-    warnings.count(int((rows < 0).sum()), "passages have no domain")
+    warnings.count(len(labelled) - known, "domains are of passages that the corpus lacks")
+    warnings.count(len(rows) - known, "passages have no domain")
+
     names = [*numbers, ""]
     # The number of a row -1, which is a passage without a domain, is that of the last name.
     of_passages = np.append(np.frombuffer(labels, np.intc), len(numbers))[rows]
     docs = tables.stream_rows(draft.path(CORPUS), "doc_id")
     named = ((doc, names[number]) for (doc,), number in zip(docs, of_passages, strict=True))
-    tables.write_batches(draft.path(DOMAINS), tables.make_batches(named, tables.DOMAINS_SCHEMA), tables.DOMAINS_SCHEMA)
+    batches = tables.make_batches(named, tables.DOMAINS_SCHEMA)
+    tables.write_batches(draft.path(DOMAINS), batches, tables.DOMAINS_SCHEMA)
     counts = np.bincount(of_passages, minlength=len(names))
     return {name: int(counts[numbers[name]]) for name in sorted(numbers)}
 
@@ -256,23 +277,32 @@ class CorpusWriter:
     def _chunks(self) -> Iterator[Chunk]:
         """Yield the whole corpus: finished parts from their files, what is missing between them from the source."""
         reading: Iterator[Chunk] | None = None
-        chunks = self.parts.rows // tables.ROWS_PER_GROUP
+        chunks_per_part = self.parts.rows // tables.ROWS_PER_GROUP
         for number in count():
-            if facts := self.parts.facts(number):
-                reading, is_last = None, facts["is_last"]
+            facts = self.parts.facts(number)
+            if facts:
+                reading = None
+                is_last = facts["is_last"]
                 self.composer.others[PASSAGES_SIDE] += facts["not_nfc"]
-                with pa.memory_map(str(self.parts.path(number))) as file, pa.ipc.open_file(file) as part:
-                    for batch in map(part.get_batch, range(part.num_record_batches)):
-                        ids, titles, texts = (batch[name].to_pylist() for name in tables.CORPUS_SCHEMA.names)
-                        yield Chunk(ids, titles, texts, batch)
+                yield from self._read_part(number)
             else:
-                reading, done = reading or read_chunks(self.source, number * self.parts.rows, self.composer), 0
-                for chunk in islice(reading, chunks):
+                if reading is None:
+                    reading = read_chunks(self.source, number * self.parts.rows, self.composer)
+                done = 0
+                for chunk in islice(reading, chunks_per_part):
                     done += 1
                     yield chunk
-                is_last = done < chunks
+                is_last = done < chunks_per_part
             if is_last:
                 return
+
+    def _read_part(self, number: int) -> Iterator[Chunk]:
+        """Yield the passages of a finished part from its file."""
+        with pa.memory_map(str(self.parts.path(number))) as file, pa.ipc.open_file(file) as part:
+            for index in range(part.num_record_batches):
+                batch = part.get_batch(index)
+                ids, titles, texts = (batch[name].to_pylist() for name in tables.CORPUS_SCHEMA.names)
+                yield Chunk(ids, titles, texts, batch)
 
     def _measured(
         self, batches: Iterable[pa.RecordBatch], checksum: tables.Checksum, progress: Progress
@@ -290,21 +320,26 @@ class CorpusWriter:
 
 def run_shard(job: Job[DatasetParams]) -> Json:
     """Write this shard's share of the parts, which stand together; none where one job reads the source."""
-    source, parts = open_source(job), Parts(job, ".arrow")
-    shard, shards, spans = job.execution.shard or 0, job.execution.shards, parts.spans(source.count() or 0)
+    source = open_source(job)
+    parts = Parts(job, ".arrow")
+    shard = job.execution.shard or 0
+    shards = job.execution.shards
+    spans = parts.spans(source.count() or 0)
     own = range(len(spans) * shard // shards, len(spans) * (shard + 1) // shards)
     missing = [number for number in own if parts.facts(number) is None]
-    total, at = sum(len(spans[number]) for number in own), -1
+    total = sum(len(spans[number]) for number in own)
     done = total - sum(len(spans[number]) for number in missing)
+
+    following = -1  # the part that begins where the source has been read up to
     with Progress(f"dataset {job.key}", total, "passages", done=done) as progress:
         for number in missing:
-            if number != at:  # after the part before, the source is where this one begins
+            if number != following:
                 composer = Composer(job.params.normalize)
                 chunks = read_chunks(source, spans[number].start, composer)
-            some = islice(chunks, parts.rows // tables.ROWS_PER_GROUP)
+            of_part = islice(chunks, parts.rows // tables.ROWS_PER_GROUP)
             is_last = number + 1 == len(spans)
-            parts.write(number, partial(_write_part, some, job.params.title, progress, is_last, composer))
-            at = number + 1
+            parts.write(number, partial(_write_part, of_part, job.params.title, progress, is_last, composer))
+            following = number + 1
     return {"parts": list(own)}
 
 
@@ -325,15 +360,17 @@ def read_chunks(source: Source, row: int, composer: Composer) -> Iterator[Chunk]
     Raises:
         UserError: an id that a run file could not carry, or None in place of a title or text.
     """
+    place = source.places["corpus"]
     rows = source.read_corpus_from(row) if row else source.read_corpus()
     for ids, titles, texts in tables.split_columns(rows):
-        require_usable("document", source.places["corpus"], row + 1, *ids)
+        require_usable("document", place, row + 1, *ids)
         for name, values in (("title", titles), ("text", texts)):
             if None in values:  # by a plugin's format
                 missing = f"document {ids[values.index(None)]} has no {name}"
-                raise UserError(f"{source.places['corpus']}: {missing}; a text is needed, which may be empty")
+                raise UserError(f"{place}: {missing}; a text is needed, which may be empty")
         titles, texts = composer.passages(titles, texts)
-        yield Chunk(ids, titles, texts, tables.make_batch((ids, titles, texts), tables.CORPUS_SCHEMA))
+        batch = tables.make_batch((ids, titles, texts), tables.CORPUS_SCHEMA)
+        yield Chunk(ids, titles, texts, batch)
         row += len(ids)
 
 

@@ -34,7 +34,9 @@ def count_windows(units: int, length: int, stride: int) -> int:
 
 def split_units(text: str, unit: str) -> list[tuple[int, int]] | range:
     """Return the units of a text: where each word begins and ends (white space separates words), or its characters."""
-    return range(len(text)) if unit == "characters" else [word.span() for word in _WORD.finditer(text)]
+    if unit == "characters":
+        return range(len(text))
+    return [word.span() for word in _WORD.finditer(text)]
 
 
 def cut_windows(text: str, length: int, stride: int, unit: str, most: int | None = None) -> list[str]:
@@ -45,12 +47,20 @@ def cut_windows(text: str, length: int, stride: int, unit: str, most: int | None
     Each begins `stride` units, at most `length`, behind the one before; what is left after `most` windows is left out.
     """
     units = split_units(text, unit)
-    firsts = [number * stride for number in range(count_windows(len(units), length, stride))][:most]
+    count = count_windows(len(units), length, stride)
+    firsts = [number * stride for number in range(count)][:most]
     if isinstance(units, range):
         return [text[first : first + length] for first in firsts]
     if not units:
         return [""]
-    return [text[units[first][0] : units[min(first + length, len(units)) - 1][1]] for first in firsts]
+
+    windows = []
+    for first in firsts:
+        last = min(first + length, len(units)) - 1
+        begin, _ = units[first]
+        _, end = units[last]
+        windows.append(text[begin:end])
+    return windows
 
 
 def name_window(document: str, number: int) -> str:
@@ -78,7 +88,12 @@ def load_segmenter() -> Callable[[str], list[str]]:
         tokenizer = jieba.Tokenizer()
         tokenizer.tmp_dir = folder
         tokenizer.initialize()
-    return lambda text: [word.lower() for word in tokenizer.cut(text) if any(map(str.isalnum, word))]
+
+    def segment(text: str) -> list[str]:
+        words = tokenizer.cut(text)
+        return [word.lower() for word in words if any(map(str.isalnum, word))]
+
+    return segment
 
 
 _GRAM_WORD = re.compile(r"[a-z0-9]+|[^\W_]")  # any other script counts letter by letter
@@ -93,14 +108,18 @@ def hash_trigrams(text: str) -> Grams:
     words = _GRAM_WORD.findall(text.lower())
     if not words:
         return np.empty(0, np.uint64)
-    grams = [" ".join(words[i : i + _WORDS_PER_GRAM]) for i in range(max(1, len(words) - _WORDS_PER_GRAM + 1))]
+    count = max(1, len(words) - _WORDS_PER_GRAM + 1)
+    grams = [" ".join(words[first : first + _WORDS_PER_GRAM]) for first in range(count)]
     return np.unique(pd.util.hash_array(np.array(grams, object), categorize=False))
 
 
 def hash_token_trigrams(ids: NDArray[Any]) -> Grams:
     """Hash trigrams of token ids, each once, ascending, uint64; fewer than three ids are one gram."""
+    # 21 bits a token: ids are below 2 million, and 0 is the padding of a text that is too short.
     padded = np.pad(ids.astype(np.uint64) + 1, (0, max(0, _WORDS_PER_GRAM - len(ids))))
-    return np.unique((padded[:-2] << 42) | (padded[1:-1] << 21) | padded[2:])
+    first = padded[:-2] << 42
+    second = padded[1:-1] << 21
+    return np.unique(first | second | padded[2:])
 
 
 def measure_similarity(some: Grams, others: Grams) -> float:
@@ -125,18 +144,24 @@ def find_near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict
     Returns:
         Document → its near-duplicates, in the order of the corpus; those without are left out.
     """
-    names, sets = [], []
+    names = []
+    sets = []
     for doc, title, text in tables.stream_rows(corpus, "doc_id", "title", "text"):
         if doc in docs:
             names.append(doc)
             sets.append(hash_trigrams(join_contents(title, text)))
     grams, owners = _select_rarest(sets, threshold)
+
     copies: dict[str, list[str]] = {}
     for doc, title, text in tables.stream_rows(corpus, "doc_id", "title", "text"):
         own = hash_trigrams(join_contents(title, text))
-        left, right = (np.searchsorted(grams, own, side) for side in ("left", "right"))
-        near = {int(owner) for at in np.flatnonzero(right > left) for owner in owners[left[at] : right[at]]}
-        for owner in sorted(near):
+        # Where each of the passage's trigrams stands among the rare ones, which are sorted.
+        first = np.searchsorted(grams, own, "left")
+        stop = np.searchsorted(grams, own, "right")
+        candidates: set[int] = set()
+        for gram in np.flatnonzero(stop > first):
+            candidates.update(owners[first[gram] : stop[gram]].tolist())
+        for owner in sorted(candidates):
             if names[owner] != doc and measure_similarity(sets[owner], own) >= threshold:
                 copies.setdefault(names[owner], []).append(doc)
     return copies
@@ -148,13 +173,17 @@ def _select_rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[
         return np.empty(0, np.uint64), np.empty(0, np.int64)
     values, counts = np.unique(np.concatenate(sets), return_counts=True)
     chosen = []
-    for each in sets:
-        prefix = len(each) - int(np.ceil(threshold * len(each) - 1e-9)) + 1
-        order = np.argsort(counts[np.searchsorted(values, each)], kind="stable")
-        chosen.append(each[order[:prefix]])
-    grams, owners = np.concatenate(chosen), np.repeat(np.arange(len(sets)), [len(each) for each in chosen])
-    order = np.argsort(grams, kind="stable")
-    return grams[order], owners[order]
+    for grams in sets:
+        # A set of n shares at least threshold · n of its trigrams with a similar one: so many may be left out, but one.
+        shared = int(np.ceil(threshold * len(grams) - 1e-9))
+        frequencies = counts[np.searchsorted(values, grams)]
+        rarest_first = np.argsort(frequencies, kind="stable")
+        chosen.append(grams[rarest_first[: len(grams) - shared + 1]])
+
+    rare = np.concatenate(chosen)
+    owners = np.repeat(np.arange(len(sets)), [len(grams) for grams in chosen])
+    order = np.argsort(rare, kind="stable")
+    return rare[order], owners[order]
 
 
 def label_near_duplicates(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
@@ -169,10 +198,12 @@ def label_near_duplicates(judged: pa.Table, corpus: Path, threshold: float) -> t
     relevant = [row for row in tables.iterate_rows(judged) if row[2] > 0]
     near = find_near_duplicates(corpus, {doc for _, doc, _, _ in relevant}, threshold)
     known = {(query, doc, split) for query, doc, _, split in tables.iterate_rows(judged)}
+
     added: dict[tuple[str, str, str], int] = {}
     for query, doc, grade, split in relevant:
         for other in near.get(doc, []):
-            if (pair := (query, other, split)) not in known:
+            pair = query, other, split
+            if pair not in known:
                 added[pair] = max(grade, added.get(pair, grade))
     rows = [(query, doc, grade, split) for (query, doc, split), grade in added.items()]
     more = tables.make_table(rows, tables.QRELS_SCHEMA)

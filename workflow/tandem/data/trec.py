@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -31,13 +31,26 @@ def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, J
     The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
     and white space become one space, character references their characters. What is between documents is left out.
     """
-    for start, _, raw in islice(_iterate_elements(path, _DOC, "DOC", "document"), skipped, None):
+    elements = _iterate_elements(path, _DOC, "DOC", "document")
+    for start, _, raw in islice(elements, skipped, None):
         where = f"{path}:{start}"
-        docno, title, texts = _DOCNO.search(raw), _TITLE.search(raw), _TEXT.findall(raw)
+        docno = _DOCNO.search(raw)
         if docno is None:
             raise UserError(f"{where}: document without <DOCNO>; give it one")
-        text = _strip_markup("\n".join(texts or [_TITLE.sub(" ", _DOCNO.sub(" ", raw))]))
-        yield where, {"id": docno[1].strip(), "title": _strip_markup(title[2]) if title else "", "text": text}
+
+        title = _TITLE.search(raw)
+        texts = _TEXT.findall(raw)
+        if not texts:
+            without_id = _DOCNO.sub(" ", raw)
+            texts = [_TITLE.sub(" ", without_id)]
+        yield (
+            where,
+            {
+                "id": docno[1].strip(),
+                "title": _strip_markup(title[2]) if title else "",
+                "text": _strip_markup("\n".join(texts)),
+            },
+        )
 
 
 def is_topics(path: Path) -> bool:
@@ -52,19 +65,32 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
     The id is `<num>` or an attribute of the tag, the text the title, as in runs of titles alone; where there is none,
     the query, question, description or summary, or all of the topic. TREC's labels (`Number: 301`) are left out.
     """
-    for start, attributes, raw in islice(_iterate_elements(path, _TOPIC, "top", "topic"), skipped, None):
+    elements = _iterate_elements(path, _TOPIC, "top", "topic")
+    for start, attributes, raw in islice(elements, skipped, None):
         fields: dict[str, str] = {}
         for tag, content in _FIELD.findall(raw):
             fields.setdefault(tag.lower(), _strip_markup(content))
+
+        number = _choose_field(fields, _ID_TAGS)
         attribute = _TOPIC_ID.search(attributes)
-        number = next((fields[name] for name in _ID_TAGS if fields.get(name)), attribute[1] if attribute else "")
+        if not number and attribute:
+            number = attribute[1]
         label, _, rest = number.partition(":")
         if label.strip().lower() == "number":  # TREC pads these in the topics, and not in the judgements
             number = rest.strip().lstrip("0")
         if not number:
             raise UserError(f"{path}:{start}: topic without <num>; give it one")
-        text = next((fields[name] for name in _TEXT_TAGS if fields.get(name)), "") or _strip_markup(raw)
+
+        text = _choose_field(fields, _TEXT_TAGS) or _strip_markup(raw)
         yield f"{path}:{start}", {"id": number, "text": _LABEL.sub("", text)}
+
+
+def _choose_field(fields: dict[str, str], names: Sequence[str]) -> str:
+    """Return the first field of some names that is not empty; empty without one."""
+    for name in names:
+        if fields.get(name):
+            return fields[name]
+    return ""
 
 
 def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -> Iterator[tuple[int, str, str]]:
@@ -74,9 +100,12 @@ def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -
         tags: matches a tag at its beginning or end; groups: the slash of an end, attributes.
         name, what: of the tag and of the element, for errors.
     """
-    start, attributes, size, parts = 0, "", 0, list[str]()
+    start = 0  # the line of the open element's tag; 0 between elements
+    attributes = ""
+    size = 0
+    parts: list[str] = []
     for number, line in iterate_lines(path):
-        at = 0
+        done = 0  # characters of the line that are dealt with
         for tag in tags.finditer(line):
             closes = bool(tag[1])
             if closes and not start:
@@ -84,13 +113,20 @@ def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -
             if not closes and start:
                 inside = f"<{name}> inside the {what} of line {start}"
                 raise UserError(f"{path}:{number}: {inside}; end that with </{name}>")
+
             if closes:
-                yield start, attributes, "\n".join([*parts, line[at : tag.start()]])
-            start, attributes, size, parts = (0 if closes else number), tag[2] or "", 0, []
-            at = tag.end()
+                parts.append(line[done : tag.start()])
+                yield start, attributes, "\n".join(parts)
+                start = 0
+            else:
+                start = number
+                attributes = tag[2] or ""
+            size = 0
+            parts = []
+            done = tag.end()
         if start:
-            parts.append(line[at:])
-            size += len(line) - at
+            parts.append(line[done:])
+            size += len(line) - done
             if size > LONGEST_LINE:
                 raise UserError(f"{path}:{start}: a {what} beyond {LONGEST_LINE >> 20} MiB; end it with </{name}>")
     if start:

@@ -9,8 +9,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from operator import eq
 
 import numpy as np
 import pyarrow as pa
@@ -53,17 +51,24 @@ class TextHashes:
         """Yield (earlier row, later row), from 0, of neighbours with an equal hash, by the later row."""
         values = self.array()
         ordered = self._in_order()
-        twice = np.flatnonzero(np.isin(values, ordered[1:][ordered[1:] == ordered[:-1]]))
-        again = twice[np.argsort(values[twice], kind="stable")]
-        at = np.flatnonzero(values[again[1:]] == values[again[:-1]])
-        yield from sorted(zip(again[at].tolist(), again[at + 1].tolist(), strict=True), key=lambda pair: pair[1])
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        rows = np.flatnonzero(np.isin(values, repeated))
+        # Rows of equal hashes together, each group in order.
+        grouped = rows[np.argsort(values[rows], kind="stable")]
+        same = np.flatnonzero(values[grouped[1:]] == values[grouped[:-1]])
+        earlier = grouped[same].tolist()
+        later = grouped[same + 1].tolist()
+        yield from sorted(zip(earlier, later, strict=True), key=lambda pair: pair[1])
 
     def has(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """Return for each text whether it was added."""
-        others, ordered = TextHashes(texts).array(), self._in_order()
+        others = TextHashes(texts).array()
+        ordered = self._in_order()
         if not len(ordered):
             return np.zeros(len(others), np.bool_)
-        hits: NDArray[np.bool_] = ordered[np.searchsorted(ordered, others).clip(max=len(ordered) - 1)] == others
+        # A hash above all others would be looked up behind the end.
+        places = np.searchsorted(ordered, others).clip(max=len(ordered) - 1)
+        hits: NDArray[np.bool_] = ordered[places] == others
         return hits
 
     def rows(self, others: "TextHashes") -> NDArray[np.int64]:
@@ -71,9 +76,11 @@ class TextHashes:
         distinct, back = np.unique(others.array(), return_inverse=True)
         rows = np.full(len(distinct), -1)
         if len(distinct):
-            at = np.searchsorted(distinct, self.array()).clip(max=len(distinct) - 1)
-            hits = np.flatnonzero(distinct[at] == self.array())[::-1]  # of repeated values the last one wins
-            rows[at[hits]] = hits
+            own = self.array()
+            places = np.searchsorted(distinct, own).clip(max=len(distinct) - 1)
+            # From the last row to the first: of several values for one place numpy keeps the last, here the first row.
+            hits = np.flatnonzero(distinct[places] == own)[::-1]
+            rows[places[hits]] = hits
         return rows[back]
 
     def _in_order(self) -> NDArray[np.int64]:
@@ -97,11 +104,12 @@ def require_usable(what: str, place: str, first: int, *ids: str) -> None:
     The first id is in row `first`.
     """
     text = " ".join(ids)
-    if "\0" in text or text.split() != list(ids):
-        rows = enumerate(ids, start=first)
-        row, name = next((row, name) for row, name in rows if "\0" in name or name.split() != [name])
-        error = f"{place}:{row}: {what} id {name!r}; an id must not be empty or hold white space"
-        raise UserError(f"{error} or a null character")
+    if "\0" not in text and text.split() == list(ids):
+        return
+    for row, name in enumerate(ids, start=first):
+        if "\0" in name or name.split() != [name]:
+            error = f"{place}:{row}: {what} id {name!r}; an id must not be empty or hold white space"
+            raise UserError(f"{error} or a null character")
 
 
 class Warnings:
@@ -149,15 +157,20 @@ class OwnPassages:
 
     def add(self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> None:
         """Look at some passages."""
-        for row in (row for row, doc in enumerate(ids) if doc in self.queries.texts):
-            query = _split_words(self.queries.texts[ids[row]])
-            if query in (_split_words(texts[row]), _split_words(join_contents(titles[row], texts[row]))):
-                self.counts[self.queries.splits[ids[row]]] += 1
+        for doc, title, text in zip(ids, titles, texts, strict=True):
+            if doc not in self.queries.texts:
+                continue
+            query = _split_words(self.queries.texts[doc])
+            if query in (_split_words(text), _split_words(join_contents(title, text))):
+                self.counts[self.queries.splits[doc]] += 1
 
     def notes(self) -> Iterator[str]:
         """Yield what `describe_own_passages` says of each split, where there is something to say."""
         totals = Counter(self.queries.splits.values())
-        return filter(None, (describe_own_passages(self.counts[split], totals[split], split) for split in self.counts))
+        for split, count in self.counts.items():
+            note = describe_own_passages(count, totals[split], split)
+            if note:
+                yield note
 
 
 def describe_own_passages(count: int, queries: int, split: str) -> str:
@@ -191,8 +204,12 @@ def prepare_queries(
     place = source.places["queries"]
     named, several = choose_splits(tables.iterate_rows(judged, "query_id", "split"))
     named = dict.fromkeys(answered, "test") | named
-    texts, origins, ids = dict[str, str](), dict[str, str](), list[str]()
-    blank = unjudged = of_file = 0
+    texts: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    ids: list[str] = []
+    blank = 0
+    unjudged = 0
+    split_by_file = 0  # queries that several splits judge, and whose file decides
     for number, (query, text, split) in enumerate(rows, start=1):
         require_usable("query", place, number, query)
         ids.append(query)
@@ -201,38 +218,46 @@ def prepare_queries(
                 raise UserError(f"{place}:{number}: query {query} is blank; give it text or set blank_queries: drop")
             blank += 1
         elif split or query in named:
-            texts[query], origins[query] = text, split or named[query]
-            of_file += bool(split) and query in several
+            texts[query] = text
+            origins[query] = split or named[query]
+            split_by_file += bool(split) and query in several
         else:
             unjudged += 1
     require_unique("query", place, TextHashes(ids), ids.__getitem__)
     _require_known_queries(judged, ids, source)
+
     unknown = len(named.keys() - set(ids))
     judged_twice = "queries are judged in several splits;"
-    warnings.count(len(several) - of_file, f"{judged_twice} the first of test, dev, train keeps them")
-    warnings.count(of_file, f"{judged_twice} that of their file keeps them")
+    warnings.count(len(several) - split_by_file, f"{judged_twice} the first of test, dev, train keeps them")
+    warnings.count(split_by_file, f"{judged_twice} that of their file keeps them")
     warnings.count(unknown, "queries of the qrels are not among the queries; their qrels are dropped")
     warnings.count(blank, "queries are blank and were dropped")
     warnings.count(unjudged, "queries stand in no qrels and were dropped")
+
     splits = origins
     if params.train_from_test is not None:
         splits = move_share(splits, params.train_from_test, "test", "train")
     if params.dev_from_train is not None:
         splits = move_share(splits, params.dev_from_train, "train", "dev", params.dev_from_train_most)
-    splits = draw_subset(splits, {split: params.most_queries(split) for split in USUAL_SPLITS})
+    limits = {split: params.most_queries(split) for split in USUAL_SPLITS}
+    splits = draw_subset(splits, limits)
     if not splits:
         raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels or answers")
-    return SelectedQueries({query: texts[query] for query in splits}, splits, origins)
+    selected = {query: texts[query] for query in splits}
+    return SelectedQueries(selected, splits, origins)
 
 
 def _require_known_queries(judged: pa.Table, ids: list[str], source: Source) -> None:
     known = pc.is_in(judged["query_id"], value_set=pa.array(ids, pa.string())).to_numpy()
-    if match := find_mostly_unknown(judged, known):
-        split, count, row = match
-        query, doc = judged["query_id"][row].as_py(), judged["doc_id"][row].as_py()
-        what = f"{count} judgements of split {split} name queries that {source.places['queries']} lacks"
-        error = f"{source.locate_judgement(query, doc)}: {what}, the first {query}"
-        raise UserError(f"{error}; mend the order of their columns, or give their queries")
+    match = find_mostly_unknown(judged, known)
+    if match is None:
+        return
+    split, count, row = match
+    query = judged["query_id"][row].as_py()
+    doc = judged["doc_id"][row].as_py()
+    what = f"{count} judgements of split {split} name queries that {source.places['queries']} lacks"
+    error = f"{source.locate_judgement(query, doc)}: {what}, the first {query}"
+    raise UserError(f"{error}; mend the order of their columns, or give their queries")
 
 
 def find_mostly_unknown(judged: pa.Table, known: NDArray[np.bool_]) -> tuple[str, str, int] | None:
@@ -267,23 +292,39 @@ def select_qrels(
     of_queries, elsewhere = _select_of_queries(judged, queries)
     warnings.count(elsewhere, "queries have judgements in other splits alone, which were dropped")
     table = _drop_repeats(of_queries, warnings, source)
+
     parts = [ids.has(batch["doc_id"].to_pylist()) for batch in table.to_batches()]
     known: NDArray[np.bool_] = np.concatenate([np.ones(0, np.bool_), *parts])
-    unknown, drop = int((~known).sum()), params.unknown_documents == "drop"
-    if unknown and not drop:
-        split, count, row = find_mostly_unknown(table, known) or ("", f"{unknown:,}", int(known.argmin()))
-        if split or params.unknown_documents == "error":
-            query, first = table["query_id"][row].as_py(), table["doc_id"][row].as_py()
-            what = f"{count} judgements{split and f' of split {split}'}"
-            place = source.locate_judgement(query, first)
-            error = f"{place}: {what} name documents that the corpus lacks, the first {first}"
-            also = "" if split else "warn or "
-            raise UserError(f"{error}; mend them, or set unknown_documents: {also}drop")
-    if unknown and drop:
-        table = table.filter(pa.array(known))
-    done = "were dropped" if drop else "are kept: no run can find them"
+    unknown = int((~known).sum())
+    done = "are kept: no run can find them"
+    if params.unknown_documents == "drop":
+        done = "were dropped"
+        if unknown:
+            table = table.filter(pa.array(known))
+    elif unknown:
+        _require_known_documents(table, known, params, source)
     warnings.count(unknown, f"judgements name documents that the corpus lacks and {done}")
     return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS_PER_GROUP), tables.QRELS_SCHEMA)
+
+
+def _require_known_documents(table: pa.Table, known: NDArray[np.bool_], params: DatasetParams, source: Source) -> None:
+    """Refuse judgements of unknown documents: most of a split's, or any where `unknown_documents` says so."""
+    match = find_mostly_unknown(table, known)
+    if match is None and params.unknown_documents != "error":
+        return
+    if match is None:
+        what = f"{int((~known).sum()):,} judgements"
+        row = int(known.argmin())
+        allowed = "warn or drop"
+    else:
+        split, count, row = match
+        what = f"{count} judgements of split {split}"
+        allowed = "drop"
+    query = table["query_id"][row].as_py()
+    doc = table["doc_id"][row].as_py()
+    place = source.locate_judgement(query, doc)
+    error = f"{place}: {what} name documents that the corpus lacks, the first {doc}"
+    raise UserError(f"{error}; mend them, or set unknown_documents: {allowed}")
 
 
 def _select_of_queries(judged: pa.Table, queries: SelectedQueries) -> tuple[pa.Table, int]:
@@ -291,16 +332,23 @@ def _select_of_queries(judged: pa.Table, queries: SelectedQueries) -> tuple[pa.T
 
     Also returned: how many of the source's queries have judgements, but none in the split that they came from.
     """
-    batches, named, own = list[pa.RecordBatch](), set[str](), set[str]()
+    batches: list[pa.RecordBatch] = []
+    named: set[str] = set()
+    of_own_split: set[str] = set()
     for batch in judged.to_batches():
         ids = batch["query_id"].to_pylist()
-        is_own = list(map(eq, map(queries.origins.get, ids), batch["split"].to_pylist()))
+        splits: list[str | None] = []
+        for query, split in zip(ids, batch["split"].to_pylist(), strict=True):
+            is_own = queries.origins.get(query) == split
+            splits.append(queries.splits.get(query) if is_own else None)
+            if is_own:
+                of_own_split.add(query)
         named.update(ids)
-        own.update(compress(ids, is_own))
-        splits = (queries.splits.get(query) if here else None for query, here in zip(ids, is_own, strict=True))
         column = pa.array(splits, pa.string())
-        batches.append(batch.set_column(3, tables.QRELS_SCHEMA.field(3), column).filter(column.is_valid()))
-    return pa.Table.from_batches(batches, tables.QRELS_SCHEMA), len((named & queries.origins.keys()) - own)
+        renamed = batch.set_column(3, tables.QRELS_SCHEMA.field(3), column)
+        batches.append(renamed.filter(column.is_valid()))
+    elsewhere = (named & queries.origins.keys()) - of_own_split
+    return pa.Table.from_batches(batches, tables.QRELS_SCHEMA), len(elsewhere)
 
 
 def require_positives(qrels: pa.Table) -> None:
@@ -316,9 +364,11 @@ def require_positives(qrels: pa.Table) -> None:
 
 def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warnings) -> None:
     """Warn of grades below 0, but not of `EXCLUDED`, nor of `LITERAL_MATCH` where `literal_matches` allows it."""
-    below, literal = pc.less(qrels["relevance"], 0), pc.equal(qrels["relevance"], LITERAL_MATCH)
-    below = pc.and_not(below, pc.equal(qrels["relevance"], EXCLUDED))
-    warnings.count(pc.sum(pc.and_not(below, literal)).as_py() or 0, "judgements are below 0 and count as not relevant")
+    grades = qrels["relevance"]
+    literal = pc.equal(grades, LITERAL_MATCH)
+    below = pc.and_not(pc.less(grades, 0), pc.equal(grades, EXCLUDED))
+    irrelevant = pc.sum(pc.and_not(below, literal)).as_py() or 0
+    warnings.count(irrelevant, "judgements are below 0 and count as not relevant")
     if not literal_matches:
         done = f"judgements are {LITERAL_MATCH}: their passages are neither relevant nor ever taken as negatives"
         warnings.count(pc.sum(literal).as_py() or 0, done)
@@ -326,18 +376,22 @@ def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warn
 
 def _drop_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.Table:
     """Return each pair of query and document once; pairs are compared by hashes of 8 bytes, and then in full."""
-    pairs, first = TextHashes(), np.ones(table.num_rows, bool)
+    pairs = TextHashes()
     for batch in table.to_batches():
         pairs.add(zip(batch["query_id"].to_pylist(), batch["doc_id"].to_pylist(), strict=True))
-    for row, other in pairs.pairs():
-        before, again = (table.slice(at, 1).to_pylist()[0] for at in (row, other))
-        query, doc = again["query_id"], again["doc_id"]
+
+    is_first = np.ones(table.num_rows, bool)
+    for earlier, later in pairs.pairs():
+        before = table.slice(earlier, 1).to_pylist()[0]
+        again = table.slice(later, 1).to_pylist()[0]
+        query = again["query_id"]
+        doc = again["doc_id"]
         if (before["query_id"], before["doc_id"]) != (query, doc):
             continue
         if before["relevance"] != again["relevance"]:
             both = f"both {before['relevance']} and {again['relevance']}"
             where = source.locate_judgement(query, doc)
             raise UserError(f"{where}: query {query} judges document {doc} {both}; one is allowed")
-        first[other] = False
-    warnings.count(int((~first).sum()), "judgements repeat an earlier one and were dropped")
-    return table if first.all() else table.filter(pa.array(first))
+        is_first[later] = False
+    warnings.count(int((~is_first).sum()), "judgements repeat an earlier one and were dropped")
+    return table if is_first.all() else table.filter(pa.array(is_first))

@@ -121,7 +121,7 @@ class Source(ABC):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """Return the keys of an entry that reads these files, but for `source` and `path`; None for another format's."""
+        """Return the keys of an entry that reads these files, beside `source` and `path`; else None."""
         return None
 
     @abstractmethod
