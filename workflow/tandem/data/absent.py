@@ -34,9 +34,9 @@ class AbsentLines:
     @classmethod
     def of(cls, run: Artifact) -> "AbsentLines":
         """Return those of a run; most runs have none."""
-        return cls(
-            [pq.read_table(run.path(ABSENT_FILE), schema=ABSENT_SCHEMA)] if ABSENT_FILE in run.manifest.files else []
-        )
+        if ABSENT_FILE not in run.manifest.files:
+            return cls()
+        return cls([pq.read_table(run.path(ABSENT_FILE), schema=ABSENT_SCHEMA)])
 
     @staticmethod
     def part(queries: Rows, docs: Sequence[str], scores: Floats) -> pa.Table:
@@ -53,10 +53,11 @@ class AbsentLines:
         """Return a query's documents of the corpus together with its absent ones, best first."""
         if query not in self.places:
             return docs, scores
-        others, theirs = self.lines(query)
-        together, values = [*docs, *others], np.concatenate([scores, theirs])
-        order = np.argsort(-values, kind="stable")  # a stored list has no ties
-        return [together[at] for at in order.tolist()], values[order]
+        absent_docs, absent_scores = self.lines(query)
+        all_docs = [*docs, *absent_docs]
+        all_scores = np.concatenate([scores, absent_scores])
+        order = np.argsort(-all_scores, kind="stable")  # a stored list has no ties
+        return [all_docs[place] for place in order.tolist()], all_scores[order]
 
     def ranked(self, lists: Iterable[RankedRows], names: DatasetNames) -> Iterator[tuple[str, list[str], Floats]]:
         """Yield (query id, document ids, scores) of each query, best first; last those with no line in `lists`."""

@@ -52,15 +52,20 @@ class Collection:
         """
         span = range(self.passages) if span is None else span
         with open_parquet(self.artifact.path(CORPUS)) as file:
-            sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
-            ends = list(accumulate(sizes, initial=0))
-            groups = [n for n, (start, stop) in enumerate(pairwise(ends)) if start < span.stop and stop > span.start]
-            at = ends[groups[0]] if groups else 0
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            bounds = list(accumulate(sizes, initial=0))
+            groups = []
+            for group, (start, stop) in enumerate(pairwise(bounds)):
+                if start < span.stop and stop > span.start:
+                    groups.append(group)
+
+            row = bounds[groups[0]] if groups else 0  # of the batch's first passage
             for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns)):
-                first, stop = max(span.start - at, 0), min(span.stop - at, batch.num_rows)
+                first = max(span.start - row, 0)
+                stop = min(span.stop - row, batch.num_rows)
                 if first < stop:
                     yield batch.slice(first, stop - first)
-                at += batch.num_rows
+                row += batch.num_rows
 
     def doc_ids(self) -> pa.ChunkedArray:
         """Return ids of all passages in row order: about 16 bytes a passage in Arrow."""
@@ -83,9 +88,10 @@ class Collection:
 
     def excluded(self, split: str) -> dict[str, dict[str, int]]:
         """Return the part of `qrels` that is graded `EXCLUDED`; empty if the split has no such grade, or no qrels."""
-        path, of_split = self.artifact.path(QRELS), [("split", "==", split), ("relevance", "==", EXCLUDED)]
+        of_split = [("split", "==", split), ("relevance", "==", EXCLUDED)]
+        table = pq.read_table(self.artifact.path(QRELS), columns=["query_id", "doc_id"], filters=of_split)
         judged: dict[str, dict[str, int]] = {}
-        for query, doc in iterate_rows(pq.read_table(path, columns=["query_id", "doc_id"], filters=of_split)):
+        for query, doc in iterate_rows(table):
             judged.setdefault(query, {})[doc] = EXCLUDED
         return judged
 
@@ -112,8 +118,10 @@ class Collection:
         ids = pa.array(sorted(set(doc_ids)), pa.string())
         texts: dict[str, tuple[str, str]] = {}
         for batch in self.batches():
-            hits = zip(*batch.filter(pc.is_in(batch["doc_id"], value_set=ids)).to_pydict().values(), strict=True)
-            texts.update((doc, (title, text)) for doc, title, text in hits)
+            hits = batch.filter(pc.is_in(batch["doc_id"], value_set=ids))
+            docs, titles, bodies = (column.to_pylist() for column in hits.columns)
+            for doc, title, text in zip(docs, titles, bodies, strict=True):
+                texts[doc] = title, text
             if len(texts) == len(ids):
                 break
         return texts

@@ -59,10 +59,12 @@ class DatasetFiles:
 
     def find_optional(self, *names: str) -> Path | None:
         """Return the first of several names (`/` allowed) that exists, plain or packed; None if none does."""
-        for file in (f"{name}{end}" for name in names for end in ("", *PACKED_ENDS)):
-            path = self._downloads.find(file) if self._downloads else self.folder / file
-            if path is not None and path.is_file():
-                return path
+        for name in names:
+            for end in ("", *PACKED_ENDS):
+                file = f"{name}{end}"
+                path = self._downloads.find(file) if self._downloads else self.folder / file
+                if path is not None and path.is_file():
+                    return path
         return None
 
     def find(self, *names: str) -> Path:
@@ -88,10 +90,16 @@ class DatasetFiles:
 
 def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
     """Return the paths in order, without what editors and systems leave, such as test.tsv.bak, which is named."""
-    data = sorted(paths)
-    if leftovers := [path.name for path in data if is_leftover(path)]:
+    data = []
+    leftovers = []
+    for path in sorted(paths):
+        if is_leftover(path):
+            leftovers.append(path.name)
+        else:
+            data.append(path)
+    if leftovers:
         say(f"ignored, as what editors and systems leave: {', '.join(leftovers)}")
-    return list(filterfalse(is_leftover, data))
+    return data
 
 
 def find_by_split(key: str, names: Mapping[str, str] | None, files: DatasetFiles) -> dict[str, Path]:
@@ -129,27 +137,42 @@ class Downloads:
         if name in self.files:
             return self._path(name)
         for folder, prefix in self._folders:
-            if name.startswith(prefix) and (path := self._path(folder) / name.removeprefix(prefix)).is_file():
-                return path
+            if name.startswith(prefix):
+                path = self._path(folder) / name.removeprefix(prefix)
+                if path.is_file():
+                    return path
         return None
 
     def glob(self, pattern: str) -> list[Path]:
         """Return the files whose names match a pattern, sorted by name; `*` does not cross `/`."""
         parts = pattern.split("/")
-        paths: dict[str, Path | None] = dict.fromkeys(name for name in self.files if not name.endswith("/"))
+        # Of files in folders the paths are known; a file of its own is fetched only if its name matches.
+        paths: dict[str, Path | None] = {name: None for name in self.files if not name.endswith("/")}
         for name, prefix in self._folders:
-            if _match_parts(prefix.split("/")[:-1], parts, whole=False):
-                folder = self._path(name)
-                paths |= {prefix + path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-        matching = sorted(name for name in paths if _match_parts(name.split("/"), parts))
-        return [path for name in matching if (path := paths[name] or self._path(name)).is_file()]
+            if not _match_parts(prefix.split("/")[:-1], parts, whole=False):
+                continue
+            folder = self._path(name)
+            for path in folder.rglob("*"):
+                paths[prefix + path.relative_to(folder).as_posix()] = path
+
+        matching = []
+        for name in sorted(paths):
+            if _match_parts(name.split("/"), parts):
+                matching.append(paths[name] or self._path(name))
+        return [path for path in matching if path.is_file()]
 
     def is_present(self, name: str) -> bool:
         """Return whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
         file = self.files[name]
-        places = [*self._places(file.url), *([] if name == _HERE else [self.folder / name])]
-        places += [self._unpacked_folder(file) / file.member] if file.member is not None else []
-        return any(place is not None and place.exists() for place in (*places, get_local_path(file.url)))
+        places = self._places(file.url)
+        if name != _HERE:
+            places.append(self.folder / name)
+        if file.member is not None:
+            places.append(self._unpacked_folder(file) / file.member)
+        local = get_local_path(file.url)
+        if local is not None:
+            places.append(local)
+        return any(place.exists() for place in places)
 
     def _path(self, name: str) -> Path:
         """Return the path of a file, fetched if necessary.
@@ -171,16 +194,21 @@ class Downloads:
         return link
 
     def _fetched(self, name: str) -> Path:
-        file, own = self.files[name], self.folder / name
+        file = self.files[name]
+        own = self.folder / name
         if name != _HERE and own.exists():
             return own if file.member is not None else _check_placed(own, file)
-        places, folder = self._places(file.url), self._unpacked_folder(file)
+
+        places = self._places(file.url)
+        folder = self._unpacked_folder(file)
         source = next((place for place in places if place.is_file()), None)
         if file.member is not None and source is None and (folder / file.member).exists():
             return folder / file.member  # the archive was deleted to save space
         source = _check_placed(source, file) if source else fetch(file, places[-1], self.mirrors)
         if file.member is None:
             return source
+
+        # All members of this archive that the entry names are unpacked together: reading it takes long.
         members = {other.member for other in self.files.values() if other.url == file.url and other.member}
         return unpack_members(source, members, folder)[file.member]
 
@@ -189,8 +217,10 @@ class Downloads:
         own = self.folder / _get_last_part(url)
         if get_local_path(url):
             return [own]
-        unique = {file.url for file in self.files.values() if _get_last_part(file.url) == own.name} == {url}
-        return [*([own] if unique else []), get_cache_path(url)]
+        same_name = {file.url for file in self.files.values() if _get_last_part(file.url) == own.name}
+        if same_name == {url}:
+            return [own, get_cache_path(url)]
+        return [get_cache_path(url)]
 
     def _unpacked_folder(self, file: File) -> Path:
         """Return the folder of an archive's members, another for another content."""
@@ -221,7 +251,10 @@ _ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, l
 
 def is_below(name: str) -> bool:
     """Return whether a relative path stays below its folder: no `..`, no empty part, no leading slash."""
-    return bool(name) and not name.startswith("/") and not {"", ".", ".."} & set(name.removesuffix("/").split("/"))
+    if not name or name.startswith("/"):
+        return False
+    parts = name.removesuffix("/").split("/")
+    return {"", ".", ".."}.isdisjoint(parts)
 
 
 def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
@@ -244,21 +277,22 @@ def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dic
     paths = {member: folder / (_WHOLE_FOLDER if member == _HERE else member) for member in members}
     with locked(folder / ".lock"):
         missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
-        if missing:
-            say(f"unpack {archive.name} · {', '.join(missing).replace(_HERE, 'all files')}")
-            temporary = folder / ".partial"
+        if not missing:
+            return paths
+        say(f"unpack {archive.name} · {', '.join(missing).replace(_HERE, 'all files')}")
+        temporary = folder / ".partial"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            for member, names in _extract(archive, missing, temporary).items():
+                _move(archive, member, names, temporary, paths[member], mark)
+        except _ARCHIVE_ERRORS as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                what = f"cannot be unpacked ({error.strerror}); mend that"
+            else:
+                what = f"is no whole zip or tar archive ({str(error) or type(error).__name__}); delete it"
+            raise UserError(f"{archive}: {what} and try again") from None
+        finally:
             shutil.rmtree(temporary, ignore_errors=True)
-            try:
-                for member, names in _extract(archive, missing, temporary).items():
-                    _move(archive, member, names, temporary, paths[member], mark)
-            except _ARCHIVE_ERRORS as error:
-                if isinstance(error, OSError) and error.errno is not None:
-                    what = f"cannot be unpacked ({error.strerror}); mend that"
-                else:
-                    what = f"is no whole zip or tar archive ({str(error) or type(error).__name__}); delete it"
-                raise UserError(f"{archive}: {what} and try again") from None
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
     return paths
 
 
@@ -283,10 +317,13 @@ def open_folder(path: Path) -> Path:
         return path
     if not is_archive(path):
         raise UserError(f"{path}: no such folder; path names the folder or the archive that holds the dataset's files")
-    name = f"{path.name}.{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:10]}"
-    folder = unpack_members(path, [_HERE], get_data_folder() / "archives" / name)[_HERE]
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:10]
+    target = get_data_folder() / "archives" / f"{path.name}.{digest}"
+    folder = unpack_members(path, [_HERE], target)[_HERE]
     below = list(filterfalse(is_leftover, folder.iterdir()))
-    return below[0] if len(below) == 1 and below[0].is_dir() else folder
+    if len(below) == 1 and below[0].is_dir():
+        return below[0]
+    return folder
 
 
 def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[str]]:

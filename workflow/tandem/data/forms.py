@@ -39,10 +39,13 @@ class Composer:
 
     def passages(self, titles: _TextColumn, texts: _TextColumn) -> tuple[_TextColumn, _TextColumn]:
         """Return titles and texts of some passages; the same objects where all are in the form."""
-        others = [not (is_composed(title) and is_composed(text)) for title, text in zip(titles, texts, strict=True)]
-        if not any(others):
+        others = 0
+        for title, text in zip(titles, texts, strict=True):
+            if not (is_composed(title) and is_composed(text)):
+                others += 1
+        if not others:
             return titles, texts
-        self.others[PASSAGES_SIDE] += sum(others)
+        self.others[PASSAGES_SIDE] += others
         return tuple(map(self._text, titles)), tuple(map(self._text, texts))
 
     def queries(self, rows: Iterable[Query]) -> Iterator[Query]:

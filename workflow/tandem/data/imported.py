@@ -55,12 +55,14 @@ def _rank_negatives(
 ) -> Iterator[_Ranking]:
     """Yield the negatives of every query that has one; a passage that is also a positive is not a negative."""
     for query, listed in collection.lists():
-        if query in queries:
-            positives = {doc for doc, label, _ in listed if label > 0}
-            docs = list(dict.fromkeys(doc for doc, _, _ in listed if doc not in positives))[:depth]
-            if docs:
-                progress.add(1)
-                yield query, docs, [-float(place) for place in range(1, len(docs) + 1)]
+        if query not in queries:
+            continue
+        positives = {doc for doc, label, _ in listed if label > 0}
+        negatives = dict.fromkeys(doc for doc, _, _ in listed if doc not in positives)
+        docs = list(negatives)[:depth]
+        if docs:
+            progress.add(1)
+            yield query, docs, [-float(place) for place in range(1, len(docs) + 1)]
 
 
 def run_imported(job: Job[ImportedParams]) -> None:
@@ -114,7 +116,8 @@ def _rank_lines(
         if query not in queries:
             dropped[_UNKNOWN_QUERY] += len(scored)
             continue
-        ids, scores = [doc for _, doc, _, _ in scored], [score for _, _, _, score in scored]
+        ids = [doc for _, doc, _, _ in scored]
+        scores = [score for _, _, _, score in scored]
         best: dict[str, float] = {}
         for doc, score in order_by_score(ids, scores, ties=params.ties):
             best.setdefault(doc, score)
@@ -137,19 +140,26 @@ def read_margin_mse(path: Path) -> Iterator[RunLine]:
     """
     queries: dict[str, int] = {}
     passages: dict[str, int] = {}
-    keys, scores, positives = array("Q"), array("d"), set()
+    keys = array("Q")
+    scores = array("d")
+    positives: set[int] = set()
     for query, positive, positive_score, negative, negative_score in read_triples(path):
-        row = queries.setdefault(query, len(queries)) << 32
+        # A pair's key: the number of its query in the upper 32 bits, that of its passage in the lower ones.
+        query_key = queries.setdefault(query, len(queries)) << 32
         for doc, score in ((positive, positive_score), (negative, negative_score)):
-            key = row | passages.setdefault(doc, len(passages))
+            key = query_key | passages.setdefault(doc, len(passages))
             if key not in positives:
                 keys.append(key)
                 scores.append(score)
             if doc is positive:
                 positives.add(key)  # it stands on every line of its query
+
     pairs, first = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
-    pair_scores, query_ids, doc_ids, place = np.frombuffer(scores), list(queries), list(passages), str(path)
+    all_scores = np.frombuffer(scores)
+    query_ids = list(queries)
+    doc_ids = list(passages)
+    place = str(path)
     for start in range(0, len(pairs), _PAIRS_PER_PIECE):
-        part = slice(start, start + _PAIRS_PER_PIECE)
-        for key, score in zip(pairs[part].tolist(), pair_scores[first[part]].tolist(), strict=True):
+        piece = slice(start, start + _PAIRS_PER_PIECE)
+        for key, score in zip(pairs[piece].tolist(), all_scores[first[piece]].tolist(), strict=True):
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score

@@ -43,8 +43,10 @@ STOP_WORDS = {
     "fi": "ja on ei se että oli kun mutta niin hän joka ovat myös kuin mitä tai sen olla mikä kuka",
 }
 # Languages in the order above, in which a tie of two is decided the same way every time.
-BY_WORD = {word: [name for name, words in STOP_WORDS.items() if word in words.split()] for word in
-           {word for words in STOP_WORDS.values() for word in words.split()}}  # fmt: skip
+BY_WORD: dict[str, list[str]] = {}
+for _language, _words in STOP_WORDS.items():
+    for _word in dict.fromkeys(_words.split()):
+        BY_WORD.setdefault(_word, []).append(_language)
 
 
 @cache
@@ -55,21 +57,26 @@ def get_script(letter: str) -> str:
 
 def identify_script(text: str) -> str:
     """Return the script of most letters of a text's beginning; empty without letters."""
-    scripts = Counter(filter(None, map(get_script, text[:_CHARACTERS])))
-    if scripts["HIRAGANA"] + scripts["KATAKANA"] > _LEAST_KANA * scripts.total():
+    letters = map(get_script, text[:_CHARACTERS])
+    scripts = Counter(script for script in letters if script)
+    kana = scripts["HIRAGANA"] + scripts["KATAKANA"]
+    if kana > _LEAST_KANA * scripts.total():
         return "HIRAGANA"
-    return next((name for name, _ in scripts.most_common(1)), "")
+    for script, _ in scripts.most_common(1):
+        return script
+    return ""
 
 
 def identify_language(text: str) -> str:
     """Return a text's language, else its script in lower case; empty where the text is too short to tell."""
-    name = identify_script(text)
-    if name != "LATIN":
-        return _LANGUAGE_OF_SCRIPT.get(name, name.lower())
+    script = identify_script(text)
+    if script != "LATIN":
+        return _LANGUAGE_OF_SCRIPT.get(script, script.lower())
     words = _WORD.findall(text[:_CHARACTERS].lower())
     votes = Counter(language for word in words for language in BY_WORD.get(word, ()))
-    if votes and (best := votes.most_common(1)[0])[1] >= max(2, _LEAST_STOP_WORDS * len(words)):
-        return best[0]
+    for language, count in votes.most_common(1):
+        if count >= max(2, _LEAST_STOP_WORDS * len(words)):
+            return language
     return "latin" if len(words) >= _FEWEST_WORDS else ""
 
 
@@ -111,17 +118,22 @@ def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
     """Describe the other languages of texts, `41% zh, 9% latin`; empty if texts fit their language or it is unclear."""
     others = {name: share for name, share in shares.items() if name != language}
     identified = sum(share for name, share in others.items() if name != "latin")
-    recognised = language in STOP_WORDS or language in _LANGUAGE_OF_SCRIPT.values()
-    if not shares or not recognised or (identified <= _MOST_OTHERS and shares.get(language, 0.0) >= _LEAST_EXPECTED):
+    is_recognised = language in STOP_WORDS or language in _LANGUAGE_OF_SCRIPT.values()
+    fits = identified <= _MOST_OTHERS and shares.get(language, 0.0) >= _LEAST_EXPECTED
+    if not shares or not is_recognised or fits:
         return ""
     return ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED)
 
 
 def warn_of_language(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
     """Yield a line for passages, and one for queries, that are not in the language of their analysis."""
-    language = "zh" if analyzer == "jieba" else language
+    if analyzer == "whitespace":
+        return
+    if analyzer == "jieba":
+        language = "zh"
     for side, facts in dataset.manifest.facts.get("texts", {}).items():
-        if analyzer != "whitespace" and (others := describe_misfits(language, facts["languages"])):
+        others = describe_misfits(language, facts["languages"])
+        if others:
             hint = "say the dataset's language, and perhaps its analyzer"
             yield f"the {side} are analysed as {language}, but look like {others}: {hint}"
 

@@ -46,13 +46,18 @@ class Mentions:
             The pairs, and how many of them had both labels: they are positive.
         """
         present = np.flatnonzero(rows >= 0)
-        queries, labels = np.frombuffer(self._query, np.int64)[present], np.frombuffer(self._label, np.int8)[present]
+        queries = np.frombuffer(self._query, np.int64)[present]
+        labels = np.frombuffer(self._label, np.int8)[present]
         passages = rows[present]
+        # One number for each pair of query and passage: equal ones meet.
         width = int(passages.max(initial=0)) + 1
         _, first, back = np.unique(queries * width + passages, return_index=True, return_inverse=True)
-        highest, lowest = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
+        highest = np.zeros(len(first), np.int64)
+        lowest = np.ones(len(first), np.int64)
         np.maximum.at(highest, back, labels)
         np.minimum.at(lowest, back, labels)
+
+        # Query numbers count by first appearance, and so do the first mentions within a query.
         order = np.lexsort((first, queries[first]))
         chosen = first[order]
         pairs = MentionPairs(queries[chosen], passages[chosen], highest[order], present[chosen])

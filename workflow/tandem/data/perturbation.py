@@ -21,11 +21,17 @@ def name_perturbed(kind: str, query: str) -> str:
 
 def find_neighbours() -> dict[str, str]:
     """Return the letters around each letter of a US keyboard, in the order of the rows."""
-    places = {letter: (row, at) for row, letters in enumerate(_KEYBOARD_ROWS) for at, letter in enumerate(letters)}
+    places = {}
+    for row, letters in enumerate(_KEYBOARD_ROWS):
+        for column, letter in enumerate(letters):
+            places[letter] = row, column
     neighbours = {}
-    for letter, (row, at) in places.items():
+    for letter, (row, column) in places.items():
         # In the row above the keys at the same place and to the right touch it, in the row below those to the left.
-        around = [(row - 1, at), (row - 1, at + 1), (row, at - 1), (row, at + 1), (row + 1, at - 1), (row + 1, at)]
+        above = [(row - 1, column), (row - 1, column + 1)]
+        beside = [(row, column - 1), (row, column + 1)]
+        below = [(row + 1, column - 1), (row + 1, column)]
+        around = {*above, *beside, *below}
         neighbours[letter] = "".join(other for other, place in places.items() if place in around)
     return neighbours
 
@@ -35,21 +41,24 @@ NEIGHBOURS = find_neighbours()
 
 def replace_letter(word: str, draw: random.Random) -> str:
     """Return a word with one letter in place of a neighbour on the keyboard; a word without such letters as it is."""
-    at = [place for place, letter in enumerate(word) if letter.lower() in NEIGHBOURS]
-    if not at:
+    places = [place for place, letter in enumerate(word) if letter.lower() in NEIGHBOURS]
+    if not places:
         return word
-    place = draw.choice(at)
+    place = draw.choice(places)
     letter = draw.choice(NEIGHBOURS[word[place].lower()])
-    return word[:place] + (letter.upper() if word[place].isupper() else letter) + word[place + 1 :]
+    if word[place].isupper():
+        letter = letter.upper()
+    return word[:place] + letter + word[place + 1 :]
 
 
 def swap_letters(word: str, draw: random.Random) -> str:
     """Return a word with two different neighbouring letters swapped; a word without such letters as it is."""
-    at = [place for place in range(len(word) - 1) if word[place] != word[place + 1]]
-    if not at:
+    places = [place for place in range(len(word) - 1) if word[place] != word[place + 1]]
+    if not places:
         return word
-    place = draw.choice(at)
-    return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    place = draw.choice(places)
+    first, second = word[place], word[place + 1]
+    return word[:place] + second + first + word[place + 2 :]
 
 
 def drop_letter(word: str, draw: random.Random) -> str:
@@ -79,8 +88,10 @@ def break_words(text: str, kind: str, count: int, draw: random.Random) -> str:
     words = list(_LETTERS.finditer(text))
     long = [word for word in words if len(word[0]) >= FEWEST_LETTERS] or words
     chosen = draw.sample(long, min(count, len(long)))
-    for word in sorted(chosen, key=lambda word: -word.start()):  # from the end: earlier places stay as they are
-        text = text[: word.start()] + TYPOS[kind](word[0], draw) + text[word.end() :]
+    # From the end: earlier places stay as they are.
+    for word in sorted(chosen, key=lambda word: -word.start()):
+        broken = TYPOS[kind](word[0], draw)
+        text = text[: word.start()] + broken + text[word.end() :]
     return text
 
 

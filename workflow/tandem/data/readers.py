@@ -54,20 +54,31 @@ def get_suffix(path: Path) -> str:
 
 def choose_reader(path: Path, role: Role) -> FileReader:
     """Return the reader of a file of some role; a `UserError` if no reader reads files with such a name."""
-    separated, by_commas = (read_answers, read_csv_answers) if role is ANSWERS_ROLE else (read_tsv, read_csv)
+    read_separated: FileReader = read_tsv
+    read_by_commas: FileReader = read_csv
+    if role is ANSWERS_ROLE:
+        read_separated = read_answers
+        read_by_commas = read_csv_answers
     readers: dict[str, FileReader] = {
-        ".jsonl": read_jsonl, ".ndjson": read_jsonl, ".json": read_json, ".parquet": read_parquet, ".csv": by_commas,
-        ".tsv": separated, ".txt": separated,
-    }  # fmt: skip
+        ".jsonl": read_jsonl,
+        ".ndjson": read_jsonl,
+        ".json": read_json,
+        ".parquet": read_parquet,
+        ".csv": read_by_commas,
+        ".tsv": read_separated,
+        ".txt": read_separated,
+    }
     if role is PASSAGES_ROLE:
         readers |= {".trec": read_trec, ".xml": read_trec}
+
     suffix = get_suffix(path)
-    if role is QUERIES_ROLE and (suffix == ".txt" or suffix not in readers) and is_topics(path):
+    may_be_topics = role is QUERIES_ROLE and (suffix == ".txt" or suffix not in readers)
+    if may_be_topics and is_topics(path):
         return read_topics
     if suffix not in readers and role is not QRELS_ROLE:
         error = f"{path}: a file that ends in {suffix or 'nothing'}"
         raise UserError(f"{error}; allowed are {', '.join(readers)}, all but .parquet also {', '.join(PACKED_ENDS)}")
-    return readers.get(suffix, separated)
+    return readers.get(suffix, read_separated)
 
 
 def count_records(path: Path, role: Role) -> int | None:
@@ -78,7 +89,9 @@ def count_records(path: Path, role: Role) -> int | None:
             return int(pq.read_metadata(path).num_rows)
     if suffix in (".jsonl", ".ndjson"):
         return count_lines(path)
-    return count_lines(path) - read_head(path, role).lines if suffix in (".tsv", ".txt") else None
+    if suffix in (".tsv", ".txt"):
+        return count_lines(path) - read_head(path, role).lines
+    return None
 
 
 def read_jsonl(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
@@ -88,16 +101,20 @@ def read_jsonl(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, 
 
 def read_json(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Read a JSON array of objects, where the place is `file: item n`, or JSON lines, whatever the file's name."""
-    is_array = read_beginning(path).startswith(b"[")
-    return _name_fields(islice(read_items(path), skipped, None), role) if is_array else read_jsonl(path, role, skipped)
+    if not read_beginning(path).startswith(b"["):
+        return read_jsonl(path, role, skipped)
+    return _name_fields(islice(read_items(path), skipped, None), role)
 
 
-def _name_fields(found: Iterator[tuple[str, JsonObject]], role: Role) -> Iterator[tuple[str, JsonObject]]:
+def _name_fields(records: Iterator[tuple[str, JsonObject]], role: Role) -> Iterator[tuple[str, JsonObject]]:
     """Yield records with the role's names for their fields."""
-    last, names = None, dict[str, str]()
-    for where, record in found:
-        if (keys := tuple(record)) != last:  # which mostly are those of the record before
-            last, names = keys, role.resolve(where, keys)
+    last = None
+    names: dict[str, str] = {}
+    for where, record in records:
+        keys = tuple(record)
+        if keys != last:  # mostly they are those of the record before
+            last = keys
+            names = role.resolve(where, keys)
         yield where, {field: record[name] for field, name in names.items()}
 
 
@@ -106,18 +123,26 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
     done = 0
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
-            names = role.resolve(str(path), file.schema_arrow.names)
-            if several := [name for name in names.values() if file.schema_arrow.get_field_index(name) < 0]:
-                raise UserError(f"{path}: several columns {several[0]}; rename those that are not meant")
+            fields = role.resolve(str(path), file.schema_arrow.names)
+            names = list(fields.values())
+            for name in names:
+                if file.schema_arrow.get_field_index(name) < 0:
+                    raise UserError(f"{path}: several columns {name}; rename those that are not meant")
+
+            # Whole row groups before the first wanted row are not read.
             groups = list(range(file.num_row_groups))
-            while groups and done + (rows := file.metadata.row_group(groups[0]).num_rows) <= skipped:
+            while groups:
+                rows = file.metadata.row_group(groups[0]).num_rows
+                if done + rows > skipped:
+                    break
                 done += rows
                 groups.pop(0)
-            for batch in file.iter_batches(_ROWS_PER_BATCH, groups, list(names.values())):
+
+            for batch in file.iter_batches(_ROWS_PER_BATCH, groups, names):
                 passed = min(max(0, skipped - done), len(batch))
-                columns = [batch[name][passed:].to_pylist() for name in names.values()]
+                columns = [batch[name][passed:].to_pylist() for name in names]
                 for row, values in enumerate(zip(*columns, strict=True), start=done + passed + 1):
-                    yield f"{path} row {row}", dict(zip(names, values, strict=True))
+                    yield f"{path} row {row}", dict(zip(fields, values, strict=True))
                 done += len(batch)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 after row {done}, {error.reason}; write its texts as UTF-8") from None
@@ -142,12 +167,14 @@ class Head:
 def read_head(path: Path, role: Role) -> Head:
     """Read a file up to its first record; a `UserError` for a header that lacks a needed field."""
     number = 0
+    has_comments = "document" in role.fields
     for number, line in iterate_lines(path):
-        marked = line.startswith("#")
-        names = role.columns_of(line.lstrip("# ") if marked else line)
-        if columns := match_columns(f"{path}:{number}", names or [""], role, marked):
+        is_marked = line.startswith("#")
+        names = role.columns_of(line.lstrip("# ") if is_marked else line)
+        columns = match_columns(f"{path}:{number}", names or [""], role, is_marked)
+        if columns:
             return Head(columns, number)
-        is_comment = marked and "document" in role.fields and (line[1:2].isspace() or not _is_judgement(line, role))
+        is_comment = is_marked and has_comments and (line[1:2].isspace() or not _is_judgement(line, role))
         if not is_comment:
             return Head(None, number - 1)
     return Head(None, number)
@@ -164,18 +191,20 @@ def _is_judgement(line: str, role: Role) -> bool:
 
 def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line`, field → column) of each line; the header or the number of columns decides their order."""
-    top = read_head(path, role)
-    orders = {len(top.columns): top.columns} if top.columns else role.columns
-    name, numbered = str(path), iterate_lines(path, skipped=skipped + top.lines)
+    name = str(path)
+    head = read_head(path, role)
+    orders = {len(head.columns): head.columns} if head.columns else role.columns
+    numbered = iterate_lines(path, skipped=skipped + head.lines)
     for number, line in numbered:
-        spaced = role.spaced and "\t" not in line
-        columns = line.split() if spaced else line.split("\t")
+        by_space = role.spaced and "\t" not in line
+        columns = line.split() if by_space else line.split("\t")
         order = orders.get(len(columns))
-        if order is None or (spaced and not top.columns and len(columns) != _TREC_COLUMNS):
+        lacks_columns = by_space and not head.columns and len(columns) != _TREC_COLUMNS
+        if order is None or lacks_columns:
             if is_end(line, numbered):
                 return
-            by = "white space" if spaced else "tabs"
-            needed = f"the header names {len(top.columns)}" if top.columns else f"a line is {role.line}"
+            by = "white space" if by_space else "tabs"
+            needed = f"the header names {len(head.columns)}" if head.columns else f"a line is {role.line}"
             raise UserError(f"{path}:{number}: {describe_columns(columns, by)}; {needed}")
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
@@ -186,11 +215,15 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
     The header's names or the number of columns decide their order. Commas separate columns, or the semicolons of a
     header.
     """
-    first = next((line for _, line in iterate_lines(path)), "")
-    names = [name.strip(' "') for name in first.split(";")]
+    first_line = next((line for _, line in iterate_lines(path)), "")
+    names = [name.strip(' "') for name in first_line.split(";")]
     by_semicolons = len(names) > 1 and match_columns(f"{path}:1", names, role) is not None
     delimiter, by = (";", "semicolons") if by_semicolons else (",", "commas")
-    columns = next((match_columns(f"{path}:1", row or [""], role) for _, row in split_csv(path, delimiter)), None)
+
+    _, first_row = next(split_csv(path, delimiter), (1, None))
+    columns = None
+    if first_row is not None:
+        columns = match_columns(f"{path}:1", first_row or [""], role)
     orders = {len(columns): columns} if columns else role.columns
     for number, row in islice(split_csv(path, delimiter), skipped + bool(columns), None):
         order = orders.get(len(row))

@@ -80,16 +80,19 @@ class IdRows:
     def rows(self, ids: Sequence[str], missing_ok: bool = False) -> Rows:
         """Return the row of each id, shape (ids,); an unknown one is -1 if that is OK, else a `UserError`."""
         queries = pa.array(ids, pa.large_string())
-        if not len(self):
-            known, rows = np.zeros(len(queries), bool), np.zeros(len(queries), np.int64)
-        else:
-            at = np.searchsorted(self._hashes, hash_ids(queries, self.multiplier)).clip(max=len(self) - 1)
-            rows = self._rows[at].astype(np.int64)
+        known = np.zeros(len(queries), bool)
+        rows = np.zeros(len(queries), np.int64)
+        if len(self):
+            hashes = hash_ids(queries, self.multiplier)
+            # A hash above all others would be looked up behind the end.
+            places = np.searchsorted(self._hashes, hashes).clip(max=len(self) - 1)
+            rows = self._rows[places].astype(np.int64)
             known = np.asarray(pc.equal(self.all.take(pa.array(rows)), queries))
         if missing_ok:
             rows[~known] = -1
         elif not known.all():
-            first, number = queries[int(np.argmin(known))], int((~known).sum())
+            first = queries[int(np.argmin(known))]
+            number = int((~known).sum())
             raise UserError(f"{self.where}: holds no {self.what} {first} ({number:,} of {len(queries):,} ids unknown)")
         return rows
 
@@ -186,26 +189,32 @@ def write_order(collection: Collection, folder: Path, corpus: str, part: int = I
     partial = folder.with_name(f".{folder.name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    dealt = _write_parts(collection, _choose_splitters(collection, part), partial)
-    ranks, by_rank = (
-        np.lib.format.open_memmap(partial / name, "w+", np.uint32, (collection.passages,))
-        for name in (RANKS_FILE, ROWS_FILE)
-    )
-    ends = np.lib.format.open_memmap(partial / ENDS_FILE, "w+", np.int64, (collection.passages + 1,))
-    first, end = 0, 0
+    paths = _write_parts(collection, _choose_splitters(collection, part), partial)
+
+    count = collection.passages
+    ranks = np.lib.format.open_memmap(partial / RANKS_FILE, "w+", np.uint32, (count,))
+    by_rank = np.lib.format.open_memmap(partial / ROWS_FILE, "w+", np.uint32, (count,))
+    ends = np.lib.format.open_memmap(partial / ENDS_FILE, "w+", np.int64, (count + 1,))
+    first = 0  # rank of the part's first id
+    end = 0  # bytes of the ids before it
     with open(partial / IDS_FILE, "wb") as file:
-        for path in dealt:
+        for path in paths:
             rows, bounds, text = _sort_part(path)
             path.unlink()
-            ranks[rows] = np.arange(first, first + len(rows), dtype=np.uint32)
-            by_rank[first : first + len(rows)] = rows
-            ends[first : first + len(rows) + 1] = bounds + end
+            stop = first + len(rows)
+            ranks[rows] = np.arange(first, stop, dtype=np.uint32)
+            by_rank[first:stop] = rows
+            ends[first : stop + 1] = bounds + end
             file.write(text)
-            first, end = first + len(rows), end + len(text)
+            first = stop
+            end += len(text)
     for array in (ranks, by_rank, ends):
         array.flush()
-    paths = [partial / name for name in _ORDER_FILES]
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
+
+    files = {}
+    for name in _ORDER_FILES:
+        path = partial / name
+        files[name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     write_json(partial / META_FILE, {"corpus": corpus, "files": files})
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
@@ -213,10 +222,17 @@ def write_order(collection: Collection, folder: Path, corpus: str, part: int = I
 
 def _choose_splitters(collection: Collection, part: int) -> list[str]:
     """Return ids between which about as many others stand as are sorted at once: of an even sample."""
-    parts = -(-collection.passages // part)
-    every, sample, seen = max(1, part // _SAMPLED_PER_PART), list[str](), 0
-    for batch in collection.batches(columns=("doc_id",)) if parts > 1 else ():
-        sample += batch["doc_id"].take(pa.array(range(-seen % every, batch.num_rows, every), pa.int64())).to_pylist()
+    parts = -(-collection.passages // part)  # rounded up
+    if parts <= 1:
+        return []
+    every = max(1, part // _SAMPLED_PER_PART)
+    sample: list[str] = []
+    seen = 0
+    for batch in collection.batches(columns=("doc_id",)):
+        # The first row of the batch whose number among all rows is a multiple of `every`.
+        first = -seen % every
+        rows = pa.array(range(first, batch.num_rows, every), pa.int64())
+        sample += batch["doc_id"].take(rows).to_pylist()
         seen += batch.num_rows
     sample.sort()
     return [sample[number * len(sample) // parts] for number in range(1, parts)]
@@ -231,12 +247,15 @@ def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path)
         for batch in collection.batches(columns=("doc_id",)):
             ids = batch["doc_id"].cast(pa.large_string())
             order = pc.sort_indices(ids)
-            ordered, rows = ids.take(order), pc.add(order.cast(pa.uint32()), pa.scalar(row, pa.uint32()))
-            inner = [bisect_left(ordered, splitter, key=methodcaller("as_py")) for splitter in splitters]
-            cuts = [0, *inner, len(ordered)]
-            for file, start, stop in zip(files, cuts, cuts[1:], strict=False):
+            ordered = ids.take(order)
+            rows = pc.add(order.cast(pa.uint32()), pa.scalar(row, pa.uint32()))
+
+            # A part's ids stand together in the sorted batch: from its splitter to the next one's.
+            cuts = [bisect_left(ordered, splitter, key=methodcaller("as_py")) for splitter in splitters]
+            for file, (start, stop) in zip(files, pairwise([0, *cuts, len(ordered)]), strict=True):
                 if stop > start:
-                    file.write_batch(pa.record_batch([ordered[start:stop], rows[start:stop]], schema=_PART_SCHEMA))
+                    columns = [ordered[start:stop], rows[start:stop]]
+                    file.write_batch(pa.record_batch(columns, schema=_PART_SCHEMA))
             row += batch.num_rows
     return paths
 
@@ -257,7 +276,8 @@ def _sort_part(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes
 def _is_whole(folder: Path, corpus: str) -> bool:
     try:
         metadata = json.loads((folder / META_FILE).read_text())
-        whole = all(sha256(folder / name) == metadata["files"][name]["sha256"] for name in _ORDER_FILES)
-        return bool(metadata["corpus"] == corpus and whole)
+        if metadata["corpus"] != corpus:
+            return False
+        return all(sha256(folder / name) == metadata["files"][name]["sha256"] for name in _ORDER_FILES)
     except (FileNotFoundError, ValueError, KeyError):
         return False

@@ -83,14 +83,19 @@ def write_rows(
     `absent_parts` when the lists have ended is the run's `AbsentLines`, which are not among the lines that are counted.
     """
     dataset = job.inputs["dataset"]
-    names, path, lines = DatasetNames(dataset, order), draft.path(RUN_FILE), 0
-    splits, seen = pq.read_table(dataset.path(QUERIES), columns=["split"])["split"], set[str]()
+    names = DatasetNames(dataset, order)
+    path = draft.path(RUN_FILE)
+    splits = pq.read_table(dataset.path(QUERIES), columns=["split"])["split"]
+    seen: set[str] = set()  # the splits of the run's queries
+    lines = 0
     with open_column_writer(path, RUN_SCHEMA, ("passage", "score")) as writer:
         for part in _split_parts(lists):
             block = RunBlock.of(part).ranked(names)
             writer.write_table(block.table(), row_group_size=len(block.scores))
-            seen |= set(splits.take(pa.array([query for query, _, _ in part])).unique().to_pylist())
+            queries = pa.array([query for query, _, _ in part])
+            seen.update(splits.take(queries).unique().to_pylist())
             lines += len(block.scores)
+
     missing = AbsentLines(absent_parts)
     if len(missing.table):
         pq.write_table(missing.table, draft.path(absent.ABSENT_FILE))
@@ -109,13 +114,16 @@ def write_lists(path: Path, lists: Iterable[RankedRows]) -> None:
 
 def _split_parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
     """Yield lists of about `LINES_PER_GROUP` lines together."""
-    part, lines = list[RankedRows](), 0
+    part: list[RankedRows] = []
+    lines = 0
     for entry in lists:
+        _, rows, _ = entry
         part.append(entry)
-        lines += len(entry[1])
+        lines += len(rows)
         if lines >= LINES_PER_GROUP:
             yield part
-            part, lines = [], 0
+            part = []
+            lines = 0
     if lines:
         yield part
 
@@ -133,9 +141,11 @@ def write_run(
     Raises:
         UserError: see `convert_to_rows`.
     """
-    collection, parts = Collection(job.inputs["dataset"]), list[pa.Table]()
-    own = docs or index_passages(collection)
-    lists = convert_to_rows(job, ranked, own, index_queries(collection), parts if keep_absent else None)
+    collection = Collection(job.inputs["dataset"])
+    docs = docs or index_passages(collection)
+    queries = index_queries(collection)
+    parts: list[pa.Table] = []
+    lists = convert_to_rows(job, ranked, docs, queries, parts if keep_absent else None)
     return write_rows(job, draft, lists, absent_parts=parts)
 
 
@@ -153,25 +163,31 @@ def convert_to_rows(
     Raises:
         UserError: an id that the dataset lacks, a query or one of its documents twice.
     """
-    done, source = set[str](), iter(ranked)
-    while part := list(islice(source, _LISTS_PER_BLOCK)):
-        ids = [doc for _, listed, _ in part for doc in listed]
-        at = docs.rows(ids, missing_ok=absent_parts is not None)
-        sizes = [len(listed) for _, listed, _ in part]
-        query_at = queries.rows([query for query, _, _ in part])
-        if absent_parts is not None and len(unknown := np.flatnonzero(at < 0)):
-            scored = np.concatenate([np.asarray(scores, np.float32) for _, _, scores in part])
-            owners, names = np.repeat(query_at, sizes)[unknown], [ids[line] for line in unknown.tolist()]
+    done: set[str] = set()
+    source = iter(ranked)
+    while block := list(islice(source, _LISTS_PER_BLOCK)):
+        ids = [doc for _, listed, _ in block for doc in listed]
+        rows = docs.rows(ids, missing_ok=absent_parts is not None)
+        sizes = [len(listed) for _, listed, _ in block]
+        query_rows = queries.rows([query for query, _, _ in block])
+
+        unknown = np.flatnonzero(rows < 0)
+        if absent_parts is not None and len(unknown):
+            scored = np.concatenate([np.asarray(scores, np.float32) for _, _, scores in block])
+            owners = np.repeat(query_rows, sizes)[unknown]
+            names = [ids[line] for line in unknown.tolist()]
             absent_parts.append(AbsentLines.part(owners, names, scored[unknown]))
-        lists = np.split(at, np.cumsum(sizes)[:-1])
-        for (query, listed, scores), row, own in zip(part, query_at.tolist(), lists, strict=True):
+
+        lists = np.split(rows, np.cumsum(sizes)[:-1])
+        for (query, listed, scores), query_row, passages in zip(block, query_rows.tolist(), lists, strict=True):
             if query in done:
                 raise UserError(f"{job.kind} {job.key}: query {query} again; its documents must come together")
             if len(set(listed)) != len(listed):
                 twice = next(doc for number, doc in enumerate(listed) if doc in listed[:number])
                 raise UserError(f"{job.kind} {job.key}: query {query} lists document {twice} twice")
             done.add(query)
-            yield row, own[own >= 0], np.asarray(scores, np.float32)[own >= 0]
+            is_known = passages >= 0
+            yield query_row, passages[is_known], np.asarray(scores, np.float32)[is_known]
 
 
 def write_trec(path: Path, ranked: Iterable[NamedRanking], tag: str) -> None:
@@ -246,8 +262,10 @@ def append_below(scores: Floats, documents: int) -> Floats:
     They fall by one or, where float32 cannot tell neighbouring whole numbers apart, by the least step that it can.
     """
     lowest = float(scores.min(initial=0.0))
+    # Twice the lowest: the numbers below reach into the next power of two, where float32's steps are wider.
     step = max(1.0, float(np.spacing(np.float32(2 * abs(lowest)))))
-    below = (np.floor(lowest / step) - 1 - np.arange(documents - len(scores))) * step
+    ranks_below = np.arange(documents - len(scores))
+    below = (np.floor(lowest / step) - 1 - ranks_below) * step
     return np.concatenate([scores, below.astype(np.float32)])
 
 

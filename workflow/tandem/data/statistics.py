@@ -75,13 +75,17 @@ def count_text_words(texts: pa.Array) -> NDArray[np.int64]:
     """
     letters, bounds = tables.get_utf8(texts)
     space = (letters - 9 <= 4) | (letters - 28 <= 4)  # \t to \r, and \x1c to space, modulo 256
+    # A word begins where a byte is no space and the one before it is, or is of another text.
     begins = ~space
     begins[1:] &= space[:-1]
-    firsts = bounds[:-1][bounds[:-1] < bounds[1:]]
+    is_filled = bounds[:-1] < bounds[1:]
+    firsts = bounds[:-1][is_filled]
     begins[firsts] = ~space[firsts]
     counts = tables.count_marked(begins, bounds)
+
     wide = np.flatnonzero(tables.count_marked(letters > 127, bounds))
-    wide = wide[np.asarray(pc.match_substring_regex(texts.take(pa.array(wide)), _WIDE_SPACE))]
+    has_wide_space = pc.match_substring_regex(texts.take(pa.array(wide)), _WIDE_SPACE)
+    wide = wide[np.asarray(has_wide_space)]
     counts[wide] = [len(text.split()) for text in texts.take(pa.array(wide)).to_pylist()]
     return counts
 

@@ -29,10 +29,14 @@ class CMedQa2Source(Source):
     def __init__(self, job: DatasetJob, entry: datasets.CMedQA2) -> None:
         super().__init__(job, entry)
         files = DatasetFiles(job)
-        self._questions, self._answers = (files.find(f"{name}.csv", f"{name}.zip") for name in ("question", "answer"))
+        self._questions = files.find("question.csv", "question.zip")
+        self._answers = files.find("answer.csv", "answer.zip")
         names = {split: f"{split}_candidates" for split in ("train", "dev", "test")}
-        paths = {split: files.find_optional(f"{name}.txt", f"{name}.zip") for split, name in names.items()}
-        self._candidates = {split: path for split, path in paths.items() if path is not None}
+        self._candidates: dict[str, Path] = {}
+        for split, name in names.items():
+            path = files.find_optional(f"{name}.txt", f"{name}.zip")
+            if path is not None:
+                self._candidates[split] = path
         if not self._candidates:
             allowed = ", ".join(names.values())
             raise UserError(f"{files.folder}: holds no candidates; at least one of {allowed} is needed")
@@ -55,7 +59,9 @@ class CMedQa2Source(Source):
         """Yield the candidates with a label; those of train are read off its training lists."""
         for split, path in self._candidates.items():
             if split == "train":
-                yield from ((query, doc, 1, split) for query, doc, label, _ in self.read_lists() if label)
+                for query, doc, is_positive, _ in self.read_lists():
+                    if is_positive:
+                        yield query, doc, 1, split
                 continue
             for where, (query, doc, label) in _read_rows(path, "question_id", "ans_id", "label"):
                 if parse_label(where, label):

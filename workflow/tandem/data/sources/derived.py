@@ -2,7 +2,7 @@
 
 import heapq
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -33,8 +33,10 @@ def require_input(job: DatasetJob, role: str, kind: str) -> Artifact:
     if role not in job.inputs:
         raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
     artifact = job.inputs[role]
-    if not (RUN_FILE in artifact.manifest.files if kind == "run" else artifact.manifest.kind == kind):
-        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {kind}")
+    manifest = artifact.manifest
+    fits = RUN_FILE in manifest.files if kind == "run" else manifest.kind == kind
+    if not fits:
+        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {manifest.kind}, not a {kind}")
     return artifact
 
 
@@ -80,9 +82,10 @@ class DerivedSource(PartsSource):
 
     def rows(self, part: str) -> Iterator[Any]:
         """Yield the rows of a part; none if the dataset has no such file."""
-        return (
-            stream_rows(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
-        )
+        name = f"{part}.parquet"
+        if name not in self.base.manifest.files:
+            return iter(())
+        return stream_rows(self.base.path(name))
 
 
 @dataset_format("pair")
@@ -93,18 +96,22 @@ class PairSource(DerivedSource):
     """
 
     def __init__(self, job: DatasetJob, entry: Dataset) -> None:
-        if "queries" in job.inputs and job.execution.path:
+        has_queries = "queries" in job.inputs
+        if has_queries and job.execution.path:
             raise UserError(f"dataset {job.key}: has both queries_of and path; the queries come from one of them")
         super().__init__(job, entry, "corpus")
-        self._other = DerivedSource(job, entry, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
-        self.places["queries"], self.literal_matches = self._other.places["queries"], self._other.literal_matches
+        self._other = DerivedSource(job, entry, "queries") if has_queries else BeirQueries(job, entry)
+        self.places["queries"] = self._other.places["queries"]
+        self.literal_matches = self._other.literal_matches
         self.facts |= self._other.facts
 
     def locate_judgement(self, query: str, document: str) -> str:
         return self._other.locate_judgement(query, document)
 
     def rows(self, part: str) -> Iterator[Any]:
-        rows: Iterator[Any] = super().rows(part) if part in PASSAGE_PARTS else getattr(self._other, f"read_{part}")()
+        if part in PASSAGE_PARTS:
+            return super().rows(part)
+        rows: Iterator[Any] = getattr(self._other, f"read_{part}")()
         return rows
 
 
@@ -127,17 +134,20 @@ class UnionSource(PartsSource):
     def __init__(self, job: DatasetJob, entry: UnionEntry) -> None:
         super().__init__(job, entry)
         names = entry.names
-        self._parts = [(name, DerivedSource(job, entry, f"of.{i}")) for i, name in enumerate(names)]
+        members = [DerivedSource(job, entry, f"of.{number}") for number in range(len(names))]
         if len(set(names)) < len(names):
             raise UserError(f"dataset {job.key}: names {', '.join(names)} must differ, ids begin with them")
-        self.places = {key: " then ".join(part.places[key] for _, part in self._parts) for key in ("corpus", "queries")}
-        self.facts = {"of": [part.base.key for _, part in self._parts]}
+        self._members = list(zip(names, members, strict=True))
+        self.places = {key: " then ".join(member.places[key] for member in members) for key in ("corpus", "queries")}
+        self.facts = {"of": [member.base.key for member in members]}
 
     def rows(self, part: str) -> Iterator[Any]:
-        ids = 2 if part in ("qrels", "lists") else 1
-        for name, dataset in self._parts:
+        # Rows begin with their ids: of a query and a document, or of one of them.
+        id_count = 2 if part in ("qrels", "lists") else 1
+        for name, dataset in self._members:
             for row in dataset.rows(part):
-                yield (*(f"{name}.{id_}" for id_ in row[:ids]), *row[ids:])
+                ids = [f"{name}.{value}" for value in row[:id_count]]
+                yield *ids, *row[id_count:]
 
 
 @dataset_format("windows")
@@ -151,52 +161,65 @@ class WindowsSource(DerivedSource):
 
     def __init__(self, job: DatasetJob, entry: datasets.Windows) -> None:
         super().__init__(job, entry)
-        self._entry, self._unit, self._all = entry, entry.unit or "words", entry.label == "all"
+        self._entry = entry
+        self._unit = entry.unit or "words"
+        self._labels_all = entry.label == "all"
         self.facts |= {"documents": 0, "cut": 0}
+
+    def _cut(self, text: str) -> list[str]:
+        entry = self._entry
+        return cut_windows(text, entry.length, entry.stride, self._unit, entry.most)
 
     def read_corpus(self) -> Iterator[Passage]:
         """Yield the documents' windows, in order; counts the documents, and the documents that have several windows."""
-        entry = self._entry
+        repeats_titles = self._entry.titles == "repeat"
         for doc, title, text in super().read_corpus():
-            windows = cut_windows(text, entry.length, entry.stride, self._unit, entry.most)
+            windows = self._cut(text)
             self.facts["documents"] += 1
             self.facts["cut"] += len(windows) > 1
             for number, window in enumerate(windows):
-                yield name_window(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
+                has_title = repeats_titles or number == 0
+                yield name_window(doc, number), title if has_title else "", window
 
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield the documents' judgements, given to all of their windows or to the first; see the class."""
         for query, doc, relevance, split in super().read_qrels():
             yield query, name_window(doc, 0), relevance, split
-            barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
-            if self._all or relevance > 0 or barred:
-                for number in range(1, self._counts.get(doc, 1)):
-                    yield query, name_window(doc, number), relevance if self._all or barred else LITERAL_MATCH, split
+            is_barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
+            if relevance <= 0 and not (self._labels_all or is_barred):
+                continue
+            of_others = relevance if self._labels_all or is_barred else LITERAL_MATCH
+            for number in range(1, self._counts.get(doc, 1)):
+                yield query, name_window(doc, number), of_others, split
 
     def read_lists(self) -> Iterator[Listed]:
         for query, doc, label, score in super().read_lists():
-            for number in range(self._counts.get(doc, 1) if self._all else 1):
+            labelled = self._counts.get(doc, 1) if self._labels_all else 1
+            for number in range(labelled):
                 yield query, name_window(doc, number), label, score
 
     def read_domains(self) -> Iterator[Domain]:
         """Yield every window's domain, which is its document's."""
-        entry = self._entry
         for (_, _, text), (doc, domain) in zip(super().read_corpus(), self.rows("domains"), strict=False):
             if domain:
-                for number, _ in enumerate(cut_windows(text, entry.length, entry.stride, self._unit, entry.most)):
+                for number in range(len(self._cut(text))):
                     yield name_window(doc, number), domain
 
     @cached_property
     def _counts(self) -> dict[str, int]:
         """Return labelled document → number of its windows, where there are several."""
         entry = self._entry
-        named = {row[1] for rows in (super().read_qrels(), super().read_lists()) for row in rows}
+        labelled = {doc for _, doc, *_ in super().read_qrels()}
+        labelled.update(doc for _, doc, *_ in super().read_lists())
         counts = {}
         for doc, _, text in super().read_corpus():
-            if doc in named:
-                windows = count_windows(len(split_units(text, self._unit)), entry.length, entry.stride)
-                if (number := min(windows, entry.most or windows)) > 1:
-                    counts[doc] = number
+            if doc not in labelled:
+                continue
+            units = len(split_units(text, self._unit))
+            windows = count_windows(units, entry.length, entry.stride)
+            number = min(windows, entry.most or windows)
+            if number > 1:
+                counts[doc] = number
         return counts
 
 
@@ -238,10 +261,11 @@ class PerturbedSource(DerivedSource):
         entry = self._entry
         for kind in entry.kinds:
             for query, text, split in super().read_queries():
-                if split == entry.split:
-                    broken = perturb(text, kind, query, entry.seed, entry.words)
-                    self.facts["changed"][kind] += broken != text
-                    yield name_perturbed(kind, query), broken, f"{split}_{kind}"
+                if split != entry.split:
+                    continue
+                broken = perturb(text, kind, query, entry.seed, entry.words)
+                self.facts["changed"][kind] += broken != text
+                yield name_perturbed(kind, query), broken, f"{split}_{kind}"
 
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield the dataset's judgements, and then those of each kind."""
@@ -274,12 +298,14 @@ class UnlabelledSource(DerivedSource):
     def __init__(self, job: DatasetJob, entry: datasets.Unlabelled) -> None:
         super().__init__(job, entry)
         self._other = DerivedSource(job, entry, "queries") if "queries" in job.inputs else None
-        self._file = DatasetFiles(job).find(UNLABELLED_FILE) if job.execution.path or job.execution.files else None
+        has_files = job.execution.path or job.execution.files
+        self._file = DatasetFiles(job).find(UNLABELLED_FILE) if has_files else None
         self._share = entry.share
         if [self._other, self._file, self._share].count(None) != 2:
             choices = f"queries_of, path (with {UNLABELLED_FILE}) and share"
             raise UserError(f"dataset {job.key}: queries come from one of {choices}")
-        if others := self._other.places["queries"] if self._other else self._file:
+        others = self._other.places["queries"] if self._other else self._file
+        if others:
             self.places["queries"] += f" then {others}"
 
     def read_queries(self) -> Iterator[Query]:
@@ -288,28 +314,35 @@ class UnlabelledSource(DerivedSource):
         for query, text, split in super().read_queries():
             texts.add(compose_text(text, "nfc"))
             yield query, text, UNLABELLED if query in self._losing else split
-        others: Iterable[Sequence[str]] = ()
-        if self._other:
-            others = ((query, text) for query, text, split in self._other.read_queries() if split == "train")
-        elif self._file:
-            others = (columns for _, columns in read_fields(self._file, "query id, text", 2))
         self.facts["asked_already"] = 0
-        for query, text in others:
+        for query, text in self._read_others():
             if compose_text(text, "nfc") in texts:
                 self.facts["asked_already"] += 1
             else:
                 yield f"unlabelled-{query}", text, UNLABELLED
 
+    def _read_others(self) -> Iterator[Sequence[str]]:
+        """Yield (query id, text) of the queries from elsewhere."""
+        if self._other:
+            for query, text, split in self._other.read_queries():
+                if split == "train":
+                    yield query, text
+        elif self._file:
+            for _, columns in read_fields(self._file, "query id, text", 2):
+                yield columns
+
     def rows(self, part: str) -> Iterator[Any]:
         """Yield the rows of a part, without labels of queries that lose them."""
-        return (row for row in super().rows(part) if part in (*PASSAGE_PARTS, "queries") or row[0] not in self._losing)
+        rows = super().rows(part)
+        if part in (*PASSAGE_PARTS, "queries"):
+            return rows
+        return (row for row in rows if row[0] not in self._losing)
 
     @cached_property
     def _losing(self) -> set[str]:
         share = self._share or 0
-        return {
-            query for query, _, split in super().rows("queries") if split == "train" and compute_position(query) < share
-        }
+        training = (query for query, _, split in super().rows("queries") if split == "train")
+        return {query for query in training if compute_position(query) < share}
 
 
 @dataset_format("domains")
@@ -374,13 +407,17 @@ class ReducedSource(DerivedSource):
     def __init__(self, job: DatasetJob, entry: datasets.Reduced) -> None:
         super().__init__(job, entry)
         self._texts = Collection(self.base).queries(VALIDATED)
-        self._selected = draw_subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
+        limits = {VALIDATED: job.params.dev_queries}
+        self._selected = draw_subset(dict.fromkeys(self._texts, VALIDATED), limits)
         run = require_input(job, "run", "run")
         require_run_split(run, VALIDATED)
         ranked = iter_run(run, self.base)
         self._top = {query: docs[: entry.depth] for query, docs, _ in ranked if query in self._selected}
+
         judged = [row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED]
-        needed = {doc for docs in self._top.values() for doc in docs} | {row[1] for row in judged if row[2] > 0}
+        needed = {doc for _, doc, relevance, _ in judged if relevance > 0}
+        for docs in self._top.values():
+            needed.update(docs)
         self._docs = needed | _draw_passages(self.base, needed, entry.others * len(self._selected))
         self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
         self.facts |= {"run": run.key, "found": len(needed)}

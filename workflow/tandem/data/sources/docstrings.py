@@ -93,19 +93,27 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
 
     The summary has no final full stop. The rest of its paragraph begins the body.
     """
-    lines = groupby(docstring.expandtabs().split("\n"), key=lambda line: bool(line.strip()))
-    paragraphs = _drop_signatures([list(paragraph) for is_text, paragraph in lines if is_text])
+    lines = docstring.expandtabs().split("\n")
+    blocks = groupby(lines, key=lambda line: bool(line.strip()))
+    paragraphs = _drop_signatures([list(block) for is_text, block in blocks if is_text])
     if not paragraphs:
         return None
     first, after = _split_at_section(paragraphs[0])
     if not first:
         return None
-    text, rest = strip_markup(" ".join(line.strip() for line in first)), ""
-    if end := _SENTENCE_END.search(text):
-        text, rest = text[: end.start()], text[end.end() :].strip()
+
+    text = strip_markup(" ".join(line.strip() for line in first))
+    rest = ""
+    end = _SENTENCE_END.search(text)
+    if end:
+        rest = text[end.end() :].strip()
+        text = text[: end.start()]
     else:
         text = text.rstrip(" .:")
-    following = [line for paragraph in [after, *paragraphs[1:]] for line in [*paragraph, ""]]
+
+    following = []
+    for paragraph in [after, *paragraphs[1:]]:
+        following += [*paragraph, ""]
     return text, strip_markup(" ".join([rest, *_iterate_prose(following)]))
 
 
@@ -119,11 +127,12 @@ def _drop_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
 
 def _split_at_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
     """Return a paragraph's lines before a section's head, and from the head on."""
-    for at, line in enumerate(paragraph):
+    for number, line in enumerate(paragraph):
         if _UNDERLINE.match(line):
-            return paragraph[: max(at - 1, 0)], paragraph[max(at - 1, 0) :]
+            head = max(number - 1, 0)
+            return paragraph[:head], paragraph[head:]
         if _HEAD.match(line) or _FIELD.match(line):
-            return paragraph[:at], paragraph[at:]
+            return paragraph[:number], paragraph[number:]
     return paragraph, []
 
 

@@ -93,9 +93,10 @@ class DuReaderRetrievalSource(Source):
 
     def read_lists(self) -> Iterator[Listed]:
         """Yield the pairs of both training files, each once."""
-        ids, queries, pairs = self._release
-        names = [name_training_query(query) for query in queries]
-        docs = ids.take(pa.array(pairs.rows)).to_pylist()
+        release = self._release
+        pairs = release.pairs
+        names = [name_training_query(query) for query in release.queries]
+        docs = release.ids.take(pa.array(pairs.rows)).to_pylist()
         for number, doc, label in zip(pairs.queries.tolist(), docs, pairs.labels.tolist(), strict=True):
             yield names[number], doc, label, None
 
@@ -105,42 +106,50 @@ class DuReaderRetrievalSource(Source):
         The text is empty if it is missing.
         """
         for where, record in read_records(self._dev):
-            query, paragraphs = read_text(where, record, "question_id", number=True), record.get("answer_paragraphs")
+            query = read_text(where, record, "question_id", number=True)
+            paragraphs = record.get("answer_paragraphs")
             if not isinstance(paragraphs, list) or not all(isinstance(paragraph, dict) for paragraph in paragraphs):
                 raise UserError(f"{where}: answer_paragraphs is no list of objects; each has paragraph_id and its text")
             for paragraph in paragraphs:
-                text = read_text(where, paragraph, "paragraph_text") if "paragraph_text" in paragraph else ""
+                text = ""
+                if "paragraph_text" in paragraph:
+                    text = read_text(where, paragraph, "paragraph_text")
                 yield query, read_text(where, paragraph, "paragraph_id", number=True), text
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         """Yield (title, text) of each line of all parts; a line may be the text alone."""
         for part in self._parts:
             for _, columns in read_fields(part, "the text, or -, title or -, text, 0", 1, 4):
-                text, title = (columns[0], "") if len(columns) == 1 else (columns[2], columns[1])
-                yield read_title(title), text
+                if len(columns) == 1:
+                    yield "", columns[0]
+                else:
+                    yield read_title(columns[1]), columns[2]
 
     @cached_property
     def _release(self) -> Release:
         passages = TextHashes()
 
-        def pairs_of_training() -> Iterator[tuple[str, int]]:
+        def iterate_pairs() -> Iterator[tuple[str, int]]:
             for query, _, text, label in read_mentions(self._dual, self._cross):
                 passages.add([_join_words(text)])
                 yield query, label
 
-        training = Mentions(pairs_of_training())
+        training = Mentions(iterate_pairs())
         ids = read_ids(self._map)
         labelled = [(doc, text) for _, doc, text in self._labelled() if text]
         collection = hash_words(self._counted(len(ids)))
-        rows, dev = collection.rows(passages), collection.rows(hash_words(text for _, text in labelled))
-        self._require_fit(ids, [doc for doc, _ in labelled], dev)
+        rows = collection.rows(passages)
+        dev_rows = collection.rows(hash_words(text for _, text in labelled))
+        self._require_fit(ids, [doc for doc, _ in labelled], dev_rows)
+
+        distinct = len(np.unique(passages.array()))
         missing = len(np.unique(passages.array()[rows < 0]))
         pairs, both = training.pairs(rows)
         self.facts |= {
-            "training_passages": len(np.unique(passages.array())) - missing,
+            "training_passages": distinct - missing,
             "training_passages_not_in_the_collection": missing,
             "training_pairs_of_both_labels": both,
-            "dev_passages_not_in_the_collection": int((dev < 0).sum()),
+            "dev_passages_not_in_the_collection": int((dev_rows < 0).sum()),
         }
         return Release(ids, list(training.queries), pairs)
 
@@ -185,22 +194,31 @@ def read_ids(path: Path) -> pa.ChunkedArray:
     Raises:
         UserError: not such a JSON object, or its keys are not the numbers from 0, each once.
     """
-    numbers, chunks, members = array("q"), list[pa.Array](), _read_members(path)
+    numbers = array("q")
+    chunks: list[pa.Array] = []
+    members = _read_members(path)
     while pairs := list(islice(members, IDS_PER_CHUNK)):
         numbers.extend(number for number, _ in pairs)
         chunks.append(pa.array([name for _, name in pairs], pa.string()))
     ids = pa.chunked_array(chunks, pa.string())
     lines = np.frombuffer(numbers, np.int64)
-    if np.array_equal(lines, np.arange(len(lines))):
+    expected = np.arange(len(lines))
+    if np.array_equal(lines, expected):
         return ids
+
     order = np.argsort(lines, kind="stable")
-    wrong = np.flatnonzero(lines[order] != np.arange(len(lines)))
+    ordered = lines[order]
+    wrong = np.flatnonzero(ordered != expected)
     if len(wrong):
-        at, ordered = int(wrong[0]), lines[order]
-        error = "twice" if at and ordered[at] == ordered[at - 1] else f"but not line {at}"
-        raise UserError(f"{path}: names line {ordered[at]} {error}; all lines from 0, each once, are needed")
-    parts = (ids.take(pa.array(order[start : start + IDS_PER_CHUNK])) for start in range(0, len(order), IDS_PER_CHUNK))
-    return pa.chunked_array([part.combine_chunks() for part in parts], pa.string())
+        first = int(wrong[0])
+        is_repeated = first > 0 and ordered[first] == ordered[first - 1]
+        error = "twice" if is_repeated else f"but not line {first}"
+        raise UserError(f"{path}: names line {ordered[first]} {error}; all lines from 0, each once, are needed")
+    parts = []
+    for start in range(0, len(order), IDS_PER_CHUNK):
+        part = ids.take(pa.array(order[start : start + IDS_PER_CHUNK]))
+        parts.append(part.combine_chunks())
+    return pa.chunked_array(parts, pa.string())
 
 
 def _read_members(path: Path) -> Iterator[tuple[int, str]]:

@@ -40,23 +40,32 @@ class JudgedFiles(Source):
         return (judgement for _, judgement in self._judgements())
 
     def locate_judgement(self, query: str, document: str) -> str:
-        return [where for where, judgement in self._judgements() if judgement[:2] == (query, document)][-1]
+        places = [where for where, judgement in self._judgements() if judgement[:2] == (query, document)]
+        return places[-1]
 
     def _judgements(self) -> Iterator[tuple[str, Judgement]]:
         for split, path in self._qrels.items():
             for where, record in _read_filled(path, self.judged):
-                query, doc = (read_text(where, record, field, number=True) for field in ("query", "document"))
-                yield where, (query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split)
+                query = read_text(where, record, "query", number=True)
+                doc = read_text(where, record, "document", number=True)
+                relevance = parse_whole(where, "relevance", str(record.get("relevance", 1)))
+                yield where, (query, doc, relevance, split)
 
     def read_domains(self) -> Iterator[Domain]:
-        for where, record in _read_filled(*self._domains) if self._domains else ():
-            if domain := read_text(where, record, "domain").strip():
+        if not self._domains:
+            return
+        path, role = self._domains
+        for where, record in _read_filled(path, role):
+            domain = read_text(where, record, "domain").strip()
+            if domain:
                 yield read_text(where, record, "id", number=True), domain
 
     def _find_domains(self, entry: WithDomains, files: DatasetFiles) -> None:
         if entry.domains:
-            self._domains = path, role = files.find(entry.domains), make_domains_role(entry.domain_fields)
-            choose_reader(path, role)  # or refuses the file's name
+            path = files.find(entry.domains)
+            role = make_domains_role(entry.domain_fields)
+            choose_reader(path, role)  # refuses a file of another name
+            self._domains = path, role
 
 
 class BeirQueries(JudgedFiles):
@@ -82,7 +91,9 @@ class BeirQueries(JudgedFiles):
             yield read_text(where, record, "id", number=True), read_text(where, record, "text"), ""
 
     def read_answers(self) -> Iterator[Answers]:
-        for where, record in read_jsonl(self._answers, ANSWERS_ROLE) if self._answers else ():
+        if not self._answers:
+            return
+        for where, record in read_jsonl(self._answers, ANSWERS_ROLE):
             yield _make_answers(where, record)
 
 
@@ -99,8 +110,9 @@ class BeirSource(BeirQueries):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        parts = ("corpus.jsonl", "queries.jsonl"), ("qrels/*.tsv", "answers.jsonl")
-        return {} if len(listing.matching(*parts[0])) == 2 and listing.matching(*parts[1]) else None
+        texts = listing.matching("corpus.jsonl", "queries.jsonl")
+        labels = listing.matching("qrels/*.tsv", "answers.jsonl")
+        return {} if len(texts) == 2 and labels else None
 
     def read_corpus(self) -> Iterator[Passage]:
         return self.read_corpus_from(0)
@@ -149,24 +161,31 @@ class OwnFilesSource(JudgedFiles):
         """Return the keys by words in the files' names; None without passages or queries."""
         roles: dict[str, list[str]] = {role: [] for role in _ROLE_WORDS}
         for name in listing.names:
-            words = set(split_name(name))
-            role = next((role for role, own in _ROLE_WORDS.items() if own & words), "")
-            holds_topics = role == "queries" and Path(name).suffix not in TEXT_ENDS and is_topics(listing.path(name))
-            if role == "qrels" or holds_topics or (role and get_suffix(listing.path(name)) in TEXT_ENDS):
+            role = _guess_role(listing, name)
+            if role:
                 roles[role].append(name)
         if not roles["qrels"] and not roles["answers"]:
             roles["qrels"] = [name for name in listing.names if _MTEB_QRELS.match(name)]
-        corpus, queries, qrels = roles["corpus"], match_by_split(roles["queries"]), match_by_split(roles["qrels"])
+
+        corpus = roles["corpus"]
+        queries = match_by_split(roles["queries"])
+        qrels = match_by_split(roles["qrels"])
         if not corpus or not queries:
             return None
-        by_name = any(word in SPLIT_WORDS for name in roles["qrels"] for word in split_name(name))
-        if list(queries) == ["test"] or (by_name and len(queries) == 1):  # they belong to the splits that judge them
+        qrels_words = [word for name in roles["qrels"] for word in split_name(name)]
+        names_split = any(word in SPLIT_WORDS for word in qrels_words)
+        if list(queries) == ["test"] or (names_split and len(queries) == 1):
+            # They belong to the splits that judge them.
             queries = dict.fromkeys(qrels or queries, *queries.values())
         elif list(qrels) == ["test"]:
             qrels = dict.fromkeys(queries, qrels["test"])
+
         keys: Json = {"corpus": corpus[0] if len(corpus) == 1 else _make_pattern(listing, corpus), "queries": queries}
-        keys |= {"qrels": qrels} if qrels else {}
-        return keys | ({"answers": roles["answers"][0]} if roles["answers"] else {})
+        if qrels:
+            keys["qrels"] = qrels
+        if roles["answers"]:
+            keys["answers"] = roles["answers"][0]
+        return keys
 
     def read_corpus(self) -> Iterator[Passage]:
         return self.read_corpus_from(0)
@@ -178,10 +197,13 @@ class OwnFilesSource(JudgedFiles):
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
         """Yield the passages from a row on; files before it are not read. Only from 0 where `count` says None."""
         for path in self._corpus:
-            if row and (count := self._count(path) or 0) <= row:
-                row -= count
-                continue
-            for where, record in choose_reader(path, PASSAGES_ROLE)(path, PASSAGES_ROLE, row):
+            if row:
+                count = self._count(path) or 0
+                if count <= row:
+                    row -= count
+                    continue
+            read = choose_reader(path, PASSAGES_ROLE)
+            for where, record in read(path, PASSAGES_ROLE, row):
                 yield _make_passage(where, record)
             row = 0
 
@@ -192,9 +214,10 @@ class OwnFilesSource(JudgedFiles):
         """
         for path in self._queries:
             splits = [split for split, file in self._by_split.items() if file == path]
+            split = splits[0] if len(splits) == 1 else ""
             for where, record in _read_filled(path, QUERIES_ROLE):
                 text = read_text(where, record, "text")
-                yield read_text(where, record, "id", number=True), text, splits[0] if len(splits) == 1 else ""
+                yield read_text(where, record, "id", number=True), text, split
 
     def read_answers(self) -> Iterator[Answers]:
         for path in self._answers:
@@ -206,6 +229,18 @@ def _make_passage(where: str, record: JsonObject) -> Passage:
     """Return a record as a passage; `where` is its place, for errors."""
     title = read_text(where, record, "title") if record.get("title") else ""
     return read_text(where, record, "id", number=True), title, read_text(where, record, "text")
+
+
+def _guess_role(listing: Listing, name: str) -> str:
+    """Return the role that the words of a file's name tell; empty where it has none, or the file holds no texts."""
+    words = set(split_name(name))
+    role = next((role for role, own in _ROLE_WORDS.items() if own & words), "")
+    if role in ("", "qrels"):
+        return role
+    path = listing.path(name)
+    if role == "queries" and Path(name).suffix not in TEXT_ENDS and is_topics(path):
+        return role
+    return role if get_suffix(path) in TEXT_ENDS else ""
 
 
 def _make_answers(where: str, record: JsonObject) -> Answers:

@@ -76,13 +76,15 @@ class PyDocsSource(Source):
 
     @cached_property
     def _pairs(self) -> "_Pairs":
-        pairs, count = _Pairs({}, {}, set()), 0
+        pairs = _Pairs({}, {}, set())
+        count = 0
         results = map_in_order(partial(extract_pairs, longest=self._longest), self._modules, self._workers)
         with Progress("pydocs", len(self._modules), "files") as progress:
             for (module, _), extracted in zip(self._modules, results, strict=True):
                 for query, passage in extracted:
                     normal = normalise_words(query)
-                    query_id, doc_id = f"q{hash_text(normal)}", hash_text(normalise_words(passage))
+                    query_id = f"q{hash_text(normal)}"
+                    doc_id = hash_text(normalise_words(passage))
                     pairs.queries.setdefault(query_id, (normal, query))
                     pairs.passages.setdefault(doc_id, (module, passage))
                     pairs.answers.add((query_id, doc_id))
@@ -144,11 +146,17 @@ def _find_modules_of(package: str) -> list[Module]:
 
 def extract_pairs(module: Module, longest: int | None) -> list[_Pair]:
     """Return the pairs of one module; none if its file is not UTF-8."""
+    _, path = module
     try:
-        source = module[1].read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return []
-    return [pair for name, docstring in list_docstrings(source) if (pair := make_pair(name, docstring, longest))]
+    pairs = []
+    for name, docstring in list_docstrings(source):
+        pair = make_pair(name, docstring, longest)
+        if pair:
+            pairs.append(pair)
+    return pairs
 
 
 def make_pair(name: str, docstring: str, longest: int | None) -> _Pair | None:
@@ -158,15 +166,20 @@ def make_pair(name: str, docstring: str, longest: int | None) -> _Pair | None:
     more than `longest` words the rest is cut off.
     """
     parts = split_docstring(docstring)
-    if parts is None or not is_query(parts[0]):
+    if parts is None:
         return None
     query, body = parts
-    if not body or sum(map(str.isascii, body)) < _ASCII_SHARE * len(body):
+    if not is_query(query) or not body:
         return None
-    body = WHITE_SPACE.sub(" ", mask_name(body, name)).replace(query, " ").strip()
-    if len(_WORD.findall(body)) < _LEAST_WORDS:
+    ascii_characters = sum(map(str.isascii, body))
+    if ascii_characters < _ASCII_SHARE * len(body):
         return None
-    return query, " ".join(body.split()[:longest])
+
+    without_name = WHITE_SPACE.sub(" ", mask_name(body, name))
+    passage = without_name.replace(query, " ").strip()
+    if len(_WORD.findall(passage)) < _LEAST_WORDS:
+        return None
+    return query, " ".join(passage.split()[:longest])
 
 
 def is_query(summary: str) -> bool:

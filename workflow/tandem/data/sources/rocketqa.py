@@ -46,11 +46,22 @@ class RocketQaSource(Source):
         files = DatasetFiles(job)
         self._texts = files.find("para.txt")
         self._titles = files.find_optional("para.title.txt") if job.params.title else None
-        matches = [(_QUERY_FILE.fullmatch(strip_packing(path.name)), path) for path in files.glob("*.query.txt*")]
-        paths = {match[1]: path for match, path in matches if match}
+        paths: dict[str, Path] = {}
+        for path in files.glob("*.query.txt*"):
+            match = _QUERY_FILE.fullmatch(strip_packing(path.name))
+            if match:
+                paths[match[1]] = path
         self._queries = {split: paths[split] for split in sorted(paths, key=sort_key)}
-        self._qrels = {split: path for split in self._queries if (path := files.find_optional(f"qrels.{split}.tsv"))}
-        self._answers = [path for split in self._queries if (path := files.find_optional(f"{split}.answers.txt"))]
+
+        self._qrels: dict[str, Path] = {}
+        self._answers: list[Path] = []
+        for split in self._queries:
+            qrels = files.find_optional(f"qrels.{split}.tsv")
+            answers = files.find_optional(f"{split}.answers.txt")
+            if qrels:
+                self._qrels[split] = qrels
+            if answers:
+                self._answers.append(answers)
         self._addition = files.find_optional("qrels.train.addition.tsv")
         if not self._qrels and not self._answers:
             raise UserError(f"{files.folder}: neither qrels.<split>.tsv nor <split>.answers.txt; put one of them there")
@@ -93,7 +104,9 @@ class RocketQaSource(Source):
                 if split == "train":
                     train.add((query, doc))
         self.facts["literal_matches"] = 0
-        for query, doc, _ in _read_judgements(self._addition) if self._addition else ():
+        if not self._addition:
+            return
+        for query, doc, _ in _read_judgements(self._addition):
             if (query, doc) not in train:
                 train.add((query, doc))
                 self.facts["literal_matches"] += 1
@@ -144,8 +157,9 @@ class RocketQaTsvSource(Source):
 
     def read_corpus(self) -> Iterator[Passage]:
         _, digests = self._mentions
+        repeated = pd.Index(digests).duplicated()
         mentions = read_mentions(self._dual, self._cross)
-        for is_repeated, (_, title, text, _) in zip(pd.Index(digests).duplicated(), mentions, strict=True):
+        for is_repeated, (_, title, text, _) in zip(repeated, mentions, strict=True):
             if not is_repeated:
                 yield f"{hash_texts(title, text):016x}", title, text
 

@@ -14,6 +14,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from math import isnan, nan
 from typing import Any, NamedTuple
 
@@ -94,24 +95,30 @@ class TrainingListsSource(Source):
         splits: dict[str, list[str]] = {}
         for name, head in heads.items():
             if _has_key(head, _QUERY_KEYS) and _has_key(head, _POSITIVE_KEYS):
-                split = next((SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS), "train")
-                splits.setdefault(split, []).append(name)
+                named = (SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS)
+                splits.setdefault(next(named, "train"), []).append(name)
         if not splits:
             return None
-        lists = {split: names[0] if len(names) == 1 else names for split, names in splits.items()}
-        taken = [name for names in splits.values() for name in names]
+
+        keys: Json = {"lists": {split: names[0] if len(names) == 1 else names for split, names in splits.items()}}
+        taken = list(chain.from_iterable(splits.values()))
         has_ids = any(_has_key(heads[name], ("docid", "positive_document_ids")) for name in taken)
         corpus = [name for name in heads if "corpus" in words[name] and name not in taken]
-        return {"lists": lists} | ({"corpus": corpus[0]} if has_ids and len(corpus) == 1 else {})
+        if has_ids and len(corpus) == 1:
+            keys["corpus"] = corpus[0]
+        return keys
 
     def read_corpus(self) -> Iterator[Passage]:
         """Yield the passages of a corpus file, else those that the lists hold; see `Source`."""
         if self._corpus:
-            for where, record in choose_reader(self._corpus, PASSAGES_ROLE)(self._corpus, PASSAGES_ROLE):
+            read = choose_reader(self._corpus, PASSAGES_ROLE)
+            for where, record in read(self._corpus, PASSAGES_ROLE):
+                doc = read_text(where, record, "id", number=True)
                 title = read_text(where, record, "title") if record.get("title") else ""
-                yield read_text(where, record, "id", number=True), title, read_text(where, record, "text")
+                yield doc, title, read_text(where, record, "text")
             return
-        for is_repeated, mention in zip(pd.Index(self._read.passages).duplicated(), self._mentions(), strict=True):
+        repeated = pd.Index(self._read.passages).duplicated()
+        for is_repeated, mention in zip(repeated, self._mentions(), strict=True):
             if not is_repeated:
                 yield mention.passage
 
@@ -129,22 +136,25 @@ class TrainingListsSource(Source):
         queries = list(read.mentions.queries)
         pairs, self.facts["both_positive_and_negative"] = read.mentions.pairs(read.rows)
         for start in range(0, len(pairs.rows), tables.ROWS_PER_GROUP):
-            some = slice(start, start + tables.ROWS_PER_GROUP)
-            docs = read.ids.take(pa.array(pairs.rows[some])).to_pylist()
-            scores = read.scores[pairs.mentions[some]].tolist()
-            for query, doc, label, score in zip(
-                pairs.queries[some].tolist(), docs, pairs.labels[some].tolist(), scores, strict=True
-            ):
-                yield queries[query], doc, label, None if isnan(score) else score
+            part = slice(start, start + tables.ROWS_PER_GROUP)
+            numbers = pairs.queries[part].tolist()
+            docs = read.ids.take(pa.array(pairs.rows[part])).to_pylist()
+            labels = pairs.labels[part].tolist()
+            scores = read.scores[pairs.mentions[part]].tolist()
+            for number, doc, label, score in zip(numbers, docs, labels, scores, strict=True):
+                yield queries[number], doc, label, None if isnan(score) else score
 
     @cached_property
     def _read(self) -> "_ListPairs":
         """Return all pairs: 29 bytes each, and the ids of the passages once."""
-        queries, names, texts, scores = list[tuple[str, str]](), array("Q"), array("Q"), array("f")
+        queries: list[tuple[str, str]] = []
+        names = array("Q")  # hashes of the passages' ids
+        texts = array("Q")  # hashes of what they hold
+        scores = array("f")
 
-        def pairs() -> Iterator[tuple[str, int]]:
+        def iterate_pairs() -> Iterator[tuple[str, int]]:
             """Yield each pair, and note its query, passage, text and score on the way."""
-            seen = set[str]()
+            seen: set[str] = set()
             for mention in self._mentions():
                 doc, title, text = mention.passage
                 if mention.query not in seen:
@@ -155,11 +165,14 @@ class TrainingListsSource(Source):
                 scores.append(mention.score)
                 yield mention.query, mention.label
 
-        mentions = Mentions(pairs())
-        passages, contents = np.frombuffer(names, np.uint64), np.frombuffer(texts, np.uint64)
+        mentions = Mentions(iterate_pairs())
+        passages = np.frombuffer(names, np.uint64)
+        contents = np.frombuffer(texts, np.uint64)
         rows, _ = pd.factorize(passages)
         is_first = ~pd.Index(passages).duplicated()
-        differing = len(np.unique(rows[contents != contents[is_first][rows]]))
+        # Rows count passages by first appearance, so that this is what each mention's passage held at first.
+        first_contents = contents[is_first][rows]
+        differing = len(np.unique(rows[contents != first_contents]))
         self.facts["passages_of_several_texts"] = differing
         if differing:
             say(f"training_lists: {differing:,} ids of passages have several texts; the first of each is kept")
@@ -170,24 +183,29 @@ class TrainingListsSource(Source):
     def _mentions(self) -> Iterator[PassageMention]:
         """Yield every passage of every list, as its file has it."""
         for split, path in self._paths:
-            for where, record in read_items(path) if read_beginning(path).startswith(b"[") else read_records(path):
+            is_array = read_beginning(path).startswith(b"[")
+            records = read_items(path) if is_array else read_records(path)
+            for where, record in records:
                 text = read_text(where, record, _find_key(where, record, _QUERY_KEYS))
-                own = next((key for key in QUERY_IDS if key in record), None)
-                query = read_text(where, record, own, number=True) if own else f"{hash_texts(text):016x}"
-                _find_key(where, record, _POSITIVE_KEYS)  # or there is none
+                id_key = next((key for key in QUERY_IDS if key in record), None)
+                query = f"{hash_texts(text):016x}"
+                if id_key:
+                    query = read_text(where, record, id_key, number=True)
+                _find_key(where, record, _POSITIVE_KEYS)  # refuses a record without one
                 for label, keys in ((1, _POSITIVE_KEYS), (0, _NEGATIVE_KEYS)):
                     for passage, score in self._passages(where, record, keys):
                         yield PassageMention(query, text, split, label, passage, score)
 
     def _passages(self, where: str, record: JsonObject, keys: tuple[str, ...]) -> Iterator[tuple[Passage, float]]:
         """Yield the passages of all of a record's lists of one label, with their scores."""
-        for key in (key for key in keys if record.get(key)):
+        for key in keys:
+            if not record.get(key):
+                continue
             values = record[key] if isinstance(record[key], list) else [record[key]]
             scores = record.get(_SCORE_KEYS.get(key, "")) or [None] * len(values)
             if not isinstance(scores, list) or len(scores) != len(values):
-                raise UserError(
-                    f"{where}: {_SCORE_KEYS[key]} does not have a number for each of the {len(values)} of {key}"
-                )
+                count = f"a number for each of the {len(values)} of {key}"
+                raise UserError(f"{where}: {_SCORE_KEYS[key]} does not have {count}")
             for value, score in zip(values, scores, strict=True):
                 number = nan if score is None else parse_score(where, f"a score of {key}", str(score))
                 yield self._passage(where, key, value), number
@@ -198,13 +216,12 @@ class TrainingListsSource(Source):
             if not self._corpus:
                 raise UserError(f"{where}: {key} names passages alone; name the file that has them, as corpus: FILE")
             return read_text(where, {key: value}, key, number=True), "", ""
+
         record = value if isinstance(value, dict) else {"text": value}
         text_key = next((name for name in PASSAGES_ROLE.fields["text"] if name in record), "text")
         id_key = next((name for name in PASSAGES_ROLE.fields["id"] if record.get(name) is not None), None)
-        text, title = (
-            read_text(where, record, text_key),
-            read_text(where, record, "title") if record.get("title") else "",
-        )
+        text = read_text(where, record, text_key)
+        title = read_text(where, record, "title") if record.get("title") else ""
         if id_key:
             return read_text(where, record, id_key, number=True), title, text
         if self._corpus:
