@@ -47,16 +47,18 @@ def explain_fault(error: BaseException) -> str | None:
     while current is not None and current not in chain:
         chain.append(current)
         current = current.__cause__ or current.__context__
-    return next(
-        (line for link in chain if (line := _explain_memory(link) or _explain_disk(link) or _explain_package(link))),
-        None,
-    )
+    for link in chain:
+        line = _explain_memory(link) or _explain_disk(link) or _explain_package(link)
+        if line:
+            return line
+    return None
 
 
 def _explain_memory(error: BaseException) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     text = str(error).lower()
-    if not isinstance(error, MemoryError) and number != errno.ENOMEM and not any(word in text for word in MEMORY):
+    is_named = any(word in text for word in MEMORY)
+    if not isinstance(error, MemoryError) and number != errno.ENOMEM and not is_named:
         return None
     where = "the GPU's memory is used up" if "cuda" in text else f"out of memory, with {peak_mib():,} MiB in use"
     smaller = "execution.micro_tokens, search_memory or batch_tokens"
@@ -76,13 +78,18 @@ def _explain_disk(error: BaseException) -> str | None:
 
 def _explain_package(error: BaseException) -> str | None:
     """Return the line about a package that only an extra of the distribution brings."""
-    extra = EXTRAS.get((error.name or "").partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(package)
     return f"{error}; install it: pip install 'tandem-retrieval[{extra}]'" if extra else None
 
 
 def _get_first_line(error: BaseException) -> str:
-    first = next((text.strip() for text in str(error).splitlines() if text.strip()), "")
-    return f": {first[:200]}" if first else ""
+    for line in str(error).splitlines():
+        if line.strip():
+            return f": {line.strip()[:200]}"
+    return ""
 
 
 def require_address_space(words: list[str]) -> None:
@@ -94,20 +101,19 @@ def require_address_space(words: list[str]) -> None:
     kind = kind_of_command(words[0])
     if limit == resource.RLIM_INFINITY or kind is None:
         return
-    needed = (
-        START_BYTES
-        + BYTES_PER_CORE * (os.cpu_count() or 1)
-        + (JAVA_BYTES + _read_heap(words) if kind.env == "lexical" else 0)
-    )
+    needed = START_BYTES + BYTES_PER_CORE * (os.cpu_count() or 1)
+    if kind.env == "lexical":
+        needed += JAVA_BYTES + _read_heap(words)
     if limit < needed:
         fault = f"out of memory: the limit of addresses is {limit / BYTES_PER_GIB:.1f} GiB (ulimit -v)"
-        raise UserError(
-            f"{fault}, at least {needed / BYTES_PER_GIB:.1f} are mapped at the start; raise it: ulimit -v unlimited"
-        )
+        mapped = f"at least {needed / BYTES_PER_GIB:.1f} are mapped at the start"
+        raise UserError(f"{fault}, {mapped}; raise it: ulimit -v unlimited")
 
 
 def _read_heap(words: list[str]) -> int:
     """Return bytes of Java's heap; the default for an option that is no size, which is refused where Java starts."""
     text = flag_value(words, "--run.heap", HEAP)
-    text = text if text[:-1].isdecimal() else HEAP
-    return int(text[:-1]) * _UNITS.get(text[-1].lower(), 1)
+    if not text[:-1].isdecimal():
+        text = HEAP
+    unit = text[-1].lower()
+    return int(text[:-1]) * _UNITS.get(unit, 1)

@@ -90,15 +90,19 @@ def place(words: list[str]) -> int | None:
         UserError: there are fewer devices or nodes than `execution` requires.
     """
     kind = kind_of_command(words[0])
+    if "RANK" in os.environ or kind is None:
+        return None
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
     on_cpu = flag_value(words, "--run.engine") == "faiss"  # exact search, which runs on a GPU by torch alone
-    if "RANK" in os.environ or kind is None or not kind.uses_gpu(roles) or on_cpu:
+    if not kind.uses_gpu(roles) or on_cpu:
         return None
-    devices, nodes = (_count(words, name) if kind.ranks else 1 for name in ("devices", "nodes"))
+    devices = _count(words, "devices") if kind.ranks else 1
+    nodes = _count(words, "nodes") if kind.ranks else 1
     lease(devices, words[0])
     if devices * nodes == 1:
         return None
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _count(words, "workers") // devices)))
+    threads = max(1, _count(words, "workers") // devices)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     return launch(words, devices, make_rendezvous_flags(nodes, os.environ))
 
 
@@ -160,13 +164,15 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
 
 def _report_failure(command: str, error: Any) -> int:
     """Return the status to end with; raise a `UserError` that a rank left to the launcher."""
-    mistakes = [failure.message for _, failure in sorted(error.failures.items()) if Path(failure.error_file).is_file()]
-    if mistakes:
-        raise UserError(mistakes[0])
+    for _, failure in sorted(error.failures.items()):
+        if Path(failure.error_file).is_file():
+            raise UserError(failure.message)
     rank, failure = error.get_first_failure()
-    how = failure.signal_name() if failure.exitcode < 0 else f"status {failure.exitcode}"
+    by_signal = failure.exitcode < 0
+    how = failure.signal_name() if by_signal else f"status {failure.exitcode}"
     print(f"tandem {command}: rank {rank} ended with {how}; the other ranks were stopped", file=sys.stderr)
-    return int(128 - failure.exitcode if failure.exitcode < 0 else failure.exitcode)
+    # A shell's way to say it: 128 and the signal's number.
+    return int(128 - failure.exitcode if by_signal else failure.exitcode)
 
 
 @contextmanager

@@ -99,7 +99,8 @@ class Progress:
         """Return seconds so far, units per second, and seconds left."""
         seconds = max(time.monotonic() - self.started, 1e-9)
         rate = (self.done - self.before) / seconds
-        return seconds, rate, (self.total - self.done) / rate if self.total and rate > 0 else None
+        left = (self.total - self.done) / rate if self.total and rate > 0 else None
+        return seconds, rate, left
 
     def _file(self, note: str) -> None:
         self.filed = time.monotonic()
@@ -110,12 +111,14 @@ class Progress:
     def _print(self, note: str = "", end: bool = False) -> None:
         self.printed = time.monotonic()
         seconds, rate, left = self._pace()
-        of = f"/{self.total:,}" if self.total else ""
-        parts = [self.label, f"{self.done:,}{of} {self.unit}", note, f"{rate:,.1f} {self.unit}/s"]
-        parts.append(f"{self.tokens / seconds:,.0f} tok/s" if self.tokens else "")
-        parts.append(
-            f"took {format_duration(seconds)}" if end else "" if left is None else f"{format_duration(left)} left"
-        )
+        total = f"/{self.total:,}" if self.total else ""
+        parts = [self.label, f"{self.done:,}{total} {self.unit}", note, f"{rate:,.1f} {self.unit}/s"]
+        if self.tokens:
+            parts.append(f"{self.tokens / seconds:,.0f} tok/s")
+        if end:
+            parts.append(f"took {format_duration(seconds)}")
+        elif left is not None:
+            parts.append(f"{format_duration(left)} left")
         line = " · ".join(filter(None, parts))
         if self.bar:
             filled = int(20 * self.done / self.total) if self.total else 0

@@ -195,12 +195,16 @@ class Parts:
             rows: of all parts.
             write: takes a part's rows, the progress, to which it adds rows, and a path; returns facts.
         """
-        parts = self.spans(rows)
-        own = [number for number in range(len(parts)) if self.is_own(number)]
-        facts = {number: self.facts(number) for number in own}
-        total, done = sum(len(parts[n]) for n in own), sum(len(parts[n]) for n in own if facts[n])
+        spans = self.spans(rows)
+        own = [number for number in range(len(spans)) if self.is_own(number)]
+        finished = {number: self.facts(number) for number in own}
+        total = sum(len(spans[number]) for number in own)
+        done = sum(len(spans[number]) for number in own if finished[number])
+        facts: dict[int, Json] = {}
         with Progress(f"{self.job.kind} {self.job.key}", total, self.unit, done=done) as progress:
-            return {n: facts[n] or self.write(n, partial(write, parts[n], progress)) for n in own}
+            for number in own:
+                facts[number] = finished[number] or self.write(number, partial(write, spans[number], progress))
+        return facts
 
     def remove(self) -> None:
         """Remove all parts, once they have been put together."""

@@ -43,7 +43,9 @@ def format_bytes(size: int) -> str:
     power = 0
     while power < 4 and size / 1000**power >= 999.95:
         power += 1
-    return f"{size / 1000**power:.1f} {' kMGT'[power]}B" if power else f"{size} B"
+    if not power:
+        return f"{size} B"
+    return f"{size / 1000**power:.1f} {' kMGT'[power]}B"
 
 
 def get_data_folder() -> Path:
@@ -53,8 +55,11 @@ def get_data_folder() -> Path:
 
 def list_alternatives(url: str, mirrors: Sequence[Mirror]) -> list[str]:
     """Return URLs to try in order: each mirror whose `from` the URL begins with, then the URL itself."""
-    mirrored = [mirror.to + url.removeprefix(mirror.from_) for mirror in mirrors if url.startswith(mirror.from_)]
-    return list(dict.fromkeys([*mirrored, url]))
+    urls = []
+    for mirror in mirrors:
+        if url.startswith(mirror.from_):
+            urls.append(mirror.to + url.removeprefix(mirror.from_))
+    return list(dict.fromkeys([*urls, url]))
 
 
 def get_local_path(url: str) -> Path | None:
@@ -72,8 +77,10 @@ def get_cache_path(url: str) -> Path:
         UserError: a URL without a host or a file name, or with `..` in its path.
     """
     parts = urlsplit(fingerprinted(url))
-    path, host = unquote(parts.path).lstrip("/"), parts.netloc.rpartition("@")[2]
-    if not host or not path or path.endswith("/") or {"", ".", ".."} & set(path.split("/")):
+    path = unquote(parts.path).lstrip("/")
+    host = parts.netloc.rpartition("@")[2]
+    names_file = bool(path) and not path.endswith("/")
+    if not host or not names_file or {"", ".", ".."} & set(path.split("/")):
         raise UserError(f"{url}: names no file; a URL is https://host/path/file")
     name = f"{path}?{quote(parts.query, safe='=&')}" if parts.query else path
     return get_data_folder() / quote(host, safe=".-_") / name
@@ -81,14 +88,17 @@ def get_cache_path(url: str) -> Path:
 
 def find_mismatch(path: Path, file: File) -> str | None:
     """Describe how a file's size or checksum differs from what its entry says; None if it does not."""
-    if file.bytes is not None and (size := path.stat().st_size) != file.bytes:
-        return f"has {size:,} bytes, expected {file.bytes:,}"
+    if file.bytes is not None:
+        size = path.stat().st_size
+        if size != file.bytes:
+            return f"has {size:,} bytes, expected {file.bytes:,}"
     for name, expected in (("sha256", file.sha256), ("md5", file.md5)):
-        if expected is not None:
-            with open(path, "rb") as opened:
-                digest = hashlib.file_digest(opened, name).hexdigest()
-            if digest != expected:
-                return f"has {name} {digest}, expected {expected}"
+        if expected is None:
+            continue
+        with open(path, "rb") as opened:
+            digest = hashlib.file_digest(opened, name).hexdigest()
+        if digest != expected:
+            return f"has {name} {digest}, expected {expected}"
     return None
 
 
@@ -135,15 +145,19 @@ def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float
 
 
 def _download(url: str, file: File, target: Path, pause: float) -> None:
-    label, part, has_checksum = f"download {target.name}", PartialDownload(target), bool(file.sha256 or file.md5)
+    label = f"download {target.name}"
+    part = PartialDownload(target)
+    has_checksum = bool(file.sha256 or file.md5)
     with _lock_download(target, label):
         if target.is_file():
             return
         resumed = part.size
-        needed, free = (file.bytes or 0) - resumed, shutil.disk_usage(target.parent).free
+        needed = (file.bytes or 0) - resumed
+        free = shutil.disk_usage(target.parent).free
         if needed > free:
             message = f"{target.parent}: {format_bytes(free)} are free, {target.name} needs {format_bytes(needed)}"
             raise UserError(f"{message}; set {DATA_VARIABLE} to a folder with enough space")
+
         _transfer(url, part, label, has_checksum, pause)
         while error := find_mismatch(part.path, file):
             part.remove()
@@ -233,26 +247,33 @@ def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: f
 
 
 def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
-    present, known, public_url = part.size, part.version, redacted(url)
+    present = part.size
+    known = part.version
+    public_url = redacted(url)
     headers = dict(_HEADERS)
     if present and known and known.url == public_url and (known.validator or trust):
         if present == known.size:
             return
-        headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known.validator} if known.validator else {})
+        headers["Range"] = f"bytes={present}-"
+        if known.validator:
+            headers["If-Range"] = known.validator
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS)
     except requests.RequestException as error:
         raise _make_fault(error) from None
+
     with response:
         start, size = _place(response)
-        if start is None or (start and (start != present or known is None or size != known.size)):
+        is_continued = start == present and known is not None and size == known.size
+        if start is None or (start and not is_continued):
             part.remove()
             raise InterruptedTransferError("the file is not the one that was begun")
         if start == 0:
             etag = response.headers.get("ETag", "")
             validator = etag if etag.startswith('"') else response.headers.get("Last-Modified")  # no weak ETag: §13.1.5
             part.begin(Version(public_url, validator, size))
-        with open(part.path, "ab") as out, Progress(label, (size or 0) >> 20, "MiB", done=start >> 20) as progress:
+        total = (size or 0) >> 20  # bytes to MiB
+        with open(part.path, "ab") as out, Progress(label, total, "MiB", done=start >> 20) as progress:
             for piece in _iterate_pieces(response):
                 out.write(piece)
                 progress.add((out.tell() >> 20) - progress.done)

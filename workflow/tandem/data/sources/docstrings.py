@@ -44,12 +44,21 @@ def _read_attached(call: ast.Call) -> Iterator[tuple[str, str]]:
     function = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
     if function not in _ATTACHING or not call.args:
         return
-    texts = [node.value for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Constant)]
-    names = [text for text in texts if isinstance(text, str) and "\n" not in text]
+    names = []
+    docs = []
+    for argument in call.args:
+        for node in ast.walk(argument):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            if "\n" in node.value:
+                docs.append(node.value)
+            else:
+                names.append(node.value)
     if function == "add_docstr":
         names = [ast.unparse(call.args[0])]
-    if docs := [text for text in texts if isinstance(text, str) and "\n" in text]:
-        yield names[-1].split(".")[-1] if names else "", inspect.cleandoc("".join(docs))
+    if docs:
+        name = names[-1].split(".")[-1] if names else ""
+        yield name, inspect.cleandoc("".join(docs))
 
 
 _SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
@@ -137,16 +146,18 @@ def _split_at_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _iterate_prose(lines: list[str]) -> Iterator[str]:
-    selected, at = True, 0
-    while at < len(lines):
-        line = lines[at]
-        underlined = at + 1 < len(lines) and line.strip() and _UNDERLINE.match(lines[at + 1])
-        if underlined:
-            selected = not _SKIPPED_TITLE.match(line)
+    is_selected = True
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        number += 1
+        if line.strip() and _UNDERLINE.match(following):
+            is_selected = not _SKIPPED_TITLE.match(line)
+            number += 1  # past the underline
         elif _SKIPPED_HEAD.match(line):
-            selected = False
+            is_selected = False
         elif _PROSE_HEAD.match(line):
-            selected = True
-        elif selected and line.strip() and not _CODE.match(line):
+            is_selected = True
+        elif is_selected and line.strip() and not _CODE.match(line):
             yield line.strip()
-        at += 2 if underlined else 1

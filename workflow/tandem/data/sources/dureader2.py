@@ -170,10 +170,11 @@ def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
 def label(question: DuReaderQuestion, entry: Entry) -> list[tuple[bytes, bool]]:
     """Return (digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
     answers = [split_tokens(answer, entry.unit) for answer in question.answers]
-    return [
-        (hash_passage("".join(paragraphs)), any(is_positive(paragraph, answers, entry) for paragraph in paragraphs))
-        for paragraphs in join_passages(question, entry)
-    ]
+    labels = []
+    for paragraphs in join_passages(question, entry):
+        has_answer = any(is_positive(paragraph, answers, entry) for paragraph in paragraphs)
+        labels.append((hash_passage("".join(paragraphs)), has_answer))
+    return labels
 
 
 def is_positive(paragraph: str, answers: list[list[str]], entry: Entry) -> bool:
@@ -279,23 +280,30 @@ def _place_tokens(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Plac
     """
     counts = Counter(answer)
     before: dict[str, list[int]] = defaultdict(list)
-    places, spent = [], []
+    places = []
+    spent = []
     for place, token in enumerate(paragraph):
-        if count := counts.get(token):
-            same = before[token]
-            places.append(place)
-            spent.append(same[-count] if len(same) >= count else -1)
-            same.append(place)
+        count = counts.get(token)
+        if not count:
+            continue
+        same = before[token]
+        places.append(place)
+        spent.append(same[-count] if len(same) >= count else -1)
+        same.append(place)
     return np.array(places, np.int64), np.array(spent, np.int64)
 
 
 def _find_best(places: Places, spent: Places, row: int, rows: int, width: int, length: int) -> Span:
     """Return the best span that starts at one of `rows` places from `row` on and holds at most `width` of them."""
     starts = places[row : row + rows, None]
-    part = slice(row, row + len(starts) + width - 1)
-    short = len(starts) + width - 1 - len(places[part])
-    ends = sliding_window_view(np.pad(places[part], (0, short), constant_values=_FAR), width)
-    limits = sliding_window_view(np.pad(spent[part], (0, short), constant_values=_FAR), width)
-    f1 = 2 * np.cumsum(limits < starts, axis=1) / (ends - starts + 1 + length)
-    at, end = divmod(int(f1.argmax()), width)
-    return Span(int(starts[at, 0]), int(ends[at, end]) + 1, float(f1[at, end]))
+    # Each start sees the `width` places from its own on; behind the last place the windows are filled up.
+    needed = len(starts) + width - 1
+    part = slice(row, row + needed)
+    padding = (0, needed - len(places[part]))
+    ends = sliding_window_view(np.pad(places[part], padding, constant_values=_FAR), width)
+    limits = sliding_window_view(np.pad(spent[part], padding, constant_values=_FAR), width)
+    shared = np.cumsum(limits < starts, axis=1)
+    lengths = ends - starts + 1
+    f1 = 2 * shared / (lengths + length)
+    start, end = divmod(int(f1.argmax()), width)
+    return Span(int(starts[start, 0]), int(ends[start, end]) + 1, float(f1[start, end]))
