@@ -74,9 +74,11 @@ def run_imported(job: Job[ImportedParams]) -> None:
     Raises:
         UserError: a malformed line, a query whose lines are not together, or no line about a passage of the corpus.
     """
-    params, path = job.params, Path(str(job.execution.path))
+    params = job.params
+    path = Path(str(job.execution.path))
     collection = Collection(job.inputs["dataset"])
-    queries, docs = collection.queries(params.split), index_passages(collection)
+    queries = collection.queries(params.split)
+    docs = index_passages(collection)
     dropped: Counter[str] = Counter({_UNKNOWN_QUERY: 0, _UNKNOWN_PASSAGE: 0, _REPEATED: 0})
     read = read_margin_mse if params.format == "margin_mse" else RUN_FORMATS[params.format]
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
@@ -86,13 +88,19 @@ def run_imported(job: Job[ImportedParams]) -> None:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
             reasons = "; ".join(f"{count:,} {what}" for what, count in dropped.items() if count)
             raise UserError(f"{error} ({reasons or 'it is empty'}); its ids must be those of the dataset")
+
         warnings = Warnings(f"imported {job.key}")
         warnings.count(dropped.pop(_TIED, 0), _TIED)
         warnings.count(dropped.pop(_UNKNOWN_PASSAGE), f"{_UNKNOWN_PASSAGE}, {_RANKS_STAY}")
         for what, count in dropped.items():
             warnings.count(count, f"{what} and were dropped")
         missing = len(queries) - progress.done
-        draft.facts.update(queries=progress.done, lines=written, without_run=missing, warnings=warnings.lines)
+        draft.facts.update(
+            queries=progress.done,
+            lines=written,
+            without_run=missing,
+            warnings=warnings.lines,
+        )
 
 
 def _rank_lines(

@@ -72,9 +72,10 @@ def strip_packing(name: str) -> str:
 def get_member_name(path: Path) -> str:
     """Return the name that says what a file is: that without the end of its packing, or of a zip archive's one file."""
     name = strip_packing(path.name)
-    return (
-        Path(_find_member(path)[1]).name if name.lower().endswith(".zip") and identify_packing(path) == "zip" else name
-    )
+    if name.lower().endswith(".zip") and identify_packing(path) == "zip":
+        _, member = _find_member(path)
+        return Path(member).name
+    return name
 
 
 def identify_packing(path: Path) -> str:
@@ -84,7 +85,10 @@ def identify_packing(path: Path) -> str:
             start = file.read(_MARK_BYTES)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name a readable file") from None
-    return next((name for name, mark in PACKINGS.items() if re.match(mark, start)), "")
+    for name, mark in PACKINGS.items():
+        if re.match(mark, start):
+            return name
+    return ""
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
@@ -176,14 +180,17 @@ def make_broken_error(path: Path, last: str, error: Exception) -> UserError:
 
 def count_lines(path: Path) -> int:
     """Count the lines that `iterate_lines` gives, without blank ones at the end, which are no records."""
-    count = blank = 0
+    count = 0  # line ends before the last byte that is no white space
+    blank = 0  # line ends behind it
     begun = False
     with open_bytes(path) as file:
         try:
             while piece := file.read1(_BYTES_PER_PIECE):
                 filled = len(piece.rstrip())
                 if filled:
-                    count, blank, begun = count + blank + piece.count(b"\n", 0, filled), 0, True
+                    count += blank + piece.count(b"\n", 0, filled)
+                    blank = 0
+                    begun = True
                 blank += piece.count(b"\n", filled)
         except PACKING_ERRORS as error:
             raise make_broken_error(path, f"line {count}", error) from None
@@ -197,19 +204,22 @@ def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
 
 def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
     """Lines without their "\\n", those of a piece of the file at a time; the last may be cut at `longest`."""
-    begun: list[bytes] = []
-    held, several = 0, False
+    begun: list[bytes] = []  # of a line whose end has not been read
+    held = 0  # their bytes
+    has_ends = False
     while held < longest and (piece := file.read1(_BYTES_PER_PIECE)):
         *ended, rest = piece.split(b"\n")
         if ended:
             ended[0] = b"".join([*begun, ended[0]])
             yield ended
-            begun, held, several = [], 0, True
+            begun = []
+            held = 0
+            has_ends = True
         begun.append(rest)
         held += len(rest)
     if held:
         last = b"".join(begun)
-        if not several and b"\r" in last.rstrip(b"\r"):
+        if not has_ends and b"\r" in last.rstrip(b"\r"):
             why = "its lines end in carriage returns alone, as on an old Mac"
             raise UserError(f"{path}: {why}; end them in line feeds")
         yield [last]
@@ -384,12 +394,10 @@ def parse_label(where: str, value: str) -> int:
 
 def parse_score(where: str, what: str, value: str) -> float:
     """Return a column as a number that float32 holds, which is how scores are stored."""
-    if not abs(number := _parse_float(value)) <= _LARGEST_NUMBER:
-        needed = (
-            "a number is needed"
-            if isnan(number)
-            else f"a number from -{_LARGEST_NUMBER:g} to {_LARGEST_NUMBER:g} is needed"
-        )
+    number = _parse_float(value)
+    if not abs(number) <= _LARGEST_NUMBER:
+        bounds = f"a number from -{_LARGEST_NUMBER:g} to {_LARGEST_NUMBER:g} is needed"
+        needed = "a number is needed" if isnan(number) else bounds
         raise UserError(f"{where}: {what} is {value[:40]!r}; {needed}")
     return number
 

@@ -28,7 +28,9 @@ class Role:
 
     def columns_of(self, line: str) -> list[str]:
         """Return the columns of a line: by tabs, or where it has none and the role is `spaced`, by white space."""
-        return line.split() if self.spaced and "\t" not in line else line.split("\t")
+        if self.spaced and "\t" not in line:
+            return line.split()
+        return line.split("\t")
 
     def resolve(self, where: str, names: Collection[str]) -> dict[str, str]:
         """Return field → its name among `names`, for those present; a `UserError` if a required field is missing."""
@@ -76,7 +78,12 @@ ID_NAMES = {*DOC_IDS, *QUERY_IDS, *QRELS_ROLE.fields["query"], *QRELS_ROLE.field
 
 def make_domains_role(names: tuple[str, str] | None) -> Role:
     """Return the role of a file with passages' domains, whose fields have two names; None: the usual ones."""
-    document, domain = ((name, name.lower()) for name in names) if names else (DOC_IDS, ("domain",))
+    document: tuple[str, ...] = DOC_IDS
+    domain: tuple[str, ...] = ("domain",)
+    if names:
+        document_name, domain_name = names
+        document = (document_name, document_name.lower())
+        domain = (domain_name, domain_name.lower())
     return Role({"id": document, "domain": domain}, {2: ("id", "domain")}, "id, domain, by a tab")
 
 
@@ -86,11 +93,17 @@ def match_columns(where: str, names: Sequence[str], role: Role, marked: bool = F
     Names of which the first is that of an id are none, unless they are `marked`: a `UserError` if they lack a needed
     field.
     """
-    names = [name.strip().lower() for name in names]  # of two of a field the role's first counts
-    own = {next((name for name in allowed if name in names), ""): field for field, allowed in role.fields.items()}
-    known = tuple(own.get(name, "-") if names.index(name) == at else "-" for at, name in enumerate(names))
-    is_complete = role.fields.keys() - role.optional <= set(known)
+    names = [name.strip().lower() for name in names]
+    fields: dict[str, str] = {}  # column → its field
+    for field, allowed in role.fields.items():
+        name = next((name for name in allowed if name in names), "")  # of several of a field the role's first
+        fields[name] = field
+    columns = []
+    for number, name in enumerate(names):
+        is_first = names.index(name) == number
+        columns.append(fields.get(name, "-") if is_first else "-")
+    is_complete = role.fields.keys() - role.optional <= set(columns)
     if not is_complete and (marked or names[0] not in ID_NAMES):
         return None
     role.resolve(where, names)
-    return known
+    return tuple(columns)

@@ -44,9 +44,10 @@ def group_qrels(paths: Iterable[Path]) -> dict[str, Path]:
     """Split → file of its judgements, in the order of splits; a `UserError` where two files hold one."""
     files: dict[str, Path] = {}
     for path in paths:
-        other = files.setdefault(read_split(path), path)
+        split = read_split(path)
+        other = files.setdefault(split, path)
         if other != path:
-            raise UserError(f"{path}: split {read_split(path)} is in {other.name} too; remove one of them")
+            raise UserError(f"{path}: split {split} is in {other.name} too; remove one of them")
     return {split: files[split] for split in sorted(files, key=sort_key)}
 
 
@@ -76,12 +77,16 @@ def match_by_split(names: Iterable[str]) -> dict[str, str]:
 
 def sort_key(split: str) -> tuple[int, str]:
     """Return the key that sorts splits: train, dev, test, then others by name."""
-    return (USUAL_SPLITS.index(split) if split in USUAL_SPLITS else len(USUAL_SPLITS)), split
+    place = USUAL_SPLITS.index(split) if split in USUAL_SPLITS else len(USUAL_SPLITS)
+    return place, split
 
 
 def count_keys(splits: Iterable[str]) -> list[str]:
     """Return the keys that `counts` may have: passages, and queries and judgements of its splits and the usual."""
-    return ["passages", *(key for split in sorted({*USUAL_SPLITS, *splits}) for key in (split, f"{split}_qrels"))]
+    keys = ["passages"]
+    for split in sorted({*USUAL_SPLITS, *splits}):
+        keys += [split, f"{split}_qrels"]
+    return keys
 
 
 def require_splits(key: str, values: Mapping[str, _Value] | None, example: str) -> Mapping[str, _Value]:
@@ -97,13 +102,17 @@ def choose_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], se
     Returns:
         Query id → split, and the queries that several splits name.
     """
+
+    def rank(split: str) -> tuple[int, str]:
+        return _PRECEDENCE.get(split, 0), split
+
     splits: dict[str, str] = {}
     several: set[str] = set()
     for query, split in judged:
         known = splits.setdefault(query, split)
         if known != split:
             several.add(query)
-            splits[query] = min(known, split, key=lambda name: (_PRECEDENCE.get(name, 0), name))
+            splits[query] = min(known, split, key=rank)
     return splits, several
 
 
@@ -127,13 +136,15 @@ def move_share(
     Args:
         most: how many are moved at most: those with the lowest sha1; None: all.
     """
-    key, queries = f"{target}_from_{source}", [query for query, split in splits.items() if split == source]
+    key = f"{target}_from_{source}"
+    queries = [query for query, split in splits.items() if split == source]
     if target in splits.values():
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
-    selected = set(_select_lowest([query for query in queries if compute_position(query) < share], most))
-    if queries and not selected:
+    below = [query for query in queries if compute_position(query) < share]
+    moved = set(_select_lowest(below, most))
+    if queries and not moved:
         raise UserError(f"{key} is {share:g}, which none of {len(queries)} {source} queries falls into; raise it")
-    return {q: target if q in selected else split for q, split in splits.items()}
+    return {query: target if query in moved else split for query, split in splits.items()}
 
 
 def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:

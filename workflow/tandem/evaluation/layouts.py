@@ -100,10 +100,12 @@ class Layout(TableLayout):
     @property
     def datasets(self) -> list[str]:
         """Return the datasets of the catalogue that it names, the paper's own first."""
-        own = [self.printed_on.dataset] if self.printed_on else []
-        named = [*own, *(column.dataset for column in self.columns), *(row.dataset for row in self.rows)]
-        trained = [str(v) for row in self.rows for path, v in row.with_.items() if has_dataset(path) and v]
-        return list(dict.fromkeys(name for name in [*named, *trained] if name))
+        names = [self.printed_on.dataset] if self.printed_on else []
+        names += [column.dataset for column in self.columns]
+        names += [row.dataset for row in self.rows]
+        for row in self.rows:
+            names += [str(value) for path, value in row.with_.items() if has_dataset(path) and value]
+        return list(dict.fromkeys(name for name in names if name))
 
     @property
     def printed(self) -> set[str]:
@@ -149,7 +151,11 @@ def has_dataset(path: str) -> bool:
 
 def find_beside(path: Path, name: str) -> Path | None:
     """Return a file that layouts share: in a layout's folder, or in the one above."""
-    return next((file for file in (path.parent / name, path.parent.parent / name) if file.is_file()), None)
+    for folder in (path.parent, path.parent.parent):
+        file = folder / name
+        if file.is_file():
+            return file
+    return None
 
 
 def load_layout(path: Path) -> Layout:
@@ -160,27 +166,40 @@ def load_layout(path: Path) -> Layout:
     row's column, a printed value's measure, a baseline or an order's row that the layout lacks.
     """
     source = read_layout(path)
-    columns = tuple(Column(**{**dict(column), "name": column.name or column.measure}) for column in source.columns)
-    for at, column in enumerate(columns):
-        if column.id in [other.id for other in columns[:at]]:
-            raise UserError(f"{path}: columns.{at}: {column.id} is there twice")
+    columns = []
+    for column in source.columns:
+        columns.append(Column(**{**dict(column), "name": column.name or column.measure}))
+    ids = [column.id for column in columns]
+    for number, column in enumerate(columns):
+        if column.id in ids[:number]:
+            raise UserError(f"{path}: columns.{number}: {column.id} is there twice")
+
     printed = None
     if source.printed_from is not None:
-        if (file := find_beside(path, "printed.csv")) is None:
+        file = find_beside(path, "printed.csv")
+        if file is None:
             raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
+
     scored = [row.id for row in rows if not row.quoted]
     orders = []
-    for at, order in enumerate(source.orders):
-        where = f"{path}: orders.{at}"
+    for number, order in enumerate(source.orders):
+        where = f"{path}: orders.{number}"
         higher = _find_named(f"{where}: higher", order.higher, scored)
         lower = _find_named(f"{where}: lower", order.lower, scored)
         if higher == lower:
             raise UserError(f"{where}: {name_system(higher)} is both higher and lower; name two rows")
         rivals = {"higher": _make_reference(higher), "lower": _make_reference(lower)}
         orders.append(order.model_copy(update=rivals))
-    changes = {"columns": columns, "rows": rows, "orders": tuple(orders), "baseline": None, "printed_from": None}
+
+    changes = {
+        "columns": tuple(columns),
+        "rows": rows,
+        "orders": tuple(orders),
+        "baseline": None,
+        "printed_from": None,
+    }
     return Layout.model_construct(**{**dict(source), **changes})
 
 
@@ -196,13 +215,16 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
     plain = [row for row in rows if not (row.with_ or row.with_own or row.labels or row.variant or row.dataset)]
     known = {row.run for row in plain}
     names = {row.run: row.system for row in plain if not row.first_stage}
-    for run in (run for run in dict.fromkeys(systems) if run not in known):
+    for run in dict.fromkeys(systems):
+        if run in known:
+            continue
         first, _, system = run.rpartition("+")
-        baseline = (names[first or "bm25"], "") if (first or "bm25") in names else None
+        rival = first or "bm25"
+        baseline = (names[rival], "") if rival in names else None
         row = LayoutRow(system=system, first_stage=names.get(first, first), run=run, baseline=baseline)
         if row.id not in taken:
             rows.append(row)
-            names |= {run: run}
+            names[run] = run
     return layout.model_copy(update={"rows": tuple(rows)})
 
 
@@ -251,7 +273,9 @@ def _find_baseline(where: str, layout: TableLayout, row: TableRow, ids: list[Sys
     if row.baseline is None and (row.first_stage, "") in ids:
         return row.first_stage, ""
     reference = row.baseline or layout.baseline
-    return _find_named(f"{where}: baseline", reference, ids) if reference else None
+    if not reference:
+        return None
+    return _find_named(f"{where}: baseline", reference, ids)
 
 
 def _find_named(where: str, reference: RowReference, ids: list[System]) -> System:

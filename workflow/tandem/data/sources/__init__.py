@@ -82,11 +82,12 @@ class Listing:
 
     def matching(self, *patterns: str) -> list[str]:
         """Return the names that fit a pattern; `*` does not cross `/`."""
-        return [
-            name
-            for name in self.names
-            if any(name.count("/") == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns)
-        ]
+        names = []
+        for name in self.names:
+            depth = name.count("/")
+            if any(depth == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns):
+                names.append(name)
+        return names
 
     def path(self, name: str) -> Path:
         """Return the file of a name, packed or not."""

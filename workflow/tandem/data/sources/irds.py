@@ -42,13 +42,13 @@ class IrDatasetsSource(Source):
             raise UserError("id: None; the id of an ir_datasets collection is needed")
         self._documents = _load("id", entry.id, "docs")
         splits = require_splits("splits", entry.splits or _find_splits(entry.id), "an ir_datasets id")
-        self._splits = {
-            split: [
-                (_load(f"splits.{split}", name, "queries"), _load(f"splits.{split}", name, "qrels"), _GRADES.get(name))
-                for name in names
-            ]
-            for split, names in splits.items()
-        }
+        self._splits: dict[str, list[tuple[Any, Any, dict[int, int] | None]]] = {}
+        for split, names in splits.items():
+            self._splits[split] = []
+            for name in names:
+                queries = _load(f"splits.{split}", name, "queries")
+                qrels = _load(f"splits.{split}", name, "qrels")
+                self._splits[split].append((queries, qrels, _GRADES.get(name)))
         self._titles = entry.id not in _TITLE_IN_TEXT
         self.places = {"corpus": f"ir_datasets {entry.id} document", "queries": "ir_datasets query"}
 
@@ -154,10 +154,15 @@ def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
         return {}
     with tempfile.TemporaryDirectory() as empty:
         # -P keeps the script's folder off the path. ir_datasets is imported there alone.
-        command, environment = [sys.executable, "-P", str(_LISTING)], {**os.environ, "IR_DATASETS_HOME": empty}
         done = subprocess.run(
-            command, input=json.dumps(parts), env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-P", str(_LISTING)],
+            input=json.dumps(parts),
+            env={**os.environ, "IR_DATASETS_HOME": empty},
+            capture_output=True,
+            text=True,
+            check=True,
         )
-    lists = json.loads(done.stdout)
-    downloads = [tuple(Need(tuple(paths), size, on_request) for paths, size, on_request in needs) for needs in lists]
-    return dict(zip(parts, downloads, strict=True))
+    needs: dict[IrdsPart, tuple[Need, ...]] = {}
+    for part, downloads in zip(parts, json.loads(done.stdout), strict=True):
+        needs[part] = tuple(Need(tuple(paths), size, on_request) for paths, size, on_request in downloads)
+    return needs

@@ -100,8 +100,10 @@ class SquadSource(Source):
         """Split → ids of its questions."""
         ids = {split: {question.id for question in _read_questions(path)} for split, path in self._files.items()}
         for split, path in self._translated.items():
-            known, ids[split] = ids[split], {question.id for question in _read_questions(path)}
-            if unknown := min(ids[split] - known, default=None):
+            known = ids[split]
+            ids[split] = {question.id for question in _read_questions(path)}
+            unknown = min(ids[split] - known, default=None)
+            if unknown:
                 error = f"{path}: question {unknown} is not in {self._files[split]}"
                 raise UserError(f"{error}; every question needs its paragraph there")
         return ids
