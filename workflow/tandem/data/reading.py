@@ -203,7 +203,7 @@ def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
 
 
 def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
-    """Lines without their "\\n", those of a piece of the file at a time; the last may be cut at `longest`."""
+    """Yield lines without their "\\n", those of a piece of the file at a time; the last may be cut at `longest`."""
     begun: list[bytes] = []  # of a line whose end has not been read
     held = 0  # their bytes
     has_ends = False

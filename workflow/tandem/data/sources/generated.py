@@ -26,7 +26,7 @@ _DROP_SHARE = 0.3  # of queries that are left out where a scorer is named and no
 
 
 class GeneratedText(NamedTuple):
-    """A text and its place among all of a `generated` artifact."""
+    """Hold a text and its place among all of a `generated` artifact."""
 
     row: int
     doc: str
@@ -37,7 +37,7 @@ class GeneratedText(NamedTuple):
 
 
 def read_text_scores(job: DatasetJob, generated: Artifact, number: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-    """The scores of all texts, float32, NaN of empty ones; None without the input `scores`. 4 bytes a text."""
+    """Return the scores of all texts, float32, NaN of empty ones; None without the input `scores`. 4 bytes a text."""
     if "scores" not in job.inputs:
         return None
     artifact = require_input(job, "scores", "score_generated")
@@ -50,7 +50,7 @@ def read_text_scores(job: DatasetJob, generated: Artifact, number: int) -> np.nd
 
 
 class GeneratedSource(DerivedSource):
-    """A dataset made of the input `of` and of what was generated for its passages, the input `generated`."""
+    """Combine the dataset of the input `of` with what was generated for its passages, the input `generated`."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Expanded | datasets.GeneratedQueries) -> None:
         super().__init__(job, entry)
@@ -68,7 +68,7 @@ class GeneratedSource(DerivedSource):
         self.facts |= {"generated": self.generated.key}
 
     def texts(self) -> Iterator[GeneratedText]:
-        """The first `number` texts of each passage that are not empty, in the corpus' order."""
+        """Yield the first `number` texts of each passage that are not empty, in the corpus' order."""
         rows = enumerate(stream_rows(self.generated.path(TEXTS_FILE), *_TEXT_COLUMNS))
         every = (GeneratedText(row, *values) for row, values in rows)
         return (text for text in every if text.number < self.number and text.text)
@@ -89,27 +89,28 @@ class ExpandedSource(GeneratedSource):
         self.facts |= {"appended": 0, "dropped": 0}
 
     def read_corpus(self) -> Iterator[Passage]:
-        """The passages, each with its queries; counts the queries."""
+        """Yield the passages, each with its queries; counts the queries."""
         threshold = self._threshold
         groups = groupby(self.texts(), key=itemgetter(1))
-        doc_of_texts, own = next(groups, (None, iter(())))
+        group_doc, group = next(groups, (None, iter(())))
         for doc, title, text in super().read_corpus():
             queries = []
-            if doc == doc_of_texts:
-                for query in own:
+            if doc == group_doc:
+                for query in group:
                     if self.scores is not None and self.scores[query.row] <= threshold:
                         self.facts["dropped"] += 1
                     else:
                         queries.append(query.text)
-                doc_of_texts, own = next(groups, (None, iter(())))
+                group_doc, group = next(groups, (None, iter(())))
             self.facts["appended"] += len(queries)
-            yield doc, title, " ".join([text, *queries]) if text else " ".join(queries)
-        if doc_of_texts is not None:
-            raise UserError(f"{self.generated.folder}: {doc_of_texts} is out of the corpus' order; make it again")
+            texts = [text, *queries] if text else queries
+            yield doc, title, " ".join(texts)
+        if group_doc is not None:
+            raise UserError(f"{self.generated.folder}: {group_doc} is out of the corpus' order; make it again")
 
     @cached_property
     def _threshold(self) -> float:
-        """The score up to which queries are left out: the highest of the lowest share; minus infinity without scores.
+        """Return the score up to which queries are left out: the highest of the lowest share, or minus infinity.
 
         Equal scores share their fate, so that a few more may go.
         """
@@ -137,7 +138,7 @@ class GeneratedQueriesSource(GeneratedSource):
         self.places["queries"] = str(self.generated.folder / TEXTS_FILE)
 
     def rows(self, part: str) -> Iterator[Any]:
-        """The rows of a part: the base's of its passages, and the queries with their positives."""
+        """Yield the rows of a part: the base's of its passages, and the queries with their positives."""
         if part in PASSAGE_PARTS:
             return super().rows(part)
         match part:
@@ -148,7 +149,7 @@ class GeneratedQueriesSource(GeneratedSource):
         return iter(())
 
     def _unique_texts(self) -> Iterator[GeneratedText]:
-        """The texts that may become queries, in the corpus' order: of equal ones of a passage the first."""
+        """Yield the texts that may become queries, in the corpus' order: of equal ones of a passage the first."""
         for _, group in groupby(self.texts(), key=itemgetter(1)):
             seen = set[str]()
             for text in group:
@@ -157,7 +158,7 @@ class GeneratedQueriesSource(GeneratedSource):
                     yield text
 
     def _found_texts(self) -> Iterator[GeneratedText]:
-        """Those of `_unique_texts` whose passage is found for them; all of them without the input `run`."""
+        """Yield those of `_unique_texts` whose passage is found for them; all of them without the input `run`."""
         if self._is_found is None:
             yield from self._unique_texts()
             return
@@ -166,13 +167,13 @@ class GeneratedQueriesSource(GeneratedSource):
                 yield text
 
     def _chosen(self) -> Iterator[GeneratedText]:
-        """The texts that become queries, in the corpus' order."""
+        """Yield the texts that become queries, in the corpus' order."""
         best = self._best_rows
         return (text for text in self._found_texts() if best is None or text.row in best)
 
     @cached_property
     def _best_rows(self) -> set[int] | None:
-        """The rows of the best texts, as many as `best`; None: all that are found. Counts them.
+        """Return the rows of the best texts, as many as `best`; None: all that are found. Counts them.
 
         Memory: the rows and qualities of `best` texts.
         """
@@ -199,7 +200,7 @@ class GeneratedQueriesSource(GeneratedSource):
 
     @cached_property
     def _is_found(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Whether the passage of each of `_unique_texts` is among the first `found_within` of the run for it.
+        """Return whether the passage of each of `_unique_texts` is among the first `found_within` of the run for it.
 
         None without the input `run`. Memory: five bytes a text.
         """
