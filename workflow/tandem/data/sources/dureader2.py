@@ -73,7 +73,7 @@ class DuReader2Source(Source):
         first = iter(~pd.Index(np.frombuffer(self._labels.hashes, np.uint64)).duplicated())
         passages = characters = 0
         for _, _, question in self._questions():
-            for paragraphs in join_passages(question, self._entry):
+            for paragraphs in cut_passages(question, self._entry):
                 if next(first):
                     text = "".join(paragraphs)
                     passages += 1
@@ -141,7 +141,7 @@ def _read_paragraphs(where: str, document: JsonObject) -> list[str]:
     return [paragraph for paragraph in stripped if paragraph]
 
 
-def join_passages(question: DuReaderQuestion, entry: Entry) -> Iterator[list[str]]:
+def cut_passages(question: DuReaderQuestion, entry: Entry) -> Iterator[list[str]]:
     """Yield the paragraphs of each passage of a question's documents, in order; equal passages are repeated."""
     for paragraphs in question.documents:
         yield from join_paragraphs(paragraphs, entry.passage_characters)
@@ -171,7 +171,7 @@ def label(question: DuReaderQuestion, entry: Entry) -> list[tuple[bytes, bool]]:
     """Return (digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
     answers = [split_tokens(answer, entry.unit) for answer in question.answers]
     labels = []
-    for paragraphs in join_passages(question, entry):
+    for paragraphs in cut_passages(question, entry):
         has_answer = any(is_positive(paragraph, answers, entry) for paragraph in paragraphs)
         labels.append((hash_passage("".join(paragraphs)), has_answer))
     return labels
