@@ -45,8 +45,11 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         UserError: one line per mistake.
     """
     values = {**(vars(base) if base is not None else {}), **config}
+    blocks: dict[str, dict[str, Section]] = {}  # of entries that are validated one by one
     wrong: list[str] = []
     for block, parse_entry in BLOCKS.items():
+        if block not in config and base is not None:
+            blocks[block] = dict(values.pop(block))
         if not isinstance(entries := config.get(block), dict):
             continue
         known = getattr(base, block) if base is not None else {}
@@ -64,7 +67,8 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
                 mistakes[name] = [line + _meant(block, name, entries) for line in lines]
             else:
                 mistakes[name] = [no_object(at, entry)]
-        values[block] = {name: entry for name, entry in results.items() if entry is not None}
+        values.pop(block)
+        blocks[block] = {name: entry for name, entry in results.items() if entry is not None}
         wrong += merging.without_inherited(mistakes, config[block])
     settings, lines = parse(Settings, values)
     wrong = [*lines, *wrong] or [
@@ -74,6 +78,8 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         for name in entries
         if not (name and name.isprintable())
     ]
+    if settings is not None:
+        settings = settings.model_copy(update=blocks)
     if settings is not None and not wrong and "datasets" in config:
         datasets, wrong = merging.inherited(settings.datasets)
         settings = settings.model_copy(update={"datasets": datasets})

@@ -233,7 +233,7 @@ def _with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
         raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
     if not isinstance(models[base], dict):
         raise UserError(no_object(f"models.{printable(base)}", models[base]))
-    return dict(merged(_with_like(base, models, (*opened, name)), own))
+    return dict(overlaid(_with_like(base, models, (*opened, name)), own))
 
 
 def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:

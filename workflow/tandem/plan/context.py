@@ -100,6 +100,7 @@ class Context:
     splits: dict[str, set[str] | None] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)
     _entries: dict[EntryKey, Stage | UserError] = field(default_factory=dict)
+    _model_names: dict[str, str] = field(default_factory=dict)
     _opened: list[EntryKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -194,16 +195,15 @@ class Context:
         also: Iterable[str] = (),
         more: Iterable[str] = (),
     ) -> None:
-        """Refuse what is no model.
+        """Refuse what is not a model.
 
         Args:
             where: the key that refers to it.
             objectives: what it must be; (): any.
-            also: what the key may name beside models, for the message.
+            also: what the key may name beside models, for the message; iterated over only then.
             more: the same, too many to be listed.
         """
-        known = dict.fromkeys(self.settings.rerankers, "cross")
-        known |= {model: entry.sort for model, entry in self.settings.models.items()}
+        known = self._objectives
         if name not in known:
             fit = [model for model, objective in known.items() if not objectives or objective in objectives]
             folder = f"; the folder of that name is ./{name}" if name and Path(name).is_dir() else ""
@@ -211,6 +211,12 @@ class Context:
         if objectives and known[name] not in objectives:
             hint = "; name an entry of comparisons that has it as by" if known[name] == COMPARING else ""
             raise UserError(f"{where}: {name} is a {known[name]} model, needed is {' or '.join(objectives)}{hint}")
+
+    @cached_property
+    def _objectives(self) -> dict[str, str]:
+        """Map the names of models and re-rankers to what they learn."""
+        known = dict.fromkeys(self.settings.rerankers, "cross")
+        return known | {name: entry.sort for name, entry in self.settings.models.items()}
 
     def checkpoint(self, name: str) -> tuple[str, int] | None:
         """Model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""
@@ -224,20 +230,36 @@ class Context:
 
     def model_name(self, part: str) -> str:
         """A model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
+        if part not in self._model_names:
+            self._model_names[part] = self._find_model_name(part)
+        return self._model_names[part]
+
+    def _find_model_name(self, part: str) -> str:
+        if part in self.settings.models:
+            return part
         if checkpoint := self.checkpoint(part):
             return checkpoint[0]
         stem = re.sub(r"\.(retriever|reranker)$", "", part)
-        return stem if part not in self.settings.models and stem in self.settings.models else part
+        return stem if stem in self.settings.models else part
 
-    def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
-        """The stage of a model or re-ranker, or of the checkpoint that is named (`<model>.<number>`).
+    def model(
+        self,
+        name: str,
+        where: str,
+        objectives: tuple[str, ...] = (),
+        also: Iterable[str] = (),
+        more: Iterable[str] = (),
+    ) -> Stage:
+        """Return the stage of a model or re-ranker, or of the checkpoint that is named (`<model>.<number>`).
+
+        Args are those of `check_model`.
 
         Raises:
             UserError: no such model, or one without the part that the first of `objectives` says, or its other part.
         """
         checkpoint = self.checkpoint(name)
         stem = checkpoint[0] if checkpoint else self.model_name(name)
-        self.check_model(stem, where, objectives)
+        self.check_model(stem, where, objectives, also, more)
         needed = PARTS.get(objectives[0]) if objectives else None
         if not checkpoint and needed and name not in (stem, f"{stem}.{needed}"):
             more = f", or a list to re-rank: bm25+{name}" if needed == PARTS["dual"] else ""

@@ -3,7 +3,8 @@
 Encoders are from the catalogue, a folder or the hub, or pre-trained by the DAG."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -165,8 +166,7 @@ def dual_encoder(ctx: Context, system: str, where: str, also: Iterable[str] = ()
     """The stage of a dual encoder, trained or not; `where` names the key that refers to it, or to one of `also`."""
     if name := ctx.untrained(system):
         return untrained(ctx, name)
-    ctx.check_model(ctx.model_name(system), where, DUAL_PARTS, ["encoder", *also], ctx.settings.encoders)
-    return ctx.model(system, where, DUAL_PARTS)
+    return ctx.model(system, where, DUAL_PARTS, also=["encoder", *also], more=ctx.settings.encoders)
 
 
 def plan_named_dual(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
@@ -227,16 +227,18 @@ def judge_with_tokens(
     if ctx.untrained(name):
         kinds = "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
         raise UserError(f"{where}: {name} counts as an encoder that scores no pairs; {kinds}")
-    ctx.check_model(ctx.model_name(name), where, objectives, [*ctx.settings.ensembles, *_pair_scoring(ctx), *also])
-    model = ctx.model(name, where, objectives)
+    known = chain(ctx.settings.ensembles, _pair_scoring(ctx), also)
+    model = ctx.model(name, where, objectives, known)
     return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), "cross"), data, "cross")
 
 
-def _pair_scoring(ctx: Context) -> list[str]:
-    """The names of the dual encoders whose entry has a representation that scores pairs."""
+def _pair_scoring(ctx: Context) -> Iterator[str]:
+    """Yield the names of the dual encoders whose entry has a representation that scores pairs."""
     entries = {**ctx.settings.encoders, **ctx.settings.models}
-    chosen = {name: getattr(entry, "representation", None) for name, entry in entries.items()}
-    return [name for name, representation in chosen.items() if representation and representation.scores_pairs]
+    for name, entry in entries.items():
+        representation = getattr(entry, "representation", None)
+        if representation is not None and representation.scores_pairs:
+            yield name
 
 
 def pair_scoring_dual(ctx: Context, name: str) -> Stage | None:

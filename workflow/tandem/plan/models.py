@@ -169,10 +169,11 @@ def check_losses(at: str, entry: ModelEntry) -> None:
     distil = getattr(train, "distil", None)
     in_batch = getattr(distil, "in_batch", None)
     scopes = {f"{at}.train": train, f"{at}.train.distil": distil, f"{at}.train.distil.in_batch": in_batch}
+    takers_of = option_takers()
     for where, scope in scopes.items():
         keys = ("loss", "supervision", "semantics")
         losses = [loss for key in keys if isinstance(loss := getattr(scope, key, None), str)]
-        for option, takers in option_takers().items():
+        for option, takers in takers_of.items():
             # 1.0 is the default of every option
             if (value := getattr(scope, option, 1.0)) != 1.0 and not set(losses) & set(takers):
                 raise UserError(

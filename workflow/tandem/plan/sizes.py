@@ -6,7 +6,7 @@ mistakes are named before anything runs. Training, encoding and re-ranking refus
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -165,8 +165,8 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
     """
     encoder, lengths = encoder_of(stage), ctx.settings.lengths
     limit = encoder.values.get("positions")
-    if limit is None and (folder := _files(encoder)):
-        limit = read_positions(read_model_json(folder / CONFIG))
+    if limit is None and (config := _read_config(encoder)) is not None:
+        limit = read_positions(config)
     elif limit is None and (shape := _entry_shape(encoder.values, ctx.settings)):
         limit = shape.positions
     if limit is None:  # nothing here says it
@@ -183,6 +183,13 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
         pairs = f"lengths allow pairs of {needed} tokens (query {lengths.query}, passage {lengths.passage}"
         hint = f"lower one, or set lengths.pair to {limit} or less, which cuts pairs"
         raise UserError(f"{pairs}, special {special}), but {name} takes {limit}; {hint}")
+
+
+@lru_cache(maxsize=64)
+def _read_config(encoder: Stage) -> Json | None:
+    """Return the `config.json` of an encoder, once for all variants of a configuration; None if it is not here."""
+    folder = _files(encoder)
+    return read_model_json(folder / CONFIG) if folder else None
 
 
 @cache
