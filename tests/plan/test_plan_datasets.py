@@ -13,7 +13,7 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.datasets import splits
-from tandem.plan.runs import imported
+from tandem.plan.imported_runs import import_run
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 
@@ -339,7 +339,7 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     run = score(planned, "theirs").upstream["run"]
     assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
     with pytest.raises(UserError, match=r"runs.theirs.paths.dev: missing; splits with a file: test"):
-        imported(planned.planner.ctx, "theirs", "dev", "d")
+        import_run(planned.planner.ctx, "theirs", "dev", "d")
 
 
 @pytest.mark.parametrize(

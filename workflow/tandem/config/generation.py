@@ -8,6 +8,7 @@ from tandem.config.base import IfSet, Section, by_value, equals, problem
 from tandem.config.datasets import Appended
 from tandem.config.encoders import Published, Shape
 from tandem.config.language_models import Endpoint, LanguageModel
+from tandem.config.references import RunRef
 from tandem.config.retrieval import Inference
 from tandem.config.training import Lora, Optimisation
 
@@ -141,7 +142,7 @@ class Decoding(Inference):
 class Expansion(Appended):
     """A run over passages with generated queries behind them, as a run over the passages: entry of `expansions`."""
 
-    of: str = Field("bm25", description="the run over the expanded passages: BM25, uniCOIL, any other")
+    of: RunRef = Field("bm25", description="the run over the expanded passages: BM25, uniCOIL, any other")
 
 
 class Generation(Decoding):

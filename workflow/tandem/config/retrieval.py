@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from tandem.config.base import Analyzer, Choice, Count, Distinct, Items, Precision, Section, equals, problem
+from tandem.config.base import Analyzer, Choice, Count, Distinct, IfSet, Items, Precision, Section, equals, problem
 from tandem.config.datasets import Perturbation
-from tandem.config.references import CrossEncoderRef, DatasetRef, NoParameter, RunRef
+from tandem.config.references import CrossEncoderRef, DatasetRef, NoParameter, Reference, RunRef
 from tandem.config.similarities import Similarity
 from tandem.registry import Registry
 
@@ -80,7 +80,23 @@ class Rm3(Section):
     original_query_weight: float = Field(0.5, ge=0, le=1, description="weight of the query's own terms")
 
 
-class Sparse(Section):
+class LexicalMethod(Section):
+    """How BM25, or another classical score, is computed, beside k1 and b: keys of `sparse`, and of what it becomes."""
+
+    formula: Formula = Field("lucene", description="the last two are of bm25s")
+    delta: float | None = Field(None, ge=0, description="of bm25+ (null: 1) and bm25l (null: 0.5)")
+    fields: FieldWeights | None = Field(None, description="search title and text apart, by BM25F, with these weights")
+    field_b: IfSet[FieldLengths | None] = Field(None, description="fields' own b, beside `fields`; of the engine bm25s")
+    rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
+    similarity: IfSet[Similarity | None] = Field(None, description="scores instead of BM25")
+    match: Match = Field(
+        "any",
+        exclude_if=equals("any"),
+        description="passages with any term of the query, or with all: Boolean OR and AND",
+    )
+
+
+class Sparse(LexicalMethod):
     """A variant of BM25, or another classical score, an entry of `sparse`."""
 
     engine: Engine | None = Field(None, description="null: that of `bm25`")
@@ -88,13 +104,6 @@ class Sparse(Section):
     k1: float | None = Field(None, ge=0, description="null: that of `bm25`")
     b: float | None = Field(None, ge=0, le=1, description="null: that of `bm25`")
     tuned: bool = Field(False, description="k1 and b are chosen by `bm25.tune`")
-    formula: Formula = Field("lucene", description="the last two are of bm25s")
-    delta: float | None = Field(None, ge=0, description="of bm25+ (null: 1) and bm25l (null: 0.5)")
-    fields: FieldWeights | None = Field(None, description="search title and text apart, by BM25F, with these weights")
-    field_b: FieldLengths | None = Field(None, description="fields' own b, beside `fields`; of the engine bm25s")
-    rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
-    similarity: Similarity | None = Field(None, description="scores instead of BM25")
-    match: Match = Field("any", description="passages with any term of the query, or with all: Boolean OR and AND")
 
 
 class Depth(Section):
@@ -270,5 +279,7 @@ class PerturbedRun(Section):
     """A run on broken queries, scored as one on the queries as they were asked; an entry of `perturbed`."""
 
     of: RunRef = Field(description="the run")
-    dataset: DatasetRef = Field(description="a dataset of source perturbed, of the one that is scored")
+    dataset: Annotated[str, Reference("dataset", "perturbed")] = Field(
+        description="a dataset of source perturbed, of the one that is scored"
+    )
     kind: Perturbation = Field(description="one of its kinds")

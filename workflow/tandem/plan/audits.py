@@ -3,16 +3,18 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tandem.config.datasets import Dissimilar
 from tandem.config.references import CROSS_PARTS
 from tandem.data.splits import sort_key
 from tandem.errors import UserError, nearest
-from tandem.plan.context import SYSTEMS, Context, json_of
+from tandem.plan.context import Context, json_of, list_system_blocks, plans_dataset
 from tandem.plan.datasets import dataset, make_dataset, may_have_split, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import reported_split
-from tandem.plan.runs import llm_stage, run
+from tandem.plan.rerankings import check_llm, llm_stage
+from tandem.plan.runs import run
 from tandem.plan.searches import encoded
 from tandem.store.files import sha256_once
 
@@ -24,7 +26,14 @@ def is_trainable(ctx: Context, data: str) -> bool:
     return may_have_split(ctx, ctx.settings.train_on or data, "train")
 
 
-def check_names(ctx: Context) -> None:
+def check_audits(ctx: Context) -> None:
+    """Refuse names and a language model in `audits` that do not exist."""
+    _check_names(ctx)
+    if judge := ctx.settings.audits.llm_judge:
+        check_llm(judge, "audits.llm_judge")
+
+
+def _check_names(ctx: Context) -> None:
     """Refuse names in `audits` that the configuration itself writes and does not have; the defaults' may be absent."""
     entry, written = ctx.settings.audits, dict[str, list[str]]()
     if "retriever" in entry.model_fields_set and entry.retriever:
@@ -37,7 +46,7 @@ def check_names(ctx: Context) -> None:
         parts = (part.partition("@")[0] for system in entry.systems for part in system.split("+"))
         written["audits.systems"] = [part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))]
     for key, names in written.items():
-        blocks = SYSTEMS if key == "audits.systems" else JUDGES
+        blocks = list_system_blocks() if key == "audits.systems" else JUDGES
         known = [name for block in blocks for name in getattr(ctx.settings, block)]
         for name in names:
             if name not in known and not ctx.has_model(name):
@@ -99,10 +108,11 @@ def similar_queries(ctx: Context, data: str) -> Stage:
     return ctx.stage("similar_queries", data, "similar", params, upstream)
 
 
-def plan_dissimilar(ctx: Context, name: str, of: str) -> Stage:
-    """The stage of a dataset without the training queries that are similar to others."""
-    entry, similar = ctx.datasets[name], ctx.similar.get(of) or similar_queries(ctx, of)
-    inputs = plan_references(ctx, entry, f"datasets.{name}", Scope(of, "train"))
+@plans_dataset("dissimilar")
+def plan_dissimilar(ctx: Context, name: str, entry: Dissimilar) -> Stage:
+    """Plan a dataset without the training queries that are similar to others."""
+    similar = ctx.similar.get(entry.of) or similar_queries(ctx, entry.of)
+    inputs = plan_references(ctx, entry, f"datasets.{name}", Scope(entry.of, "train"))
     return make_dataset(ctx, name, entry, inputs | {"similar": similar})
 
 

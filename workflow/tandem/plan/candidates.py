@@ -6,12 +6,13 @@ from tandem.config.references import CROSS_PARTS, Name
 from tandem.config.training import Train
 from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
-from tandem.plan.context import OWN, SYSTEMS, Context, json_of, require_depth
+from tandem.plan.context import ALWAYS_THERE, Context, json_of, list_system_blocks, plans_reference, require_depth
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import judges, pair_scoring_dual, tokens
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
-from tandem.plan.runs import match, run
+from tandem.plan.runs import run
+from tandem.plan.scoring import match_answers
 from tandem.stages.base import Json
 from tandem.stages.negatives import negatives
 
@@ -162,7 +163,7 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
         require_depth(pool, _deepest(lists), f"{at}.depth")
         _check_scores(at, lists, pool)
         if lists.bar_answers or lists.labels == "answers":
-            upstream["match"] = match(ctx, pool, lists.split, data)
+            upstream["match"] = match_answers(ctx, pool, lists.split, data)
     if lists.denoise is not None and lists.denoise.calibrate:
         upstream["calibration"] = run(ctx, lists.from_, VALIDATED, f"{at}.denoise.calibrate", data)
     if lists.below_positive is not None:
@@ -173,6 +174,7 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     return ctx.stage("candidates", data, lists.from_, params, upstream)
 
 
+@plans_reference("teacher")
 def plan_teacher(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the scores of the input `candidates`, by the teachers that a key of `distil` names.
 
@@ -187,7 +189,7 @@ def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, da
     names = list(distil.from_)
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     crosses = [name for name in names if scores_pairs(ctx, name)]
-    known = [*(other for key in SYSTEMS for other in getattr(ctx.settings, key)), *OWN]
+    known = [*(other for block in list_system_blocks() for other in getattr(ctx.settings, block)), *ALWAYS_THERE]
     runs = []
     for name in (name for name in names if name not in crosses):
         if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
@@ -202,6 +204,7 @@ def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, da
     return ctx.stage("teacher", data, "-".join(names), (ctx.scoring if crosses else {}) | params, upstream)
 
 
+@plans_reference("negatives")
 def plan_pool(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the run that lists are drawn from; nothing for a registered source of negatives."""
     (source,) = name.names

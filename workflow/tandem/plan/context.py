@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tandem.config.base import Model
 from tandem.config.datasets import Dataset
 from tandem.config.merging import of_searched
 from tandem.config.models import COMPARING, ModelEntry
-from tandem.config.references import Name, excluded
+from tandem.config.references import excluded
 from tandem.config.settings import Settings, Training
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import Stage, Stages
@@ -24,11 +24,7 @@ from tandem.registry import Registry, plugins_behind
 from tandem.stages import KINDS, Params
 from tandem.stages.base import Json
 
-# Blocks of the configuration: names that are runs, names that score the passages of a run after its "+", all systems.
-RUNS = ("sparse", "runs", "fusions", "pipelines", "aggregations", "perturbed", "expansions")
-RERANKERS = ("ensembles", "rerankers", "llm_rerankers", "comparisons", "scorers")
-SYSTEMS = ("models", *RUNS, *RERANKERS, "encoders")
-OWN = ("bm25", "given", "encoder")  # runs that every configuration has
+ALWAYS_THERE = ("bm25", "given", "encoder")  # runs that every configuration has
 PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is called in names
 SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
 TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
@@ -38,6 +34,30 @@ EntryKey = tuple[str, str]  # block of the configuration, entry: ("models", "de_
 # By representation: `(ctx, system, split, where, data, index) -> stage` that writes the run of a dual encoder; `index`
 # is the name behind its `@`, None for exact search.
 search: Registry[Callable[..., Stage]] = Registry("search", "search", "plan")
+# By block of the configuration, `fusions`, what its entries mean in a run's expression:
+# `(ctx, name, split, where, data) -> stage` that writes the run of an entry; `where` is the key that names it,
+plans_run: Registry[Callable[..., Stage]] = Registry("run", "plans_run", "plan")
+# `(ctx, reranked) -> stage` that re-ranks by an entry, which stands behind a `+`.
+plans_reranking: Registry[Callable[..., Stage]] = Registry("re-ranking", "plans_reranking", "plan")
+# By block: `(ctx, name) -> stage` that plans an entry which keys name, not a run's expression: see `Context.entry`.
+plans_entry: Registry[Callable[..., Stage]] = Registry("entry", "plans_entry", "plan")
+# By source: `(ctx, name, entry) -> stage` of a dataset that not only other datasets go into.
+plans_dataset: Registry[Callable[..., Stage]] = Registry("dataset", "plans_dataset", "plan")
+# By sort of reference: `(ctx, name, scope) -> {role: stage}` of the entries that a key names, see `plan_references`.
+plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry("reference", "plans_reference", "plan")
+# By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.
+checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
+
+
+@cache
+def list_blocks(registry: Registry[Any]) -> tuple[str, ...]:
+    """Return the blocks of the configuration that a registry knows, in the order of the configuration's keys."""
+    return tuple(block for block in Settings.model_fields if block in registry)
+
+
+def list_system_blocks() -> tuple[str, ...]:
+    """Return the blocks whose entries are systems, or parts of a system's expression."""
+    return ("models", *list_blocks(plans_run), *list_blocks(plans_reranking), "encoders")
 
 
 def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> Json:
@@ -78,8 +98,6 @@ class Context:
     Attributes:
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
-        plan_entry: block of the configuration → the function that plans one of its entries (see `planner`).
-        plan_reference: sort of reference → the function that plans what such a key names (see `references`).
         checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
         validated: name → its checkpoints with their values on a reduced dataset, part by part.
         similar: dataset → the audit of its similar queries, where another variant's is taken.
@@ -90,8 +108,6 @@ class Context:
 
     settings: Settings
     stages: Stages
-    plan_entry: Mapping[str, Callable[["Context", str], Stage]]
-    plan_reference: Mapping[str, Callable[["Context", Name, Any], dict[str, Stage]]]
     datasets: dict[str, Dataset] = field(init=False)
     checkpoints: dict[str, dict[int, Stage]] = field(default_factory=dict)
     validated: dict[str, list[Validated]] = field(default_factory=dict)
@@ -116,7 +132,7 @@ class Context:
         if key not in self._entries:
             with self.opening(block, name):
                 try:
-                    self._entries[key] = self.plan_entry[block](self, name)
+                    self._entries[key] = plans_entry[block](self, name)
                 except UserError as error:
                     self._entries[key] = error
         planned = self._entries[key]
@@ -286,9 +302,19 @@ class Context:
         return all(self._has_name(name) for name in names)
 
     def _has_name(self, name: str) -> bool:
-        if name in OWN or self.is_sparse(name) or self.untrained(name) or self.has_model(name):
+        if name in ALWAYS_THERE or self.is_sparse(name) or self.untrained(name) or self.has_model(name):
             return True
-        return any(name in getattr(self.settings, block) for block in SYSTEMS)
+        return any(name in getattr(self.settings, block) for block in list_system_blocks())
+
+    def block_of(self, name: str, registry: Registry[Any]) -> str | None:
+        """Return the block that has an entry of a name, among those that a registry knows; None if none has."""
+        blocks = list_blocks(registry)
+        return next((block for block in blocks if name in getattr(self.settings, block)), None)
+
+    def named_runs(self) -> list[str]:
+        """Return the names of runs that are no dual encoder's."""
+        entries = [name for block in list_blocks(plans_run) for name in getattr(self.settings, block)]
+        return ["bm25", "given", *entries]
 
     def trained_model(self, run: str) -> str | None:
         """The first trained model of a run's expression: `m_d0` of `m_d0+m_c`; None where it has none."""
@@ -328,10 +354,11 @@ def require_name(block: str, name: str) -> None:
 def check_name(ctx: Context, block: str, name: str) -> None:
     """Refuse an entry whose name cannot be part of a key or means another run, model or encoder."""
     require_name(block, name)
-    others = [f"{key}.{name}" for key in SYSTEMS if key != block and name in getattr(ctx.settings, key)]
+    blocks = [other for other in list_system_blocks() if other != block]
+    others = [f"{other}.{name}" for other in blocks if name in getattr(ctx.settings, other)]
     if (stem := ctx.model_name(name)) != name:
         others.append(f"a part of models.{stem}")
-    if name in OWN or name.startswith("bm25."):
+    if name in ALWAYS_THERE or name.startswith("bm25."):
         others.append("a run that every configuration has")
     if others:
         raise UserError(f"{block}.{name} has the name of {others[0]}; name it otherwise")

@@ -26,7 +26,7 @@ from tandem.data.reading import PACKED_ENDS, is_leftover
 from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, group_qrels
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, has_dataset
-from tandem.plan.context import Context, json_of, strings
+from tandem.plan.context import Context, json_of, plans_dataset, plans_entry, plans_reference, strings
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, number_roles, plan_references
 from tandem.stages.base import Json
@@ -52,15 +52,19 @@ def dataset(ctx: Context, name: str) -> Stage:
     return ctx.entry("datasets", name)
 
 
+@plans_entry("datasets")
 def plan_dataset(ctx: Context, name: str) -> Stage:
-    """Plan a dataset that is read from files, or made of other datasets alone."""
+    """Plan a dataset: read from files, made of other datasets alone, or as its source has registered."""
     entry = ctx.datasets[name]
+    if entry.source in plans_dataset:
+        return plans_dataset[entry.source](ctx, name, entry)
     if isinstance(entry, Group):
         raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
     return make_dataset(ctx, name, entry, plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED)))
 
 
-def plan_named(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+@plans_reference("dataset")
+def plan_named_datasets(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the dataset, or each of the datasets, that a key names."""
     return number_roles(name, [dataset(ctx, of) for of in name.names])
 

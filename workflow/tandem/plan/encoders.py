@@ -16,7 +16,7 @@ from tandem.config.representations import Representation
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_reranker
-from tandem.plan.context import TRAINING, Context, json_of
+from tandem.plan.context import TRAINING, Context, checks_entry, json_of, plans_reference
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope
@@ -45,6 +45,13 @@ def encoder(ctx: Context, name: str) -> Stage:
         entry = pretrained(ctx, name)
         ctx.memo["encoder", name] = _pretrain(ctx, name, entry) if entry else _published(ctx, name)
     return ctx.memo["encoder", name]
+
+
+@checks_entry("encoders")
+def check_encoder(ctx: Context, name: str) -> None:
+    """Refuse an encoder that is pre-trained here and cannot be; published ones are looked at when they are needed."""
+    if pretrained(ctx, name):
+        encoder(ctx, name)
 
 
 def untrained(ctx: Context, name: str) -> Stage:
@@ -169,6 +176,7 @@ def dual_encoder(ctx: Context, system: str, where: str, also: Iterable[str] = ()
     return ctx.model(system, where, DUAL_PARTS, also=["encoder", *also], more=ctx.settings.encoders)
 
 
+@plans_reference("dual encoder")
 def plan_named_dual(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the dual encoder that a key names, and the token ids that it reads."""
     model = dual_encoder(ctx, name.names[0], name.path)
@@ -176,11 +184,13 @@ def plan_named_dual(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     return {name.role: model, name.reference.tokens: tokens_read}
 
 
+@plans_reference("cross-encoder")
 def plan_named_crosses(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the cross-encoders that a key names; see `judges`."""
     return judges(ctx, list(name.names), name.path, scope.dataset, CROSS_PARTS)
 
 
+@plans_reference("start")
 def plan_start(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan what a training starts from: an encoder, or a model or re-ranker that has the needed part."""
     start, settings = name.names[0], ctx.settings
@@ -204,6 +214,12 @@ def plan_reranker(ctx: Context, name: str) -> Stage:
         check_reranker(folder_of(entry))
     start = encoder(ctx, name)
     return ctx.stage("reranker", start.dataset, start.name, {}, {"encoder": start})
+
+
+@checks_entry("rerankers")
+def check_reranker_entry(ctx: Context, name: str) -> None:
+    """Refuse a published cross-encoder that cannot be taken over."""
+    ctx.model(name, f"rerankers.{name}")
 
 
 def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tuple[str, ...]) -> dict[str, Stage]:

@@ -20,7 +20,16 @@ from tandem.config.references import CROSS_PARTS, DUAL_PARTS
 from tandem.errors import UserError, nearest
 from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_generator
-from tandem.plan.context import PARTS, TRAINING, Context, json_of, require_name
+from tandem.plan.context import (
+    PARTS,
+    TRAINING,
+    Context,
+    checks_entry,
+    json_of,
+    plans_dataset,
+    plans_entry,
+    require_name,
+)
 from tandem.plan.datasets import PARTIAL, dataset, make_dataset, notes_of, require_split
 from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, tokens_of_dual
 from tandem.plan.graph import Stage
@@ -33,6 +42,7 @@ from tandem.store.files import sha256_once
 ALL = "all"  # ends the name of the dataset that has every generated query, of which a run decides which stay
 
 
+@plans_entry("generators")
 def plan_generator(ctx: Context, name: str) -> Stage:
     """Plan an entry of `generators` that has a model of its own: a published one, or one that is trained here."""
     match ctx.settings.generators[name]:
@@ -42,6 +52,26 @@ def plan_generator(ctx: Context, name: str) -> Stage:
             return _trained(ctx, name, entry)
         case _:
             raise UserError(f"generators.{name} is behind a server: nothing here starts from it")
+
+
+@checks_entry("generators")
+def check_generator_entry(ctx: Context, name: str) -> None:
+    """Refuse a generator that is trained here and cannot be; published ones are looked at when they are needed."""
+    if isinstance(ctx.settings.generators[name], TrainedGenerator):
+        generator(ctx, name, f"generators.{name}")
+
+
+@checks_entry("generations")
+def check_generation(ctx: Context, name: str) -> None:
+    """Refuse an entry of `generations` that cannot be planned for the dataset that is searched."""
+    generated(ctx, name, f"generations.{name}", ctx.settings.dataset)
+
+
+@checks_entry("datasets")
+def check_generated_dataset(ctx: Context, name: str) -> None:
+    """Refuse a dataset of generated texts that cannot be planned; others are looked at when they are needed."""
+    if isinstance(ctx.settings.datasets[name], Expanded | GeneratedQueries):
+        dataset(ctx, name)
 
 
 def generator(ctx: Context, name: str, where: str) -> Stage:
@@ -161,6 +191,7 @@ def _is_dual(ctx: Context, name: str) -> bool:
     return entry.objective == "dual" or name.endswith(f".{PARTS['dual']}")
 
 
+@plans_dataset("expanded")
 def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
     """The stage of a dataset whose passages have generated queries behind them."""
     own = (other for other in ctx.settings.expansions if name == f"{entry.of}-{other}")
@@ -174,6 +205,7 @@ def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
     return make_dataset(ctx, name, entry, upstream)
 
 
+@plans_dataset("generated_queries")
 def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
     """The stage of a dataset of generated queries."""
     at = f"datasets.{name}"

@@ -10,9 +10,9 @@ from tandem.config.representations import Representation, UniCoilTerms
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidates import check_lists, training_lists
-from tandem.plan.context import TRAINING, Context, Validated, json_of, require_name, start_of
+from tandem.plan.context import TRAINING, Context, Validated, checks_entry, json_of, plans_entry, require_name, start_of
 from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import encoder, tokens_to_read
+from tandem.plan.encoders import encoder, plan_reranker, tokens_to_read
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
@@ -32,8 +32,11 @@ from tandem.stages.base import Json
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 
 
+@plans_entry("models")
 def plan_model(ctx: Context, name: str) -> Stage:
-    """The stage that trains a model. All that the model needs is planned already."""
+    """Plan a model: its training, or the taking over of a published re-ranker, which is named as models are."""
+    if name not in ctx.settings.models:
+        return plan_reranker(ctx, name)
     entry, at = ctx.settings.models[name], f"models.{name}"
     require_name("models", name)
     data, train = ctx.trained_on(entry), entry.train
@@ -70,6 +73,12 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if train.checkpoints:
         return _train_in_stages(ctx, name, data, params, upstream, execution)
     return ctx.stage("model", data, name, params, upstream, execution)
+
+
+@checks_entry("models")
+def check_model_entry(ctx: Context, name: str) -> None:
+    """Refuse a model that cannot be trained."""
+    ctx.model(name, f"models.{name}")
 
 
 def _frozen_passages(ctx: Context, at: str, entry: ModelEntry, data: str, params: Json) -> Stage:

@@ -5,25 +5,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tandem.config.datasets import Expanded, GeneratedQueries
-from tandem.config.generation import TrainedGenerator
-from tandem.config.indexes import Index
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
-from tandem.plan import audits, fusions, generation, lexical, runs, validation
-from tandem.plan.context import RERANKERS, RUNS, Validated, check_name
-from tandem.plan.datasets import expanded_dataset
+from tandem.plan import audits
+from tandem.plan.context import Validated, check_name, checks_entry, list_blocks, plans_reranking, plans_run
+from tandem.plan.derived_runs import list_unused_aggregation_keys
+from tandem.plan.fusions import list_unused_fusion_keys
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners
-from tandem.plan.searches import index_params
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
-from tandem.retrieval.index_types import check_index as check_index_type
+from tandem.plan.validation import list_unused_validation_keys
 from tandem.stages import KINDS
 
 OTHER_TABLES = ("audits", "index_tradeoffs", "dureader_retrieval/table10")  # of targets that are no layouts
 Check = Callable[[], object]
+# Each returns a line for every key that is set and has no effect.
+UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
+    list_unused_fusion_keys,
+    list_unused_aggregation_keys,
+    list_unused_validation_keys,
+)
 
 
 class Plan:
@@ -88,8 +91,8 @@ class Plan:
         for stage in unfinished(planned):
             KINDS[stage.kind].require_package()
         unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
-        for part in (fusions, validation) if checks else ():
-            unused += part.unused_keys(self.settings)
+        for list_unused in UNUSED_KEYS if checks else ():
+            unused += list_unused(self.settings)
         unused += self.keys_on_reported_queries(upstream_first(planned))
         needed = upstream_first([*planned, *self.sweeps.scores(target)])
         return [*self.planners.notices(needed), *unused, *self.tables.lacking(shown)]
@@ -192,44 +195,19 @@ def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
 
 def check_all(settings: Settings) -> None:
     """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
-    planner, wrong = Planner(settings, Stages()), check_measures(settings)
-    names = [(block, name) for block in (*RUNS, *RERANKERS) for name in getattr(settings, block)]
+    ctx = Planner(settings, Stages()).ctx
+    blocks = (*list_blocks(plans_run), *list_blocks(plans_reranking))
+    systems = [(block, name) for block in blocks for name in getattr(settings, block)]
+    # From the last block to the first: models before the runs that name them, so that a cycle is the models'.
+    checked_blocks = reversed(list_blocks(checks_entry))
+    entries = [(block, name) for block in checked_blocks for name in getattr(settings, block)]
     checks: list[Check] = [
-        *(partial(planner.encoder, name) for name, entry in settings.encoders.items() if entry.source == "pretrain"),
-        *(partial(check_name, planner.ctx, block, name) for block, name in names),
-        *(partial(planner.model, name, f"models.{name}") for name in settings.models),
-        *(partial(planner.model, name, f"rerankers.{name}") for name in settings.rerankers),
-        *(
-            partial(generation.generator, planner.ctx, name, f"generators.{name}")
-            for name, entry in settings.generators.items()
-            if isinstance(entry, TrainedGenerator)
-        ),
-        *(
-            partial(generation.generated, planner.ctx, name, f"generations.{name}", settings.dataset)
-            for name in settings.generations
-        ),
-        *(
-            partial(planner.dataset, name)
-            for name, entry in settings.datasets.items()
-            if isinstance(entry, Expanded | GeneratedQueries)
-        ),
-        *(partial(runs.check_llm, entry, f"llm_rerankers.{name}") for name, entry in settings.llm_rerankers.items()),
-        *(partial(runs.check_llm, entry, "audits.llm_judge") for entry in [settings.audits.llm_judge] if entry),
-        partial(audits.check_names, planner.ctx),
-        *(partial(fusions.check_ensemble, planner.ctx, name) for name in settings.ensembles),
-        *(partial(runs.check_comparison, planner.ctx, name) for name in settings.comparisons),
-        *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
-        *(partial(_check_perturbed, planner, name) for name in settings.perturbed),
-        *(partial(_check_expansion, planner, name) for name in settings.expansions),
-        *(partial(_check_fusion, planner, name) for name in settings.fusions),
-        *(partial(_check_pipeline, planner, name) for name in settings.pipelines),
-        *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
-        *(
-            partial(check_index_type, index_params(entry, settings.seed), f"indexes.{name}")
-            for name, entry in settings.indexes.items()
-            if isinstance(entry, Index)
-        ),
+        *(partial(check_name, ctx, block, name) for block, name in systems),
+        *(partial(checks_entry[block], ctx, name) for block, name in entries),
+        partial(audits.check_audits, ctx),
     ]
+
+    wrong = check_measures(settings)
     for check in checks:
         try:
             check()
@@ -264,50 +242,3 @@ def check_measures(settings: Settings) -> list[str]:
         except UserError as error:
             wrong.append(f"{path}: {str(error).removeprefix('measures: ')}")
     return wrong
-
-
-def _on_some_split(planner: Planner, data: str, attempt: Callable[[str], object]) -> list[UserError]:
-    """A released run may have a file for a single split: why it is possible on none; empty if it is on one."""
-    wrong = []
-    for split in (planner.split(data), "dev", "train"):
-        try:
-            attempt(split)
-            return []
-        except UserError as error:
-            wrong.append(error)
-    return wrong
-
-
-def _check_aggregation(planner: Planner, name: str) -> None:
-    fusions.check_aggregation(planner.ctx, name)
-    data = fusions.documents_of(planner.ctx, name)
-    wrong = _on_some_split(planner, data, lambda split: planner.run(name, split, f"aggregations.{name}", data))
-    if wrong := [error for error in wrong if not isinstance(error, Unavailable)]:
-        raise wrong[0]
-
-
-def _check_perturbed(planner: Planner, name: str) -> None:
-    entry = planner.settings.perturbed[name]
-    broken = planner.ctx.dataset_entry(entry.dataset)
-    data, split = getattr(broken, "of", entry.dataset), getattr(broken, "split", "test")
-    planner.run(name, split, f"perturbed.{name}", data)
-
-
-def _check_expansion(planner: Planner, name: str) -> None:
-    data = planner.settings.dataset
-    planner.dataset(expanded_dataset(planner.ctx, name, data))
-    planner.run(name, planner.split(data), f"expansions.{name}.of", data)
-
-
-def _check_fusion(planner: Planner, name: str) -> None:
-    ctx, data = planner.ctx, planner.settings.dataset
-    fusions.check_fusion(ctx, name)
-    at = f"fusions.{name}.of"
-    if wrong := _on_some_split(planner, data, lambda split: runs.fused_runs(ctx, name, split, at, data)):
-        raise wrong[0]
-    if planner.settings.fusions[name].is_tuned:
-        fusions.tuning(ctx, name, data)
-
-
-def _check_pipeline(planner: Planner, name: str) -> None:
-    planner.run(name, planner.split(), f"pipelines.{name}")

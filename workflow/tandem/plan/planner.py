@@ -1,62 +1,15 @@
 """Planning of one configuration and of its variants: each stage that is asked for, with all that it needs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tandem.config.datasets import Dissimilar, Expanded, GeneratedQueries, Reduced
+from tandem.config.datasets import Dissimilar
 from tandem.config.loading import Variants
 from tandem.config.merging import Raw
-from tandem.config.references import Name
 from tandem.config.settings import Settings
-from tandem.plan import (
-    audits,
-    candidates,
-    datasets,
-    encoders,
-    generation,
-    models,
-    reported,
-    runs,
-    searches,
-    validation,
-)
+from tandem.plan import audits, datasets, encoders, reported, runs, scoring, validation
 from tandem.plan.context import Context, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
-from tandem.plan.references import Scope
-
-
-def plan_model(ctx: Context, name: str) -> Stage:
-    """Plan an entry of `models` or `rerankers`."""
-    if name in ctx.settings.models:
-        return models.plan_model(ctx, name)
-    return encoders.plan_reranker(ctx, name)
-
-
-def plan_dataset(ctx: Context, name: str) -> Stage:
-    """Plan an entry of `datasets`, whether it is read, made of others, or made by a run or an audit."""
-    match entry := ctx.datasets[name]:
-        case Dissimilar():
-            return audits.plan_dissimilar(ctx, name, entry.of)
-        case Reduced():
-            return validation.plan_reduced(ctx, name, entry)
-        case Expanded():
-            return generation.plan_expanded(ctx, name, entry)
-        case GeneratedQueries():
-            return generation.plan_queries(ctx, name, entry)
-        case _:
-            return datasets.plan_dataset(ctx, name)
-
-
-REFERENCES: dict[str, Callable[[Context, Name, Scope], dict[str, Stage]]] = {
-    "dataset": datasets.plan_named,
-    "run": runs.plan_named,
-    "negatives": candidates.plan_pool,
-    "start": encoders.plan_start,
-    "dual encoder": encoders.plan_named_dual,
-    "topics": searches.plan_topics,
-    "cross-encoder": encoders.plan_named_crosses,
-    "teacher": candidates.plan_teacher,
-}  # sort of reference → what plans the entries that such a key names
 
 
 class Planner:
@@ -64,8 +17,7 @@ class Planner:
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings = settings
-        plans = {"models": plan_model, "datasets": plan_dataset, "generators": generation.plan_generator}
-        self.ctx = Context(settings, stages, plans, REFERENCES)
+        self.ctx = Context(settings, stages)
         datasets.draw_missing_dev(self.ctx)
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
@@ -92,8 +44,8 @@ class Planner:
         by: list[str] | None = None,
         restricted: Upstream | None = None,
     ) -> Stage:
-        """Return the stage that scores a system's run by the reported measures, or by others; see `runs.score`."""
-        return runs.score(self.ctx, system, where, dataset or self.settings.dataset, by, restricted=restricted)
+        """Return the stage that scores a system's run by the reported measures, or by others; see `scoring.score`."""
+        return scoring.score(self.ctx, system, where, dataset or self.settings.dataset, by, restricted=restricted)
 
     def split(self, dataset: str | None = None) -> str:
         """Return the split whose scores are reported."""

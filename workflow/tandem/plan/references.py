@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tandem.config.base import Model
 from tandem.config.references import Name, names_in
-from tandem.plan.context import Context
+from tandem.plan.context import Context, plans_reference
 from tandem.plan.graph import Stage
 
 
@@ -29,7 +29,7 @@ class Scope:
 def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> dict[str, Stage]:
     """Plan what a section, and the sections in it, name; return role → stage.
 
-    How a sort of reference is planned is a function of `planner.REFERENCES`.
+    How a sort of reference is planned is registered by `@plans_reference`.
 
     Args:
         path: of the section, dotted.
@@ -38,7 +38,7 @@ def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> di
     """
     inputs: dict[str, Stage] = {}
     for name in names_in(section, path):
-        inputs |= ctx.plan_reference[name.reference.to](ctx, name, scope)
+        inputs |= plans_reference[name.reference.to](ctx, name, scope)
     return inputs
 
 

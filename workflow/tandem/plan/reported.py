@@ -38,6 +38,13 @@ def cutoff(measure: str) -> int:
     return int(rank) if rank.isdigit() else 0
 
 
+def require_deep(where: str, measure: str, depth: int, split: str, more: str = "") -> None:
+    """Refuse a measure that looks deeper than runs on a split go; `more` names a further key that may be raised."""
+    if cutoff(measure) > depth:
+        problem = f"{where}: {measure} looks deeper than the {depth} passages of a query on {split}"
+        raise UserError(f"{problem}; raise depth.{split}{more}")
+
+
 def suits(ctx: Context, measure: str, name: str) -> bool:
     """Whether a dataset's labels allow a measure; where it has answers, only measures of the top k."""
     by_answers = measure.split("@")[0] in OF_THE_TOP and cutoff(measure) > 0

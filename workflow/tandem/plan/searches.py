@@ -9,7 +9,7 @@ from tandem.config.indexes import Index, SeismicBuild, SeismicIndex, SeismicSear
 from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
-from tandem.plan.context import Context, json_of, search
+from tandem.plan.context import Context, checks_entry, json_of, plans_reference, search
 from tandem.plan.datasets import dataset
 from tandem.plan.encoders import dual_encoder, tokens_of_dual
 from tandem.plan.graph import Stage
@@ -40,6 +40,7 @@ def encoded(ctx: Context, kind: str, system: str, where: str, data: str, split: 
     return ctx.stage(kind, data, f"{model.name}.{split or 'passages'}", params, upstream, execution)
 
 
+@plans_reference("topics")
 def plan_topics(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the clusters of the training queries, by the dual encoder that a key of `topics` names."""
     queries = encoded(ctx, "embeddings", name.names[0], name.path, scope.dataset, "train")
@@ -174,6 +175,14 @@ def index_params(entry: Index, seed: int) -> IndexParams:
     """The parameters of an index, of an entry that also says how it is searched; `seed` is the configuration's."""
     own = {key: value for key, value in json_of(entry).items() if key not in SEARCH_KEYS}
     return IndexParams.model_validate(own | ({"seed": seed} if own.get("seed", 0) is None else {}))
+
+
+@checks_entry("indexes")
+def check_index_entry(ctx: Context, name: str) -> None:
+    """Refuse an index of vectors whose keys do not go together."""
+    entry = ctx.settings.indexes[name]
+    if isinstance(entry, Index):
+        check_index(index_params(entry, ctx.settings.seed), f"indexes.{name}")
 
 
 def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:

@@ -12,12 +12,12 @@ from tandem.config.settings import Settings
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidates import is_source
-from tandem.plan.context import Context, Validated
+from tandem.plan.context import Context, Validated, plans_dataset
 from tandem.plan.datasets import dataset, make_dataset, may_have_split, notes_of, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
-from tandem.plan.runs import score
+from tandem.plan.scoring import score
 from tandem.plan.searches import both_sides
 
 # What an entry says about a whole dataset and is not true of a part.
@@ -80,8 +80,8 @@ def is_validated(ctx: Context, name: str) -> bool:
     return entry.train.choose == "dev" or may_have_split(ctx, ctx.trained_on(entry), VALIDATED)
 
 
-def unused_keys(settings: Settings) -> list[str]:
-    """A line for each key about validation that is set and nothing reads.
+def list_unused_validation_keys(settings: Settings) -> list[str]:
+    """Return a line for each key about validation that is set and nothing reads.
 
     `validation` is of checkpoints alone; `train` has keys of trainings that validate themselves, and `patience`, which
     ends those that dev chooses from.
@@ -128,6 +128,7 @@ def reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
     return score(ctx, system, where, data, [validation.measure], VALIDATED)
 
 
+@plans_dataset("reduced")
 def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
     """The stage of a reduced dataset: the reference run decides which passages are kept."""
     deepest = run_depth(ctx, VALIDATED, entry.of)

@@ -5,10 +5,9 @@ from typing import Literal, get_args
 
 from pydantic import ConfigDict, Field
 
-from tandem.config.base import Analyzer, equals
+from tandem.config.base import Analyzer
 from tandem.config.datasets import Dataset, Normalize, sources
-from tandem.config.retrieval import Bm25Tuning, Engine, FieldLengths, FieldWeights, Formula, Match, Rm3, Ties
-from tandem.config.similarities import Similarity
+from tandem.config.retrieval import Bm25Tuning, Engine, LexicalMethod, Ties
 from tandem.stages.base import Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
@@ -99,17 +98,10 @@ class LsiParams(Params):
     dimensions: int = Field(200, ge=1, description="singular values that are kept")
 
 
-class Bm25Variant(RunParams):
-    """How BM25, or another classical score, is computed, beside k1 and b."""
+class Bm25Variant(LexicalMethod, RunParams):
+    """A search by BM25, or by another classical score, whatever k1 and b are."""
 
     queries: int | None = Field(None, ge=1, description="search for the first so many queries; null: all")
-    rm3: Rm3 | None = Field(None, description="of Lucene: expand queries")
-    fields: FieldWeights | None = Field(None, description="search title and text by BM25F")
-    field_b: FieldLengths | None = Field(None, exclude_if=not_, description="of bm25s: fields' own b")
-    formula: Formula = Field("lucene", description="the last two are of bm25s")
-    delta: float | None = Field(None, ge=0, description="of bm25+ and bm25l; null: that of the paper")
-    similarity: Similarity | None = Field(None, exclude_if=not_, description="scores instead of BM25, without k1 and b")
-    match: Match = Field("any", exclude_if=equals("any"), description="passages with any term of the query, or all")
 
 
 class Bm25Params(Bm25Variant):

@@ -7,7 +7,7 @@ from pathlib import Path
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.targets import Configuration
 from tandem.extras.plan import FullPlan
-from tandem.plan.context import RERANKERS, RUNS
+from tandem.plan.context import list_blocks, plans_reranking, plans_run
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json
 from tandem.stages.data import ANALYZERS
@@ -40,9 +40,11 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
         UserError: the system is unknown, or unable to answer new queries.
     """
     settings, planner = plan.settings, plan.planner
-    systems = [name for block in ("models", *RUNS) for name in getattr(settings, block)]
+    blocks = ("models", *list_blocks(plans_run))
+    blocks_of_parts = (*list_blocks(plans_reranking), "encoders", "indexes")
+    systems = [name for block in blocks for name in getattr(settings, block)]
+    parts = [name for block in blocks_of_parts for name in getattr(settings, block)]
     systems += ["bm25", *(f"bm25.{name}" for name in ANALYZERS), "encoder"]
-    parts = [name for block in (*RERANKERS, "encoders", "indexes") for name in getattr(settings, block)]
 
     known = {*systems, *parts}
     for name in system.replace("@", "+").split("+"):

@@ -1,0 +1,141 @@
+"""Runs over a derived dataset, made into runs over the dataset itself.
+
+Over windows of documents (`aggregations`), over broken queries (`perturbed`), over passages with generated queries
+behind them (`expansions`).
+"""
+
+from tandem.config.datasets import Perturbed, Windows
+from tandem.config.references import CROSS_PARTS
+from tandem.config.settings import Settings
+from tandem.errors import Unavailable, UserError, nearest, printable
+from tandem.plan.context import Context, checks_entry, plans_run, require_depth
+from tandem.plan.datasets import dataset, expanded_dataset
+from tandem.plan.encoders import judges
+from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, plan_references
+from tandem.plan.reported import reported_split, run_depth, searched
+from tandem.plan.runs import reranking_params, run, why_on_no_split
+from tandem.stages.base import Json
+
+# Option of `aggregations` → methods that it means something to.
+METHODS_BY_OPTION = {"k": ("kmax",), "missing": ("sum", "kmax")}
+
+
+@plans_run("aggregations")
+def plan_aggregation(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
+    """Plan the aggregation of a run over windows, or the scores of the windows of a run's documents."""
+    entry = ctx.settings.aggregations[name]
+    at = f"aggregations.{name}"
+    documents = _documents_of(ctx, name)
+    if documents != data:
+        raise UserError(f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}")
+
+    with ctx.opening("aggregations", name):
+        pool = run(ctx, entry.of, split, f"{at}.of", entry.windows if entry.by is None else data)
+    upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": pool}
+    params: Json = {"method": entry.method, "split": split}
+    if entry.method in METHODS_BY_OPTION["k"]:
+        params["k"] = entry.k
+
+    if entry.by is None:
+        params["depth"] = run_depth(ctx, split, data)
+        if entry.method in METHODS_BY_OPTION["missing"]:
+            # A sum over hundreds of lowest scores would be about the length of a document.
+            params["missing"] = entry.missing or ("zero" if entry.method == "sum" else "lowest")
+        return ctx.stage("aggregate", data, f"{name}.{split}", params, upstream)
+
+    params |= reranking_params(ctx, split, data)
+    require_depth(pool, params["depth"], "rerank.depth")
+    # Most logits are negative: their sum would be the lower the more windows a document has.
+    params["scores"] = entry.scores or ("probability" if entry.method == "sum" else "raw")
+    upstream |= judges(ctx, [entry.by], f"{at}.by", entry.windows, CROSS_PARTS)
+    return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
+
+
+def _documents_of(ctx: Context, name: str) -> str:
+    """Return the dataset whose windows an aggregation names."""
+    windows = ctx.settings.aggregations[name].windows
+    known = {other: entry for other, entry in ctx.datasets.items() if isinstance(entry, Windows)}
+    if windows not in known:
+        problem = f"aggregations.{name}.windows is {printable(windows)}, which is no dataset of source windows"
+        raise UserError(f"{problem}{nearest(windows, list(known))}")
+    return known[windows].of
+
+
+@checks_entry("aggregations")
+def check_aggregation(ctx: Context, name: str) -> None:
+    """Refuse an entry whose keys do not go together, or that can be planned on no split."""
+    entry = ctx.settings.aggregations[name]
+    at = f"aggregations.{name}"
+    if entry.by is None and entry.scores is not None:
+        raise UserError(f"{at}.scores is {entry.scores}, but there is no {at}.by: only its scores can be turned")
+    if entry.by is not None and entry.missing is not None:
+        raise UserError(f"{at}.missing is {entry.missing}, but {at}.by scores every window; leave it out")
+
+    data = _documents_of(ctx, name)
+    for reason in why_on_no_split(ctx, data, lambda split: run(ctx, name, split, at, data)):
+        if not isinstance(reason, Unavailable):
+            raise reason
+
+
+def list_unused_aggregation_keys(settings: Settings) -> list[str]:
+    """Return a line for each key that an entry of `aggregations` sets and its method does not look at."""
+    lines = []
+    for name, entry in settings.aggregations.items():
+        for option, methods in METHODS_BY_OPTION.items():
+            is_set = option in entry.model_fields_set and getattr(entry, option) is not None
+            if is_set and entry.method not in methods:
+                problem = f"has no effect with method {entry.method}; used by {', '.join(methods)}"
+                lines.append(f"aggregations.{name}.{option} {problem}")
+    return lines
+
+
+@plans_run("perturbed")
+def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
+    """Plan a run on broken queries as one on the queries that they were."""
+    entry = ctx.settings.perturbed[name]
+    at = f"perturbed.{name}"
+    broken = ctx.dataset_entry(entry.dataset)
+    if not isinstance(broken, Perturbed):
+        raise UserError(f"{at}.dataset is {printable(entry.dataset)}, which is no dataset of source perturbed")
+    if entry.kind not in broken.kinds:
+        kinds = ", ".join(broken.kinds)
+        raise UserError(f"{at}.kind is {entry.kind}, but datasets.{entry.dataset}.kinds has {kinds}")
+    if broken.of != data:
+        raise UserError(f"{where}: {name} is on queries of {broken.of} ({entry.dataset}), not of {data}")
+    if broken.split != split:
+        raise Unavailable(f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone")
+
+    asked = f"{split}_{entry.kind}"
+    with ctx.opening("perturbed", name):
+        inputs = plan_references(ctx, entry, at, Scope(entry.dataset, asked))
+    params = {"split": split, "depth": run_depth(ctx, asked, entry.dataset), "kind": entry.kind}
+    upstream = {"dataset": dataset(ctx, data), **inputs}
+    return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)
+
+
+@checks_entry("perturbed")
+def check_perturbed_run(ctx: Context, name: str) -> None:
+    """Refuse an entry that cannot be planned on the split that its dataset breaks."""
+    of = ctx.settings.perturbed[name].dataset
+    broken = ctx.dataset_entry(of)
+    data = getattr(broken, "of", of)
+    run(ctx, name, getattr(broken, "split", "test"), f"perturbed.{name}", data)
+
+
+@plans_run("expansions")
+def plan_expansion(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
+    """Plan a run over passages with generated queries as one over the passages themselves."""
+    expanded = expanded_dataset(ctx, name, data)
+    with ctx.opening("expansions", name):
+        inputs = plan_references(ctx, ctx.settings.expansions[name], f"expansions.{name}", Scope(expanded, split))
+    upstream = {"dataset": dataset(ctx, data), "expanded": dataset(ctx, expanded), **inputs}
+    return ctx.stage("expansion", data, f"{name}.{split}", searched(ctx, split, data), upstream)
+
+
+@checks_entry("expansions")
+def check_expansion(ctx: Context, name: str) -> None:
+    """Refuse an entry whose passages, or whose run over them, cannot be planned."""
+    data = ctx.settings.dataset
+    dataset(ctx, expanded_dataset(ctx, name, data))
+    run(ctx, name, reported_split(ctx, data), f"expansions.{name}.of", data)

@@ -1,0 +1,86 @@
+"""Pipelines: the one of several systems that is best on dev, and how much of its first stage it re-ranks."""
+
+from tandem.errors import Unavailable, UserError
+from tandem.plan.context import Context, checks_entry, plans_run
+from tandem.plan.datasets import dataset
+from tandem.plan.graph import Stage
+from tandem.plan.reported import reported_split, require_deep, run_depth, searched
+from tandem.plan.runs import Reranked, rerank, reranking_params, run
+from tandem.stages.base import Json
+
+
+@plans_run("pipelines")
+def plan_pipeline(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
+    """Plan the run of the best system, and the choice of it."""
+    params = _choice_params(ctx, name, data)
+    on = params["split"]
+    chosen = ctx.stage("choose_pipeline", data, f"{name}.{on}", params, _plan_systems(ctx, name, on, data))
+    upstream = _plan_systems(ctx, name, split, data) | {"chosen": chosen}
+    return ctx.stage("pipeline", data, f"{name}.{split}", searched(ctx, split, data), upstream)
+
+
+def _plan_systems(ctx: Context, name: str, split: str, data: str) -> dict[str, Stage]:
+    """Plan the systems that a pipeline is chosen from, at the largest depth, and their first stages.
+
+    First stages are systems, too; each comes before what re-ranks it.
+    """
+    systems = dict[str, None]()
+    for system in ctx.settings.pipelines[name].of:
+        first = system.rpartition("+")[0]
+        systems |= dict.fromkeys([first, system] if first else [system])
+
+    upstream = {"dataset": dataset(ctx, data)}
+    with ctx.opening("pipelines", name):
+        for number, system in enumerate(systems):
+            if "+" in system:
+                upstream[f"first.{number}"], upstream[f"run.{number}"] = _rerank_deepest(ctx, name, system, split, data)
+            else:
+                upstream[f"run.{number}"] = run(ctx, system, split, f"pipelines.{name}.of", data)
+    return upstream
+
+
+def _rerank_deepest(ctx: Context, name: str, system: str, split: str, data: str) -> tuple[Stage, Stage]:
+    """Plan the first stage of a system that re-ranks, and its re-ranking at the largest depth of a pipeline."""
+    at = f"pipelines.{name}"
+    first, _, judge = system.rpartition("+")
+    llm = ctx.settings.llm_rerankers.get(judge)
+    if (llm and llm.method != "yes_no") or judge in ctx.settings.comparisons:
+        raise UserError(f"{at}.of: {judge} orders passages together, no depth of it is a part of another")
+    pool = run(ctx, first, split, f"{at}.of", data)
+    params = reranking_params(ctx, split, data, f"{at}.depths", _depths(ctx, name)[-1])
+    return pool, rerank(ctx, Reranked(system, judge, pool, split, f"{at}.of", data, params))
+
+
+def _choice_params(ctx: Context, name: str, data: str) -> Json:
+    """Return the parameters by which a pipeline is chosen.
+
+    Raises:
+        UserError: the dataset does not allow it.
+    """
+    entry = ctx.settings.pipelines[name]
+    labelled = ctx.dataset_entry(data)
+    at = f"pipelines.{name}"
+    if labelled.relevance == "answers":
+        raise Unavailable(f"{at}: a system is chosen by qrels, but dataset {data} has answers")
+    depth = run_depth(ctx, entry.split, data)
+    require_deep(f"{at}.measure", entry.measure, depth, entry.split)
+    return {
+        "measure": entry.measure,
+        "split": entry.split,
+        "depth": depth,
+        "depths": _depths(ctx, name),
+        "ignore_identical_ids": labelled.ignore_identical_ids,
+    }
+
+
+def _depths(ctx: Context, name: str) -> list[int]:
+    """Return how many passages the systems of a pipeline re-rank, ascending."""
+    whole = ctx.settings.rerank.depth
+    return sorted(ctx.settings.pipelines[name].depths or {whole, max(1, whole // 2), max(1, whole // 5)})
+
+
+@checks_entry("pipelines")
+def check_pipeline(ctx: Context, name: str) -> None:
+    """Refuse an entry that cannot be planned on the split that is reported."""
+    data = ctx.settings.dataset
+    run(ctx, name, reported_split(ctx, data), f"pipelines.{name}", data)

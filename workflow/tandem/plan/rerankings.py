@@ -1,0 +1,144 @@
+"""What may stand behind the `+` of a run.
+
+Cross-encoders, ensembles of them, models that compare passages, plugins' scorers, language models.
+"""
+
+from pathlib import Path
+
+from tandem.config.language_models import HostedModel
+from tandem.config.models import COMPARING
+from tandem.config.references import CROSS_PARTS
+from tandem.config.validation import read
+from tandem.errors import UserError
+from tandem.plan.context import Context, checks_entry, json_of, plans_reranking
+from tandem.plan.datasets import dataset
+from tandem.plan.encoders import judge_with_tokens, judges
+from tandem.plan.graph import Stage
+from tandem.plan.runs import Reranked
+from tandem.plan.towers import HUB, pinned
+from tandem.registry import options_of
+from tandem.stages.base import Json
+from tandem.stages.retrieval import pair_scorer
+from tandem.store.files import fingerprint
+
+
+@plans_reranking("rerankers")
+def rerank_by_model(ctx: Context, reranked: Reranked) -> Stage:
+    """Plan the re-ranking of a run by a cross-encoder, trained or published."""
+    also = (*ctx.settings.scorers, *ctx.settings.comparisons, *ctx.settings.llm_rerankers)
+    model, tokens = judge_with_tokens(ctx, reranked.judge, reranked.where, reranked.data, CROSS_PARTS, also)
+    return _rerank(ctx, reranked, reranked.params, {"model": model, "tokens": tokens})
+
+
+@plans_reranking("ensembles")
+def rerank_by_ensemble(ctx: Context, reranked: Reranked) -> Stage:
+    """Plan the re-ranking of a run by the mean of several cross-encoders."""
+    inputs = judges(ctx, [reranked.judge], reranked.where, reranked.data, CROSS_PARTS)
+    return _rerank(ctx, reranked, reranked.params, inputs)
+
+
+@plans_reranking("scorers")
+def rerank_by_scorer(ctx: Context, reranked: Reranked) -> Stage:
+    """Plan the re-ranking of a run by a plugin's scorer."""
+    params = {"depth": reranked.params["depth"], **_scorer_params(ctx, reranked.judge)}
+    return _rerank(ctx, reranked, params, {})
+
+
+@plans_reranking("comparisons")
+def rerank_by_comparison(ctx: Context, reranked: Reranked) -> Stage:
+    """Plan the order of a run's top by an entry of `comparisons`; those of one model share its scores."""
+    name, data = reranked.judge, reranked.data
+    check_comparison(ctx, name)
+    entry = ctx.settings.comparisons[name]
+    depth = min(reranked.params["depth"], entry.top)
+    model, tokens = judge_with_tokens(ctx, entry.by, f"comparisons.{name}.by", data, (COMPARING,))
+
+    upstream = {"dataset": dataset(ctx, data), "run": reranked.pool}
+    first_stage = reranked.pool.name.rpartition(".")[0]
+    label = f"{first_stage}+{entry.by}.{reranked.split}"
+    compared = ctx.stage(
+        "compare", data, label, {**ctx.scoring, "depth": depth}, {**upstream, "model": model, "tokens": tokens}
+    )
+    params: Json = {"depth": depth, "aggregate": entry.aggregate}
+    return ctx.stage("rerank_compared", data, reranked.name, params, {**upstream, "compared": compared})
+
+
+@checks_entry("comparisons")
+def check_comparison(ctx: Context, name: str) -> None:
+    """Refuse an entry of `comparisons` whose model does not compare passages."""
+    by = ctx.settings.comparisons[name].by
+    at = f"comparisons.{name}.by"
+    entry = ctx.settings.models.get(ctx.model_name(by))
+    if entry is not None and entry.sort != COMPARING:
+        raise UserError(f"{at} is {by}, which scores single passages; name a model with compares: true")
+    ctx.check_model(ctx.model_name(by), at, (COMPARING,))
+
+
+@plans_reranking("llm_rerankers")
+def rerank_by_llm(ctx: Context, reranked: Reranked) -> Stage:
+    """Plan the re-ranking of a run by a language model, which may look at fewer passages than cross-encoders do."""
+    params, execution = llm_stage(ctx.settings.llm_rerankers[reranked.judge], f"llm_rerankers.{reranked.judge}")
+    deepest = reranked.params["depth"]
+    params["depth"] = min(deepest, params.pop("top", deepest))
+    upstream = {"dataset": dataset(ctx, reranked.data), "run": reranked.pool}
+    return ctx.stage("rerank_llm", reranked.data, reranked.name, params, upstream, execution)
+
+
+def _rerank(ctx: Context, reranked: Reranked, params: Json, inputs: dict[str, Stage]) -> Stage:
+    """Plan a re-ranking; `inputs` are those beside the dataset and the run."""
+    upstream = {"dataset": dataset(ctx, reranked.data), "run": reranked.pool, **inputs}
+    return ctx.stage("rerank", reranked.data, reranked.name, params, upstream)
+
+
+def _scorer_params(ctx: Context, name: str) -> Json:
+    """Return a plugin's scorer and its options, with their defaults."""
+    entry = ctx.settings.scorers[name]
+    at = f"scorers.{name}"
+    if entry.scorer not in pair_scorer:
+        known = ", ".join(pair_scorer) or "none; name the plugin that registers it under plugins"
+        raise UserError(f"{at}.scorer: {entry.scorer} is no pair scorer; registered: {known}")
+    options = read(options_of(pair_scorer[entry.scorer]), entry.params, f"{at}.params")
+    return {"scorer": entry.scorer, "options": options.model_dump(mode="json")}
+
+
+def llm_stage(entry: HostedModel, at: str) -> tuple[Json, Json]:
+    """Return the parameters and execution of a stage that asks a language model; `at` is the path of its entry."""
+    check_llm(entry, at)
+    params: Json = json_of(entry)
+    execution: Json = {}
+    if entry.endpoint:
+        params["url"] = entry.endpoint.url
+        execution["endpoint"] = json_of(entry.endpoint)
+    elif Path(entry.model).is_dir():
+        params["fingerprint"] = fingerprint(Path(entry.model))
+    else:
+        params["revision"] = pinned(entry.model, entry.revision)
+    return params, execution
+
+
+def check_llm(entry: HostedModel, at: str) -> None:
+    """Refuse an entry whose model in this process is neither a folder with safetensors nor a name of the hub."""
+    if entry.endpoint:
+        return
+    folder = Path(entry.model)
+    if not folder.is_dir() and not HUB.fullmatch(entry.model):
+        raise UserError(f"{at}.model is {entry.model}, neither a folder nor organisation/name; or name an endpoint")
+    if folder.is_dir() and not list(folder.glob("*.safetensors")):
+        raise UserError(f"{at}.model: {folder} holds no safetensors; only these are loaded")
+
+
+@checks_entry("llm_rerankers")
+def check_llm_reranker(ctx: Context, name: str) -> None:
+    """Refuse an entry whose model does not exist."""
+    check_llm(ctx.settings.llm_rerankers[name], f"llm_rerankers.{name}")
+
+
+@checks_entry("ensembles")
+def check_ensemble(ctx: Context, name: str) -> None:
+    """Refuse an entry with a member that is not a cross-encoder."""
+    ensembles = ctx.settings.ensembles
+    at = f"ensembles.{name}.of"
+    for member in ensembles[name].of:
+        if member in ensembles:
+            raise UserError(f"{at}: {member} is an ensemble itself; name its cross-encoders")
+        ctx.model(member, at, CROSS_PARTS)

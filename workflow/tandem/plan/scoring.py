@@ -1,0 +1,58 @@
+"""How runs are measured: the stages that find answers in their passages and score them."""
+
+from tandem.config.datasets import Group
+from tandem.plan.context import Context, Upstream
+from tandem.plan.datasets import check_group, dataset
+from tandem.plan.graph import Stage
+from tandem.plan.reported import measures, reported_split, run_depth
+from tandem.plan.runs import run
+from tandem.stages.base import Json
+
+
+def score(
+    ctx: Context,
+    system: str,
+    where: str,
+    data: str,
+    by: list[str] | None = None,
+    split: str | None = None,
+    restricted: Upstream | None = None,
+) -> Stage:
+    """Plan the measures of a system's run; a group's are averaged over its datasets.
+
+    Args:
+        by: measures; None: those that are reported.
+        split: likewise.
+        restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted, or
+            `others`, whose queries it leaves out.
+    """
+    entry = ctx.dataset_entry(data)
+    split = split or reported_split(ctx, data)
+    if isinstance(entry, Group):
+        return _score_group(ctx, system, where, data, entry, by, split)
+
+    params = {"measures": by or measures(ctx, data), "split": split, "ignore_identical_ids": entry.ignore_identical_ids}
+    collection = dataset(ctx, data)
+    ranking = run(ctx, system, split, where, data)
+    upstream = {"dataset": collection, "run": ranking, **(restricted or {})}
+    if entry.relevance == "answers":
+        upstream["match"] = match_answers(ctx, ranking, split, data)
+    return ctx.stage("score", data, ranking.name, params, upstream)
+
+
+def _score_group(
+    ctx: Context, system: str, where: str, data: str, group: Group, by: list[str] | None, split: str
+) -> Stage:
+    """Plan the means of a system's scores over the datasets of a group, each on the split that it reports."""
+    check_group(ctx, data)
+    by = by or measures(ctx, data)
+    members = {f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(group.of)}
+    params: Json = {"measures": by, "split": split, "members": list(group.of)}
+    return ctx.stage("score", data, f"{system}.{split}", params, members)
+
+
+def match_answers(ctx: Context, ranking: Stage, split: str, data: str) -> Stage:
+    """Plan the search for answers in a run's passages."""
+    match = ctx.dataset_entry(data).match
+    params = {"match": match, "depth": run_depth(ctx, split, data), "split": split, "title": False}
+    return ctx.stage("match", data, ranking.name, params, {"dataset": dataset(ctx, data), "run": ranking})
