@@ -7,7 +7,7 @@ import pytest
 from tandem.config.representations import Multi
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.plan.searches import both_sides
+from tandem.plan.searches import encode_both_sides
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,4 +116,4 @@ def test_what_needs_one_vector_a_text_says_so(planner):
     plan = planner()
     plan.model("colbert", "here")
     with pytest.raises(UserError, match="here: colbert is of representation multi; this needs single vectors"):
-        both_sides(plan.ctx, "embeddings", "colbert", "test", "here", "pydocs")
+        encode_both_sides(plan.ctx, "embeddings", "colbert", "test", "here", "pydocs")

@@ -49,7 +49,7 @@ def by_value(key: str, *sections: type[S]) -> dict[str, type[S]]:
 
 
 def problem(message: str) -> PydanticCustomError:
-    """An error of a validator, to be raised.
+    """Return an error of a validator, to be raised.
 
     The message continues the dotted path of what is validated: `.list_size is 1, but …` names a key of a section, and
     ` is bm25, but …` the value itself.
@@ -85,7 +85,7 @@ Distinct = Annotated[Items[T], Field(min_length=1), AfterValidator(_once)]
 
 
 def equals(default: object) -> Callable[[object], bool]:
-    """A test for `exclude_if`: whether a value is this default, which is left out of keys."""
+    """Return a test for `exclude_if`: whether a value is this default, which is left out of keys."""
     return lambda value: value == default
 
 

@@ -114,7 +114,7 @@ class HashSplits(Section):
     test: Items[Hundredths] = Field(("0-8",), description="those that are test")
 
     def of(self, number: int) -> str:
-        """The split of a hash."""
+        """Return the split of a hash."""
         for name, parts in (("test", self.test), ("dev", self.dev)):
             if any(int(start) <= number % 100 < int(end) for start, _, end in (part.partition("-") for part in parts)):
                 return name
@@ -478,7 +478,7 @@ def sources() -> dict[str, type[Dataset]]:
 
 
 def entry_model(source: type[Any]) -> type[Dataset]:
-    """The model of a format's entries: the annotation of `entry` in its `__init__`; a `UserError` without it."""
+    """Return the model of a format's entries: the annotation of `entry` in its `__init__`; a `UserError` without it."""
     entry = inspect.signature(source, eval_str=True).parameters.get("entry")
     if entry is None or not (isinstance(entry.annotation, type) and issubclass(entry.annotation, Dataset)):
         raise UserError(f"dataset format {source.__name__}: annotate `entry` of __init__ with a subclass of Dataset")

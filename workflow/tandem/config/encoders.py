@@ -28,7 +28,7 @@ class Prompts(Section):
     passage: str | None = Field(None, description="likewise of passages, in front of the title")
 
     def over(self, described: Mapping[str, str]) -> dict[str, str]:
-        """The sides that have a prompt: by these keys, else by what an encoder's files describe."""
+        """Return the sides that have a prompt: by these keys, else by what an encoder's files describe."""
         own = {side: text for side, text in self.model_dump().items() if text is not None}
         return {side: text for side, text in {**described, **own}.items() if text}
 

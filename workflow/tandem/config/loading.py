@@ -89,7 +89,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
 
 
 def _meant(block: str, name: str, entries: Raw) -> str:
-    """A hint for an entry without the key that whole entries have: its name is misspelt, or its recipe is missing."""
+    """Return a hint for an entry without the key that whole ones have: its name is misspelt or its recipe missing."""
     key = _CHOOSING.get(block)
     if key is None or key in entries[name]:
         return ""
@@ -166,12 +166,12 @@ class Variants:
         return [name for name in self._raw.get("datasets") or {} if name not in shipped]
 
     def changed(self) -> set[str]:
-        """The keys that files or command line give another value than config/config.yaml."""
+        """Return the keys that files or command line give another value than config/config.yaml."""
         shipped = read_yaml(self._root / "config/config.yaml")
         return {key for key in self._raw.keys() | shipped.keys() if self._raw.get(key) != shipped.get(key)}
 
     def settings(self, overrides: Mapping[str, Any]) -> Settings:
-        """The configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.
+        """Return the configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.
 
         A mapping is merged into the one that is there; anything else replaces it. Equal overrides give the same object.
 
@@ -184,14 +184,14 @@ class Variants:
         return self._settings[key]
 
     def value(self, overrides: Mapping[str, Any], path: str) -> Any:
-        """The value at a path of a variant, typed: the number 2e-05 for the text `2e-5`."""
+        """Return the value at a path of a variant, typed: the number 2e-05 for the text `2e-5`."""
         value: Any = self.settings(overrides)
         for key in self.keys(path):
             value = _items(value)[key]
         return value
 
     def keys(self, path: str) -> list[str]:
-        """A dotted path's keys; names may hold dots: `models.m.1.train.lr` is `models`, `m.1`, `train`, `lr`."""
+        """Return a dotted path's keys; names may hold dots: `models.m.1.train.lr` is `models`, `m.1`, `train`, `lr`."""
         rest, keys = path.split("."), list[str]()
         value: Any = self.base
         while rest:
@@ -221,7 +221,7 @@ class Variants:
         return validated({key: raw[key] for key in sorted(touched)}, self.base, unchanged)
 
     def _unchanged(self, block: str, raw: Raw) -> set[str]:
-        """The entries that are the same as in the base, as is every entry whose keys they take over."""
+        """Return the entries that are the same as in the base, as is every entry whose keys they take over."""
         entries, before = raw.get(block), self._assembled.get(block)
         if not isinstance(entries, dict) or not isinstance(before, dict):
             return set()
@@ -244,7 +244,7 @@ def _items(value: Any) -> dict[str, Any]:
 
 
 def _replaced(config: Any, keys: list[str], value: Any) -> Any:
-    """A configuration with one value merged into it; what is not on the path to it is shared."""
+    """Return a configuration with one value merged into it; what is not on the path to it is shared."""
     if not keys:
         return merged(config, value)
     items = config if isinstance(config, dict) else {}

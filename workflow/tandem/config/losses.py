@@ -34,7 +34,7 @@ Distillation = Annotated[str, Choice(distillation)]
 
 
 def option_takers() -> dict[str, list[str]]:
-    """Each option that is a key itself, and the names of the losses that take it."""
+    """Return each option that is a key itself, and the names of the losses that take it."""
     takers = {option: list(losses) for option, losses in _own_option_takers().items()}
     for registry in (supervision, distillation):
         for name in filter(registry.plugin, registry):
@@ -44,7 +44,7 @@ def option_takers() -> dict[str, list[str]]:
 
 
 def read_options(loss: Callable[..., Any], section: BaseModel) -> dict[str, Any]:
-    """The values of a loss's options: of a section's keys `margin` and `temperature`, and of its `loss_options`.
+    """Return the values of a loss's options: of a section's keys `margin` and `temperature`, and of its `loss_options`.
 
     Raises:
         UserError: a value is missing or of the wrong type; each line begins with `loss_options` and the option.

@@ -68,7 +68,7 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
 
 
 def _repeated_key(node: yaml.Node | None) -> tuple[yaml.ScalarNode, yaml.ScalarNode] | None:
-    """A key that a mapping at or below a node has already, and where; None if there is none."""
+    """Return a key that a mapping at or below a node has already, and where; None if there is none."""
     waiting, walked = [node] if node else [], set[int]()
     while waiting:
         current = waiting.pop()
@@ -98,7 +98,7 @@ def read_own(path: Path) -> Any:
 
 
 def mapping(path: Path, content: Any) -> Raw:
-    """What a file holds, keys with values; a `UserError` for anything else."""
+    """Return what a file holds, keys with values; a `UserError` for anything else."""
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds {type(content).__name__} and no mapping of keys to values")
     return content
@@ -115,7 +115,7 @@ def gathered(files: Iterable[Path], root: Path) -> Raw:
 
 
 def prepared(raw: Raw) -> Raw:
-    """What Snakemake gives, with nulls for the texts `null`; a `UserError` where it is too large or too deep."""
+    """Return what Snakemake gives, with nulls for the texts `null`; a `UserError` where it is too large or too deep."""
     refuse_too_large(raw)
     return dict(with_nulls(raw))
 
@@ -194,7 +194,7 @@ def overlaid(under: Any, over: Any) -> Any:
 
 
 def with_nulls(value: Any) -> Any:
-    """The same with None for the text `null`, which Snakemake makes of a null within a value of `--config`."""
+    """Return the same with None for the text `null`, which Snakemake makes of a null within a value of `--config`."""
     return _copied(value, nulls=True)
 
 
@@ -207,7 +207,10 @@ def _copied(value: Any, nulls: bool = False) -> Any:
 
 
 def with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
-    """Every model's own keys merged over those of the model it is `like`, except `same`; null leaves a model out."""
+    """Return every model's own keys merged over those of the model it is `like`, except `same`.
+
+    Null leaves a model out.
+    """
     models = {name: entry for name, entry in models.items() if entry is not None}
     result, wrong = {}, []
     for name, entry in models.items():
@@ -219,7 +222,7 @@ def with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
 
 
 def _with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
-    """A model's own keys merged over those of the model it is `like`."""
+    """Return a model's own keys merged over those of the model it is `like`."""
     if name in opened:
         cycle = opened[opened.index(name) :]
         first = cycle.index(min(cycle))
@@ -237,7 +240,7 @@ def _with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
 
 
 def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
-    """The lines about a block's entries, without those that a model has only because it is `like` another."""
+    """Return the lines about a block's entries, without those that a model has only because it is `like` another."""
     own = []
     for name, mistakes in lines.items():
         base = entries[name].get("like") if isinstance(entries[name], dict) else None
@@ -285,7 +288,7 @@ def _completed(name: str, entry: Dataset, datasets: dict[str, Dataset]) -> Datas
 
 
 def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
-    """The dataset that a derived one inherits from, through windows of windows."""
+    """Return the dataset that a derived one inherits from, through windows of windows."""
     opened, entry = [name], datasets[name]
     while isinstance(entry, INHERITING) and entry.of is not None:
         if entry.of not in datasets:

@@ -69,7 +69,10 @@ def schemas() -> dict[str, Schema]:
 
 
 def _configuration() -> type[Settings]:
-    """The settings with the classes of each block's entries; a model may be null, which leaves a recipe's out."""
+    """Return the settings with the classes of each block's entries.
+
+    A model may be null, which leaves a recipe's out.
+    """
     blocks: dict[str, Any] = {}
     for block, entries in ENTRIES.items():
         some = _by_name((*entries, None) if block == "models" else entries)
@@ -78,20 +81,20 @@ def _configuration() -> type[Settings]:
 
 
 def _by_name(sections: tuple[type[Section] | None, ...]) -> Any:
-    """The type of a mapping from names to any of some sections."""
+    """Return the type of a mapping from names to any of some sections."""
     entry: Any = reduce(or_, sections)
     return dict[str, entry]
 
 
 def _without(schema: Any, key: str, kind: type) -> Any:
-    """A schema without a keyword; a property of that name, which has a schema, stays."""
+    """Return a schema without a keyword; a property of that name, which has a schema, stays."""
     if isinstance(schema, dict):
         return {k: _without(v, key, kind) for k, v in schema.items() if not (k == key and isinstance(v, kind))}
     return [_without(item, key, kind) for item in schema] if isinstance(schema, list) else schema
 
 
 def reference() -> str:
-    """The page of all keys, in Markdown."""
+    """Return the page of all keys, in Markdown."""
     page = _Page()
     page.table("", Settings)
     for section, heading in FILES.values():
@@ -101,7 +104,7 @@ def reference() -> str:
 
 
 def row(name: str, field: FieldInfo) -> str:
-    """A key's row of a table: name, type with bounds, default, description."""
+    """Return a key's row of a table: name, type with bounds, default, description."""
     text = (field.description or "").replace("|", "\\|")
     return f"| `{field.alias or name}` | {_type(field)} | {_default(field)} | {text} |"
 
@@ -131,7 +134,10 @@ class _Page:
             self.part(place, nested, depth)
 
     def part(self, place: str, section: type[Section], depth: int) -> None:
-        """A heading and a section's keys, unless they are listed already; first those that it shares with others."""
+        """Return a heading and a section's keys, unless they are listed already.
+
+        Those that it shares with others come first.
+        """
         if section in self.places:
             heading = f"{'#' * depth} `{place}`"
             if self.places[section] != place and heading not in self.lines:
@@ -155,7 +161,7 @@ class _Page:
 
 
 def _sections(annotation: Any) -> list[tuple[str, type[Section]]]:
-    """The sections within a type, with what stands for their names or numbers in a path."""
+    """Return the sections within a type, with what stands for their names or numbers in a path."""
     sections: list[tuple[str, type[Section]]] = []
     for branch in branches(annotation):
         if isinstance(branch, type) and issubclass(branch, Section):
@@ -168,7 +174,7 @@ def _sections(annotation: Any) -> list[tuple[str, type[Section]]]:
 
 
 def _type(field: FieldInfo) -> str:
-    """A field's type with its bounds."""
+    """Return a field's type with its bounds."""
     for limit in field.metadata:
         if isinstance(limit, Choice):
             return ", ".join(limit.values)

@@ -31,11 +31,14 @@ class Representation(Section):
         return {}
 
     def head(self, vocabulary: int) -> int:
-        """How many numbers a layer of its own makes of a token's state, of which a text keeps few; 0: no such layer."""
+        """Return how many numbers a layer of its own makes of a token's state, of which a text keeps few.
+
+        It is 0 without such a layer.
+        """
         return 0
 
     def active_terms(self, tokens: float) -> float | None:
-        """How many weights a text of so many tokens has at most; None: as many as it learns to have."""
+        """Return how many weights a text of so many tokens has at most; None: as many as it learns to have."""
         return None
 
 
@@ -87,11 +90,11 @@ class Multi(Representation):
         return {side: token for side, token in tokens.items() if token}
 
     def first(self, side: str) -> int | None:
-        """How many of a text's vectors there are at most; None: a vector for every token."""
+        """Return how many of a text's vectors there are at most; None: a vector for every token."""
         return self.query_vectors if side == "query" else self.passage_vectors
 
     def vectors(self, side: str, tokens: float) -> float:
-        """How many vectors a text of so many tokens, special ones included, has at most."""
+        """Return how many vectors a text of so many tokens, special ones included, has at most."""
         filled = self.query_tokens if side == "query" else None
         return min(filled or tokens, self.first(side) or math.inf)
 
@@ -113,7 +116,7 @@ class SparseTerms(Unpooled):
     top: int | None = Field(None, ge=1, description="only so many of a text's weights, the largest; null: all")
 
     def head(self, vocabulary: int) -> int:
-        """A number for each entry of the vocabulary."""
+        """Return a number for each entry of the vocabulary."""
         return vocabulary
 
 
@@ -140,7 +143,7 @@ class WinnersTakeAll(Unpooled):
     binary: bool = Field(True, description="a text's weights are 1, except while it learns")
 
     def head(self, vocabulary: int) -> int:
-        """A number for each dimension."""
+        """Return a number for each dimension."""
         return self.width * self.buckets
 
     def active_terms(self, tokens: float) -> float:
@@ -165,7 +168,7 @@ class SpadeTerms(Unpooled):
     encoders: ClassVar[int] = 2
 
     def head(self, vocabulary: int) -> int:
-        """A number for each entry of the vocabulary."""
+        """Return a number for each entry of the vocabulary."""
         return vocabulary
 
 
@@ -186,7 +189,7 @@ class CoilVectors(Unpooled):
         return -(-(self.cls_dim or 0) // self.dim)
 
     def vectors(self, side: str, tokens: float) -> float:
-        """How many rows a text of so many tokens has at most, on either side."""
+        """Return how many rows a text of so many tokens has at most, on either side."""
         return tokens + self.pieces
 
 
@@ -208,7 +211,7 @@ representation: Registry[Any] = Registry("representation", "representation", "mo
 
 
 def _of_name(value: Any) -> Any:
-    """The options of a representation that is named alone, or with options; anything else as it is."""
+    """Return the options of a representation that is named alone, or with options; anything else as it is."""
     name = value.get("type") if isinstance(value, dict) else value
     if isinstance(name, str) and name not in REPRESENTATIONS:
         raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(REPRESENTATIONS)})
@@ -221,5 +224,5 @@ ChosenRepresentation = Annotated[AnyRepresentation, Named]
 
 
 def is_single(value: Representation) -> bool:
-    """Whether texts are single vectors: the default, which is left out of keys."""
+    """Return whether texts are single vectors: the default, which is left out of keys."""
     return value == Single()

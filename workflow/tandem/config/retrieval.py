@@ -114,7 +114,7 @@ class Depth(Section):
     test: int = Field(1000, ge=1, description="also of further test sets, and of dev where dev is reported")
 
     def of(self, split: str) -> int:
-        """The depth of a split."""
+        """Return the depth of a split."""
         return {"train": self.train, "dev": self.dev}.get(split, self.test)
 
 

@@ -294,5 +294,5 @@ class JointTrain(Train, TakesLosses):
     reranker: IfSet[PartTrain | None] = Field(None, description="what the re-ranker has of its own")
 
     def part(self, name: str) -> PartTrain:
-        """What a part, `dual` or `cross`, has of its own."""
+        """Return what a part, `dual` or `cross`, has of its own."""
         return (self.retriever if name == "dual" else self.reranker) or PartTrain()

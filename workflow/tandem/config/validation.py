@@ -57,13 +57,13 @@ def _validated(model: type[M], value: object) -> tuple[M | None, list[ErrorDetai
 
 
 def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
-    """Whether a list is too short only because of its wrong items."""
+    """Return whether a list is too short only because of its wrong items."""
     above = (other["loc"][: len(detail["loc"])] for other in details if other["loc"] != detail["loc"])
     return detail["type"] == "too_short" and detail["loc"] in above
 
 
 def with_secrets(value: dict[str, Any], at: str) -> dict[str, Any]:
-    """Values of a command line with the secrets that the environment has for it, see `tandem.redaction.set_aside`.
+    """Return values of a command line with the secrets that the environment has for it, see `redaction.set_aside`.
 
     Raises:
         UserError: the environment lacks one; the line begins with `at`.
@@ -76,7 +76,7 @@ def with_secrets(value: dict[str, Any], at: str) -> dict[str, Any]:
 
 
 def no_object(at: str, value: object) -> str:
-    """The line about a value, which is at a dotted path, where keys with values are needed."""
+    """Return the line about a value, which is at a dotted path, where keys with values are needed."""
     return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
 
 
@@ -109,7 +109,7 @@ def refuse_too_large(config: Mapping[Any, Any]) -> None:
 
 
 def branches(annotation: Any) -> list[Any]:
-    """The types of a union, one of any other type."""
+    """Return the types of a union, one of any other type."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
@@ -118,7 +118,7 @@ def branches(annotation: Any) -> list[Any]:
 
 
 def allowed(annotation: Any) -> str:
-    """What a type allows, in JSON's words: `integer or null`; the values where they can be listed."""
+    """Return what a type allows, in JSON's words: `integer or null`; the values where they can be listed."""
     options = branches(annotation)
     values = [value for branch in options if get_origin(branch) is Literal for value in get_args(branch)]
     if values:
@@ -163,7 +163,7 @@ def _place(model: type[BaseModel], location: tuple[str | int, ...]) -> _Place:
 
 
 def _tag(annotation: Any) -> str:
-    """How pydantic's locations begin to name a branch of a union."""
+    """Return how pydantic's locations begin to name a branch of a union."""
     origin = get_origin(annotation) or annotation
     return str(getattr(origin, "__name__", origin))
 
@@ -186,7 +186,7 @@ def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tup
 
 
 def _has_other_tag(errors: list[tuple[_Place, ErrorDetails]]) -> bool:
-    """Whether a branch is of another `type`: a key that it allows a single value of has another."""
+    """Return whether a branch is of another `type`: a key that it allows a single value of has another."""
     return any(detail["type"] == "literal_error" and len(get_args(place.annotation)) == 1 for place, detail in errors)
 
 
@@ -237,7 +237,7 @@ def _from_text(text: str, annotation: Any) -> object:
 
 
 def _replaced(value: Any, path: tuple[str | int, ...], item: object) -> Any:
-    """A copy of a value with one item replaced; what is not on the path to it is shared."""
+    """Return a copy of a value with one item replaced; what is not on the path to it is shared."""
     if not path:
         return item
     key: Any = path[0]

@@ -28,14 +28,14 @@ from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
 from tandem.plan.reported import reported_split, run_depth
 from tandem.plan.searches import (
-    any_index,
-    both_sides,
-    impacts,
-    index,
-    index_entry,
+    encode_both_sides,
+    find_index,
+    find_vector_index,
+    plan_impacts,
+    plan_index,
+    plan_seismic,
     search_terms,
     search_tokens,
-    seismic,
 )
 from tandem.stages.base import Json
 
@@ -114,11 +114,11 @@ class FullPlan(Plan):
             return self._plan_term_tradeoffs(model, split, params)
 
         encoding = "token_vectors" if search[representation] is search_tokens else "embeddings"
-        upstream = both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
+        upstream = encode_both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
         for name in entry.indexes:
-            index_entry(ctx, name, "tradeoffs.indexes")
+            find_vector_index(ctx, name, "tradeoffs.indexes")
         for i, name in enumerate(entry.indexes):
-            upstream[f"index.{i}"] = index(ctx, upstream["passages"], name, data)
+            upstream[f"index.{i}"] = plan_index(ctx, upstream["passages"], name, data)
         execution = ctx.execution("index_gpu", "devices")
         return ctx.stage("tradeoffs", data, f"{model}.{split}", params, upstream, execution)
 
@@ -126,16 +126,16 @@ class FullPlan(Plan):
         """Return the stage that measures indexes of weights of terms against one another."""
         entry, data, ctx = self.settings.tradeoffs, self.settings.dataset, self.planner.ctx
         params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
-        upstream = impacts(ctx, model, split, "tradeoffs.model", data)
+        upstream = plan_impacts(ctx, model, split, "tradeoffs.model", data)
         params["seismic"] = []
         for name in entry.indexes:
-            built = any_index(ctx, name, "tradeoffs.indexes")
+            built = find_index(ctx, name, "tradeoffs.indexes")
             if isinstance(built, ExactTermIndex):
                 raise UserError(f"tradeoffs.indexes: {name} ranks by other weights than all others; leave it out")
             if isinstance(built, SeismicIndex):
                 number = len(params["seismic"])
                 params["seismic"].append({"name": name, **json_of(built, *SeismicSearch.model_fields)})
-                upstream[f"seismic.{number}"] = seismic(ctx, upstream, f"{model}@{name}", built, data)
+                upstream[f"seismic.{number}"] = plan_seismic(ctx, upstream, f"{model}@{name}", built, data)
         return ctx.stage("term_tradeoffs", data, f"{model}.{split}", params, upstream)
 
     def check_file(self, target: str) -> None:

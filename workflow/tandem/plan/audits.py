@@ -15,14 +15,14 @@ from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import reported_split
 from tandem.plan.rerankings import check_llm, llm_stage
 from tandem.plan.runs import run
-from tandem.plan.searches import encoded
+from tandem.plan.searches import plan_encoding
 from tandem.store.files import sha256_once
 
 JUDGES = ("models", "rerankers", "ensembles")  # blocks of the configuration whose entries judge
 
 
 def is_trainable(ctx: Context, data: str) -> bool:
-    """Whether the configuration's models can be trained for a dataset."""
+    """Return whether the configuration's models can be trained for a dataset."""
     return may_have_split(ctx, ctx.settings.train_on or data, "train")
 
 
@@ -54,7 +54,7 @@ def _check_names(ctx: Context) -> None:
 
 
 def audit_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> list[str]:
-    """The audits' cross-encoders: those that the configuration has, and models only where they can be trained.
+    """Return the audits' cross-encoders: those that the configuration has, and models only where they can be trained.
 
     `own` are those of one audit; None: those of all.
     """
@@ -64,20 +64,20 @@ def audit_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> l
 
 
 def audit_retriever(ctx: Context, data: str) -> str | None:
-    """The dual encoder that proposes pairs of queries, under the same condition."""
+    """Return the dual encoder that proposes pairs of queries, under the same condition."""
     name = ctx.settings.audits.retriever
     there = name and is_trainable(ctx, data) and ctx.model_name(name) in ctx.settings.models
     return name if there else None
 
 
 def audited_systems(ctx: Context, data: str) -> list[str]:
-    """The runs of `audits.systems` that are available."""
+    """Return the runs of `audits.systems` that are available."""
     trainable = is_trainable(ctx, data)
     return [name for name in ctx.settings.audits.systems if _is_available(ctx, name, trainable)]
 
 
 def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
-    """Whether a system is available: models only if they can be trained, fusions if all their runs are."""
+    """Return whether a system is available: models only if they can be trained, fusions if all their runs are."""
     settings = ctx.settings
     for part in system.split("+"):
         needed: list[str] = []
@@ -95,7 +95,7 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
 
 
 def similar_queries(ctx: Context, data: str) -> Stage:
-    """The audit of training queries that are similar to others."""
+    """Return the audit of training queries that are similar to others."""
     entry = ctx.settings.audits.similar_queries
     where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
     judged = judges(ctx, audit_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
@@ -103,7 +103,7 @@ def similar_queries(ctx: Context, data: str) -> Stage:
     others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=sort_key)
     if retriever := audit_retriever(ctx, data):
         for split in ("train", *others):
-            upstream[f"vectors.{split}"] = encoded(ctx, "embeddings", retriever, "audits.retriever", data, split)
+            upstream[f"vectors.{split}"] = plan_encoding(ctx, "embeddings", retriever, "audits.retriever", data, split)
     params = {**json_of(entry), "splits": others, **ctx.scoring}
     return ctx.stage("similar_queries", data, "similar", params, upstream)
 
@@ -117,7 +117,7 @@ def plan_dissimilar(ctx: Context, name: str, entry: Dissimilar) -> Stage:
 
 
 def false_negatives(ctx: Context, data: str) -> Stage:
-    """The audit of unlabelled passages that a judge finds relevant."""
+    """Return the audit of unlabelled passages that a judge finds relevant."""
     split = reported_split(ctx, data)
     upstream = {"dataset": dataset(ctx, data), **audited_runs(ctx, split, data)}
     upstream |= judges(ctx, audit_judges(ctx, data), "audits.judges", data, CROSS_PARTS)
@@ -126,13 +126,13 @@ def false_negatives(ctx: Context, data: str) -> Stage:
 
 
 def audited_runs(ctx: Context, split: str, data: str) -> dict[str, Stage]:
-    """The runs that are pooled, by role."""
+    """Return the runs that are pooled, by role."""
     systems = audited_systems(ctx, data)
     return {f"run.{i}": run(ctx, name, split, "audits.systems", data) for i, name in enumerate(systems)}
 
 
 def relabel(ctx: Context, data: str) -> Stage:
-    """The qrels after the audit: the annotators' where there is a sheet, else the judge's verdict."""
+    """Return the qrels after the audit: the annotators' where there is a sheet, else the judge's verdict."""
     entry, pool = ctx.settings.audits.false_negatives, false_negatives(ctx, data)
     params, execution = {"split": reported_split(ctx, data), "threshold": entry.threshold}, {}
     if entry.sheet is not None:
@@ -144,7 +144,7 @@ def relabel(ctx: Context, data: str) -> Stage:
 
 
 def judge_llm(ctx: Context, data: str) -> Stage:
-    """The grades of the language model `audits.llm_judge`, and the qrels with them.
+    """Return the grades of the language model `audits.llm_judge`, and the qrels with them.
 
     Raises:
         UserError: answers decide what is relevant, so that there are no judgements.

@@ -20,7 +20,7 @@ RANDOM = "random"  # passages of the whole corpus instead of a run's
 
 
 def is_source(name: str) -> bool:
-    """Whether training lists come from a registered source of negatives, such as `random`, instead of a run."""
+    """Return whether training lists come from a registered source of negatives, such as `random`, instead of a run."""
     return name in negatives and name != "run"
 
 
@@ -136,13 +136,13 @@ def _check_size(at: str, place: str, lists: Candidates, size: int) -> None:
 
 
 def _deepest(lists: Candidates) -> int:
-    """The last rank that is looked at."""
+    """Return the last rank that is looked at."""
     backfill = lists.denoise.backfill if lists.denoise else None
     return max(lists.depth, backfill.depth if backfill else 0)
 
 
 def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[str, Stage]:
-    """The stages that draw a model's training lists, by role: `candidates`, and of joined ones `candidates.1`, …"""
+    """Plan the lists that a model is trained on, by role: `candidates`, and of joined ones `candidates.1`, …"""
     upstream = {"candidates": _draw(ctx, f"{at}.candidates", lists, data)}
     for i, more in enumerate(lists.also):
         upstream[f"candidates.{i + 1}"] = _draw(ctx, f"{at}.candidates.also.{i}", more, data)
@@ -150,7 +150,7 @@ def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[
 
 
 def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
-    """The stage that draws training lists; `at` is their path in the configuration."""
+    """Return the stage that draws training lists; `at` is their path in the configuration."""
     require_split(ctx, data, lists.split, f"{at}: draws lists")
     inputs = plan_references(ctx, lists, at, Scope(data, lists.split))
     pool = inputs.get("run")
@@ -215,7 +215,7 @@ def plan_pool(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
 
 
 def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> Json:
-    """How the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
+    """Return how the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
     names, shares = list(distil.from_), distil.weights
     if crosses != names and distil.normalize is None:
         other = next(name for name in names if name not in crosses)
@@ -232,7 +232,7 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:
-    """Whether a name is that of a cross-encoder or an ensemble, which score pairs, and not that of a run."""
+    """Return whether a name is that of a cross-encoder or an ensemble, which score pairs, and not that of a run."""
     if pair_scoring_dual(ctx, name) is not None:
         return True
     entry = ctx.settings.models.get(ctx.model_name(name))

@@ -67,7 +67,7 @@ def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> Json:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every text in a value, however deep."""
+    """Yield every text in a value, however deep."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -184,7 +184,7 @@ class Context:
         return {key: getattr(self.settings.execution, key) for key in keys}
 
     def seed(self, own: int | None) -> int:
-        """An entry's own seed, else the configuration's."""
+        """Return an entry's own seed, else the configuration's."""
         return self.settings.seed if own is None else own
 
     @cached_property
@@ -193,14 +193,14 @@ class Context:
         return json_of(self.settings.rerank, "precision", "batch_tokens")
 
     def dataset_entry(self, name: str) -> Dataset:
-        """A dataset's entry."""
+        """Return a dataset's entry."""
         if name not in self.datasets:
             raise UserError(f"dataset: {name} is unknown{nearest(name, list(self.datasets))}")
         require_name("datasets", name)
         return self.datasets[name]
 
     def has_model(self, name: str) -> bool:
-        """Whether a name means a trained model, a part or checkpoint of one, or a published re-ranker."""
+        """Return whether a name means a trained model, a part or checkpoint of one, or a published re-ranker."""
         return self.model_name(name) in self.settings.models or name in self.settings.rerankers
 
     def check_model(
@@ -245,7 +245,7 @@ class Context:
         return (stem, int(number)) if first <= int(number) <= last else None
 
     def model_name(self, part: str) -> str:
-        """A model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
+        """Return a model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
         if part not in self._model_names:
             self._model_names[part] = self._find_model_name(part)
         return self._model_names[part]
@@ -285,19 +285,19 @@ class Context:
         return self.entry("models", stem)
 
     def root(self, name: str, part: str) -> str:
-        """The encoder or re-ranker that a model's part (`dual` or `cross`) descends from."""
+        """Return the encoder or re-ranker that a model's part (`dual` or `cross`) descends from."""
         entry = self.settings.models.get(self.model_name(name))
         if entry is None:
             return self.settings.encoder if name == "encoder" else name
         return self.root(self.model_name(start_of(entry, part)), part)
 
     def trained_on(self, entry: ModelEntry) -> str:
-        """The dataset that a model is trained on."""
+        """Return the dataset that a model is trained on."""
         dataset = entry.dataset or self.settings.train_on or self.settings.dataset
         return self.settings.dataset if dataset == SEARCHED else dataset
 
     def has_run(self, expression: str) -> bool:
-        """Whether the configuration has every name in a run's expression: `de_bm25neg@hnsw+ce_deneg`."""
+        """Return whether the configuration has every name in a run's expression: `de_bm25neg@hnsw+ce_deneg`."""
         names = [part.partition("@")[0] for part in expression.split("+")]
         return all(self._has_name(name) for name in names)
 
@@ -317,29 +317,29 @@ class Context:
         return ["bm25", "given", *entries]
 
     def trained_model(self, run: str) -> str | None:
-        """The first trained model of a run's expression: `m_d0` of `m_d0+m_c`; None where it has none."""
+        """Return the first trained model of a run's expression: `m_d0` of `m_d0+m_c`; None where it has none."""
         names = (self.model_name(part.partition("@")[0]) for part in run.split("+"))
         return next((name for name in names if name in self.settings.models), None)
 
     def members(self, names: list[str]) -> list[str]:
-        """Names with each ensemble replaced by the cross-encoders that it is made of."""
+        """Return names with each ensemble replaced by the cross-encoders that it is made of."""
         ensembles = self.settings.ensembles
         return [member for name in names for member in (ensembles[name].of if name in ensembles else [name])]
 
     def untrained(self, system: str) -> str | None:
-        """The encoder that an expression names as it is, without training; None for any other system."""
+        """Return the encoder that an expression names as it is, without training; None for any other system."""
         name = self.settings.encoder if system == "encoder" else system
         is_encoder = system == "encoder" or system in self.settings.encoders or "/" in system  # a folder, or org/name
         return name if is_encoder and system not in self.settings.models else None
 
     def is_sparse(self, system: str) -> bool:
-        """Whether an expression names BM25 or a variant of it."""
+        """Return whether an expression names BM25 or a variant of it."""
         is_bm25 = system.partition(".")[0] == "bm25" or system in self.settings.sparse
         return is_bm25 and system not in self.settings.models
 
 
 def start_of(entry: ModelEntry, part: str) -> str:
-    """What a model's part starts from: an encoder, a model or a re-ranker."""
+    """Return what a model's part starts from: an encoder, a model or a re-ranker."""
     if isinstance(entry.init, str):
         return entry.init
     return entry.init.retriever if part == "dual" else entry.init.reranker

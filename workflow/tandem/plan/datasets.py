@@ -41,7 +41,7 @@ SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is mi
 
 
 def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
-    """The notes of a dataset's entry, which a dataset made of it takes over."""
+    """Return the notes of a dataset's entry, which a dataset made of it takes over."""
     keys = (key for key in inherited_notes(type(entry)) if key not in without)
     return {key: value for key in keys if (value := getattr(entry, key, None)) is not None}
 
@@ -70,7 +70,7 @@ def plan_named_datasets(ctx: Context, name: Name, scope: Scope) -> dict[str, Sta
 
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
-    """The stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
+    """Return the stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
     params = json_of(entry)
     params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
     made_of = [stage for stage in upstream.values() if stage.declared.holds == "collection"]
@@ -104,7 +104,10 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
 
 
 def expanded_dataset(ctx: Context, name: str, data: str) -> str:
-    """The name of the dataset whose passages an entry of `expansions` searches; added to the datasets if missing."""
+    """Return the name of the dataset whose passages an entry of `expansions` searches.
+
+    The dataset is added to the others if it is missing.
+    """
     label, keys = f"{data}-{name}", ctx.settings.expansions[name].model_dump(include=set(Appended.model_fields))
     notes = notes_of(ctx.dataset_entry(data), PARTIAL)
     expanded = Expanded.model_validate({"source": "expanded", "of": data, **keys, **notes})
@@ -114,7 +117,7 @@ def expanded_dataset(ctx: Context, name: str, data: str) -> str:
 
 
 def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
-    """The files of a folder that are read, plain or packed; None, for all of them, if the source does not say."""
+    """Return the files of a folder that are read, plain or packed; None, for all, if the source does not say."""
     if not (entry.reads or entry.file_keys):
         return None
     values = dict(entry)
@@ -135,7 +138,7 @@ def check_group(ctx: Context, name: str) -> None:
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:
-    """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""
+    """Return the splits of a dataset, as its entry or its folder tells without reading it; None if it does not."""
     if name not in ctx.splits:
         ctx.splits[name] = None  # of a dataset that is made of itself, which is refused where it is planned
         ctx.splits[name] = _splits(ctx, name)
@@ -212,7 +215,7 @@ def draw_missing_dev(ctx: Context) -> None:
 
 
 def may_have_split(ctx: Context, name: str, split: str) -> bool:
-    """Whether a dataset has a split, or nobody knows."""
+    """Return whether a dataset has a split, or nobody knows."""
     return (known := splits(ctx, name)) is None or split in known
 
 
@@ -252,7 +255,7 @@ class StandIns:
         self.datasets, self.layout = datasets, layout
 
     def collection(self, dataset: str) -> str:
-        """The collection that a dataset is, as the layout names it.
+        """Return the collection that a dataset is, as the layout names it.
 
         Queries without labels make no other collection of one, nor does what the layout says is the same.
         """
@@ -272,7 +275,7 @@ class StandIns:
         return self.dataset if ours == named == configured else ours
 
     def changed(self, changes: Mapping[str, Any]) -> Json:
-        """A row's changes of the configuration, the datasets among them replaced by those that stand in."""
+        """Return a row's changes of the configuration, the datasets among them replaced by those that stand in."""
         return {
             path: self.searched(value, self.train_on or "") if value and has_dataset(path) else value
             for path, value in changes.items()

@@ -55,7 +55,11 @@ def check_encoder(ctx: Context, name: str) -> None:
 
 
 def untrained(ctx: Context, name: str) -> Stage:
-    """The stage that makes an encoder, as it is, a dual encoder; `Unavailable` if nothing says how vectors are made."""
+    """Return the stage that makes an encoder, as it is, a dual encoder.
+
+    Raises:
+        Unavailable: nothing says how vectors are made.
+    """
     start, chosen = encoder(ctx, name), towers(ctx, name)
     if "pooling" not in chosen:
         raise Unavailable(
@@ -99,7 +103,7 @@ def _pretrain(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
 
 
 def _vocabulary(ctx: Context, name: str, entry: AnyPretrained, data: str) -> Stage:
-    """The stage that learns a tokenizer from a corpus and draws the first weights."""
+    """Return the stage that learns a tokenizer from a corpus and draws the first weights."""
     at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2
     if longest > entry.positions:
         raise UserError(f"{at}.positions is {entry.positions}, but lengths.passage needs {longest}; raise it")
@@ -108,7 +112,10 @@ def _vocabulary(ctx: Context, name: str, entry: AnyPretrained, data: str) -> Sta
 
 
 def _layers(ctx: Context, entry: AnyPretrained) -> int | None:
-    """The layers of an encoder made here; None if it starts from a published one, which planning does not read."""
+    """Return the layers of an encoder made here.
+
+    None if it starts from a published one, which planning does not read.
+    """
     if entry.start is None:
         return entry.layers
     start = pretrained(ctx, entry.start)
@@ -116,7 +123,7 @@ def _layers(ctx: Context, entry: AnyPretrained) -> int | None:
 
 
 def tokenizer(ctx: Context, name: str) -> Stage:
-    """The stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
+    """Return the stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
     if is_generator(ctx, name) and isinstance(writer := ctx.settings.generators[name], TrainedGenerator):
         with ctx.opening("generators", name):  # a new one has the vocabulary of the configuration's encoder
             return tokenizer(ctx, writer.start or ctx.settings.encoder)
@@ -155,7 +162,11 @@ def tokens(
 def tokens_to_read(
     ctx: Context, name: str, data: str, part: str, representation: Representation | None = None
 ) -> Stage:
-    """The same for what the encoder itself computes with; a `UserError` if it has fewer positions than they need."""
+    """Return the token ids that the encoder itself computes with.
+
+    Raises:
+        UserError: it has fewer positions than they need.
+    """
     if ("fitting", name, part) not in ctx.memo:
         if not is_generator(ctx, name):  # T5's positions are relative: any number; others are refused in training
             check_lengths(ctx, name, encoder(ctx, name), part)
@@ -170,7 +181,10 @@ def tokens_of_dual(ctx: Context, system: str, model: Stage, data: str) -> Stage:
 
 
 def dual_encoder(ctx: Context, system: str, where: str, also: Iterable[str] = ()) -> Stage:
-    """The stage of a dual encoder, trained or not; `where` names the key that refers to it, or to one of `also`."""
+    """Return the stage of a dual encoder, trained or not.
+
+    `where` names the key that refers to it, or to one of `also`.
+    """
     if name := ctx.untrained(system):
         return untrained(ctx, name)
     return ctx.model(system, where, DUAL_PARTS, also=["encoder", *also], more=ctx.settings.encoders)
@@ -208,7 +222,10 @@ def plan_start(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
 
 
 def plan_reranker(ctx: Context, name: str) -> Stage:
-    """The stage that makes a published cross-encoder one of the project's; its files are pinned as an encoder's are."""
+    """Return the stage that makes a published cross-encoder one of the project's.
+
+    Its files are pinned as an encoder's are.
+    """
     entry = ctx.settings.rerankers[name]
     if entry.source != "hub":
         check_reranker(folder_of(entry))
@@ -237,7 +254,10 @@ def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tu
 def judge_with_tokens(
     ctx: Context, name: str, where: str, data: str, objectives: tuple[str, ...], also: Iterable[str] = ()
 ) -> tuple[Stage, Stage]:
-    """A model that scores pairs, and the token ids that it reads; see `judges`. The key may also name one of `also`."""
+    """Return a model that scores pairs, and the token ids that it reads; see `judges`.
+
+    The key may also name one of `also`.
+    """
     if (dual := pair_scoring_dual(ctx, name)) is not None:
         return dual, tokens_of_dual(ctx, name, dual, data)
     if ctx.untrained(name):
@@ -258,7 +278,10 @@ def _pair_scoring(ctx: Context) -> Iterator[str]:
 
 
 def pair_scoring_dual(ctx: Context, name: str) -> Stage | None:
-    """The stage of a dual encoder, trained or not, whose representation scores pairs; None for any other name."""
+    """Return the stage of a dual encoder, trained or not, whose representation scores pairs.
+
+    None for any other name.
+    """
     own = ctx.settings.models.get(ctx.model_name(name))
     if own is not None and own.objective == "dual":
         model = ctx.model(name, name)

@@ -104,7 +104,7 @@ def _published(name: str, entry: PublishedGenerator, ctx: Context) -> Stage:
 
 
 def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
-    """The stage that trains a generator, from another one or from random weights."""
+    """Return the stage that trains a generator, from another one or from random weights."""
     at, settings = f"generators.{name}", ctx.settings
     data = entry.dataset or settings.train_on or settings.dataset
     if PASSAGE not in entry.prompt:
@@ -171,7 +171,7 @@ def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
 
 
 def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage:
-    """The stage that scores generated texts with their passages, by a cross-encoder or a dual encoder."""
+    """Return the stage that scores generated texts with their passages, by a cross-encoder or a dual encoder."""
     if ctx.untrained(by) or _is_dual(ctx, by):
         model = dual_encoder(ctx, by, where)
         read = tokens_of_dual(ctx, by, model, data)
@@ -184,7 +184,7 @@ def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage
 
 
 def _is_dual(ctx: Context, name: str) -> bool:
-    """Whether a name is that of a trained dual encoder, or of the retriever of two that learned together."""
+    """Return whether a name is that of a trained dual encoder, or of the retriever of two that learned together."""
     entry = ctx.settings.models.get(ctx.model_name(name))
     if entry is None or entry.objective not in DUAL_PARTS:
         return False
@@ -193,7 +193,7 @@ def _is_dual(ctx: Context, name: str) -> bool:
 
 @plans_dataset("expanded")
 def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
-    """The stage of a dataset whose passages have generated queries behind them."""
+    """Return the stage of a dataset whose passages have generated queries behind them."""
     own = (other for other in ctx.settings.expansions if name == f"{entry.of}-{other}")
     at = f"datasets.{name}" if name in ctx.settings.datasets else f"expansions.{next(own)}"
     if entry.drop_share is not None and entry.drop_by is None:
@@ -207,7 +207,7 @@ def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
 
 @plans_dataset("generated_queries")
 def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
-    """The stage of a dataset of generated queries."""
+    """Return the stage of a dataset of generated queries."""
     at = f"datasets.{name}"
     if entry.best_by and entry.best is None:
         raise UserError(f"{at}.best_by is {entry.best_by}, but all queries stay; say best: how many")
@@ -226,14 +226,18 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
 
 
 def _base(at: str, entry: Expanded | GeneratedQueries) -> str:
-    """The dataset that another is made of; a `UserError` where it is the one that is searched, and names none."""
+    """Return the dataset that another is made of.
+
+    Raises:
+        UserError: it is the one that is searched, and names none.
+    """
     if entry.of is None:
         raise UserError(f"{at}.of is null, the dataset that is searched, which is this one; name another")
     return entry.of
 
 
 def _made_of(ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: str) -> dict[str, Stage]:
-    """The base of a derived dataset and the texts for it; a `UserError` where there are too few of a passage."""
+    """Return the base of a derived dataset and the texts for it; a `UserError` where there are too few of a passage."""
     texts = generated(ctx, entry.from_, f"{at}.from", base)
     if texts.values["side"] != "passages":
         raise UserError(f"{at}.from: generations.{entry.from_} reads queries; passages' texts are needed")
@@ -244,7 +248,7 @@ def _made_of(ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: st
 
 
 def _all_queries(ctx: Context, name: str, entry: GeneratedQueries, base: str) -> str:
-    """The name of the dataset with all generated queries; added to the datasets if missing."""
+    """Return the name of the dataset with all generated queries; added to the datasets if missing."""
     label, notes = f"{name}.{ALL}", notes_of(ctx.dataset_entry(base), (*PARTIAL, "measures", "score_split"))
     keys: Json = {"source": "generated_queries", "of": base, "from": entry.from_, "number": entry.number, **notes}
     every: Dataset = GeneratedQueries.model_validate(keys)

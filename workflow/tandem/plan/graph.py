@@ -54,7 +54,7 @@ class Stage:
         return self.params.model_dump(mode="json") if isinstance(self.params, Params) else dict(self.params)
 
     def params_as(self, model: type[P]) -> P:
-        """The parameters as the model of the stage's kind."""
+        """Return the parameters as the model of the stage's kind."""
         return self.params if isinstance(self.params, model) else model.model_validate(self.values)
 
     @cached_property
@@ -111,7 +111,7 @@ class Stage:
 
 
 def digest(kind: str, version: int, params: Json, upstream: dict[str, str]) -> str:
-    """The first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
+    """Return the first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
     identity = json.dumps([kind, version, flatten(params), upstream], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:DIGITS]
 
@@ -133,7 +133,7 @@ class Stages(dict[tuple[str, str], Stage]):
         return self.setdefault((known.kind, known.key), known)
 
     def find(self, kind: str, key: str) -> Stage:
-        """The stage of a key; the KeyError for an unknown one says where keys are listed."""
+        """Return the stage of a key; the KeyError for an unknown one says where keys are listed."""
         if (kind, key) not in self:
             raise KeyError(f"the configuration has no {kind} {key}; `snakemake -n` lists its stages")
         return self[kind, key]
@@ -180,7 +180,7 @@ class Placement:
         self.stages, self.execution = stages, execution
 
     def shards(self, kind: str, key: str) -> list[str]:
-        """The files of the `execution.shards` jobs that share a stage's work before it runs itself.
+        """Return the files of the `execution.shards` jobs that share a stage's work before it runs itself.
 
         Empty for queries' embeddings and where no work is shared. A single shard is no job of its own: the stage
         computes whatever is missing.
@@ -191,7 +191,7 @@ class Placement:
         return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
 
     def state(self, key: str) -> list[str]:
-        """The folder of the state that a checkpoint's training resumes from; empty for the first checkpoint."""
+        """Return the folder of the state that a checkpoint's training resumes from; empty for the first checkpoint."""
         after = self.stages.find("checkpoint", key).upstream.get("after")
         return [f"{after.folder}/state"] if after else []
 
@@ -206,7 +206,7 @@ class Placement:
         return self.execution.devices if declared.ranks else 1
 
     def training(self) -> dict[str, Any]:
-        """The resources of a training.
+        """Return the resources of a training.
 
         On several nodes it gets as many GPUs on each (`gres`), and `start`, the words before its command: srun starts
         a launcher on every node of the job's allocation.
@@ -218,7 +218,7 @@ class Placement:
             return self.gpus(wildcards.kind, wildcards.key)
 
         def srun(wildcards: Any, threads: int) -> str:
-            """One launcher a node; what needs no device runs once."""
+            """Start one launcher a node; what needs no device runs once."""
             return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
 
         if nodes == 1:

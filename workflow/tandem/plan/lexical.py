@@ -99,7 +99,7 @@ def _tune(
 
 
 def _every_field_has_b(variant: Sparse) -> bool:
-    """Whether every field that is searched has a b of its own."""
+    """Return whether every field that is searched has a b of its own."""
     if variant.fields is None or variant.field_b is None:
         return False
     return variant.field_b.own().keys() == variant.fields.weights().keys()

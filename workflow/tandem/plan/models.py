@@ -16,7 +16,7 @@ from tandem.plan.encoders import encoder, plan_reranker, tokens_to_read
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
-from tandem.plan.searches import encoded
+from tandem.plan.searches import plan_encoding
 from tandem.plan.sizes import check_model
 from tandem.plan.towers import UNDESCRIBED, described_representation, is_generator, towers, with_usual
 from tandem.plan.validation import (
@@ -88,7 +88,7 @@ def _frozen_passages(ctx: Context, at: str, entry: ModelEntry, data: str, params
         raise UserError(f"{at}.init is {start}, an encoder; live_negatives starts from a trained dual encoder")
     if params["shared"]:
         raise UserError(f"{at}.shared is true, but live_negatives trains the query's tower alone; set it to false")
-    return encoded(ctx, "embeddings", start, f"{at}.init", data)
+    return plan_encoding(ctx, "embeddings", start, f"{at}.init", data)
 
 
 def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:

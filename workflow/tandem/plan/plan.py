@@ -109,7 +109,7 @@ class Plan:
             raise UserError(f"{target}: {problem}")
 
     def keys_on_reported_queries(self, planned: Sequence[Stage]) -> list[str]:
-        """A line for each key by which a planned stage learns from, or is chosen by, queries that are reported on."""
+        """Return a line for each key by which a stage learns from, or is chosen by, queries that are reported on."""
         settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
         folders = {stage.folder for stage in planned}
         for name, stage in ctx.planned_models().items():
@@ -125,7 +125,7 @@ class Plan:
         return [f"{key} is {split}, whose scores are reported: they are optimistic" for key, split in reported.items()]
 
     def unused_datasets(self) -> list[str]:
-        """A line where the configuration defines datasets and none of them is used: `dataset` names another."""
+        """Return a line where the configuration defines datasets and none of them is used: `dataset` names another."""
         own, used = self.planners.variants.own_datasets, {stage.dataset for stage in self.stages.values()}
         if not own or used.intersection(own):
             return []
@@ -133,7 +133,7 @@ class Plan:
         return [f"datasets defines {names}, which nothing uses; `dataset: {own[0]}` searches it {instead}"]
 
     def of_paper(self, paper: str) -> list[str]:
-        """The files of a paper's tables, as far as they can be made; a `UserError` if none can."""
+        """Return the files of a paper's tables, as far as they can be made; a `UserError` if none can."""
         tables = [table for table in self.tables.papers[paper] if table in self.tables]
         if not tables:
             reason = self.tables.why_missing(*self.tables.papers[paper])
@@ -141,18 +141,18 @@ class Plan:
         return self.tables.files(*tables)
 
     def in_report(self) -> list[str]:
-        """The files of the tables that the report shows; a `UserError` if there is none."""
+        """Return the files of the tables that the report shows; a `UserError` if there is none."""
         if not self.tables.requested():
             allowed = ", ".join(sorted(self.tables.layouts))
             raise UserError(f"tables is [], and the report shows tables; allowed: {allowed}")
         return self.tables.files()
 
     def sweep_files(self, *names: str) -> list[str]:
-        """The files of sweeps that programs read, of the requested ones if none is named."""
+        """Return the files of sweeps that programs read, of the requested ones if none is named."""
         return self.sweeps.files(names or self.sweeps.requested)
 
     def validations(self, full: bool = True) -> list[Row]:
-        """The checkpoints of the requested tables' models with their validations, as `fidelity` and `report` read them.
+        """Return the checkpoints of the requested tables' models with their validations, for `fidelity` and `report`.
 
         They stand model by model and part by part, the part that decides first.
 
@@ -170,7 +170,11 @@ class Plan:
         return [it.row | {"full": self.planner.full_value(it).folder if full else ""} for it in chosen]
 
     def fidelity(self) -> list[Row]:
-        """The rows of `validations` for the command `fidelity`; a `UserError` where there is nothing to compare."""
+        """Return the rows of `validations` for the command `fidelity`.
+
+        Raises:
+            UserError: there is nothing to compare.
+        """
         if not (rows := self.validations()):
             trained = next(filter(None, map(self.planner.ctx.trained_model, self.own_runs())), None)
             example = f": --config 'models={{{trained}: {{train: {{checkpoints: 2}}}}}}'" if trained else ""
@@ -178,12 +182,12 @@ class Plan:
         return rows
 
     def own_runs(self) -> list[str]:
-        """The runs that the configuration itself names: its `systems`, then the rows of its tables."""
+        """Return the runs that the configuration itself names: its `systems`, then the rows of its tables."""
         return list(dict.fromkeys([*self.settings.systems, *self.tables.runs(self.tables.requested())]))
 
 
 def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """The unfinished stages among some and what they are made from, each once; a finished stage needs nothing."""
+    """Yield the unfinished stages among some and what they are made from, each once; a finished stage needs nothing."""
     waiting, seen = list(stages), set[str]()
     while waiting:
         stage = waiting.pop()
@@ -220,7 +224,7 @@ def check_all(settings: Settings) -> None:
 
 
 def check_measures(settings: Settings) -> list[str]:
-    """An error for every unknown measure, with its key.
+    """Return an error for every unknown measure, with its key.
 
     Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
     """

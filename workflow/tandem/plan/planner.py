@@ -79,14 +79,14 @@ class Planners:
         self.base = self.of({})
 
     def of(self, overrides: Mapping[str, object]) -> Planner:
-        """The planner of the configuration with dotted paths overridden, as `Variants.settings` has it."""
+        """Return the planner of the configuration with dotted paths overridden, as `Variants.settings` has it."""
         settings = self.variants.settings(overrides)  # equal overrides give the same object
         if id(settings) not in self._planners:
             self._planners[id(settings)] = Planner(settings, self.stages)
         return self._planners[id(settings)]
 
     def notices(self, stages: Iterable[Stage]) -> list[str]:
-        """A line for each change that planning made to a dataset of this configuration or of a needed variant."""
+        """Return a line for each change that planning made to a dataset of this configuration or a needed variant."""
         collections = [stage for stage in stages if stage.declared.holds == "collection"]
         drawn = {stage.dataset for stage in collections if stage.values.get("dev_from_train")}
         lines = [

@@ -10,7 +10,7 @@ from tandem.stages.evaluation import OF_THE_TOP
 
 
 def reported_split(ctx: Context, name: str) -> str:
-    """The split whose scores are reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
+    """Return the split that is reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
     if own := ctx.settings.score.split or ctx.dataset_entry(name).score_split:
         return own
     known = splits(ctx, name)
@@ -19,7 +19,7 @@ def reported_split(ctx: Context, name: str) -> str:
 
 
 def run_depth(ctx: Context, split: str, name: str) -> int:
-    """How deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
+    """Return how deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
     depth = ctx.settings.depth
     split = "train" if split == UNLABELLED else split  # its queries are trained on
     passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
@@ -28,12 +28,15 @@ def run_depth(ctx: Context, split: str, name: str) -> int:
 
 
 def searched(ctx: Context, split: str, name: str) -> Json:
-    """The parameters that all searches share: the split, and how deep runs on it go."""
+    """Return the parameters that all searches share: the split, and how deep runs on it go."""
     return {"split": split, "depth": run_depth(ctx, split, name)}
 
 
 def cutoff(measure: str) -> int:
-    """The rank a measure looks down to: 10 of `nDCG@10`; 0 where it names none, as `IPrec@0.5`, whose @ is a recall."""
+    """Return the rank that a measure looks down to: 10 of `nDCG@10`.
+
+    It is 0 where a measure names none, as `IPrec@0.5`, whose @ is a recall.
+    """
     rank = measure.partition("@")[2]
     return int(rank) if rank.isdigit() else 0
 
@@ -46,7 +49,7 @@ def require_deep(where: str, measure: str, depth: int, split: str, more: str = "
 
 
 def suits(ctx: Context, measure: str, name: str) -> bool:
-    """Whether a dataset's labels allow a measure; where it has answers, only measures of the top k."""
+    """Return whether a dataset's labels allow a measure; where it has answers, only measures of the top k."""
     by_answers = measure.split("@")[0] in OF_THE_TOP and cutoff(measure) > 0
     return by_answers or ctx.dataset_entry(name).relevance == "qrels"
 
@@ -59,12 +62,12 @@ def require_suitable(ctx: Context, where: str, measure: str, name: str) -> None:
 
 
 def is_measurable(ctx: Context, measure: str, name: str) -> bool:
-    """Whether runs on a dataset are deep enough for a measure, and its labels are of the right sort."""
+    """Return whether runs on a dataset are deep enough for a measure, and its labels are of the right sort."""
     return cutoff(measure) <= run_depth(ctx, reported_split(ctx, name), name) and suits(ctx, measure, name)
 
 
 def measures(ctx: Context, name: str) -> list[str]:
-    """The measures of a dataset: `score.measures`, else its own, else what suits it of `score.usual`.
+    """Return the measures of a dataset: `score.measures`, else its own, else what suits it of `score.usual`.
 
     Raises:
         UserError: a measure that looks deeper than the runs go, or needs labels of another sort; usual ones are left

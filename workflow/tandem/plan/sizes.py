@@ -46,7 +46,7 @@ class EncoderShape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """The shape in a Hugging Face `config.json`; a KeyError naming the number that it lacks."""
+        """Return the shape in a Hugging Face `config.json`; a KeyError naming the number that it lacks."""
         sizes = {}
         for name, keys in NAMES.items():
             present = [config[key] for key in keys if key in config]
@@ -87,7 +87,7 @@ class EncoderShape:
 
 
 def encoder_of(stage: Stage) -> Stage:
-    """The stage that decides an encoder's sizes: the encoder behind token ids, or the start of a pre-trained one."""
+    """Return the stage that decides the sizes: the encoder behind token ids, or the start of a pre-trained one."""
     for role in ("encoder", "start"):
         if role in stage.upstream:
             return encoder_of(stage.upstream[role])
@@ -95,7 +95,7 @@ def encoder_of(stage: Stage) -> Stage:
 
 
 def shape_of(stage: Stage, settings: Settings) -> EncoderShape:
-    """The sizes of an encoder, of which perhaps only the first `layers` are used.
+    """Return the sizes of an encoder, of which perhaps only the first `layers` are used.
 
     Args:
         stage: an encoder's stage, or the token ids of its tokenizer.
@@ -118,7 +118,7 @@ def shape_of(stage: Stage, settings: Settings) -> EncoderShape:
 
 
 def _files(encoder: Stage) -> Path | None:
-    """The folder of an encoder's files, if it is here."""
+    """Return the folder of an encoder's files, if it is here."""
     params = encoder.values
     folders = [Path(encoder.folder) / "hf"] if Path(encoder.manifest).is_file() else []
     if params.get("source") == "package":
@@ -131,7 +131,7 @@ def _files(encoder: Stage) -> Path | None:
 
 
 def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
-    """The `shape` of the entry that an encoder's parameters are from."""
+    """Return the `shape` of the entry that an encoder's parameters are from."""
     entries = (*settings.encoders.values(), *settings.rerankers.values(), *settings.generators.values())
     published = [entry for entry in entries if isinstance(entry, PublishedEncoder | Reranker | PublishedGenerator)]
     names = params.get("name") or params.get("package")
@@ -139,7 +139,7 @@ def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
 
 
 def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
-    """How many numbers the vectors of an encoder have, if `vectors`, its files or its entry tell it.
+    """Return how many numbers the vectors of an encoder have, if `vectors`, its files or its entry tell it.
 
     Args:
         vectors: how it makes them, as `towers` or a model's parameters say.
@@ -194,7 +194,10 @@ def _read_config(encoder: Stage) -> Json | None:
 
 @cache
 def _special_tokens(folder: Path | None, pair: bool) -> int:
-    """The tokens that stand around a text or a pair, by the tokenizer's files; BERT's where these are not here."""
+    """Return the tokens that stand around a text or a pair, by the tokenizer's files.
+
+    They are BERT's where these are not here.
+    """
     path = folder / "tokenizer.json" if folder else Path()
     if not path.is_file():
         return 3 if pair else 2

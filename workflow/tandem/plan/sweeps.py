@@ -81,7 +81,10 @@ class PlannedSweep:
         return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
     def to_json(self) -> str:
-        """The sweep as the command `sweep` reads it: its texts and every score's folder; equal sweeps, equal text."""
+        """Return the sweep as the command `sweep` reads it: its texts and every score's folder.
+
+        Equal sweeps give equal texts.
+        """
         last, entry = self.planners.of(self._changes(self.points[-1], self.seeds[-1])), self.entry
         dataset = last.settings.dataset
         rows = [
@@ -95,7 +98,7 @@ class PlannedSweep:
         return json.dumps(sweep | {"stands_in_for": named or ""}, ensure_ascii=False)
 
     def _changes(self, point: Point, seed: int) -> Point:
-        """The overrides of a point; a seed that is there already is none."""
+        """Return the overrides of a point; a seed that is there already is none."""
         path, changes = self.entry.seeds_at, {**self.fixed, **point}
         same = path in changes or (path == "seed" and seed == self.settings.seed)
         return changes if same else {**changes, path: seed}
@@ -107,7 +110,7 @@ class PlannedSweep:
             raise UserError(f"{self.where}: at {format_point(point)}: {error}") from None
 
     def _fixed(self, stand_in: bool) -> Point:
-        """The overrides that all points share: `with`, and where the search happens."""
+        """Return the overrides that all points share: `with`, and where the search happens."""
         fixed, dataset, known = dict(self.entry.with_), self.entry.dataset, self.settings.datasets
         if dataset and stand_in:
             configured = self.settings.dataset
@@ -130,7 +133,7 @@ class PlannedSweep:
             raise UserError("\n".join(f"{self.where}.{key}: {line}" for line in lines)) from None
 
     def _typed(self, path: str, value: object, key: str) -> Any:
-        """A value as the configuration has it at a path; a section is as it is written."""
+        """Return a value as the configuration has it at a path; a section is as it is written."""
         overrides = {**self.fixed, path: value}
         self._try(key, overrides)
         typed = self.planners.variants.value(overrides, path)
@@ -141,7 +144,7 @@ class PlannedSweep:
         return typed
 
     def _seeds(self) -> list[int]:
-        """The seeds; a `UserError` if the grid or `with` has them too."""
+        """Return the seeds; a `UserError` if the grid or `with` has them too."""
         path, seeds = self.entry.seeds_at, self.entry.seeds
         for key, values in (("grid", self.values), ("with", self.fixed)):
             if path in values:
@@ -152,7 +155,7 @@ class PlannedSweep:
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
 
     def _point(self, values: Point, key: str) -> Point:
-        """The point of the grid with these values (path → value), and those of the first point for paths left out."""
+        """Return the point of the grid with some values (path → value), and those of the first point elsewhere."""
         for path in values:
             if path not in self.values:
                 raise UserError(f"{self.where}.{key}: {path} is not in the grid{nearest(path, list(self.values))}")
@@ -233,12 +236,12 @@ class Sweeps(dict[str, PlannedSweep]):
         return {"sweeps": self.requested, **own, **others}
 
     def scores(self, target: str) -> list[Stage]:
-        """The scores of the sweeps that a target of the command line makes."""
+        """Return the scores of the sweeps that a target of the command line makes."""
         names = self.requested if target in ("all", "report") else self.targets.get(target, ())
         return [scored.stage for name in names if name in self for scored in self[name].scored]
 
     def files(self, names: Iterable[str]) -> list[str]:
-        """The JSON file of each sweep; a `UserError` for a sweep that cannot be made."""
+        """Return the JSON file of each sweep; a `UserError` for a sweep that cannot be made."""
         for name in names:
             if name not in self:
                 belongs_to = name_configurations(self._shipped[name].belongs_to, self.views)

@@ -26,7 +26,7 @@ class LayoutRows:
     layout: Layout
 
     def scored(self) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
-        """The scores of all rows but quoted ones, for each dataset and seed, and the rows that have none, with why.
+        """Return the scores of all rows but quoted ones, for each dataset and seed, and the rows without any, with why.
 
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
@@ -60,7 +60,7 @@ class LayoutRows:
         return scored, absent
 
     def _scored(self, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
-        """A row's score for the columns of one dataset, with one seed."""
+        """Return a row's score for the columns of one dataset, with one seed."""
         file, layout, base = self.file, self.layout, self.planners.base
         settings, stand_ins = base.settings, StandIns(base.settings, base.ctx.datasets, layout)
         named = self._named(row, group)
@@ -106,7 +106,7 @@ class LayoutRows:
         return planned, stage
 
     def _named(self, row: LayoutRow, group: str) -> str:
-        """The dataset that the layout searches for a row and the columns of one dataset."""
+        """Return the dataset that the layout searches for a row and the columns of one dataset."""
         return row.dataset or group or (self.layout.printed_on.dataset if self.layout.printed_on else "")
 
     def _check_trained_elsewhere(self, stand_ins: StandIns) -> None:
@@ -129,7 +129,7 @@ class LayoutRows:
                     raise Unavailable(f"{file}: {trained} stands in for both {both}; name two by stand_in")
 
     def _places(self) -> list[tuple[LayoutRow, str]]:
-        """The rows that are scored, each with the datasets of the columns that it fills, one at a time."""
+        """Return the rows that are scored, each with the datasets of the columns that it fills, one at a time."""
         groups = list(dict.fromkeys(column.dataset for column in self.layout.columns)) or [""]
         scored = [row for row in self.layout.rows if not row.quoted]
         return [(row, group) for row in scored for group in groups if group in row.columns or not row.columns]
@@ -163,7 +163,7 @@ def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> N
 
 
 def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
-    """The score of a row: by the dataset's labels or corrected ones, of all queries or some."""
+    """Return the score of a row: by the dataset's labels or corrected ones, of all queries or some."""
     restricted: dict[str, Stage | None] = {"labels": audited.audit("relabel", dataset) if row.labels else None}
     if layout.subset == "pooled":
         restricted["subset"] = audited.audit("false_negatives", dataset)
@@ -175,7 +175,7 @@ def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, w
 
 
 def _more_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
-    """The measures of a layout that a dataset's scores do not have, as far as runs and labels allow.
+    """Return the measures of a layout that a dataset's scores do not have, as far as runs and labels allow.
 
     They are those that a paper prints, and those that only the layout names: a usual one is left out where the dataset
     has measures of its own.

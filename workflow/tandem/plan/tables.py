@@ -73,7 +73,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return {paper: list(tables) for paper, tables in groupby(in_folders, key=lambda table: table.split("/")[0])}
 
     def lacking(self, tables: Iterable[str]) -> list[str]:
-        """A line for each table that cannot be made, and for each reason why a table lacks rows."""
+        """Return a line for each table that cannot be made, and for each reason why a table lacks rows."""
         lines = []
         for table in tables:
             if table in self.missing:
@@ -103,13 +103,13 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return row.quoted or self.planners.base.ctx.has_run(row.run)
 
     def _left_out(self, table: str) -> list[str]:
-        """The columns of a table that have neither a measured nor a printed value."""
+        """Return the columns of a table that have neither a measured nor a printed value."""
         measured = {(row.column, measure) for row, stage in self[table] for measure in stage.values["measures"]}
         columns = [column for column in self._read[table].columns if column.id not in self._read[table].printed]
         return [column.label for column in columns if (column.dataset, column.measure) not in measured]
 
     def unshown(self) -> list[str]:
-        """A line where the configuration's `systems` has runs that no requested table has a row of."""
+        """Return a line where the configuration's `systems` has runs that no requested table has a row of."""
         shown = self.runs(self.requested())
         unshown = [system for system in self.settings.systems if system not in shown]
         if not shown or not unshown:
@@ -118,11 +118,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return [f"systems names {', '.join(unshown)}, which no table of `tables` shows; tables of all systems: {every}"]
 
     def requested(self) -> list[str]:
-        """Names of the tables of `rule all`."""
+        """Return names of the tables of `rule all`."""
         return [_table_name(table) for table in self.settings.tables]
 
     def files(self, *tables: str) -> list[str]:
-        """The files of tables; if none is named, of the requested ones that can be made.
+        """Return the files of tables; if none is named, of the requested ones that can be made.
 
         Raises:
             UserError: a named table, or each that is requested, needs a split that the dataset lacks.
@@ -138,11 +138,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return list(dict.fromkeys(stage.manifest for _, stage in self[table]))
 
     def requested_scores(self) -> list[Stage]:
-        """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
+        """Return the scores that the tables of `rule all` show, as far as they can be made, table after table."""
         return [stage for table in self.requested() for _, stage in self.get(table, ())]
 
     def layout_files(self, table: str) -> list[Path]:
-        """A table's layout, and the printed numbers and bands beside it."""
+        """Return a table's layout, and the printed numbers and bands beside it."""
         file = self.layouts[table]
         return [file, *(near for name in ("printed.csv", "bands.yaml") if (near := find_beside(file, name)))]
 
@@ -164,11 +164,13 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return plan.model_dump_json(by_alias=True, exclude_defaults=True)
 
     def rows(self, table: str) -> list[PlannedRow]:
-        """A table's rows, with their scores or why they have none."""
+        """Return a table's rows, with their scores or why they have none."""
         return [row for row, _ in self[table]] + self.absent[table]
 
     def systems(self) -> list[Row]:
-        """The rows of all requested tables, each system once; another run under a name that is taken says its table.
+        """Return the rows of all requested tables, each system once.
+
+        Another run under a name that is taken says its table.
 
         Of several seeds the first, and only those on the queries of the first row: they are compared query by query.
         """
@@ -184,7 +186,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return list(systems.values())
 
     def _systems(self, layout: Layout) -> list[str]:
-        """The configuration's `systems` that a layout has rows of."""
+        """Return the configuration's `systems` that a layout has rows of."""
         if layout.systems is None:
             return []
         if layout.systems == "all":
@@ -240,5 +242,5 @@ def _target(table: str) -> str:
 
 
 def _table_name(table: str) -> str:
-    """A table's name: as the configuration has it, or the stem of a layout file."""
+    """Return a table's name: as the configuration has it, or the stem of a layout file."""
     return Path(table).stem if table.endswith(".yaml") else table

@@ -34,13 +34,13 @@ TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
 
 
 def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
-    """The entry of an encoder that the DAG pre-trains; None for any other."""
+    """Return the entry of an encoder that the DAG pre-trains; None for any other."""
     entry = ctx.settings.encoders.get(name)
     return entry if isinstance(entry, PretrainedEncoder) else None
 
 
 def towers(ctx: Context, name: str) -> Json:
-    """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so.
+    """Return how a text's vector is computed, as far as an encoder's entry, or what it starts from, says so.
 
     A re-ranker has a head of its own, which reads what it reads.
     """
@@ -60,20 +60,20 @@ def is_generator(ctx: Context, name: str) -> bool:
 
 
 def described_representation(towers: Json) -> Representation:
-    """The representation among what is described of an encoder; single vectors where nothing is."""
+    """Return the representation among what is described of an encoder; single vectors where nothing is."""
     described = towers.get("representation", {})
     return REPRESENTATIONS[described.get("type", "single")].model_validate(described)
 
 
 def with_usual(described: Json, chosen: Representation | None) -> Json:
-    """What is described of an encoder; what is usual of a representation of another type comes before it."""
+    """Return what is described of an encoder; what is usual of a representation of another type comes before it."""
     if chosen is None or chosen.type == described_representation(described).type:
         return described
     return described | chosen.usual
 
 
 def _own_towers(ctx: Context, name: str) -> Json:
-    """The settings by an entry's own keys, then by a published encoder's files or by what the entry starts from."""
+    """Return the settings by an entry's own keys, then by a published encoder's files or by what it starts from."""
     entry = pretrained(ctx, name) or published_entry(ctx.settings.encoders, name)
     if isinstance(entry, PublishedEncoder):
         return chosen_by(entry, described_by(entry))
@@ -81,7 +81,7 @@ def _own_towers(ctx: Context, name: str) -> Json:
 
 
 def chosen_by(entry: Encoder, described: Json) -> Json:
-    """An entry's own keys over what is described."""
+    """Return an entry's own keys over what is described."""
     own = {key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None}
     described = with_usual(described, getattr(entry, "representation", None))
     if own.get("normalize") is False:
@@ -92,7 +92,7 @@ def chosen_by(entry: Encoder, described: Json) -> Json:
 
 
 def described_by(entry: PublishedEncoder) -> Json:
-    """How a published encoder computes vectors, by its own files.
+    """Return how a published encoder computes vectors, by its own files.
 
     Of the hub, the files of an entry with `pooling` are not read: the plan is then the same on every machine.
 
@@ -116,12 +116,12 @@ def described_by(entry: PublishedEncoder) -> Json:
 
 @cache
 def _described_package(package: str, folder: str) -> Json:
-    """The towers that an installed package describes; read once for all variants, since it does not change."""
+    """Return the towers that an installed package describes; read once for all variants, since it does not change."""
     return describe_towers(find_package(package, folder))
 
 
 def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
-    """The folder with the files of a published encoder that describe it.
+    """Return the folder with the files of a published encoder that describe it.
 
     Args:
         fetch: get them from the hub if they are not on this machine.
@@ -139,7 +139,7 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
 
 
 def folder_of(entry: Published) -> Path:
-    """The folder of an entry whose files are on this machine.
+    """Return the folder of an entry whose files are on this machine.
 
     Raises:
         UserError: it is not there, and the entry says how to get it.
@@ -153,7 +153,7 @@ def folder_of(entry: Published) -> Path:
 
 
 def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder:
-    """The entry of a published encoder, also of one that is named by its folder or by the hub's name."""
+    """Return the entry of a published encoder, also of one that is named by its folder or by the hub's name."""
     if isinstance(entry := known.get(name), PublishedEncoder):
         return at_commit(entry)
     if name and Path(name).is_dir():
@@ -167,7 +167,7 @@ def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder
 
 
 def entry_of_hub(known: Mapping[str, Encoder], name: str) -> str | None:
-    """The entry for a name of the hub that is called like its last part: e5-small-v2 for intfloat/e5-small-v2.
+    """Return the entry for a name of the hub that is called like its last part: e5-small-v2 for intfloat/e5-small-v2.
 
     It may say what the model's files leave out, such as prompts.
     """
@@ -176,19 +176,19 @@ def entry_of_hub(known: Mapping[str, Encoder], name: str) -> str | None:
 
 
 def at_commit(entry: E) -> E:
-    """An entry of the hub at the commit that the lock has for its revision."""
+    """Return an entry of the hub at the commit that the lock has for its revision."""
     if entry.source != "hub":
         return entry
     return entry.model_copy(update={"revision": pinned(entry.name or "", entry.revision) or "main"})
 
 
 def pinned(name: str, revision: str | None) -> str | None:
-    """A revision of a hub model as the lock has it, else itself; without one, of the branch `main`."""
+    """Return a revision of a hub model as the lock has it, else itself; without one, of the branch `main`."""
     return read_lock().get(name, {}).get(revision or "main", revision)
 
 
 def read_lock() -> Commits:
-    """The commits of the working directory's lock; empty without one.
+    """Return the commits of the working directory's lock; empty without one.
 
     Raises:
         UserError: a lock of another form.

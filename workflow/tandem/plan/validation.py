@@ -18,7 +18,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
 from tandem.plan.scoring import score
-from tandem.plan.searches import both_sides
+from tandem.plan.searches import encode_both_sides
 
 # What an entry says about a whole dataset and is not true of a part.
 OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where", "mteb")
@@ -49,12 +49,12 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
 
 
 def validation_of(ctx: Context, name: str) -> Validation:
-    """How a model's checkpoints are validated: the configuration's `validation`, with the model's own over it."""
+    """Return how a model's checkpoints are validated: the configuration's `validation`, the model's own over it."""
     return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
 
 
 def reference(ctx: Context, name: str) -> str:
-    """The run whose top a model is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
+    """Return the run whose top is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
     if own := validation_of(ctx, name).from_:
         return own
     source = ctx.settings.models[name].candidates.from_
@@ -64,7 +64,10 @@ def reference(ctx: Context, name: str) -> str:
 
 
 def validates_in_process(ctx: Context, name: str) -> bool:
-    """Whether a training validates on lists of dev queries itself; training queries are set apart where it cannot."""
+    """Return whether a training validates on lists of dev queries itself.
+
+    Training queries are set apart where it cannot.
+    """
     entry = ctx.settings.models[name]
     if not entry.train.validates:
         return False
@@ -73,7 +76,7 @@ def validates_in_process(ctx: Context, name: str) -> bool:
 
 
 def is_validated(ctx: Context, name: str) -> bool:
-    """Whether a model's checkpoints are validated: where the best is taken, or where there are queries to do it on."""
+    """Return whether checkpoints are validated: where the best is taken, or where there are queries to do it on."""
     entry = ctx.settings.models[name]
     if not entry.train.checkpoints:
         return False
@@ -104,7 +107,10 @@ def list_unused_validation_keys(settings: Settings) -> list[str]:
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:
-    """The name of the reduced dataset that a model's checkpoints are validated on; added to the datasets if missing."""
+    """Return the name of the reduced dataset that a model's checkpoints are validated on.
+
+    The dataset is added to the others if it is missing.
+    """
     validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
     source, depth, others, queries = reference(ctx, name), validation.depth, validation.others, validation.queries
     size = [f"{key}{value}" for key, value in (("others", others), ("queries", queries)) if value]
@@ -117,11 +123,11 @@ def reduced_dataset(ctx: Context, name: str) -> str:
 
 
 def reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
-    """The stage that validates a checkpoint on the reduced dataset."""
+    """Return the stage that validates a checkpoint on the reduced dataset."""
     validation, data, where = validation_of(ctx, name), reduced_dataset(ctx, name), f"models.{name}.validation"
     system = f"{name}.{number}"
     if part == "dual" and validation.method == "average_rank":
-        upstream = both_sides(ctx, "embeddings", system, VALIDATED, where, data)
+        upstream = encode_both_sides(ctx, "embeddings", system, VALIDATED, where, data)
         params = {"split": VALIDATED, "ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids}
         return ctx.stage("average_rank", data, f"{system}.{VALIDATED}", params, upstream)
     system = f"given+{system}" if part == "cross" else system
@@ -130,7 +136,7 @@ def reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
 
 @plans_dataset("reduced")
 def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
-    """The stage of a reduced dataset: the reference run decides which passages are kept."""
+    """Return the stage of a reduced dataset: the reference run decides which passages are kept."""
     deepest = run_depth(ctx, VALIDATED, entry.of)
     if entry.depth > deepest:
         raise UserError(
@@ -142,7 +148,7 @@ def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
 
 
 def full_value(ctx: Context, validated: Validated) -> Stage:
-    """The stage that measures the same checkpoint on the full corpus, on the same queries."""
+    """Return the stage that measures the same checkpoint on the full corpus, on the same queries."""
     name, system = validated.model, validated.checkpoint.name
     validation, data = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
     system = f"{reference(ctx, name)}+{system}" if validated.part == "cross" else system

@@ -65,11 +65,11 @@ def shard_commands() -> dict[str, tuple[Kind, Entry]]:
 
 
 def kind_of_command(command: str) -> Kind | None:
-    """The kind of stage that a command makes, whole or a shard; None for a command that only reads artifacts."""
+    """Return the kind of stage that a command makes, whole or a shard; None for a command that only reads artifacts."""
     shard = shard_commands().get(command)
     return shard[0] if shard else KINDS.get(command)
 
 
 def is_stage(command: str) -> bool:
-    """Whether a command makes an artifact or a shard of an artifact; the others only read artifacts."""
+    """Return whether a command makes an artifact or a shard of an artifact; the others only read artifacts."""
     return kind_of_command(command) is not None

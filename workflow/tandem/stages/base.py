@@ -160,7 +160,7 @@ class Kind:
         return self.verb or self.name.replace("_", " ")
 
     def takes_one_thread(self, stage: Planned) -> bool:
-        """Whether a stage of this kind takes one thread."""
+        """Return whether a stage of this kind takes one thread."""
         return self.threads == "one" or (self.one_thread_if is not None and self.one_thread_if(stage))
 
     def require_package(self) -> None:
@@ -174,7 +174,7 @@ class Kind:
             raise UserError(f"{problem}; pip install {self.package}, or leave out what needs it") from None
 
     def uses_gpu(self, roles: Iterable[str]) -> bool:
-        """Whether a stage with inputs of these roles uses a GPU."""
+        """Return whether a stage with inputs of these roles uses a GPU."""
         return _any_of(roles, self.gpu)
 
     @property
@@ -188,14 +188,14 @@ class Kind:
         return f"{self.name}-train"
 
     def is_shared(self, stage: Planned) -> bool:
-        """Whether jobs may share the work of a stage of this kind."""
+        """Return whether jobs may share the work of a stage of this kind."""
         if self.shard is None or (self.shard_if and not self.shard_if(stage)):
             return False
         return not self.shard_for or _any_of(stage.upstream, self.shard_for)
 
 
 def _any_of(roles: Iterable[str], names: tuple[str, ...]) -> bool:
-    """Whether an input has one of these roles, without the number of one of several."""
+    """Return whether an input has one of these roles, without the number of one of several."""
     return any(role.split(".")[0] in names for role in roles)
 
 
@@ -223,7 +223,7 @@ def nest(flat: Json) -> Json:
 
 
 def format_value(value: Any) -> str:
-    """A value as the command line reads it back: plain text where that is unambiguous, else JSON."""
+    """Return a value as the command line reads it back: plain text where that is unambiguous, else JSON."""
     if isinstance(value, str):
         try:
             json.loads(value)
@@ -233,7 +233,7 @@ def format_value(value: Any) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """A flag's value: JSON where it is JSON, else the text itself."""
+    """Return a flag's value: JSON where it is JSON, else the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -241,5 +241,5 @@ def parse_value(text: str) -> Any:
 
 
 def flag_value(words: list[str], flag: str, default: str = "") -> str:
-    """The text behind a flag on a stage's command line."""
+    """Return the text behind a flag on a stage's command line."""
     return words[words.index(flag) + 1] if flag in words[:-1] else default

@@ -47,7 +47,7 @@ class DatasetParams(Params):
     downloads: list[list[str | None]] | None = Field(None, description="(file, url, member, sha256, md5) each")
 
     def most_queries(self, split: str) -> int | None:
-        """The largest number of queries of a split; None for all."""
+        """Return the largest number of queries of a split; None for all."""
         limits = {"train": self.train_queries, "dev": self.dev_queries, "test": self.test_queries}
         return limits.get(split)
 

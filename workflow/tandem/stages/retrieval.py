@@ -243,7 +243,7 @@ class ChoosePipelineParams(RunParams):
 
 
 def _grows_a_graph(stage: Planned) -> bool:
-    """Whether an index is a graph, which grows on one thread, so that it is the same every time."""
+    """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
     return str(stage.values["type"]).startswith("hnsw")
 
 

@@ -134,7 +134,7 @@ class Artifact:
         return self.manifest.upstream
 
     def params_as(self, model: type[M]) -> M:
-        """The stage's parameters as its kind's model; a `UserError` if they are of another version."""
+        """Return the stage's parameters as its kind's model; a `UserError` if they are of another version."""
         return read(model, self.params, str(self.folder / MANIFEST))
 
     def path(self, name: str) -> Path:

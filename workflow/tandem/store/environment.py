@@ -47,7 +47,10 @@ def code_commit(package: Path = PACKAGE) -> tuple[str | None, bool | None]:
 
 
 def _version(module: str) -> str:
-    """An imported library's version; asking its distribution by name costs a search through all that is installed."""
+    """Return an imported library's version.
+
+    Asking its distribution by name costs a search through all that is installed.
+    """
     return str(getattr(sys.modules[module], "__version__", None) or importlib.metadata.version(module))
 
 
@@ -57,7 +60,7 @@ def _git(package: Path, *words: str) -> str | None:
 
 
 def command_output(*words: str, seconds: float = 60) -> str | None:
-    """The stripped output of a command; None if it does not exist, fails or takes longer."""
+    """Return the stripped output of a command; None if it does not exist, fails or takes longer."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
@@ -66,7 +69,10 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
 
 
 def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
-    """The files of `paths` that differ from a commit, relative to the package; none if git does not know the commit."""
+    """Return the files of `paths` that differ from a commit, relative to the package.
+
+    None if git does not know the commit.
+    """
     if not tandem.CHECKOUT:
         return []
     words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
@@ -88,7 +94,7 @@ def _hash_of(run: Entry) -> str:
 
 
 def sources(kind: str) -> list[Path]:
-    """The files of the package that decide a kind's result: its module and what that imports, directly or not."""
+    """Return the files that decide a kind's result: its module and what that imports, directly or not."""
     return _sources_of(KINDS[kind].run)
 
 

@@ -25,12 +25,12 @@ WHOLE = 1 << 26  # bytes of the smallest files that it reads whole: judgements a
 
 
 def partial_path(path: Path) -> Path:
-    """The name that a file or folder has while this process writes it: `.<name>.<process>`, in the same folder."""
+    """Return the name of a file or folder while this process writes it: `.<name>.<process>`, in the same folder."""
     return path.with_name(f".{path.name.lstrip('.')}.{os.getpid()}")
 
 
 def is_partial(name: str) -> bool:
-    """Whether a name is one of `partial_path`: `.stage.json.4711`."""
+    """Return whether a name is one of `partial_path`: `.stage.json.4711`."""
     return name.startswith(".") and name.rpartition(".")[2].isdecimal()
 
 
@@ -61,7 +61,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A head and rows as CSV."""
+    """Return a head and rows as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(head)
@@ -141,7 +141,7 @@ def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Every file below a folder, sorted; links count as files. A folder that vanishes meanwhile is empty."""
+    """Yield every file below a folder, sorted; links count as files. A folder that vanishes meanwhile is empty."""
     try:
         with os.scandir(folder) as entries:
             sorted_entries = sorted(entries, key=lambda entry: entry.name)

@@ -68,7 +68,7 @@ class Job(Generic[P]):
 
 
 def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
-    """The job that a stage's command line describes; upstream artifacts are opened and verified.
+    """Return the job that a stage's command line describes; upstream artifacts are opened and verified.
 
     Args:
         kind: of stage.
@@ -120,7 +120,7 @@ def run_shard(command: str, words: list[str]) -> None:
 
 
 def load(entry: Entry) -> Callable[..., Any]:
-    """The function or class behind `module:name` of this package, imported only now: torch alone takes seconds."""
+    """Import the function or class behind `module:name` of this package, only now: torch alone takes seconds."""
     if not isinstance(entry, str):
         return entry
     module, name = entry.split(":")
@@ -152,7 +152,7 @@ class Draft:
     files: dict[str, FileRecord] = field(default_factory=dict)
 
     def path(self, name: str) -> Path:
-        """The path at which to write a file of the artifact; its parents are created."""
+        """Return the path at which to write a file of the artifact; its parents are created."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path

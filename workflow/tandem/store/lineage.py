@@ -70,20 +70,20 @@ def stage_name(key: str) -> str:
 
 
 def resolve_input(folder: Path, recorded: str) -> Path:
-    """An input's folder: of its dataset, kind and key beside the artifact, else as recorded (results may move)."""
+    """Return an input's folder: by its dataset, kind and key beside the artifact, else as recorded."""
     path = Path(recorded)
     beside = folder.absolute().parents[2].joinpath(*path.parts[-3:])
     return beside if (beside / MANIFEST).is_file() else path
 
 
 def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
-    """The inputs of an artifact by role; an input that was deleted since is left out."""
+    """Return the inputs of an artifact by role; an input that was deleted since is left out."""
     folders = {role: resolve_input(artifact.folder, recorded) for role, recorded in artifact.upstream.items()}
     return {role: open_artifact(path, verify=False) for role, path in folders.items() if (path / MANIFEST).is_file()}
 
 
 def input_of(artifact: Artifact, role: str) -> Artifact:
-    """An input that is needed; a `UserError` where it was deleted since."""
+    """Return an input that is needed; a `UserError` where it was deleted since."""
     opened = open_upstream(artifact)
     if role not in opened:
         raise UserError(f"{artifact.folder}: its {role} {artifact.upstream.get(role)} is gone; run again to make it")
@@ -91,7 +91,7 @@ def input_of(artifact: Artifact, role: str) -> Artifact:
 
 
 def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
-    """All stages above the artifacts, themselves included, by key: every stage after its inputs."""
+    """Return all stages above the artifacts, themselves included, by key: every stage after its inputs."""
     stages: dict[str, BuiltStage] = {}
 
     def visit(artifact: Artifact) -> None:
@@ -107,11 +107,11 @@ def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
 
 
 def tree(stages: dict[str, BuiltStage], key: str) -> Node:
-    """The tree above a stage, each stage spelled out where it occurs first."""
+    """Return the tree above a stage, each stage spelled out where it occurs first."""
     visited: set[str] = set()
 
     def grow(key: str, roles: list[str]) -> Node:
-        """The tree of a stage that stands below another in these roles."""
+        """Return the tree of a stage that stands below another in these roles."""
         repeated = key in visited
         visited.add(key)
         inputs: dict[str, list[str]] = {}
@@ -137,7 +137,7 @@ class Cause:
 def causes(
     artifact: Artifact, other: Artifact, renamed: bool = False, visited: set[tuple[str, str]] | None = None
 ) -> Iterator[Cause]:
-    """Every cause of the difference between two artifacts, once: their own parameters first, then their inputs'.
+    """Yield every cause of the difference between two artifacts, once: their own parameters first, then their inputs'.
 
     An input of the same name is followed to what differs in it, any other is a root itself. With `renamed`, inputs of
     the same kind and another name are followed too: two systems are compared, not variants.
@@ -171,7 +171,7 @@ def causes(
 
 
 def differing_paths(params: Json, other: Json) -> list[str]:
-    """The paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
+    """Return the paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
     ours, theirs = ({path: json.dumps(value, sort_keys=True) for path, value in p.items()} for p in (params, other))
     return [path for path in {**params, **other} if ours.get(path) != theirs.get(path)]
 
@@ -206,7 +206,7 @@ def _beside_key(artifact: Artifact) -> Json:
 
 
 def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator[str]:
-    """The differences of two artifacts, or of stages above them, as lines or as a paragraph per stage."""
+    """Yield the differences of two artifacts, or of stages above them, as lines or as a paragraph per stage."""
     head = f"{artifact.key} differs from {other.key}:"
     if len(roots) <= FEW:
         yield from (f"{head} {_where(artifact, root)}{root.what} is {root.now}, was {root.before}" for root in roots)
