@@ -1,6 +1,7 @@
 """Datasets: the keys of every dataset, and those of each source."""
 
 import inspect
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
@@ -11,6 +12,8 @@ from tandem.errors import UserError
 from tandem.registry import Registry
 
 QRELS_FILES = "qrels/*"  # of BEIR's layout
+UNLABELLED = "unlabelled"  # of queries without labels
+SplitsOf = Callable[[str], set[str] | None]  # dataset → its splits, None where they are unknown
 UNLABELLED_FILE = "unlabelled.query.txt"
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
@@ -102,6 +105,14 @@ class Dataset(Section):
         None, description="expected: passages, queries by split, train_qrels, …"
     )
     checksum: Annotated[str | None, NoParameter()] = Field(None, description="sha256 of the collection")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return the splits that follow from those of other datasets: none here; None where these are unknown.
+
+        Args:
+            splits_of: of another dataset by its name.
+        """
+        return set()
 
 
 Hundredths = Annotated[str, Field(pattern="^[0-9]{1,2}-([0-9]{1,2}|100)$")]
@@ -316,11 +327,20 @@ class Pair(Dataset):
         None, description="dataset of the queries; null: `path` has them and their labels"
     )
 
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the queries' dataset."""
+        return splits_of(self.queries_of) if self.queries_of else set()
+
 
 class Derived(Dataset):
     """A dataset that is made of others."""
 
     reads_files = False
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset that it is `of`."""
+        of: str | None = getattr(self, "of", None)
+        return splits_of(of) if of else set()
 
 
 class Dissimilar(Derived):
@@ -354,6 +374,10 @@ class Reduced(Derived):
     depth: int = Field(100, ge=1, description="how many of them per query")
     others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
 
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return dev alone."""
+        return {"dev"}
+
 
 Perturbation = Literal["keyboard", "swap", "drop", "double", "case", "order"]
 PERTURBATIONS = get_args(Perturbation)
@@ -370,6 +394,11 @@ class Perturbed(Derived):
     )
     words: int = Field(1, ge=1, description="words of a query that get a typo")
     seed: int = Field(42, ge=0, description="of what is drawn, with the kind and the query's id")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset, and one for each kind of broken queries."""
+        whole = splits_of(self.of)
+        return whole and whole | {f"{self.split}_{kind}" for kind in self.kinds}
 
 
 class Windows(Derived):
@@ -428,6 +457,10 @@ class GeneratedQueries(Derived):
         description="cross-encoder or dual encoder that says what is best; null: tokens' mean log-likelihood",
     )
 
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return nothing: its queries are not the dataset's."""
+        return set()
+
 
 class Unlabelled(Derived):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
@@ -439,6 +472,11 @@ class Unlabelled(Derived):
     )
     queries_of: QueriesRef | None = Field(None, description="another dataset, whose training queries they are")
     share: float | None = Field(None, gt=0, lt=1, description="share of the training queries of `of` without labels")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset, and that of the further queries."""
+        labelled = splits_of(self.of)
+        return labelled and labelled | {UNLABELLED}
 
 
 def _several(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -453,12 +491,26 @@ class UnionDataset(Derived):
     source: Literal["union"]
     of: Annotated[Distinct[DatasetRef], AfterValidator(_several)] = Field(description="`<dataset>.` precedes their ids")
 
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of all its datasets; None where those of one are unknown."""
+        every: set[str] = set()
+        for name in self.of:
+            splits = splits_of(name)
+            if splits is None:
+                return None
+            every |= splits
+        return every
+
 
 class Group(Derived):
     """Several datasets whose scores are averaged with equal weight; it has no passages."""
 
     source: Literal["group"]
     of: Distinct[DatasetRef] = Field(description="the datasets")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the first: the others have the same."""
+        return splits_of(self.of[0])
 
 
 _SOURCES: dict[str, type[Dataset]] = by_value(

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tandem.config.datasets import UNLABELLED
 from tandem.data.reading import strip_packing
 from tandem.errors import UserError
 
 _Value = TypeVar("_Value")
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
-UNLABELLED = "unlabelled"  # the split of queries without labels
 LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates
 VALIDATED = "dev"  # the split that decides between checkpoints
 USUAL_SPLITS = ("train", "dev", "test")

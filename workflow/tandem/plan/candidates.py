@@ -1,10 +1,11 @@
 """Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
 
+from tandem.config.datasets import UNLABELLED
 from tandem.config.losses import Distil
 from tandem.config.models import Candidates, ModelEntry
 from tandem.config.references import CROSS_PARTS, Name
 from tandem.config.training import Train
-from tandem.data.splits import UNLABELLED, VALIDATED
+from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import ALWAYS_THERE, Context, json_of, list_system_blocks, plans_reference, require_depth
 from tandem.plan.datasets import dataset, require_split
@@ -27,62 +28,89 @@ def is_source(name: str) -> bool:
 def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     """Refuse training lists that cannot be drawn, or are shorter than the training needs; joined lists, too."""
     lists = entry.candidates
-    if distil := getattr(entry.train, "distil", None):
+    distil = getattr(entry.train, "distil", None)
+    if distil:
         _check_distil(f"{at}.train", entry.train, distil)
         if lists.also and distil.from_:
             raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
-    for i, more in enumerate(lists.also):
+
+    places = {"candidates": lists}
+    for number, more in enumerate(lists.also):
+        place = f"candidates.also.{number}"
         if more.also:
-            raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")
-    for place, each in {"candidates": lists, **{f"candidates.also.{i}": it for i, it in enumerate(lists.also)}}.items():
-        _check_judging(f"{at}.{place}", each)
-        _check_depth(ctx, at, place, each)
+            raise UserError(f"{at}.{place}.also: lists are joined once; name them side by side")
+        places[place] = more
+
+    for place, drawn in places.items():
+        _check_judging(f"{at}.{place}", drawn)
+        _check_below_positive(f"{at}.{place}", drawn)
+        _check_depth(ctx, at, place, drawn)
         if entry.train.sizes == "given":
-            _check_size(at, place, each, entry.train.list_size)
+            _check_size(at, place, drawn, entry.train.list_size)
 
 
 def _check_distil(at: str, train: Train, distil: Distil) -> None:
     """Refuse distillation without a teacher, other than one weight each, and keys of a teacher of the lists alone."""
-    if not distil.from_ and distil.in_batch is None:
-        raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
-    own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
-    if not distil.from_ and own:
-        raise UserError(f"{at}.distil.{own[0]} is of a teacher of the lists, but there is only one in_batch; say from")
-    if distil.weights is not None and (count := len(distil.weights)) != len(distil.from_):
-        raise UserError(f"{at}.distil.weights has {count} numbers, but from names {len(distil.from_)} teachers")
+    if not distil.from_:
+        if distil.in_batch is None:
+            raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
+        own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
+        if own:
+            problem = "is of a teacher of the lists, but there is only one in_batch; say from"
+            raise UserError(f"{at}.distil.{own[0]} {problem}")
+    if distil.weights is not None and len(distil.weights) != len(distil.from_):
+        numbers = f"{at}.distil.weights has {len(distil.weights)} numbers"
+        raise UserError(f"{numbers}, but from names {len(distil.from_)} teachers")
     for key in ("margin_bins", "groups"):
         if getattr(train, key) and not distil.from_:
             raise UserError(f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from")
 
 
+def _has_scores(lists: Candidates) -> bool:
+    """Return whether what lists are drawn from has scores: a run has, the dataset's own lists have not."""
+    return not is_source(lists.from_) and lists.from_ != "given"
+
+
 def _check_judging(at: str, lists: Candidates) -> None:
-    """Refuse labels without the run or the judge that they need, and positive-aware mining without scores."""
-    denoise, below = lists.denoise, lists.below_positive
-    by_judge, without_scores = lists.labels == "judge", is_source(lists.from_) or lists.from_ == "given"
-    if by_judge and (denoise is None or denoise.positive_above is None or denoise.hybrid):
-        raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
+    """Refuse labels without the run or the judge that they need, and denoising that does not fit them."""
+    denoise = lists.denoise
     if lists.labels != "qrels" and lists.least_grade > 1:
         raise UserError(f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades")
-    if by_judge and denoise and denoise.backfill:
-        raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
-    if by_judge and lists.near_duplicates:
-        raise UserError(f"{at}.near_duplicates: labels is judge, so there is no positive to compare with; leave it out")
+
+    if lists.labels == "judge":
+        if denoise is None or denoise.positive_above is None or denoise.hybrid:
+            raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
+        if denoise.backfill:
+            raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
+        if lists.near_duplicates:
+            why = "labels is judge, so there is no positive to compare with"
+            raise UserError(f"{at}.near_duplicates: {why}; leave it out")
+
     if denoise and denoise.backfill and lists.negatives is None:
         raise UserError(f"{at}.denoise.backfill fills lists up to negatives, which is null; set it, or leave it out")
-    if denoise and denoise.calibrate and (lists.labels != "qrels" or without_scores):
+    if denoise and denoise.calibrate and (lists.labels != "qrels" or not _has_scores(lists)):
         raise UserError(f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come")
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
+
+
+def _check_below_positive(at: str, lists: Candidates) -> None:
+    """Refuse positive-aware mining without scores to compare, and by other judges than those of denoising."""
+    below = lists.below_positive
+    denoise = lists.denoise
     if below is None:
         return
-    if by_judge:
-        raise UserError(f"{at}.below_positive: labels is judge, so there is no positive to compare with; leave it out")
-    if below.by is None and without_scores:
-        raise UserError(f"{at}.below_positive: {lists.from_} has no scores of positives; say by: a cross-encoder")
-    if below.by and denoise and denoise.by != below.by:
+    if lists.labels == "judge":
+        why = "labels is judge, so there is no positive to compare with"
+        raise UserError(f"{at}.below_positive: {why}; leave it out")
+    if below.by is None:
+        if not _has_scores(lists):
+            raise UserError(f"{at}.below_positive: {lists.from_} has no scores of positives; say by: a cross-encoder")
+        return
+    if denoise and denoise.by != below.by:
         names = f"{', '.join(below.by)}, but denoise.by is {', '.join(denoise.by)}"
         raise UserError(f"{at}.below_positive.by is {names}; lists have the same judges for both")
-    if below.by and denoise and denoise.backfill:
+    if denoise and denoise.backfill:
         raise UserError(f"{at}.denoise.backfill: its passages are not judged; leave below_positive.by or it out")
 
 
@@ -117,7 +145,8 @@ def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
     """Refuse a window deeper than the run."""
     split = "train" if lists.split == UNLABELLED else lists.split
     retrieved = ctx.settings.depth.of(split)
-    if (deepest := _deepest(lists)) > retrieved and not is_source(lists.from_):
+    deepest = _deepest(lists)
+    if deepest > retrieved and not is_source(lists.from_):
         raise UserError(
             f"{at}.{place}.depth is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
             f"query; raise depth.{split} or lower {place}.depth"
@@ -128,7 +157,7 @@ def _check_size(at: str, place: str, lists: Candidates, size: int) -> None:
     """Refuse lists that are longer than their window has negatives."""
     window = lists.depth - lists.first_rank + 1
     available = window if lists.negatives is None else min(window, lists.negatives)
-    if size - 1 > available:
+    if size - 1 > available:  # the positive is one of the list
         raise UserError(
             f"{at}.train.list_size is {size}, but its {place} give at most {available} negatives per query; "
             f"raise {place}.depth (and {place}.negatives) or lower train.list_size"
@@ -144,33 +173,37 @@ def _deepest(lists: Candidates) -> int:
 def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[str, Stage]:
     """Plan the lists that a model is trained on, by role: `candidates`, and of joined ones `candidates.1`, …"""
     upstream = {"candidates": _draw(ctx, f"{at}.candidates", lists, data)}
-    for i, more in enumerate(lists.also):
-        upstream[f"candidates.{i + 1}"] = _draw(ctx, f"{at}.candidates.also.{i}", more, data)
+    for number, more in enumerate(lists.also):
+        upstream[f"candidates.{number + 1}"] = _draw(ctx, f"{at}.candidates.also.{number}", more, data)
     return upstream
 
 
 def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
-    """Return the stage that draws training lists; `at` is their path in the configuration."""
+    """Plan the stage that draws training lists; `at` is their path in the configuration."""
     require_split(ctx, data, lists.split, f"{at}: draws lists")
     inputs = plan_references(ctx, lists, at, Scope(data, lists.split))
-    pool = inputs.get("run")
+    upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), **inputs}
+    upstream["tokens"] = tokens(ctx, ctx.settings.encoder, data)
+
     params = json_of(lists) | {"seed": ctx.seed(lists.seed)}
-    params["source"] = lists.from_ if pool is None and lists.from_ != RANDOM else None
     if ctx.dataset_entry(data).ignore_identical_ids:
         params["ignore_identical_ids"] = True
-    upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), **inputs}
+
+    pool = inputs.get("run")
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")
         _check_scores(at, lists, pool)
         if lists.bar_answers or lists.labels == "answers":
             upstream["match"] = match_answers(ctx, pool, lists.split, data)
+    elif lists.from_ != RANDOM:
+        params["source"] = lists.from_
+
     if lists.denoise is not None and lists.denoise.calibrate:
         upstream["calibration"] = run(ctx, lists.from_, VALIDATED, f"{at}.denoise.calibrate", data)
     if lists.below_positive is not None:
         params["below_positive"]["judged"] = lists.below_positive.by is not None
     if "judge.0" in inputs:
         params |= ctx.scoring
-    upstream["tokens"] = tokens(ctx, ctx.settings.encoder, data)
     return ctx.stage("candidates", data, lists.from_, params, upstream)
 
 
@@ -186,22 +219,29 @@ def plan_teacher(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
 
 
 def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, data: str) -> Stage:
+    """Plan the teachers' scores of training lists; `where` is the key that names the teachers."""
     names = list(distil.from_)
-    upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     crosses = [name for name in names if scores_pairs(ctx, name)]
-    known = [*(other for block in list_system_blocks() for other in getattr(ctx.settings, block)), *ALWAYS_THERE]
-    runs = []
-    for name in (name for name in names if name not in crosses):
-        if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
-            raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
-        runs.append(run(ctx, name, "train", where, data))
+    runs = [_teaching_run(ctx, name, where, data) for name in names if name not in crosses]
+    upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     if crosses:
         upstream |= judges(ctx, crosses, where, data, CROSS_PARTS)
     if len(runs) == len(names) == 1 and distil.normalize in (None, "none"):
         return ctx.stage("teacher", data, names[0], {}, upstream | {"run": runs[0]})
-    upstream |= {f"run.{i}": stage for i, stage in enumerate(runs)}
-    params = _mean_of_teachers(ctx, where.rpartition(".")[0], distil, crosses)
-    return ctx.stage("teacher", data, "-".join(names), (ctx.scoring if crosses else {}) | params, upstream)
+
+    upstream |= {f"run.{number}": stage for number, stage in enumerate(runs)}
+    params = ctx.scoring if crosses else {}
+    params = params | _mean_of_teachers(ctx, where.rpartition(".")[0], distil, crosses)
+    return ctx.stage("teacher", data, "-".join(names), params, upstream)
+
+
+def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
+    """Plan the run of a teacher that is not a cross-encoder."""
+    known = [*(other for block in list_system_blocks() for other in getattr(ctx.settings, block)), *ALWAYS_THERE]
+    is_expression = "+" in name or "@" in name or name.split(".")[0] == "bm25"
+    if not is_expression and ctx.model_name(name) not in known:
+        raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
+    return run(ctx, name, "train", where, data)
 
 
 @plans_reference("negatives")
@@ -216,18 +256,25 @@ def plan_pool(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
 
 def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> Json:
     """Return how the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
-    names, shares = list(distil.from_), distil.weights
-    if crosses != names and distil.normalize is None:
-        other = next(name for name in names if name not in crosses)
-        why = f"the scores of {other} may have another scale than the others'"
+    names = list(distil.from_)
+    runs = [name for name in names if name not in crosses]
+    if runs and distil.normalize is None:
+        why = f"the scores of {runs[0]} may have another scale than the others'"
         raise UserError(f"{at}.normalize is missing: {why}; say z_score or min_max, or none if they are alike")
     params: Json = {"normalize": distil.normalize or "none"}
-    if shares is not None or crosses != names:
-        weights = list(zip(names, shares or [1.0] * len(names), strict=True))
-        members = [(weight, len(ctx.members([name]))) for name, weight in weights if name in crosses]
-        # an ensemble's members share its weight; without weights each counts
-        own = [weight / count if shares else weight for weight, count in members for _ in range(count)]
-        params["weights"] = own + [weight for name, weight in weights if name not in crosses]
+    if distil.weights is None and not runs:
+        return params
+
+    of_members: list[float] = []
+    of_runs: list[float] = []
+    for name, weight in zip(names, distil.weights or [1.0] * len(names), strict=True):
+        if name in runs:
+            of_runs.append(weight)
+        else:
+            # An ensemble's members share its weight; without weights each counts as one teacher.
+            count = len(ctx.members([name]))
+            of_members += [weight / count if distil.weights else weight] * count
+    params["weights"] = of_members + of_runs
     return params
 
 
@@ -235,7 +282,9 @@ def scores_pairs(ctx: Context, name: str) -> bool:
     """Return whether a name is that of a cross-encoder or an ensemble, which score pairs, and not that of a run."""
     if pair_scoring_dual(ctx, name) is not None:
         return True
+    if name in ctx.settings.ensembles:
+        return True
     entry = ctx.settings.models.get(ctx.model_name(name))
-    if entry is None or name in ctx.settings.ensembles:
-        return name in ctx.settings.ensembles or name in ctx.settings.rerankers
+    if entry is None:
+        return name in ctx.settings.rerankers
     return entry.objective == "cross" or (entry.objective == "joint" and not name.endswith(".retriever"))

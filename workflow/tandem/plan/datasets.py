@@ -5,25 +5,11 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
-from tandem.config.datasets import (
-    QRELS_FILES,
-    Appended,
-    Dataset,
-    Dissimilar,
-    Domains,
-    Expanded,
-    Group,
-    Pair,
-    Perturbed,
-    Reduced,
-    UnionDataset,
-    Unlabelled,
-    Windows,
-)
+from tandem.config.datasets import QRELS_FILES, Appended, Dataset, Expanded, Group, UnionDataset, Unlabelled
 from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
 from tandem.data.reading import PACKED_ENDS, is_leftover
-from tandem.data.splits import UNLABELLED, VALIDATED, count_keys, group_qrels
+from tandem.data.splits import VALIDATED, count_keys, group_qrels
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, has_dataset
 from tandem.plan.context import Context, json_of, plans_dataset, plans_entry, plans_reference, strings
@@ -151,26 +137,9 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
     for key in ("splits", "queries", "questions", "files_of"):
         if (by_split := getattr(entry, key, None)) is not None:
             return set(by_split) | drawn
-    match entry:
-        case Reduced():
-            return {"dev"}
-        case Unlabelled():
-            labelled = splits(ctx, entry.of)
-            return labelled and labelled | {UNLABELLED}
-        case UnionDataset():
-            each = [splits(ctx, of) for of in entry.of]
-            return None if None in each else set().union(*(of for of in each if of))
-        case Dissimilar() | Domains() | Windows():
-            return splits(ctx, entry.of)
-        case Perturbed():
-            whole = splits(ctx, entry.of)
-            return whole and whole | {f"{entry.split}_{kind}" for kind in entry.kinds}
-        case Expanded() if entry.of:
-            return splits(ctx, entry.of)
-        case Group():
-            return splits(ctx, entry.of[0])
-        case Pair() if entry.queries_of:
-            return splits(ctx, entry.queries_of)
+    followed = entry.follow_splits(lambda other: splits(ctx, other))
+    if followed is None or followed:
+        return followed
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
         paths = filterfalse(is_leftover, sorted(Path(entry.path).glob(QRELS_FILES)))
         in_folder = group_qrels(path for path in paths if path.is_file())

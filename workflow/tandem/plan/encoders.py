@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from tandem.config.base import Pooling
-from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, PublishedEncoder
+from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, Published
 from tandem.config.generation import TrainedGenerator
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.representations import Representation
@@ -43,7 +43,7 @@ def encoder(ctx: Context, name: str) -> Stage:
         return ctx.entry("generators", name)
     if ("encoder", name) not in ctx.memo:
         entry = pretrained(ctx, name)
-        ctx.memo["encoder", name] = _pretrain(ctx, name, entry) if entry else _published(ctx, name)
+        ctx.memo["encoder", name] = _pretrain(ctx, name, entry) if entry else _plan_published_encoder(ctx, name)
     return ctx.memo["encoder", name]
 
 
@@ -69,22 +69,40 @@ def untrained(ctx: Context, name: str) -> Stage:
     return ctx.stage("untrained", start.dataset, start.name, UNDESCRIBED | chosen, {"encoder": start})
 
 
-def _published(ctx: Context, name: str) -> Stage:
-    own = ctx.settings.rerankers.get(name)
-    entry = at_commit(own) if own else published_entry(ctx.settings.encoders, name)
+def _plan_published_encoder(ctx: Context, name: str) -> Stage:
+    reranker = ctx.settings.rerankers.get(name)
+    if reranker:
+        return plan_published(ctx, "encoder", f"rerankers.{name}", at_commit(reranker))
+    entry = published_entry(ctx.settings.encoders, name)
+    described: Json = {}
+    if entry.pooling is None:  # by its files, which the stage compares
+        usual = {"pooling": (UNDESCRIBED | chosen_by(entry, {}))["pooling"]}
+        described["vectors"] = described_by(entry) or usual
+    return plan_published(ctx, "encoder", f"encoders.{name}", entry, described)
+
+
+def plan_published(ctx: Context, kind: str, at: str, entry: Published, described: Json | None = None) -> Stage:
+    """Plan the stage of a kind that copies the files of a published model and checks them.
+
+    Args:
+        at: path of the entry: its block and name.
+        described: what its files are to say, which the stage compares.
+    Raises:
+        UserError: the weights in a folder are not those that the entry expects.
+    """
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: Json = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
         folder = folder_of(entry)
-        execution["path"], params["sha256"] = entry.path, hash_weights(folder, sha256_once)
+        execution["path"] = entry.path
+        params["sha256"] = hash_weights(folder, sha256_once)
         params["files_sha256"] = hash_files(folder, sha256_once)
         if entry.sha256 and entry.sha256 != params["sha256"]:
-            where = f"{'rerankers' if own else 'encoders'}.{name}.sha256"
-            raise UserError(f"{where} is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}")
-    if isinstance(entry, PublishedEncoder) and entry.pooling is None:  # by its files, which the stage compares
-        execution["vectors"] = described_by(entry) or {"pooling": (UNDESCRIBED | chosen_by(entry, {}))["pooling"]}
+            problem = f"is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}"
+            raise UserError(f"{at}.sha256 {problem}")
+    name = at.partition(".")[2]
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
-    return ctx.stage("encoder", "shared", label, params, {}, execution)
+    return ctx.stage(kind, "shared", label, params, {}, execution | (described or {}))
 
 
 def _pretrain(ctx: Context, name: str, entry: AnyPretrained) -> Stage:

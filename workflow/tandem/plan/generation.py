@@ -1,10 +1,6 @@
 """Generators, what they write, and datasets made of it, as stages."""
 
-import re
-from pathlib import Path
-
 from tandem.config.datasets import Dataset, Expanded, GeneratedQueries
-from tandem.config.encoders import EncoderFiles
 from tandem.config.generation import (
     PASSAGE,
     QUERY,
@@ -18,7 +14,6 @@ from tandem.config.generation import (
 from tandem.config.language_models import LanguageModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS
 from tandem.errors import UserError, nearest
-from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_generator
 from tandem.plan.context import (
     PARTS,
@@ -31,13 +26,12 @@ from tandem.plan.context import (
     require_name,
 )
 from tandem.plan.datasets import PARTIAL, dataset, make_dataset, notes_of, require_split
-from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, tokens_of_dual
+from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, plan_published, tokens_of_dual
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
 from tandem.plan.runs import run
 from tandem.plan.towers import at_commit, folder_of
 from tandem.stages.base import Json
-from tandem.store.files import sha256_once
 
 ALL = "all"  # ends the name of the dataset that has every generated query, of which a run decides which stay
 
@@ -47,7 +41,7 @@ def plan_generator(ctx: Context, name: str) -> Stage:
     """Plan an entry of `generators` that has a model of its own: a published one, or one that is trained here."""
     match ctx.settings.generators[name]:
         case PublishedGenerator() as entry:
-            return _published(name, entry, ctx)
+            return _plan_published_generator(ctx, name, entry)
         case TrainedGenerator() as entry:
             return _trained(ctx, name, entry)
         case _:
@@ -83,24 +77,15 @@ def generator(ctx: Context, name: str, where: str) -> Stage:
     return ctx.entry("generators", name)
 
 
-def _published(name: str, entry: PublishedGenerator, ctx: Context) -> Stage:
+def _plan_published_generator(ctx: Context, name: str, entry: PublishedGenerator) -> Stage:
+    at = f"generators.{name}"
     entry = at_commit(entry)
-    params = json_of(entry, *EncoderFiles.model_fields)
-    execution: Json = {"licence": entry.licence} if entry.licence else {}
     if entry.source != "hub":
-        folder = folder_of(entry)
         try:
-            check_generator(folder)
+            check_generator(folder_of(entry))
         except UserError as error:
-            raise UserError(f"generators.{name}: {error}") from None
-        if entry.source == "folder":
-            execution["path"], params["sha256"] = entry.path, hash_weights(folder, sha256_once)
-            params["files_sha256"] = hash_files(folder, sha256_once)
-            if entry.sha256 and entry.sha256 != params["sha256"]:
-                problem = f"is {entry.sha256}, but the weights of {entry.path} have {params['sha256']}"
-                raise UserError(f"generators.{name}.sha256 {problem}")
-    label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
-    return ctx.stage("generator", "shared", label, params, {}, execution)
+            raise UserError(f"{at}: {error}") from None
+    return plan_published(ctx, "generator", at, entry)
 
 
 def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:

@@ -1,7 +1,6 @@
 """What is reported about a dataset: on which split, to which depth, and by which measures."""
 
-from tandem.config.datasets import Windows
-from tandem.data.splits import UNLABELLED
+from tandem.config.datasets import UNLABELLED, Windows
 from tandem.errors import UserError
 from tandem.plan.context import Context
 from tandem.plan.datasets import splits
@@ -13,18 +12,20 @@ def reported_split(ctx: Context, name: str) -> str:
     """Return the split that is reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
     if own := ctx.settings.score.split or ctx.dataset_entry(name).score_split:
         return own
-    known = splits(ctx, name)
-    own_dev = known is not None and "test" not in known and "dev" in known and name not in ctx.notices
-    return "dev" if own_dev else "test"
+    known = splits(ctx, name) or {"test"}
+    is_drawn = name in ctx.notices  # dev was taken from train: it is no split of the dataset's own
+    return "dev" if "dev" in known and "test" not in known and not is_drawn else "test"
 
 
 def run_depth(ctx: Context, split: str, name: str) -> int:
     """Return how deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
     depth = ctx.settings.depth
-    split = "train" if split == UNLABELLED else split  # its queries are trained on
+    if split == UNLABELLED:  # its queries are trained on
+        split = "train"
     passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
     entry = ctx.dataset_entry(name)
-    return passages * (entry.factor if isinstance(entry, Windows) else 1)  # several windows of a document may be found
+    windows = entry.factor if isinstance(entry, Windows) else 1  # of a document, several of which may be found
+    return passages * windows
 
 
 def searched(ctx: Context, split: str, name: str) -> Json:
@@ -50,8 +51,10 @@ def require_deep(where: str, measure: str, depth: int, split: str, more: str = "
 
 def suits(ctx: Context, measure: str, name: str) -> bool:
     """Return whether a dataset's labels allow a measure; where it has answers, only measures of the top k."""
-    by_answers = measure.split("@")[0] in OF_THE_TOP and cutoff(measure) > 0
-    return by_answers or ctx.dataset_entry(name).relevance == "qrels"
+    if ctx.dataset_entry(name).relevance == "qrels":
+        return True
+    base = measure.split("@")[0]
+    return base in OF_THE_TOP and cutoff(measure) > 0
 
 
 def require_suitable(ctx: Context, where: str, measure: str, name: str) -> None:
@@ -63,7 +66,8 @@ def require_suitable(ctx: Context, where: str, measure: str, name: str) -> None:
 
 def is_measurable(ctx: Context, measure: str, name: str) -> bool:
     """Return whether runs on a dataset are deep enough for a measure, and its labels are of the right sort."""
-    return cutoff(measure) <= run_depth(ctx, reported_split(ctx, name), name) and suits(ctx, measure, name)
+    depth = run_depth(ctx, reported_split(ctx, name), name)
+    return cutoff(measure) <= depth and suits(ctx, measure, name)
 
 
 def measures(ctx: Context, name: str) -> list[str]:
@@ -73,10 +77,19 @@ def measures(ctx: Context, name: str) -> list[str]:
         UserError: a measure that looks deeper than the runs go, or needs labels of another sort; usual ones are left
             out instead, unless none remains.
     """
-    score, depth = ctx.settings.score, run_depth(ctx, reported_split(ctx, name), name)
-    own = score.measures or ctx.dataset_entry(name).measures
-    where = "score.measures" if score.measures else f"datasets.{name}.measures" if own else "score.usual"
-    suitable = [measure for measure in own or score.usual if own or suits(ctx, measure, name)]
+    score = ctx.settings.score
+    depth = run_depth(ctx, reported_split(ctx, name), name)
+    of_dataset = ctx.dataset_entry(name).measures
+    if score.measures:
+        where = "score.measures"
+        suitable = list(score.measures)
+    elif of_dataset:
+        where = f"datasets.{name}.measures"
+        suitable = list(of_dataset)
+    else:
+        where = "score.usual"
+        suitable = [measure for measure in score.usual if suits(ctx, measure, name)]
+
     for measure in suitable or score.usual:
         require_suitable(ctx, where, measure, name)
     deep = [measure for measure in suitable if cutoff(measure) > depth]

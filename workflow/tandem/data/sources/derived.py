@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tandem.config import datasets
 from tandem.config.base import Items
-from tandem.config.datasets import UNLABELLED_FILE, Dataset
+from tandem.config.datasets import UNLABELLED, UNLABELLED_FILE, Dataset
 from tandem.data.collection import CORPUS, DOMAINS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import DatasetFiles
 from tandem.data.forms import compose_text
@@ -21,7 +21,7 @@ from tandem.data.reading import read_fields
 from tandem.data.runs import RUN_FILE, iter_run, require_run_split
 from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.own_files import BeirQueries
-from tandem.data.splits import UNLABELLED, VALIDATED, compute_position, draw_subset
+from tandem.data.splits import VALIDATED, compute_position, draw_subset
 from tandem.data.tables import stream_rows
 from tandem.data.text import count_windows, cut_windows, name_window, split_units
 from tandem.errors import UserError, nearest, printable, shortened
