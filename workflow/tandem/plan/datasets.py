@@ -57,19 +57,23 @@ def plan_named_datasets(ctx: Context, name: Name, scope: Scope) -> dict[str, Sta
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
     """Return the stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
-    params = json_of(entry)
-    params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
+    params = {key: value for key, value in json_of(entry).items() if value is not None or key in NULLABLE}
     made_of = [stage for stage in upstream.values() if stage.declared.holds == "collection"]
     if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form
-        params["normalize"] = "nfc" if any(stage.values["normalize"] == "nfc" for stage in made_of) else "none"
+        forms = {stage.values["normalize"] for stage in made_of}
+        params["normalize"] = "nfc" if "nfc" in forms else "none"
     if isinstance(entry, UnionDataset):
         params["names"] = list(entry.of)  # which ids begin with
-    keys = count_keys(entry.always_has or splits(ctx, name) or entry.counts or ())
-    for key in (key for key in entry.counts or () if key not in keys):
-        raise UserError(f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}")
-    counts = None if any(params.get(key) for key in DRAWN_SPLITS) else entry.counts
-    notes = {"checksum": entry.checksum, "counts": counts, "licence": entry.licence}
-    execution: Json = {key: value for key, value in notes.items() if value}
+
+    _check_counts(ctx, name, entry)
+    has_drawn_split = any(params.get(key) for key in DRAWN_SPLITS)
+    expected = {
+        "checksum": entry.checksum,
+        "counts": None if has_drawn_split else entry.counts,
+        "licence": entry.licence,
+    }
+    execution: Json = {key: value for key, value in expected.items() if value}
+
     if entry.path is not None:
         if not Path(entry.path).exists():
             begins = "" if Path(entry.path).is_absolute() else f"; paths begin in {Path.cwd()}"
@@ -87,6 +91,14 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
             raise UserError(f"datasets.{name} is not public: {entry.where or 'ask its makers'}")
         raise UserError(f"datasets.{name}.path is missing; name the folder that holds its files")
     return ctx.stage("dataset", name, name, params, upstream, execution)
+
+
+def _check_counts(ctx: Context, name: str, entry: Dataset) -> None:
+    """Refuse expected counts of what is neither passages nor a split."""
+    keys = count_keys(entry.always_has or splits(ctx, name) or entry.counts or ())
+    for key in entry.counts or ():
+        if key not in keys:
+            raise UserError(f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}")
 
 
 def expanded_dataset(ctx: Context, name: str, data: str) -> str:
@@ -157,16 +169,17 @@ def draw_missing_dev(ctx: Context) -> None:
     is.
     """
     settings = ctx.settings
-    choices = [
-        *(settings.bm25.tune.split for variant in settings.sparse.values() if variant.tuned),
-        *(fusion.tune.split for fusion in settings.fusions.values() if fusion.is_tuned),
-        *(pipeline.split for pipeline in settings.pipelines.values()),
-    ]
-    trainings = [(model, model.train) for model in settings.models.values()]
-    needing = [ctx.trained_on(model) for model, train in trainings if train.choose == "dev" or train.validate_every]
-    needing += [ctx.trained_on(model) for model in settings.models.values() if model.candidates.calibrates]
-    needing += [settings.dataset] if VALIDATED in choices else []
-    for name in dict.fromkeys(needing):
+    needing: dict[str, None] = {}  # the datasets whose dev queries something needs, in order
+    for model in settings.models.values():
+        if model.train.choose == "dev" or model.train.validate_every or model.candidates.calibrates:
+            needing[ctx.trained_on(model)] = None
+    choosing = [settings.bm25.tune.split for variant in settings.sparse.values() if variant.tuned]
+    choosing += [fusion.tune.split for fusion in settings.fusions.values() if fusion.is_tuned]
+    choosing += [pipeline.split for pipeline in settings.pipelines.values()]
+    if VALIDATED in choosing:
+        needing[settings.dataset] = None
+
+    for name in needing:
         entry = ctx.datasets.get(name)
         if entry is None or entry.relevance != "qrels" or "dev_from_train" in entry.model_fields_set:
             continue

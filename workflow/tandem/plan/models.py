@@ -4,6 +4,8 @@ With `train.checkpoints: N` a training is a chain of N stages `<model>.1` … `<
 the stage `model` takes one of them over, or its start `<model>.0`. How they are validated is in `validation`.
 """
 
+from typing import Any
+
 from tandem.config.losses import TERM_RECALL, option_takers
 from tandem.config.models import COMPARING, DUO_T5, MONO_T5, T5_WORDS, CrossModel, JointModel, ModelEntry
 from tandem.config.representations import Representation, UniCoilTerms
@@ -29,7 +31,7 @@ from tandem.plan.validation import (
 )
 from tandem.stages.base import Json
 
-PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
+PARTS_OF_OBJECTIVE = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 
 
 @plans_entry("models")
@@ -37,16 +39,20 @@ def plan_model(ctx: Context, name: str) -> Stage:
     """Plan a model: its training, or the taking over of a published re-ranker, which is named as models are."""
     if name not in ctx.settings.models:
         return plan_reranker(ctx, name)
-    entry, at = ctx.settings.models[name], f"models.{name}"
+    entry = ctx.settings.models[name]
+    train = entry.train
+    data = ctx.trained_on(entry)
+    at = f"models.{name}"
     require_name("models", name)
-    data, train = ctx.trained_on(entry), entry.train
     check_lists(ctx, at, entry)
     check_losses(at, entry)
     require_split(ctx, data, "train", f"{at}: is trained")
-    part = "cross" if entry.objective == "cross" else "dual"
-    upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data)}
+
+    collection = dataset(ctx, data)
     lists = training_lists(ctx, at, entry.candidates, data)
     named = plan_references(ctx, entry, at, Scope(data, "train", ctx.seed(train.seed), lists))
+
+    part = "cross" if entry.objective == "cross" else "dual"
     params: Json = {
         "objective": entry.objective,
         "train": json_of(train, without=train.undecisive) | {"seed": ctx.seed(train.seed)},
@@ -57,10 +63,11 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if entry.sort == COMPARING:
         params["compares"] = True
     check_used(at, entry, params)
-    for each in PARTS[entry.objective]:
-        check_model(ctx, at, entry, encoder(ctx, ctx.root(name, each)), params)
+    for trained in PARTS_OF_OBJECTIVE[entry.objective]:
+        check_model(ctx, at, entry, encoder(ctx, ctx.root(name, trained)), params)
+
+    upstream: dict[str, Stage | None] = {"dataset": collection, **lists, **named}
     representation = described_representation(params) if part == "dual" else None
-    upstream |= lists | named
     upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), data, part, representation)
     if isinstance(entry, JointModel):
         upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
@@ -92,37 +99,59 @@ def _frozen_passages(ctx: Context, at: str, entry: ModelEntry, data: str, params
 
 
 def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:
-    """Pooling, and a dual encoder's scale and sharing: the model's own keys, else those of what it starts from."""
+    """Return pooling, and a dual encoder's scale and sharing: the model's own keys, else those of what it starts from.
+
+    Raises:
+        UserError: a key of the model's own contradicts the trained model, or the re-ranker, that it starts from.
+    """
     start = start_of(entry, part)
     base = ctx.settings.models.get(ctx.model_name(start))
     if base is not None:
-        inherited = _towers(ctx, ctx.model_name(start), base, part)
-        for key, value in inherited.items():
-            own = getattr(entry, key, None)
-            own = json_of(own) if isinstance(own, Representation) else own
-            if (entry.objective, part) == ("joint", "cross") or own in (None, value):
-                continue
-            if key == "shared" and own is False:  # the tower that both sides share becomes two
-                inherited[key] = own
-                continue
-            if base.objective == "dual" and part == "cross":  # its head is new: so may be what the head reads
-                inherited[key] = own
-            else:
-                raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
+        return _inherited_towers(ctx, name, entry, part, base)
+
+    described = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
+    if part == "cross":
+        return {"pooling": _own_or_described(ctx, name, entry, start, "pooling", described)}
+
+    chosen = getattr(entry, "representation", None)
+    described = with_usual(described, chosen)
+    values: Json = {
+        "shared": getattr(entry, "shared", None) is not False,
+        "representation": json_of(chosen or described_representation(described)),
+    }
+    for key in UNDESCRIBED:
+        values[key] = _own_or_described(ctx, name, entry, start, key, described)
+    more = {key: value for key, value in described.items() if key not in (*UNDESCRIBED, "representation")}
+    return values | more
+
+
+def _own_or_described(ctx: Context, name: str, entry: ModelEntry, start: str, key: str, described: Json) -> Any:
+    """Return a model's own value of a key, else that of the encoder it starts from, else the usual one."""
+    own = getattr(entry, key, None)
+    value = described.get(key, UNDESCRIBED[key]) if own is None else own
+    if start in ctx.settings.rerankers and value != described[key]:
+        raise UserError(f"models.{name}.{key} is {own}, but {start} has {described[key]}; leave it out")
+    return value
+
+
+def _inherited_towers(ctx: Context, name: str, entry: ModelEntry, part: str, base: ModelEntry) -> Json:
+    """Return the settings of the trained model that a model starts from, which its own keys may not contradict."""
+    start = start_of(entry, part)
+    inherited = _towers(ctx, ctx.model_name(start), base, part)
+    if entry.objective == "joint" and part == "cross":  # the keys of a joint model are of its dual encoder
         return inherited
-    root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
-    values: Json = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
-    if part == "dual":
-        chosen = getattr(entry, "representation", None)
-        root = with_usual(root, chosen)
-        values["representation"] = json_of(chosen or described_representation(root))
-    for key in UNDESCRIBED if part == "dual" else ("pooling",):
+    has_new_head = base.objective == "dual" and part == "cross"
+    for key, value in inherited.items():
         own = getattr(entry, key, None)
-        values[key] = root.get(key, UNDESCRIBED[key]) if own is None else own
-        if start in ctx.settings.rerankers and values[key] != root[key]:
-            raise UserError(f"models.{name}.{key} is {own}, but {start} has {root[key]}; leave it out")
-    more = {key: value for key, value in root.items() if key not in (*UNDESCRIBED, "representation")}
-    return values | (more if part == "dual" else {})
+        if isinstance(own, Representation):
+            own = json_of(own)
+        if own is None or own == value:
+            continue
+        splits_tower = key == "shared" and own is False  # the tower that both sides share becomes two
+        if not (splits_tower or has_new_head):
+            raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
+        inherited[key] = own
+    return inherited
 
 
 def _reading(ctx: Context, name: str, pooling: str) -> Json:
@@ -174,20 +203,18 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
 
 def check_losses(at: str, entry: ModelEntry) -> None:
     """Refuse an option that none of a model's losses takes, since it would have no effect."""
-    train = entry.train
-    distil = getattr(train, "distil", None)
+    distil = getattr(entry.train, "distil", None)
     in_batch = getattr(distil, "in_batch", None)
-    scopes = {f"{at}.train": train, f"{at}.train.distil": distil, f"{at}.train.distil.in_batch": in_batch}
+    scopes = {f"{at}.train": entry.train, f"{at}.train.distil": distil, f"{at}.train.distil.in_batch": in_batch}
     takers_of = option_takers()
     for where, scope in scopes.items():
-        keys = ("loss", "supervision", "semantics")
-        losses = [loss for key in keys if isinstance(loss := getattr(scope, key, None), str)]
+        named = [getattr(scope, key, None) for key in ("loss", "supervision", "semantics")]
+        losses = [loss for loss in named if isinstance(loss, str)]
         for option, takers in takers_of.items():
-            # 1.0 is the default of every option
-            if (value := getattr(scope, option, 1.0)) != 1.0 and not set(losses) & set(takers):
-                raise UserError(
-                    f"{where}.{option} is {value}, but {' or '.join(losses)} takes none; used by {', '.join(takers)}"
-                )
+            value = getattr(scope, option, 1.0)
+            if value != 1.0 and not set(losses) & set(takers):  # 1.0 is the default of every option
+                problem = f"{where}.{option} is {value}, but {' or '.join(losses)} takes none"
+                raise UserError(f"{problem}; used by {', '.join(takers)}")
 
 
 def _train_in_stages(
@@ -203,20 +230,31 @@ def _train_in_stages(
     # Which one is taken over, and how many there are in all, is no part of a segment but its end.
     segment = {key: value for key, value in params["train"].items() if key not in ("checkpoints", "patience")}
     segment["choose"] = "last"
+
     chain: dict[int, Stage] = {}
-    for number in range(0 if train.choose == "dev" else 1, count + 1):
+    first_number = 0 if train.choose == "dev" else 1  # the start is a checkpoint where it may be the best
+    for number in range(first_number, count + 1):
         after = {"after": chain[number - 1]} if number > 1 else {}
         own = params | {"train": segment, "until": [number, count]}
         chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, execution)
     ctx.checkpoints[name] = chain
-    parts, first = PARTS[ctx.settings.models[name].objective], validation_of(ctx, name).part
-    ctx.validated[name] = [
-        Validated(name, part, stage, reduced_value(ctx, name, number, part))
-        for part in (sorted(parts, key=lambda part: part != first) if is_validated(ctx, name) else ())
-        for number, stage in chain.items()
-    ]
+    ctx.validated[name] = _validate_chain(ctx, name, chain)
+
     taken = {f"checkpoint.{number}": stage for number, stage in chain.items()}
     if train.choose == "dev":
-        values = ctx.validated[name][: len(chain)]
-        taken |= {f"validation.{number}": value.reduced for number, value in zip(chain, values, strict=True)}
+        decisive = ctx.validated[name][: len(chain)]  # those of the part that decides
+        taken |= {f"validation.{number}": value.reduced for number, value in zip(chain, decisive, strict=True)}
     return ctx.stage("model", data, name, params, taken)
+
+
+def _validate_chain(ctx: Context, name: str, chain: dict[int, Stage]) -> list[Validated]:
+    """Plan the values of a model's checkpoints on the reduced dataset, part by part, the part that decides first."""
+    if not is_validated(ctx, name):
+        return []
+    decisive = validation_of(ctx, name).part
+    parts = sorted(PARTS_OF_OBJECTIVE[ctx.settings.models[name].objective], key=lambda part: part != decisive)
+    validated = []
+    for part in parts:
+        for number, stage in chain.items():
+            validated.append(Validated(name, part, stage, reduced_value(ctx, name, number, part)))
+    return validated

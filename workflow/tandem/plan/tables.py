@@ -56,8 +56,15 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 if table in self.requested() and not isinstance(error, Unavailable):
                     raise
                 self.missing[table] = str(error)
-        named = {*self.settings.datasets, *(name for layout in self._read.values() for name in layout.datasets)}
-        for name in stand_in if isinstance(stand_in := self.settings.stand_in, dict) else ():
+        self._check_replaced()
+
+    def _check_replaced(self) -> None:
+        """Refuse a `stand_in` for a dataset that no table is of."""
+        stand_in = self.settings.stand_in
+        named = {*self.settings.datasets}
+        for layout in self._read.values():
+            named |= {*layout.datasets}
+        for name in stand_in if isinstance(stand_in, dict) else ():
             if name not in named:
                 raise UserError(f"stand_in: no table is of {name}{nearest(name, named)}")
 
@@ -80,12 +87,16 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 lines.append(f"{table} is not made: {self.why_missing(table)}")
             elif columns := self._left_out(table):
                 lines.append(f"{table} leaves out {', '.join(columns)}: not measured (score.measures, depth.test)")
-            rows: dict[str, list[str]] = {}
+
+            systems_by_reason: dict[str, list[str]] = {}
             for row in self.absent.get(table, ()):
-                rows.setdefault(row.absent, []).append(name_system(row.id))
-            lines += [f"{table} lacks {', '.join(names)}: {reason}" for reason, names in rows.items()]
-            same = {name_system(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as}
-            lines += [f"{table}: {name} is the same run as {other} here" for name, other in same.items()]
+                systems_by_reason.setdefault(row.absent, []).append(name_system(row.id))
+            for reason, systems in systems_by_reason.items():
+                lines.append(f"{table} lacks {', '.join(systems)}: {reason}")
+
+            same_as = {name_system(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as}
+            for system, other in same_as.items():
+                lines.append(f"{table}: {system} is the same run as {other} here")
         return lines
 
     def why_missing(self, *tables: str) -> str:
@@ -174,13 +185,20 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
         Of several seeds the first, and only those on the queries of the first row: they are compared query by query.
         """
-        systems, runs = dict[System, Row](), dict[System, object]()
-        scored = [(table, row, stage.upstream) for table in self.requested() for row, stage in self.get(table, ())]
-        places = [(row.dataset, row.split, row.seed, by.get("subset"), by.get("others")) for _, row, by in scored]
-        for (table, row, by), place in zip(scored, places, strict=True):
-            if place == places[0]:
-                run = row.run or row.scores, by.get("labels")  # whatever the measures of a table are
-                name = row.system if runs.setdefault(row.id, run) == run else f"{row.system} ({table})"
+        systems: dict[System, Row] = {}
+        runs: dict[System, object] = {}
+        first_queries: object = None
+        for table in self.requested():
+            for row, stage in self.get(table, ()):
+                inputs = stage.upstream
+                queries = row.dataset, row.split, row.seed, inputs.get("subset"), inputs.get("others")
+                if first_queries is None:
+                    first_queries = queries
+                if queries != first_queries:
+                    continue
+                run = row.run or row.scores, inputs.get("labels")  # whatever the measures of a table are
+                is_other = runs.setdefault(row.id, run) != run
+                name = f"{row.system} ({table})" if is_other else row.system
                 system = {"system": name, "first_stage": row.first_stage, "scores": row.scores}
                 systems.setdefault((name, row.first_stage), system)
         return list(systems.values())
@@ -206,9 +224,13 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
 def _check_stand_ins(settings: Settings) -> None:
     """Refuse a `stand_in` that names a dataset which the configuration lacks."""
-    stand_in, known = settings.stand_in or {}, list(settings.datasets)
-    where = {"stand_in": stand_in} if isinstance(stand_in, str) else {f"stand_in.{k}": v for k, v in stand_in.items()}
-    for at, name in where.items():
+    stand_in = settings.stand_in or {}
+    if isinstance(stand_in, str):
+        named = {"stand_in": stand_in}
+    else:
+        named = {f"stand_in.{replaced}": name for replaced, name in stand_in.items()}
+    known = list(settings.datasets)
+    for at, name in named.items():
         if name not in known:
             raise UserError(f"{at}: {name} is no dataset{nearest(name, known)}")
 
@@ -217,24 +239,32 @@ def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
     """Table name → layout file: those of config/papers/ and the user's own."""
     files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
     files.pop("bands", None)
-    targets = {*RULE_NAMES, *KINDS, *rule_names(), *(table.split("/")[0] for table in files if "/" in table)}
+    papers = {table.split("/")[0] for table in files if "/" in table}
+    targets = {*RULE_NAMES, *KINDS, *rule_names(), *papers}
     named: dict[str, str] = {}
     for table in settings.tables:
-        if (other := named.setdefault(name := _table_name(table), table)) != table or settings.tables.count(table) > 1:
-            same = "is there twice" if other == table else f"has the name of {other}; name it otherwise"
-            raise UserError(f"tables: {table} {same}")
+        name = _table_name(table)
+        if settings.tables.count(table) > 1:
+            raise UserError(f"tables: {table} is there twice")
+        if (other := named.setdefault(name, table)) != table:
+            raise UserError(f"tables: {table} has the name of {other}; name it otherwise")
         if table.endswith(".yaml"):
-            if not Path(table).is_file():
-                raise UserError(f"tables: {table} is no file")
-            if not NAME.fullmatch(name):
-                allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
-                raise UserError(f"tables: {printable(table)}: {allowed}")
-            if _target(name) in targets | {_target(other) for other in files if other != name}:
-                raise UserError(f"tables: {table}: {name} is the name of another target; name the file otherwise")
+            _check_own_layout(table, name, targets | {_target(other) for other in files if other != name})
             files[name] = Path(table)
         elif table not in files:
             raise UserError(f"tables: {table} is unknown{nearest(table, sorted(files))}")
     return files
+
+
+def _check_own_layout(table: str, name: str, targets: set[str]) -> None:
+    """Refuse a user's layout that is not there, or whose name cannot be a target or is one already."""
+    if not Path(table).is_file():
+        raise UserError(f"tables: {table} is no file")
+    if not NAME.fullmatch(name):
+        allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
+        raise UserError(f"tables: {printable(table)}: {allowed}")
+    if _target(name) in targets:
+        raise UserError(f"tables: {table}: {name} is the name of another target; name the file otherwise")
 
 
 def _target(table: str) -> str:
