@@ -16,6 +16,7 @@ from tandem.plan.reported import reported_split
 from tandem.plan.rerankings import check_llm, llm_stage
 from tandem.plan.runs import run
 from tandem.plan.searches import plan_encoding
+from tandem.stages.base import Json
 from tandem.store.files import sha256_once
 
 JUDGES = ("models", "rerankers", "ensembles")  # blocks of the configuration whose entries judge
@@ -35,7 +36,8 @@ def check_audits(ctx: Context) -> None:
 
 def _check_names(ctx: Context) -> None:
     """Refuse names in `audits` that the configuration itself writes and does not have; the defaults' may be absent."""
-    entry, written = ctx.settings.audits, dict[str, list[str]]()
+    entry = ctx.settings.audits
+    written: dict[str, list[str]] = {}
     if "retriever" in entry.model_fields_set and entry.retriever:
         written["audits.retriever"] = [entry.retriever]
     if "judges" in entry.model_fields_set:
@@ -43,8 +45,10 @@ def _check_names(ctx: Context) -> None:
     if entry.similar_queries.judges:
         written["audits.similar_queries.judges"] = list(entry.similar_queries.judges)
     if "systems" in entry.model_fields_set:
-        parts = (part.partition("@")[0] for system in entry.systems for part in system.split("+"))
+        expressions = [expression for system in entry.systems for expression in system.split("+")]
+        parts = [expression.partition("@")[0] for expression in expressions]
         written["audits.systems"] = [part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))]
+
     for key, names in written.items():
         blocks = list_system_blocks() if key == "audits.systems" else JUDGES
         known = [name for block in blocks for name in getattr(ctx.settings, block)]
@@ -59,15 +63,17 @@ def audit_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> l
     `own` are those of one audit; None: those of all.
     """
     chosen = ctx.settings.audits.judges if own is None else own
-    names, trainable = ctx.members(list(chosen)), is_trainable(ctx, data)
+    trainable = is_trainable(ctx, data)
+    names = ctx.members(list(chosen))
     return [name for name in names if name in ctx.settings.rerankers or (trainable and ctx.has_model(name))]
 
 
 def audit_retriever(ctx: Context, data: str) -> str | None:
     """Return the dual encoder that proposes pairs of queries, under the same condition."""
     name = ctx.settings.audits.retriever
-    there = name and is_trainable(ctx, data) and ctx.model_name(name) in ctx.settings.models
-    return name if there else None
+    if name is None or ctx.model_name(name) not in ctx.settings.models:
+        return None
+    return name if is_trainable(ctx, data) else None
 
 
 def audited_systems(ctx: Context, data: str) -> list[str]:
@@ -100,7 +106,9 @@ def similar_queries(ctx: Context, data: str) -> Stage:
     where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
     judged = judges(ctx, audit_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
     upstream = {"dataset": dataset(ctx, data), **judged}
-    others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=sort_key)
+
+    known = splits(ctx, data) or {"train", "dev", "test"}
+    others = sorted(known - {"train"}, key=sort_key)
     if retriever := audit_retriever(ctx, data):
         for split in ("train", *others):
             upstream[f"vectors.{split}"] = plan_encoding(ctx, "embeddings", retriever, "audits.retriever", data, split)
@@ -133,13 +141,16 @@ def audited_runs(ctx: Context, split: str, data: str) -> dict[str, Stage]:
 
 def relabel(ctx: Context, data: str) -> Stage:
     """Return the qrels after the audit: the annotators' where there is a sheet, else the judge's verdict."""
-    entry, pool = ctx.settings.audits.false_negatives, false_negatives(ctx, data)
-    params, execution = {"split": reported_split(ctx, data), "threshold": entry.threshold}, {}
+    entry = ctx.settings.audits.false_negatives
+    pool = false_negatives(ctx, data)
+    params: Json = {"split": reported_split(ctx, data), "threshold": entry.threshold}
+    execution: Json = {}
     if entry.sheet is not None:
         if not Path(entry.sheet).is_file():
             raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; no such file")
         # Whole: whoever corrects a verdict changes a sheet in its middle, and not its size.
-        params["fingerprint"], execution["path"] = sha256_once(Path(entry.sheet)), entry.sheet
+        params["fingerprint"] = sha256_once(Path(entry.sheet))
+        execution["path"] = entry.sheet
     return ctx.stage("relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution)
 
 
@@ -149,12 +160,14 @@ def judge_llm(ctx: Context, data: str) -> Stage:
     Raises:
         UserError: answers decide what is relevant, so that there are no judgements.
     """
-    entry, at = ctx.settings.audits.llm_judge, "audits.llm_judge"
+    entry = ctx.settings.audits.llm_judge
+    at = "audits.llm_judge"
     if entry is None:
         raise UserError(f"{at}: names no language model")
     if ctx.dataset_entry(data).relevance != "qrels":
         raise UserError(f"{at}: answers decide what is relevant in {data}, nothing is judged there; leave it out")
-    pool, split = false_negatives(ctx, data), reported_split(ctx, data)
+    split = reported_split(ctx, data)
+    pool = false_negatives(ctx, data)
     params, execution = llm_stage(entry, at)
     params |= {"split": split, "seed": ctx.settings.seed}
     upstream = {"dataset": dataset(ctx, data), "pool": pool, **audited_runs(ctx, split, data)}

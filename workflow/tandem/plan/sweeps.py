@@ -49,24 +49,23 @@ class PlannedSweep:
     """
 
     def __init__(self, name: str, where: str, entry: Sweep, planners: Planners, stand_in: bool = False) -> None:
-        self.name, self.where, self.entry, self.planners = name, where, entry, planners
-        self.settings, self.systems = planners.base.settings, entry.systems
+        self.name = name
+        self.where = where
+        self.entry = entry
+        self.planners = planners
+        self.settings = planners.base.settings
+        self.systems = entry.systems
         self.fixed = self._fixed(stand_in)
-        self.values: dict[str, list[Any]] = {}
-        for path, values in entry.grid.items():
-            self.values[path] = [self._typed(path, value, f"grid.{path}") for value in values]
-            if len({json.dumps(value, sort_keys=True, default=str) for value in self.values[path]}) < len(values):
-                raise UserError(f"{where}.grid.{path} names a value twice; list each once")
+        self.values = self._read_grid()
         self.seeds = self._seeds()
-        self.points: list[Point] = [
-            dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())
-        ]
+        combinations = itertools.product(*self.values.values())
+        self.points: list[Point] = [dict(zip(self.values, values, strict=True)) for values in combinations]
         self.x = entry.x or max(self.values, key=lambda path: len(self.values[path]) > 1)  # the first that varies
         if self.x not in self.values:
             raise UserError(f"{where}.x: is {self.x}{nearest(self.x, list(self.values))}")
-        combinations = itertools.product(self.points, self.seeds, self.systems.items())
         self.scored = [
-            PlannedScore(it, seed, name, self._score(it, seed, run)) for it, seed, (name, run) in combinations
+            PlannedScore(point, seed, system, self._score(point, seed, run))
+            for point, seed, (system, run) in itertools.product(self.points, self.seeds, self.systems.items())
         ]
         self.baseline = self._point(entry.baseline or self.points[0], "baseline")
         self.printed = [
@@ -80,28 +79,51 @@ class PlannedSweep:
         """Manifests of the scores."""
         return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
+    def _read_grid(self) -> dict[str, list[Any]]:
+        """Return the values along each path of the grid, typed; refuse a value that is there twice."""
+        grid: dict[str, list[Any]] = {}
+        for path, values in self.entry.grid.items():
+            grid[path] = [self._typed(path, value, f"grid.{path}") for value in values]
+            distinct = {json.dumps(value, sort_keys=True, default=str) for value in grid[path]}
+            if len(distinct) < len(values):
+                raise UserError(f"{self.where}.grid.{path} names a value twice; list each once")
+        return grid
+
     def to_json(self) -> str:
         """Return the sweep as the command `sweep` reads it: its texts and every score's folder.
 
         Equal sweeps give equal texts.
         """
-        last, entry = self.planners.of(self._changes(self.points[-1], self.seeds[-1])), self.entry
+        entry = self.entry
+        last = self.planners.of(self._changes(self.points[-1], self.seeds[-1]))
         dataset = last.settings.dataset
         rows = [
             {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
             for scored in self.scored
         ]
-        sweep: Json = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
-        sweep |= {"printed": self.printed, "title": entry.title, "measures": entry.measures, "scale": entry.scale}
-        sweep |= {"note": entry.note, "dataset": dataset, "split": last.split(), "rows": rows}
-        named = entry.dataset if entry.dataset != dataset else None
-        return json.dumps(sweep | {"stands_in_for": named or ""}, ensure_ascii=False)
+        sweep: Json = {
+            "name": self.name,
+            "paths": list(self.values),
+            "x": self.x,
+            "baseline": self.baseline,
+            "printed": self.printed,
+            "title": entry.title,
+            "measures": entry.measures,
+            "scale": entry.scale,
+            "note": entry.note,
+            "dataset": dataset,
+            "split": last.split(),
+            "rows": rows,
+            "stands_in_for": entry.dataset if entry.dataset and entry.dataset != dataset else "",
+        }
+        return json.dumps(sweep, ensure_ascii=False)
 
     def _changes(self, point: Point, seed: int) -> Point:
         """Return the overrides of a point; a seed that is there already is none."""
-        path, changes = self.entry.seeds_at, {**self.fixed, **point}
-        same = path in changes or (path == "seed" and seed == self.settings.seed)
-        return changes if same else {**changes, path: seed}
+        path = self.entry.seeds_at
+        changes = {**self.fixed, **point}
+        is_there = path in changes or (path == "seed" and seed == self.settings.seed)
+        return changes if is_there else {**changes, path: seed}
 
     def _score(self, point: Point, seed: int, run: str) -> Stage:
         try:
@@ -111,13 +133,15 @@ class PlannedSweep:
 
     def _fixed(self, stand_in: bool) -> Point:
         """Return the overrides that all points share: `with`, and where the search happens."""
-        fixed, dataset, known = dict(self.entry.with_), self.entry.dataset, self.settings.datasets
+        fixed = dict(self.entry.with_)
+        dataset = self.entry.dataset
+        configured = self.settings.dataset
         if dataset and stand_in:
-            configured = self.settings.dataset
             dataset = searched_for(dataset, self.settings.stand_in, configured, [dataset], configured)
-        if dataset and dataset not in known:
-            raise UserError(f"{self.where}.dataset: {dataset} is unknown{nearest(dataset, list(known))}")
-        if dataset and dataset != self.settings.dataset:
+        if dataset and dataset not in self.settings.datasets:
+            hint = nearest(dataset, list(self.settings.datasets))
+            raise UserError(f"{self.where}.dataset: {dataset} is unknown{hint}")
+        if dataset and dataset != configured:
             fixed["dataset"] = dataset
         if self.entry.split:
             fixed["score.split"] = self.entry.split
@@ -168,20 +192,18 @@ class PlannedSweep:
     def _check(self) -> None:
         """Refuse a sweep that could not be plotted: paths without effect, points that do not compare, unknown names."""
         for path, values in self.values.items():
-            digests: dict[str, set[str]] = {}
-            for scored in self.scored:
-                rest = {other: value for other, value in scored.point.items() if other != path}
-                same = json.dumps([rest, scored.seed, scored.system], default=str)
-                digests.setdefault(same, set()).add(scored.stage.digest)
-            if len(values) > 1 and all(len(different) == 1 for different in digests.values()):
+            if len(values) > 1 and not self._has_effect(path):
                 raise UserError(f"{self.where}.grid.{path}: none of the systems depends on it")
-        if len(places := {(scored.stage.dataset, scored.stage.values["split"]) for scored in self.scored}) > 1:
+
+        places = {(scored.stage.dataset, scored.stage.values["split"]) for scored in self.scored}
+        if len(places) > 1:
             on = ", ".join(sorted(f"{dataset} {split}" for dataset, split in places))
             raise UserError(
                 f"{self.where}.grid: points are compared query by query, but search {on}; one sweep for each"
             )
-        each = [scored.stage.values["measures"] for scored in self.scored]
-        have = [measure for measure in each[0] if all(measure in others for others in each)]
+
+        measures = [scored.stage.values["measures"] for scored in self.scored]
+        have = [measure for measure in measures[0] if all(measure in others for others in measures)]
         if not have:
             raise UserError(f"{self.where}.grid: the points have no measure in common")
         for measure in self.entry.measures or ():
@@ -191,6 +213,15 @@ class PlannedSweep:
             if printed.system not in self.systems:
                 hint = nearest(printed.system, list(self.systems))
                 raise UserError(f"{self.where}.printed.{at}.system: {printed.system} is no system{hint}")
+
+    def _has_effect(self, path: str) -> bool:
+        """Return whether a score differs between points that differ in a path alone."""
+        digests: dict[str, set[str]] = {}  # of the scores, by everything else
+        for scored in self.scored:
+            rest = {other: value for other, value in scored.point.items() if other != path}
+            same = json.dumps([rest, scored.seed, scored.system], default=str)
+            digests.setdefault(same, set()).add(scored.stage.digest)
+        return any(len(different) > 1 for different in digests.values())
 
 
 def _target(name: str) -> str:

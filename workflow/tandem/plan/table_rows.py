@@ -62,22 +62,8 @@ class LayoutRows:
     def _scored(self, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
         """Return a row's score for the columns of one dataset, with one seed."""
         file, layout, base = self.file, self.layout, self.planners.base
-        settings, stand_ins = base.settings, StandIns(base.settings, base.ctx.datasets, layout)
-        named = self._named(row, group)
-        changes: Json = {}
-        if named in layout.configs and stand_ins.searched(named) == named != settings.dataset:
-            own_config: Json = read_yaml(self.root / layout.configs[named])
-            changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
-        own = stand_ins.changed(row.with_)
-        dataset = changes.get("dataset", stand_ins.searched(named))
-        if dataset != settings.dataset:
-            changes["dataset"] = dataset
-        changes |= own | (row.with_own if stand_ins.collection(dataset) == named else {})
-        recipes = changes.get("recipes") or settings.recipes
-        if lacking := [name for name in layout.recipes if name not in recipes]:
-            changes["recipes"] = [*recipes, *lacking]
-        if seed != settings.seed:
-            changes.setdefault("seed", seed)  # a row may have a seed of its own
+        stand_ins = StandIns(base.settings, base.ctx.datasets, layout)
+        changes, dataset = self._changes(row, group, seed, stand_ins)
         try:
             planner = audited = self.planners.of(changes)
         except UserError as error:
@@ -87,10 +73,14 @@ class LayoutRows:
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
             planner.train_without_similar(dataset, name, audited.audit("similar_queries", dataset))
+
         stage = _score(planner, audited, row, layout, str(file), dataset)
         run = stage.upstream.get("run")
-        datasets = {at: value for at, value in row.with_.items() if has_dataset(at)}
-        replaced = [(own[at], value) for at, value in datasets.items() if stand_ins.collection(own[at]) != value]
+        own = stand_ins.changed(row.with_)
+        datasets = {path: theirs for path, theirs in row.with_.items() if has_dataset(path)}
+        replaced = [
+            (own[path], theirs) for path, theirs in datasets.items() if stand_ins.collection(own[path]) != theirs
+        ]
         planned = PlannedRow(
             system=row.system,
             first_stage=row.first_stage,
@@ -104,6 +94,31 @@ class LayoutRows:
             instead=", ".join(f"{ours} for {theirs}" for ours, theirs in replaced),
         )
         return planned, stage
+
+    def _changes(self, row: LayoutRow, group: str, seed: int, stand_ins: StandIns) -> tuple[Json, str]:
+        """Return the overrides of the configuration that a row's score needs, and the dataset that is searched."""
+        layout, settings = self.layout, self.planners.base.settings
+        named = self._named(row, group)
+        searched = stand_ins.searched(named)
+        changes: Json = {}
+        if named in layout.configs and searched == named != settings.dataset:
+            own_config: Json = read_yaml(self.root / layout.configs[named])
+            changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
+
+        dataset: str = changes.get("dataset", searched)
+        if dataset != settings.dataset:
+            changes["dataset"] = dataset
+        changes |= stand_ins.changed(row.with_)
+        if stand_ins.collection(dataset) == named:
+            changes |= row.with_own
+
+        recipes = changes.get("recipes") or settings.recipes
+        lacking = [name for name in layout.recipes if name not in recipes]
+        if lacking:
+            changes["recipes"] = [*recipes, *lacking]
+        if seed != settings.seed:
+            changes.setdefault("seed", seed)  # a row may have a seed of its own
+        return changes, dataset
 
     def _named(self, row: LayoutRow, group: str) -> str:
         """Return the dataset that the layout searches for a row and the columns of one dataset."""

@@ -26,7 +26,8 @@ OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where",
 
 def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
     """Refuse checkpoints whose names are taken, that cannot be validated, or that outnumber the steps."""
-    validation, train = validation_of(ctx, name), ctx.settings.models[name].train
+    validation = validation_of(ctx, name)
+    train = ctx.settings.models[name].train
     if train.choose == "dev":
         what = f"models.{name}.train.choose is dev and checkpoints is {count}: they are validated"
         require_split(ctx, data, VALIDATED, what)
@@ -89,21 +90,29 @@ def list_unused_validation_keys(settings: Settings) -> list[str]:
     `validation` is of checkpoints alone; `train` has keys of trainings that validate themselves, and `patience`, which
     ends those that dev chooses from.
     """
-    own: dict[str, tuple[Validation, str]] = {}
-    unread: list[str] = []
-    for name, model in settings.models.items():
-        at, train = f"models.{name}.train", model.train
-        why = f"{at}.checkpoints is {train.checkpoints}" if train.checkpoints else f"{at}.choose is {train.choose}"
-        idle = [] if train.validates else ["validation_queries", "validation_depth"]
-        if train.patience and (train.checkpoints or train.choose == "last"):
-            idle.append("patience")
-        unread += [f"{at}.{key} has no effect: {why}" for key in idle if key in train.model_fields_set]
-        if not train.checkpoints:
-            own[f"models.{name}.validation"] = model.validation, f"models.{name}.train.checkpoints is null"
-    if len(own) == len(settings.models):
-        own["validation"] = settings.validation, "no model has train.checkpoints"
-    keys = ((at, key, why) for at, (block, why) in own.items() for key in block.model_fields_set - {"from_"})
-    return unread + [f"{at}.{key} has no effect: {why}" for at, key, why in sorted(keys)]
+    lines = [line for name in settings.models for line in _list_unused_train_keys(settings, name)]
+
+    without_checkpoints = [name for name, model in settings.models.items() if not model.train.checkpoints]
+    unread: list[tuple[str, str, str]] = []  # path of a section, key, why
+    for name in without_checkpoints:
+        why = f"models.{name}.train.checkpoints is null"
+        for key in settings.models[name].validation.model_fields_set - {"from_"}:
+            unread.append((f"models.{name}.validation", key, why))
+    if len(without_checkpoints) == len(settings.models):
+        for key in settings.validation.model_fields_set - {"from_"}:
+            unread.append(("validation", key, "no model has train.checkpoints"))
+    return lines + [f"{at}.{key} has no effect: {why}" for at, key, why in sorted(unread)]
+
+
+def _list_unused_train_keys(settings: Settings, name: str) -> list[str]:
+    """Return a line for each key of a model's `train` about validation that is set and nothing reads."""
+    train = settings.models[name].train
+    at = f"models.{name}.train"
+    idle = [] if train.validates else ["validation_queries", "validation_depth"]
+    if train.patience and (train.checkpoints or train.choose == "last"):
+        idle.append("patience")
+    why = f"{at}.checkpoints is {train.checkpoints}" if train.checkpoints else f"{at}.choose is {train.choose}"
+    return [f"{at}.{key} has no effect: {why}" for key in idle if key in train.model_fields_set]
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:
@@ -111,12 +120,24 @@ def reduced_dataset(ctx: Context, name: str) -> str:
 
     The dataset is added to the others if it is missing.
     """
-    validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
-    source, depth, others, queries = reference(ctx, name), validation.depth, validation.others, validation.queries
-    size = [f"{key}{value}" for key, value in (("others", others), ("queries", queries)) if value]
-    label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", source, str(depth), *size]))
-    notes = notes_of(ctx.dataset_entry(base), OF_THE_WHOLE)
-    entry = Reduced(source="reduced", of=base, from_=source, depth=depth, others=others, dev_queries=queries, **notes)
+    validation = validation_of(ctx, name)
+    base = ctx.trained_on(ctx.settings.models[name])
+    source = reference(ctx, name)
+    words = [base, "reduced", source, str(validation.depth)]
+    if validation.others:
+        words.append(f"others{validation.others}")
+    if validation.queries:
+        words.append(f"queries{validation.queries}")
+    label = re.sub(r"[^\w.-]", "-", "-".join(words))
+    entry = Reduced(
+        source="reduced",
+        of=base,
+        from_=source,
+        depth=validation.depth,
+        others=validation.others,
+        dev_queries=validation.queries,
+        **notes_of(ctx.dataset_entry(base), OF_THE_WHOLE),
+    )
     if ctx.datasets.setdefault(label, entry) != entry:
         raise UserError(f"datasets.{label} has the name of a dataset made for validation; name it otherwise")
     return label
@@ -124,7 +145,9 @@ def reduced_dataset(ctx: Context, name: str) -> str:
 
 def reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
     """Return the stage that validates a checkpoint on the reduced dataset."""
-    validation, data, where = validation_of(ctx, name), reduced_dataset(ctx, name), f"models.{name}.validation"
+    validation = validation_of(ctx, name)
+    data = reduced_dataset(ctx, name)
+    where = f"models.{name}.validation"
     system = f"{name}.{number}"
     if part == "dual" and validation.method == "average_rank":
         upstream = encode_both_sides(ctx, "embeddings", system, VALIDATED, where, data)
@@ -149,9 +172,12 @@ def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
 
 def full_value(ctx: Context, validated: Validated) -> Stage:
     """Return the stage that measures the same checkpoint on the full corpus, on the same queries."""
-    name, system = validated.model, validated.checkpoint.name
-    validation, data = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
-    system = f"{reference(ctx, name)}+{system}" if validated.part == "cross" else system
+    name = validated.model
+    system = validated.checkpoint.name
+    validation = validation_of(ctx, name)
+    data = ctx.trained_on(ctx.settings.models[name])
+    if validated.part == "cross":
+        system = f"{reference(ctx, name)}+{system}"
     subset = dataset(ctx, reduced_dataset(ctx, name)) if validation.queries else None
-    by, where = [validation.measure], f"models.{name}.validation"
-    return score(ctx, system, where, data, by, VALIDATED, {"subset": subset})
+    where = f"models.{name}.validation"
+    return score(ctx, system, where, data, [validation.measure], VALIDATED, {"subset": subset})
