@@ -186,7 +186,7 @@ def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(configured, tm
 
 
 def test_the_smallest_files_are_known_by_all_their_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "WHOLE", 500_000)
+    monkeypatch.setattr(files, "BYTES_READ_WHOLE", 500_000)
     sizes, keys = {"qrels.tsv": 200_000, "queries.tsv": 250_000, "corpus.tsv": 400_000}, {}
     for changed in (None, *sizes):
         for name, size in sizes.items():

@@ -43,7 +43,7 @@ def test_the_checkout_is_only_read(tmp_path, monkeypatch):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     os.utime(file, (1, 1))  # git has to look whether it has changed
     before = index.read_bytes()
-    monkeypatch.setattr(environment, "PACKAGE", tmp_path)
+    monkeypatch.setattr(environment, "PACKAGE_FOLDER", tmp_path)
     _, commit, changed = environment.provenance()
     assert len(commit) == 40
     assert changed is False

@@ -17,7 +17,7 @@ TEXT = "passages " * 50
 @pytest.fixture
 def folder(make_job, tmp_path, monkeypatch):
     """The folder of an artifact that counts as large and whose files count as written long ago."""
-    monkeypatch.setattr(artifact, "LARGE", 100)
+    monkeypatch.setattr(artifact, "LARGE_ARTIFACT_BYTES", 100)
     monkeypatch.setattr(artifact, "SETTLED", 0)
     job = make_job("score", tmp_path / "bm25-0123456789", {"measures": ["RR@10"], "split": "test"})
     with writing(job) as draft:
@@ -56,7 +56,7 @@ def test_small_artifacts_and_files_just_written_are_not_remembered(hashed, folde
     monkeypatch.setattr(artifact, "SETTLED", 60_000_000_000)
     assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
     monkeypatch.setattr(artifact, "SETTLED", 0)
-    monkeypatch.setattr(artifact, "LARGE", 10_000)
+    monkeypatch.setattr(artifact, "LARGE_ARTIFACT_BYTES", 10_000)
     assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
     assert not (folder / artifact.RECORD).exists()
 

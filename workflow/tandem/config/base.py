@@ -33,17 +33,17 @@ class Section(Model):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-T = TypeVar("T")
-S = TypeVar("S", bound=Section)
+_T = TypeVar("_T")
+_S = TypeVar("_S", bound=Section)
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
-Items = Annotated[tuple[T, ...], Strict(False)]
+Items = Annotated[tuple[_T, ...], Strict(False)]
 """A list in YAML; a tuple in code, since models never change."""
-IfSet = Annotated[T, Field(exclude_if=not_)]
+IfSet = Annotated[_T, Field(exclude_if=not_)]
 """A value that is no part of a key where it is empty."""
 
 
-def by_value(key: str, *sections: type[S]) -> dict[str, type[S]]:
+def by_value(key: str, *sections: type[_S]) -> dict[str, type[_S]]:
     """Value → section of those that are told apart by the literal values of a key."""
     return {value: section for section in sections for value in get_args(section.model_fields[key].annotation)}
 
@@ -74,13 +74,13 @@ Names = Annotated[Items[str], Field(min_length=1), BeforeValidator(_as_names, js
 """One name or a list of names."""
 
 
-def _once(values: tuple[T, ...]) -> tuple[T, ...]:
+def _once(values: tuple[_T, ...]) -> tuple[_T, ...]:
     if len(set(values)) < len(values):
         raise problem(" names a value twice; list each once")
     return values
 
 
-Distinct = Annotated[Items[T], Field(min_length=1), AfterValidator(_once)]
+Distinct = Annotated[Items[_T], Field(min_length=1), AfterValidator(_once)]
 """A list of different values, at least one."""
 
 

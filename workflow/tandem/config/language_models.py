@@ -12,7 +12,7 @@ from tandem.config.base import Precision, Section, by_value, equals, problem
 from tandem.config.references import NoParameter
 from tandem.config.validation import WORDS
 
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of the body of a request: what Tandem itself sets, or a key of the entry does.
 RESERVED = frozenset({
     "chat_template_kwargs", "logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "n", "stream",
@@ -22,7 +22,7 @@ RESERVED = frozenset({
 
 def _names_variable(value: str | None) -> str | None:
     """Refuse what cannot be a variable's name without showing it: it may be the key itself."""
-    if value is not None and not VARIABLE.fullmatch(value):
+    if value is not None and not _VARIABLE.fullmatch(value):
         raise problem(" is no name of an environment variable; put the key into one, and name that here")
     return value
 

@@ -21,8 +21,8 @@ from tandem.config.tables import Band, TableLayout
 from tandem.config.validation import no_object, parse, read, refuse_too_large
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 
-S = TypeVar("S", bound=Section)
-WHOLE = {*CATALOGUES, "recipes", "plugins"}  # keys that decide how others are put together
+_S = TypeVar("_S", bound=Section)
+_WHOLE = {*CATALOGUES, "recipes", "plugins"}  # keys that decide how others are put together
 
 
 def load_settings(raw: Raw, root: Path) -> Settings:
@@ -103,7 +103,7 @@ def _meant(block: str, name: str, entries: Raw) -> str:
     return f"; recipe {' or '.join(having)} has the rest of it: add it to recipes" if having else ""
 
 
-def _by(key: str, classes: Mapping[str, type[S]], at: str, entry: Raw) -> tuple[S | None, list[str]]:
+def _by(key: str, classes: Mapping[str, type[_S]], at: str, entry: Raw) -> tuple[_S | None, list[str]]:
     """Validate an entry by the class that one of its keys chooses."""
     value = entry.get(key)
     if isinstance(value, str) and value in classes:
@@ -208,7 +208,7 @@ class Variants:
         refuse_too_large(overrides)
         paths = {path: self.keys(path) for path in overrides}
         touched = {keys[0] for keys in paths.values()}
-        whole = bool(touched & WHOLE)
+        whole = bool(touched & _WHOLE)
         raw = self._raw if whole else self._assembled
         for path, value in overrides.items():
             raw = _replaced(raw, paths[path], merging.with_nulls(value))
@@ -251,7 +251,7 @@ def _replaced(config: Any, keys: list[str], value: Any) -> Any:
     return {**items, keys[0]: _replaced(items.get(keys[0]), keys[1:], value)}
 
 
-def read_section(section: type[S], path: Path) -> S:
+def read_section(section: type[_S], path: Path) -> _S:
     """Read a YAML file that is one section; errors begin with its path."""
     result, lines = parse(section, read_own(path))
     if result is None:

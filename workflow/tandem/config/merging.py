@@ -28,7 +28,7 @@ from tandem.registry import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 CATALOGUES = ("datasets", "encoders", "generators", "indexes", "rerankers")
-OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
+_OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
 INHERITING = (Windows, Unlabelled, Domains, Perturbed, Expanded, GeneratedQueries)
@@ -131,7 +131,7 @@ def assembled(raw: Raw, root: Path) -> Raw:
     for name in CATALOGUES:
         config[name], entries = catalogue(root / "config" / name), raw.get(name)
         for entry, own in entries.items() if isinstance(entries, dict) else ():
-            if isinstance(own, dict) and any(key in own for key in OWN):
+            if isinstance(own, dict) and any(key in own for key in _OWN):
                 config[name].pop(entry, None)
     recipes = raw.get("recipes") or []
     if not isinstance(recipes, list):

@@ -11,10 +11,10 @@ from tandem.config.references import CROSS_PARTS, DUAL_PARTS, CrossEncoderRefs, 
 from tandem.config.representations import AnyRepresentation, Named
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
 
-T = TypeVar("T", "Backfill", "Candidates")
+_T = TypeVar("_T", "Backfill", "Candidates")
 
 
-def _forwards(ranks: T) -> T:
+def _forwards(ranks: _T) -> _T:
     first, depth = ranks.first_rank, ranks.depth
     if depth < first:
         raise problem(f".depth is {depth}, before first_rank ({first}); allowed: ≥ {first}")

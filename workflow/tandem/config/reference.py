@@ -36,14 +36,14 @@ ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "llm_rerankers": tuple(LLM_METHODS.values()),
 }  # blocks of the configuration whose entries are of several classes
 # Base classes whose keys the reference lists once for all that share them.
-COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index, LlmReranker)
+_COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index, LlmReranker)
 FILES: dict[str, tuple[type[Section], str]] = {
     "layout": (TableLayout, "Layouts of tables"),
     "statistics": (StatisticsLayout, "Layouts of statistics tables"),
     "sweep": (Sweep, "Sweeps"),
     "bands": (Band, "Tolerance bands"),
 }  # schema → what such a file holds, and the heading of its keys in the reference
-HEAD = """# All configuration keys
+_HEAD = """# All configuration keys
 
 Generated from `workflow/tandem/config/` by `make reference`; do not edit.
 
@@ -100,7 +100,7 @@ def reference() -> str:
     for section, heading in FILES.values():
         page.lines += ["", f"## {heading}", "", getdoc(section) or "", ""]
         page.table("", section, depth=3)
-    return "\n".join([HEAD, *page.lines, ""])
+    return "\n".join([_HEAD, *page.lines, ""])
 
 
 def row(name: str, field: FieldInfo) -> str:
@@ -143,7 +143,7 @@ class _Page:
             if self.places[section] != place and heading not in self.lines:
                 self.lines += ["", heading, "", f"As `{self.places[section]}`."]
             return
-        base = next((parent for parent in section.__mro__[1:] if parent in COMMON), Section)
+        base = next((parent for parent in section.__mro__[1:] if parent in _COMMON), Section)
         if base is not Section and base not in self.places:
             self.part(place, base, depth)
         self.places[section] = place
@@ -153,7 +153,7 @@ class _Page:
             if key in section.model_fields
             for value in get_args(section.model_fields[key].annotation)
         ]
-        title = ", ".join([f"`{place}`", *chosen, *(["common keys"] if section in COMMON else [])])
+        title = ", ".join([f"`{place}`", *chosen, *(["common keys"] if section in _COMMON else [])])
         self.lines += ["", f"{'#' * depth} {title}", "", getdoc(section) or ""]
         self.lines += [f"It also has the common keys of `{self.places[base]}`."] if base is not Section else []
         self.lines.append("")

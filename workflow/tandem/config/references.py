@@ -22,7 +22,7 @@ from tandem.config.validation import branches
 
 # Objectives of the models that have a dual encoder, and of those that have a cross-encoder.
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")
-M = TypeVar("M", bound=Model)
+_M = TypeVar("_M", bound=Model)
 Excluded = dict[str, Any]  # field → True, or what is excluded within it: as `model_dump` takes it
 # What is named: a dataset; a run; a run or a source of negatives; what a training starts from; a dual encoder, or one
 # whose vectors of queries are clustered; a cross-encoder or ensemble; one of these, or a run, that teaches.
@@ -156,7 +156,7 @@ def _sections(annotation: Any) -> list[type[Model]]:
 
 
 @cache
-def parameters_of(section: type[M]) -> type[M]:
+def parameters_of(section: type[_M]) -> type[_M]:
     """Derive the model of a stage's parameters from a class of options: without the keys that are no parameters.
 
     It is a subclass, so that functions take either; in it, and in the sections in it, those keys are no fields any
@@ -171,7 +171,7 @@ def parameters_of(section: type[M]) -> type[M]:
         "__doc__": section.__doc__,
     }
 
-    def reduce_to_options(self: M) -> tuple[Any, ...]:
+    def reduce_to_options(self: _M) -> tuple[Any, ...]:
         """Have pickle name the class of options: the derived one is in no module."""
         return _restore, (section, self.__getstate__())
 
@@ -184,13 +184,13 @@ def parameters_of(section: type[M]) -> type[M]:
         else:  # pydantic drops a field that a subclass makes a class variable
             annotations[key.field] = ClassVar[Any]
             namespace[key.field] = None if field.is_required() else field.default
-    model: type[M] = new_class(section.__name__, (section,), exec_body=lambda body: body.update(namespace))
+    model: type[_M] = new_class(section.__name__, (section,), exec_body=lambda body: body.update(namespace))
     return model
 
 
-def _restore(section: type[M], state: dict[Any, Any]) -> M:
+def _restore(section: type[_M], state: dict[Any, Any]) -> _M:
     """Return the parameters that `__reduce__` has taken apart."""
-    restored: M = object.__new__(parameters_of(section))
+    restored: _M = object.__new__(parameters_of(section))
     restored.__setstate__(state)
     return restored
 
@@ -202,12 +202,12 @@ def _derived(branch: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    Parameters = Annotated[M, "without inputs"]
+    Parameters = Annotated[_M, "without inputs"]
 else:
 
     class Parameters:
         """`Parameters[Denoise]` in an annotation is `parameters_of(Denoise)`."""
 
-        def __class_getitem__(cls, section: type[M]) -> type[M]:
+        def __class_getitem__(cls, section: type[_M]) -> type[_M]:
             """Return the derived model."""
             return parameters_of(section)

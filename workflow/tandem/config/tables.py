@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tandem.config.base import Items, Section, not_empty, problem
 
-USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
+_USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
 
 
 class Score(Section):
@@ -14,7 +14,7 @@ class Score(Section):
 
     split: str | None = Field(None, description="null: the dataset's `score_split`, else test, else dev")
     measures: Items[str] | None = Field(None, min_length=1, description="null: the dataset's, else `usual`")
-    usual: Items[str] = Field(USUAL, min_length=1, description="measures of datasets that name none")
+    usual: Items[str] = Field(_USUAL, min_length=1, description="measures of datasets that name none")
 
 
 class PrintedTable(Section):

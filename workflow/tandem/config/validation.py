@@ -12,16 +12,16 @@ from pydantic_core import ErrorDetails
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.redaction import restored
 
-M = TypeVar("M", bound=BaseModel)
+_M = TypeVar("_M", bound=BaseModel)
 DEEPEST, MOST = 100, 100_000  # levels and values of a configuration: far more than any needs
-LARGEST = 2**53  # integers below it are read back alike by every program (RFC 8259 §6)
+_LARGEST = 2**53  # integers below it are read back alike by every program (RFC 8259 §6)
 WORDS = {"true": True, "false": False, "null": None}
 SIGNS = {"greater_than": ("gt", ">"), "greater_than_equal": ("ge", "≥"), "less_than": ("lt", "<")}
 SIGNS["less_than_equal"] = ("le", "≤")
 NAMES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
-def read(model: type[M], value: object, at: str = "") -> M:
+def read(model: type[_M], value: object, at: str = "") -> _M:
     """Validate a value, which is at a dotted path; a `UserError` has one line per mistake."""
     result, lines = parse(model, value, at)
     if result is None:
@@ -29,7 +29,7 @@ def read(model: type[M], value: object, at: str = "") -> M:
     return result
 
 
-def parse(model: type[M], value: object, at: str = "") -> tuple[M | None, list[str]]:
+def parse(model: type[_M], value: object, at: str = "") -> tuple[_M | None, list[str]]:
     """Validate a value: the model and no lines, or no model and one line per mistake, sorted by path.
 
     Snakemake hands nested values of `--config` over as text, and YAML reads `1e-5` as text: where a number, a boolean
@@ -49,7 +49,7 @@ def parse(model: type[M], value: object, at: str = "") -> tuple[M | None, list[s
     return result, list(dict.fromkeys(line for _, line in lines))
 
 
-def _validated(model: type[M], value: object) -> tuple[M | None, list[ErrorDetails]]:
+def _validated(model: type[_M], value: object) -> tuple[_M | None, list[ErrorDetails]]:
     try:
         return model.model_validate(value, by_alias=True, by_name=False), []
     except ValidationError as error:
@@ -100,7 +100,7 @@ def refuse_too_large(config: Mapping[Any, Any]) -> None:
                 raise UserError(f"{place} contains itself, or is nested deeper than {DEEPEST} levels")
             if seen > MOST:
                 raise UserError(f"{printable(upper)} holds more than {MOST:,} values; allowed: fewer")
-            if isinstance(value, int | float) and not -LARGEST < value < LARGEST:
+            if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:
                 place = ".".join(printable(key) for key in at)
                 numbers.append(f"{place} is {shortened(str(value))}; allowed: finite numbers below 2^53")
             waiting += [(item, (*at, key)) for key, item in inner]
@@ -232,7 +232,7 @@ def _from_text(text: str, annotation: Any) -> object:
                 number = kind(text)
             except ValueError:
                 continue
-            return number if -LARGEST < number < LARGEST else text
+            return number if -_LARGEST < number < _LARGEST else text
     return text
 
 

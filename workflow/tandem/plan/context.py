@@ -26,7 +26,7 @@ from tandem.stages.base import Json
 
 ALWAYS_THERE = ("bm25", "given", "encoder")  # runs that every configuration has
 PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is called in names
-SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
+_SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
 TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
 Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage is left out
 EntryKey = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
@@ -294,7 +294,7 @@ class Context:
     def trained_on(self, entry: ModelEntry) -> str:
         """Return the dataset that a model is trained on."""
         dataset = entry.dataset or self.settings.train_on or self.settings.dataset
-        return self.settings.dataset if dataset == SEARCHED else dataset
+        return self.settings.dataset if dataset == _SEARCHED else dataset
 
     def has_run(self, expression: str) -> bool:
         """Return whether the configuration has every name in a run's expression: `de_bm25neg@hnsw+ce_deneg`."""

@@ -19,8 +19,8 @@ from tandem.stages import KINDS, Kind, Params
 from tandem.stages.base import Json, flatten, format_value
 from tandem.store.artifact import MANIFEST
 
-P = TypeVar("P", bound=Params)
-DIGITS = 10
+_P = TypeVar("_P", bound=Params)
+_DIGITS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Stage:
         """The parameters as the command line and the manifest have them, defaults included."""
         return self.params.model_dump(mode="json") if isinstance(self.params, Params) else dict(self.params)
 
-    def params_as(self, model: type[P]) -> P:
+    def params_as(self, model: type[_P]) -> _P:
         """Return the parameters as the model of the stage's kind."""
         return self.params if isinstance(self.params, model) else model.model_validate(self.values)
 
@@ -113,7 +113,7 @@ class Stage:
 def digest(kind: str, version: int, params: Json, upstream: dict[str, str]) -> str:
     """Return the first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
     identity = json.dumps([kind, version, flatten(params), upstream], sort_keys=True)
-    return hashlib.sha256(identity.encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(identity.encode()).hexdigest()[:_DIGITS]
 
 
 def _flags(pairs: list[tuple[str, str]]) -> str:

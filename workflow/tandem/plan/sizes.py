@@ -23,7 +23,7 @@ from tandem.plan.graph import Stage
 from tandem.stages.base import Json
 
 # transformers' families call the same numbers by different names.
-NAMES = {
+_NAMES = {
     "layers": ("num_hidden_layers", "n_layers", "num_layers"),
     "hidden": HIDDEN_SIZE_KEYS,
     "feed_forward": ("intermediate_size", "hidden_dim", "d_ff"),
@@ -48,7 +48,7 @@ class EncoderShape:
     def of(cls, config: Mapping[str, Any]) -> Self:
         """Return the shape in a Hugging Face `config.json`; a KeyError naming the number that it lacks."""
         sizes = {}
-        for name, keys in NAMES.items():
+        for name, keys in _NAMES.items():
             present = [config[key] for key in keys if key in config]
             if not present and name != "positions":
                 raise KeyError(keys[0])
@@ -103,8 +103,8 @@ def shape_of(stage: Stage, settings: Settings) -> EncoderShape:
     """
     encoder = encoder_of(stage)
     params = encoder.values
-    if all(params.get(key) is not None for key in NAMES):  # its vocabulary is learned here
-        return EncoderShape(*(int(params[key]) for key in NAMES))
+    if all(params.get(key) is not None for key in _NAMES):  # its vocabulary is learned here
+        return EncoderShape(*(int(params[key]) for key in _NAMES))
     if folder := _files(encoder):
         shape = EncoderShape.of(read_model_json(folder / CONFIG))
     elif entry := _entry_shape(params, settings):

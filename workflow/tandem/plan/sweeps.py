@@ -20,14 +20,14 @@ from tandem.plan.planner import Planners
 from tandem.plan.views import name_configurations
 from tandem.stages.base import Json
 
-Point = Json  # dotted path → value
+_Point = Json  # dotted path → value
 
 
 @dataclass(frozen=True)
 class PlannedScore:
     """One system at one point with one seed, and the stage that scores it."""
 
-    point: Point
+    point: _Point
     seed: int
     system: str
     stage: Stage
@@ -59,7 +59,7 @@ class PlannedSweep:
         self.values = self._read_grid()
         self.seeds = self._seeds()
         combinations = itertools.product(*self.values.values())
-        self.points: list[Point] = [dict(zip(self.values, values, strict=True)) for values in combinations]
+        self.points: list[_Point] = [dict(zip(self.values, values, strict=True)) for values in combinations]
         self.x = entry.x or max(self.values, key=lambda path: len(self.values[path]) > 1)  # the first that varies
         if self.x not in self.values:
             raise UserError(f"{where}.x: is {self.x}{nearest(self.x, list(self.values))}")
@@ -118,20 +118,20 @@ class PlannedSweep:
         }
         return json.dumps(sweep, ensure_ascii=False)
 
-    def _changes(self, point: Point, seed: int) -> Point:
+    def _changes(self, point: _Point, seed: int) -> _Point:
         """Return the overrides of a point; a seed that is there already is none."""
         path = self.entry.seeds_at
         changes = {**self.fixed, **point}
         is_there = path in changes or (path == "seed" and seed == self.settings.seed)
         return changes if is_there else {**changes, path: seed}
 
-    def _score(self, point: Point, seed: int, run: str) -> Stage:
+    def _score(self, point: _Point, seed: int, run: str) -> Stage:
         try:
             return self.planners.of(self._changes(point, seed)).score(run, f"{self.where}.systems")
         except UserError as error:
             raise UserError(f"{self.where}: at {format_point(point)}: {error}") from None
 
-    def _fixed(self, stand_in: bool) -> Point:
+    def _fixed(self, stand_in: bool) -> _Point:
         """Return the overrides that all points share: `with`, and where the search happens."""
         fixed = dict(self.entry.with_)
         dataset = self.entry.dataset
@@ -148,7 +148,7 @@ class PlannedSweep:
         self._try("with", fixed)
         return fixed
 
-    def _try(self, key: str, overrides: Point) -> None:
+    def _try(self, key: str, overrides: _Point) -> None:
         """Refuse values that the configuration does not allow; `key` is the sweep's key that has them."""
         try:
             self.planners.variants.settings(overrides)
@@ -178,7 +178,7 @@ class PlannedSweep:
         self._try("seeds_at", {**self.fixed, path: 0})
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
 
-    def _point(self, values: Point, key: str) -> Point:
+    def _point(self, values: _Point, key: str) -> _Point:
         """Return the point of the grid with some values (path → value), and those of the first point elsewhere."""
         for path in values:
             if path not in self.values:
@@ -228,7 +228,7 @@ def _target(name: str) -> str:
     return f"sweep_{name}".replace("-", "_")
 
 
-def format_point(point: Point) -> str:
+def format_point(point: _Point) -> str:
     """`models.rocketqav2.train.lr=2e-05, seed=1`."""
     return ", ".join(f"{path}={json.dumps(value, ensure_ascii=False, default=str)}" for path, value in point.items())
 

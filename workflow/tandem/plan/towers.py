@@ -27,7 +27,7 @@ from tandem.store.files import write_text
 E = TypeVar("E", bound=Published)
 Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision → commit
 LOCK = "hub.lock.yaml"
-HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
+_HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
 TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
@@ -207,4 +207,4 @@ def write_lock(commits: Commits) -> None:
     """Add commits to the lock."""
     lock = read_lock()
     lock = {name: lock.get(name, {}) | commits.get(name, {}) for name in sorted({*lock, *commits})}
-    write_text(Path.cwd() / LOCK, HEAD + yaml.safe_dump(lock))
+    write_text(Path.cwd() / LOCK, _HEAD + yaml.safe_dump(lock))

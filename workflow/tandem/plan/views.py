@@ -10,8 +10,8 @@ from tandem import ROOT
 from tandem.errors import UserError
 from tandem.store.files import write_text
 
-RECORD = "configuration.json"  # in the folder: the files of the configuration that its views are of
-VIEWS = ("tables", "sweeps", "statistics", "notebooks", "report.html", "audits.html", "fidelity.html")
+_RECORD = "configuration.json"  # in the folder: the files of the configuration that its views are of
+_VIEWS = ("tables", "sweeps", "statistics", "notebooks", "report.html", "audits.html", "fidelity.html")
 
 
 def views_folder(files: Iterable[Path]) -> str:
@@ -57,8 +57,8 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
         views: the folder, as `views_folder` has it.
         files: the configuration's files.
     """
-    record = Path(views, RECORD)
-    if not record.is_file() or not any(Path(views, name).exists() for name in VIEWS):
+    record = Path(views, _RECORD)
+    if not record.is_file() or not any(Path(views, name).exists() for name in _VIEWS):
         return
     owner = json.loads(record.read_text(encoding="utf-8"))
     own = _recorded(files)
@@ -72,7 +72,7 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
 
 def record_owner(views: str, files: Sequence[Path]) -> None:
     """Write which configuration the views of a folder are of."""
-    write_text(Path(views, RECORD), json.dumps(_recorded(files)) + "\n")
+    write_text(Path(views, _RECORD), json.dumps(_recorded(files)) + "\n")
 
 
 def _recorded(files: Sequence[Path]) -> list[str]:

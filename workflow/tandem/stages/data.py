@@ -12,10 +12,10 @@ from tandem.stages.base import Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
 Stemmer = Literal["porter", "krovetz", "none"]  # of Anserini's English analyzer, all with its stop words
-Split = Literal["whitespace", "jieba"]  # texts are split into terms before the engine sees them
+_Split = Literal["whitespace", "jieba"]  # texts are split into terms before the engine sees them
 JavaFree = Literal["default", "porter", "none", "whitespace", "jieba"]  # analyzers of the engine bm25s
 
-STEMMERS, SPLIT_BEFORE, ANALYZERS = get_args(Stemmer), get_args(Split), get_args(Analyzer)
+STEMMERS, SPLIT_BEFORE, ANALYZERS = get_args(Stemmer), get_args(_Split), get_args(Analyzer)
 WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)  # an engine is also the kind of its index, and its role
 # Languages that Anserini has an analyzer for; it would silently take any other for English.
 LANGUAGES = (

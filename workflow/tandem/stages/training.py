@@ -28,7 +28,7 @@ from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
 from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params, Part
 
-STARTS = ("start", "retriever", "reranker")
+_STARTS = ("start", "retriever", "reranker")
 
 
 class EncoderParams(EncoderFiles, Params):
@@ -140,12 +140,12 @@ KINDS = (
     Kind("tokens", "models.tokenisation:run", TokensParams, version=2, env="models", threads="all",
         shard="models.tokenisation:run_shard", part=Part(1 << 18, "passages"), box="Encoder", holds="tokens",
         verb="tokenizing"),
-    Kind("pretrain", "extras.pretraining:pretrain", PretrainParams, env="models", threads="all", retries=2, gpu=STARTS,
+    Kind("pretrain", "extras.pretraining:pretrain", PretrainParams, env="models", threads="all", retries=2, gpu=_STARTS,
         ranks=True, box="Encoder", holds="training", verb="pre-training"),
     Kind("untrained", "training.stage:run_untrained", UntrainedParams, env="models", box="Encoder"),
     Kind("reranker", "models.cross:run_reranker", Params, env="models", box="Encoder"),
-    Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS, ranks=True,
+    Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=_STARTS, ranks=True,
         box="Training", holds="training", rule="train", verb="training"),
-    Kind("checkpoint", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS,
+    Kind("checkpoint", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=_STARTS,
         ranks=True, box="Training", holds="checkpoint", verb="training"),
 )  # fmt: skip

@@ -25,11 +25,11 @@ from tandem.errors import UserError
 from tandem.stages.base import Json
 from tandem.store.files import replacing, sha256
 
-M = TypeVar("M", bound=Model)
+_M = TypeVar("_M", bound=Model)
 MANIFEST = "stage.json"
 NOTES = ("log.parquet", "README.md")  # of a training, with its pace, and of a model, with its commit
 RECORD = ".verified.json"
-LARGE = 64 << 20  # bytes of an artifact; smaller ones are hashed in a tenth of a second
+LARGE_ARTIFACT_BYTES = 64 << 20  # smaller artifacts are hashed in a tenth of a second
 SETTLED = 5_000_000_000  # nanoseconds since a file's last change: coarser than any file system's clock
 
 
@@ -133,7 +133,7 @@ class Artifact:
         """Folder of each upstream artifact, by role."""
         return self.manifest.upstream
 
-    def params_as(self, model: type[M]) -> M:
+    def params_as(self, model: type[_M]) -> _M:
         """Return the stage's parameters as its kind's model; a `UserError` if they are of another version."""
         return read(model, self.params, str(self.folder / MANIFEST))
 
@@ -185,7 +185,7 @@ def check_files(artifact: Artifact, names: Iterable[str]) -> None:
 def _check_changed(artifact: Artifact) -> None:
     """`check_files`, but of a large artifact only what has changed since it was last compared."""
     files, path = artifact.manifest.files, artifact.folder / RECORD
-    if artifact.manifest.bytes < LARGE:
+    if artifact.manifest.bytes < LARGE_ARTIFACT_BYTES:
         check_files(artifact, files)
         return
     known = None

@@ -15,12 +15,12 @@ import tandem
 from tandem.stages import KINDS
 from tandem.stages.base import Entry
 
-PACKAGE = tandem.PACKAGE
+PACKAGE_FOLDER = tandem.PACKAGE
 BUILT, COMMIT = "_project", "COMMIT"  # the folder of an installed package, and its file that names the commit
 IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 GENERAL = {"cluster", "config", "errors", "redaction", "stages", "store"}  # what runs every stage and decides no result
 LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
-STATUS = Path("/proc/self/status")
+_STATUS = Path("/proc/self/status")
 
 
 def provenance() -> tuple[dict[str, str], str | None, bool | None]:
@@ -28,11 +28,11 @@ def provenance() -> tuple[dict[str, str], str | None, bool | None]:
 
     The last two are those of the first call: later changes are not what runs.
     """
-    return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *code_commit(PACKAGE)
+    return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *code_commit(PACKAGE_FOLDER)
 
 
 @cache
-def code_commit(package: Path = PACKAGE) -> tuple[str | None, bool | None]:
+def code_commit(package: Path = PACKAGE_FOLDER) -> tuple[str | None, bool | None]:
     """Return the commit of a package's code, and whether files differ from it; None twice where nobody knows.
 
     An installed package knows that of the checkout it was built from. Git is not asked: the environment may lie in a
@@ -76,7 +76,7 @@ def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
     if not tandem.CHECKOUT:
         return []
     words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
-    return (_git(PACKAGE, *words, *map(str, paths)) or "").split()
+    return (_git(PACKAGE_FOLDER, *words, *map(str, paths)) or "").split()
 
 
 def modules_hash(kind: str) -> str:
@@ -88,7 +88,9 @@ def modules_hash(kind: str) -> str:
 def _hash_of(run: Entry) -> str:
     digest = hashlib.sha256()
     for source in _sources_of(run):
-        name = source.relative_to(PACKAGE) if source.is_relative_to(PACKAGE) else source.name  # a plugin's
+        name = (
+            source.relative_to(PACKAGE_FOLDER) if source.is_relative_to(PACKAGE_FOLDER) else source.name
+        )  # a plugin's
         digest.update(str(name).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:10]
 
@@ -104,7 +106,7 @@ def _sources_of(run: Entry) -> list[Path]:
     visited: set[Path] = set()
     waiting = [f"tandem.{run.partition(':')[0]}"]
     while waiting:
-        path = PACKAGE.joinpath(*waiting.pop().split(".")[1:])
+        path = PACKAGE_FOLDER.joinpath(*waiting.pop().split(".")[1:])
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         if source in visited or not source.is_file():
             continue
@@ -118,7 +120,7 @@ def _sources_of(run: Entry) -> list[Path]:
 def peak_mib() -> int:
     """MiB: the most memory of this process since its program began, which `ru_maxrss` mixes with its parent's."""
     with suppress(OSError):
-        if match := re.search(r"^VmHWM:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE):
+        if match := re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE):
             return int(match[1]) >> 10
     unit = 20 if sys.platform == "darwin" else 10  # bytes there, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> unit

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from tandem.errors import UserError
 
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
-WHOLE = 1 << 26  # bytes of the smallest files that it reads whole: judgements and queries are corrected in their middle
+BYTES_READ_WHOLE = 1 << 26  # in all of a folder's smallest files: judgements are corrected in their middle
 
 
 def partial_path(path: Path) -> Path:
@@ -128,7 +128,11 @@ def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
     digest = hashlib.sha256()
     sizes = {file: file.stat().st_size for file in sorted(candidates) if file.is_file()}
     smallest = sorted(sizes, key=sizes.__getitem__)
-    whole = {file for file, total in zip(smallest, accumulate(sorted(sizes.values())), strict=True) if total <= WHOLE}
+    whole = {
+        file
+        for file, total in zip(smallest, accumulate(sorted(sizes.values())), strict=True)
+        if total <= BYTES_READ_WHOLE
+    }
     for file_path, size in sizes.items():
         digest.update(f"{os.path.relpath(file_path, path) if path.is_dir() else ''}:{size}\n".encode())
         with open(file_path, "rb") as file:

@@ -27,11 +27,11 @@ from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manif
 from tandem.store.environment import modules_hash, peak_mib, provenance
 from tandem.store.files import sha256, write_json
 
-P = TypeVar("P", default=Any)
+_P = TypeVar("_P", default=Any)
 
 
 @dataclass(frozen=True)
-class Job(Generic[P]):
+class Job(Generic[_P]):
     """The work that a stage's function gets.
 
     Attributes:
@@ -43,7 +43,7 @@ class Job(Generic[P]):
 
     kind: str
     out: Path
-    params: P
+    params: _P
     inputs: dict[str, Artifact]
     execution: Execution = field(default_factory=lambda: Execution())
     started: float = field(default_factory=time.monotonic)

@@ -12,7 +12,7 @@ from tandem.stages import Kind, declaration
 from tandem.stages.base import Json, flatten
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
-FEW = 3  # differences that are each named in a full line
+_FEW = 3  # differences that are each named in a full line
 NOT_IN_KEYS = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "execution")
 
 
@@ -208,7 +208,7 @@ def _beside_key(artifact: Artifact) -> Json:
 def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator[str]:
     """Yield the differences of two artifacts, or of stages above them, as lines or as a paragraph per stage."""
     head = f"{artifact.key} differs from {other.key}:"
-    if len(roots) <= FEW:
+    if len(roots) <= _FEW:
         yield from (f"{head} {_where(artifact, root)}{root.what} is {root.now}, was {root.before}" for root in roots)
         return
     yield head
