@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -120,19 +119,24 @@ def _sha256_of(path: Path, size: int, changed: int) -> str:
 
 
 def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
-    """10 hex digits of a file, or of a folder's `files` (None: all): names and contents.
+    """Return 10 hex digits of a file, or of a folder's `files` (None: all): names and contents.
 
     The smallest files, 64 MiB together, count whole; of the others, such as a corpus, size, first and last 64 KiB.
     """
-    candidates = [path] if path.is_file() else path.rglob("*") if files is None else files
+    if path.is_file():
+        files = [path]
+    elif files is None:
+        files = path.rglob("*")
+    sizes = {found: found.stat().st_size for found in sorted(files) if found.is_file()}
+
+    whole: set[Path] = set()
+    total = 0
+    for smallest in sorted(sizes, key=sizes.__getitem__):
+        total += sizes[smallest]
+        if total <= BYTES_READ_WHOLE:
+            whole.add(smallest)
+
     digest = hashlib.sha256()
-    sizes = {file: file.stat().st_size for file in sorted(candidates) if file.is_file()}
-    smallest = sorted(sizes, key=sizes.__getitem__)
-    whole = {
-        file
-        for file, total in zip(smallest, accumulate(sorted(sizes.values())), strict=True)
-        if total <= BYTES_READ_WHOLE
-    }
     for file_path, size in sizes.items():
         digest.update(f"{os.path.relpath(file_path, path) if path.is_dir() else ''}:{size}\n".encode())
         with open(file_path, "rb") as file:
