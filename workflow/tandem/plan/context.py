@@ -345,6 +345,7 @@ def start_of(entry: ModelEntry, part: str) -> str:
     return entry.init.retriever if part == "dual" else entry.init.reranker
 
 
+@cache  # names are looked up at every step
 def require_name(block: str, name: str) -> None:
     """Refuse a name that cannot be part of a key."""
     if not NAME.fullmatch(name):
