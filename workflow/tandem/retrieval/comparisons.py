@@ -137,7 +137,7 @@ def run(job: Job[CompareParams]) -> None:
             stored = np.lib.format.open_memmap(path, "w+", np.float32, (total,))
             start = 0
             for number in facts:
-                part = np.load(comparing.parts.path(number))
+                part = np.load(comparing.parts.path(number), allow_pickle=False)
                 stored[start : start + len(part)] = part
                 start += len(part)
             stored.flush()
