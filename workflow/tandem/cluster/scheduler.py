@@ -24,8 +24,7 @@ from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
 from tandem.stages import KINDS
 from tandem.stages.base import flag_value
-from tandem.store.archive import SUFFIX
-from tandem.store.artifact import MANIFEST
+from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST
 from tandem.store.environment import command_output
 from tandem.store.files import try_lock
 
@@ -219,7 +218,7 @@ def keep_finished(folder: Path) -> None:
             made = urlsafe_b64decode(encoded).decode()
         except ValueError:  # another file of Snakemake's
             continue
-        if made.endswith(SUFFIX):
+        if made.endswith(ARCHIVE_SUFFIX):
             mark.unlink(missing_ok=True)
         elif Path(made).name == MANIFEST and (folder / made).is_file():
             mark.unlink(missing_ok=True)

@@ -13,16 +13,15 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tandem.errors import UserError
-from tandem.store.artifact import MANIFEST, open_artifact
+from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST, open_artifact
 from tandem.store.files import files_in, partial_path, replacing
 
-SUFFIX = ".tar"
 Files = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
 
 
 def archive_of(folder: Path | str) -> str:
     """Return the path of a folder's archive."""
-    return f"{folder}{SUFFIX}"
+    return f"{folder}{ARCHIVE_SUFFIX}"
 
 
 def pack(folder: Path, /, *, out: Files) -> None:
@@ -35,7 +34,7 @@ def pack(folder: Path, /, *, out: Files) -> None:
     """
     artifact = open_artifact(folder)
     for path in out:
-        name = path.name.removesuffix(SUFFIX)
+        name = path.name.removesuffix(ARCHIVE_SUFFIX)
         if name == artifact.key:
             _write(path, folder, [*map(artifact.path, artifact.manifest.files), folder / MANIFEST])
         else:
@@ -63,7 +62,7 @@ def unpack(*archives: Path) -> None:
         archives: files that `tandem pack` wrote; others are ignored.
     """
     for archive in archives:
-        if archive.name.endswith(SUFFIX):
+        if archive.name.endswith(ARCHIVE_SUFFIX):
             _unpack(archive)
 
 

@@ -27,6 +27,7 @@ from tandem.store.files import replacing, sha256
 
 _M = TypeVar("_M", bound=Model)
 MANIFEST = "stage.json"
+ARCHIVE_SUFFIX = ".tar"  # of an artifact as one object (store/archive.py)
 NOTES = ("log.parquet", "README.md")  # of a training, with its pace, and of a model, with its commit
 RECORD = ".verified.json"
 LARGE_ARTIFACT_BYTES = 64 << 20  # smaller artifacts are hashed in a tenth of a second
