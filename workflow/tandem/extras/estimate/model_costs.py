@@ -213,11 +213,16 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         is_frozen = getattr(train, "teacher", None) == "static"
         passes = 1 if is_frozen else FORWARD_AND_BACKWARD - _count_spared_passes(shape, train.freeze_layers)
 
-        operations += shape.forward(queries * list_size, length) * passes
-        validation += shape.forward(dev_queries * dev_depth, length)
+        readings, dev_readings = list_size, dev_depth  # of each list
+        if getattr(params, "compares", False):  # two passages at a time, in both orders
+            length += setting.lengths(tokens)[1] + 1
+            readings = 2 * train.positives * (list_size - train.positives)
+            dev_readings = dev_depth * (dev_depth - 1)
+        operations += shape.forward(queries * readings, length) * passes
+        validation += shape.forward(dev_queries * dev_readings, length)
         weights += shape.parameters
         if not is_frozen:
-            activations += _measure_activations(shape, queries * list_size * length, setting, length)
+            activations += _measure_activations(shape, queries * readings * length, setting, length)
 
     memory = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * weights + activations
     memory += measure_mapped_tokens(tokens, setting)
