@@ -7,6 +7,7 @@
 # make reference          the pages and schemas that are generated from the code
 # make pictures           the pictures in docs/images/, of results/report.html; needs chromium
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
+# make machines           Snakemake on a controller and three nodes, each in namespaces of this machine; a quarter of an hour, as root
 # Cores that may be used, by affinity and by a container's quota, which nproc may not know.
 CORES ?= $(shell $${PYTHON:-python3} -IS workflow/tandem/cluster/threads.py 2>/dev/null || nproc)
 # Of tests: one more than there are cores, since tests wait for processes that they start, kill or watch.
@@ -25,7 +26,7 @@ ifeq ($(wildcard config/$(PROFILE).yaml),)
 $(error PROFILE=$(PROFILE): there is no config/$(PROFILE).yaml, but $(patsubst config/%.yaml,%,$(wildcard config/*.yaml)))
 endif
 endif
-.PHONY: run test check tests torture slurm lint lock docs reference pictures
+.PHONY: run test check tests torture slurm machines lint lock docs reference pictures
 
 run: .venv/.installed
 	@python -m tandem run $(if $(PROFILE),config/$(PROFILE).yaml) -- --cores $(CORES)
@@ -40,7 +41,10 @@ tests: .venv/.tests-installed
 	@OMP_NUM_THREADS=1 python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ONLY)
 
 slurm: .venv/.tests-installed
-	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0
+	@TANDEM_SLURM=1 python -m pytest tests/slurm --ignore tests/slurm/test_machines_dag.py -rs --durations=0
+
+machines: .venv/.tests-installed
+	@TANDEM_SLURM=1 python -m pytest tests/slurm/test_machines_dag.py -rs --durations=0
 
 torture: .venv/.tests-installed
 	@TANDEM_TORTURE=1 python -m pytest tests/faults tests/trust -s

@@ -3,14 +3,16 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tandem.cluster.launch import make_rendezvous_flags, place
+from tandem.cluster.launch import make_rendezvous_flags, place, wait_for_first
 from tandem.errors import UserError
 
 MODEL = ["model", "--params.objective", "dual", "--in.start", "nowhere", "--out", "model/de-0123456789/stage.json"]
@@ -34,11 +36,42 @@ def test_one_node_meets_itself():
 def test_nodes_meet_on_the_first_at_a_port_of_the_job(scontrol):
     first = make_rendezvous_flags(3, scontrol | {"SLURM_NODEID": "0", "SLURM_STEP_ID": "2"})
     assert first == [
-        "--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-id", "15007.2", "--rdzv-endpoint", "gpu1:15007",
+        "--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-id", "15007.0.2", "--rdzv-endpoint", "gpu1:15007",
         "--rdzv-conf", "is_host=1",
     ]  # fmt: skip
     other = make_rendezvous_flags(3, scontrol | {"SLURM_NODEID": "2", "SLURM_STEP_ID": "2"})
     assert other == [*first[:-1], "is_host=0"]
+
+
+def test_what_an_earlier_start_of_a_job_has_left_is_not_met(scontrol):
+    first, second = (make_rendezvous_flags(2, scontrol | {"SLURM_RESTART_COUNT": count}) for count in "01")
+    assert [word for word in first if word not in second] == ["15007.0.0"]
+
+
+def later(seconds, act):
+    """Have something done while the test waits."""
+    timer = threading.Timer(seconds, act)
+    timer.start()
+    return timer
+
+
+def test_a_further_node_waits_until_the_first_can_be_met(tmp_path):
+    """The first may wait for the output's lock as long as it likes."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        timer = later(1, server.listen)
+        began = time.monotonic()
+        assert wait_for_first(*server.getsockname(), tmp_path / "stage.json")
+        assert time.monotonic() - began > 0.9
+        timer.join()
+
+
+def test_a_further_node_has_nothing_to_do_if_the_output_is_finished_meanwhile(tmp_path):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))  # nobody listens
+        timer = later(0.5, (tmp_path / "stage.json").touch)
+        assert not wait_for_first(*server.getsockname(), tmp_path / "stage.json")
+        timer.join()
 
 
 def test_nodes_that_are_not_there_are_a_mistake(scontrol):

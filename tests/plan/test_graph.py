@@ -147,7 +147,7 @@ def test_nodes_are_started_by_srun_with_their_devices_each(configured):
     stage = next(stage for stage in plan.stages.values() if stage.kind == "model")
     settings = plan.placement.training()
     start = settings.pop("start")(SimpleNamespace(kind="model", key=stage.key), 8)
-    assert start == "srun --nodes=2 --ntasks=2 --cpus-per-task=8 "
+    assert start == "srun --nodes=2 --ntasks=2 --cpus-per-task=8 --kill-on-bad-exit=1 "
     assert settings == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "gres": "gpu:4"}
 
 

@@ -60,42 +60,20 @@ munged_up() {
 configure() {
   # cred_expire: a job that is put back into the queue may start again so many seconds later (default 120); a machine that
   # is too busy to start a step meanwhile fails its job.
-  # OverMemoryKill: without cgroups a job's memory is looked at once a second.
-  # MinJobAge: without accounting finished jobs are visible so long, and Snakemake must see them.
-  cat >"$lab/slurm.conf" <<CONF
+  cp "$(dirname "$(readlink -f "$0")")/common.conf" "$lab/slurm.conf"
+  cat >>"$lab/slurm.conf" <<CONF
 ClusterName=lab
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=26817
 SlurmdPort=26818
-SlurmUser=root
-SlurmdUser=root
-SlurmdParameters=config_overrides
-AuthType=auth/munge
 AuthInfo=socket=$socket,cred_expire=10
-CredType=cred/munge
 StateSaveLocation=$lab/state
 SlurmdSpoolDir=$lab/spool
 SlurmctldPidFile=$lab/slurmctld.pid
 SlurmdPidFile=$lab/slurmd.pid
 SlurmctldLogFile=$lab/log/slurmctld.log
 SlurmdLogFile=$lab/log/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=task=1
-JobAcctGatherParams=OverMemoryKill
-MpiDefault=none
-SwitchType=switch/none
-ReturnToService=2
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-AccountingStorageType=accounting_storage/none
-MinJobAge=900
-KillWait=10
-SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=2,sched_min_interval=0,batch_sched_delay=0
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=500
 $([ "$gpus" = 0 ] || echo "GresTypes=gpu")
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus Sockets=1 CoresPerSocket=$cpus RealMemory=$memory State=UNKNOWN$([ "$gpus" = 0 ] || echo " Gres=gpu:$gpus")
 PartitionName=main Nodes=$host Default=YES MaxTime=INFINITE State=UP

@@ -23,14 +23,16 @@ def weights(folder):
 
 @pytest.fixture
 def scheduler(monkeypatch, tmp_path):
-    """`scheduler(comment)`: commands of slurm that know job 12 by its comment, and write down what they are told."""
+    """`scheduler(comment, left, restarts)`: commands of slurm that know job 12, and write down what they are told.
 
-    def make(comment):
+    They know its comment, the time that it has left, and how often it was put back into the queue.
+    """
+
+    def make(comment, left="1:30", restarts=0):
         folder = tmp_path / "bin"
         folder.mkdir()
-        squeue = (
-            f'#!/bin/sh\n[ "$3" = 12 ] && case "$5" in %k) echo "{comment}" ;; %e) date -d "+90 sec" +%FT%T ;; esac\n'
-        )
+        answers = f'%k) echo "{comment}" ;; %L) echo "{left}" ;; RestartCnt) echo "{restarts}      " ;;'
+        squeue = f'#!/bin/sh\n[ "$3" = 12 ] && case "$5" in {answers} esac\n'
         scontrol = f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n'
         for name, text in (("squeue", squeue), ("scontrol", scontrol)):
             (folder / name).write_text(text)
@@ -60,15 +62,22 @@ def signalled(monkeypatch):
     return at
 
 
-def test_the_end_of_a_job_is_what_slurm_says(scheduler):
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [("1:30", 90), ("0:00", 0), ("2:00:05", 7205), ("3-00:00:01", 259201), ("UNLIMITED", None), ("INVALID", None)],
+)
+def test_the_time_left_is_what_slurm_says(scheduler, left, seconds):
+    scheduler("", left)
+    assert slurm.read_seconds_left({}) is None
+    assert slurm.read_seconds_left({"SLURM_JOB_ID": "12"}) == seconds
+    assert slurm.read_seconds_left({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
+
+
+def test_the_time_left_is_by_the_controllers_clock_if_it_answers(scheduler):
     scheduler("")
-    assert slurm.read_job_end({}) is None
-    assert slurm.read_job_end({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1700000000"}) == 1700000000
-    began = time.time()
-    end = slurm.read_job_end({"SLURM_JOB_ID": "12"})
-    assert end is not None
-    assert began + 89 <= end <= time.time() + 90
-    assert slurm.read_job_end({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
+    end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 1000)}
+    assert slurm.read_seconds_left({"SLURM_JOB_ID": "12", **end}) == 90
+    assert 990 < slurm.read_seconds_left({"SLURM_JOB_ID": "13", **end}) <= 1000
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -147,6 +156,15 @@ def test_a_failure_after_progress_goes_back_into_the_queue(later, status, expect
     assert ("has failed after step-00000010; its slurm job is back in the queue" in capfd.readouterr().err) == bool(
         expected
     )
+
+
+def test_a_process_that_its_job_has_left_behind_puts_nothing_back(scheduler):
+    """Its node was cut off: slurm has started the job elsewhere, under the same number."""
+    written = scheduler("rule_train", restarts=2)
+    assert not slurm.requeue({"SLURM_JOB_ID": "12"})
+    assert not slurm.requeue({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"})
+    assert not written.exists()
+    assert slurm.requeue({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"})
 
 
 def test_only_trainings_go_back(scheduler, tmp_path):

@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tandem.cluster.progress import say
-from tandem.cluster.scheduler import lease
+from tandem.cluster.scheduler import RESTARTS, lease
 from tandem.errors import UserError
 from tandem.stages import is_stage, kind_of_command
 from tandem.stages.base import flag_value
@@ -32,6 +33,7 @@ from tandem.store.files import is_partial, write_json
 _PORTS = range(15000, 30000)  # below those that systems hand out by themselves
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
 _LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
+_NODE = "SLURM_NODEID"  # a node's number within its job; the first has 0
 _POLL_SECONDS = 0.2  # seconds between two attempts to lock an output
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
 _GRACE_SECONDS = 2.0  # seconds; torchrun looks after its ranks ten times a second
@@ -47,7 +49,7 @@ def lock_output(words: list[str], environment: Mapping[str, str]) -> Iterator[bo
     Yields:
         Whether the process that held the lock has finished the output meanwhile.
     """
-    follower = "RANK" in environment or environment.get("SLURM_NODEID", "0") != "0"
+    follower = "RANK" in environment or environment.get(_NODE, "0") != "0"
     if follower or not is_stage(words[0]) or not flag_value(words, "--out"):
         yield False
         return
@@ -61,7 +63,9 @@ def lock_output(words: list[str], environment: Mapping[str, str]) -> Iterator[bo
         holder, waited = "", True
         with suppress(OSError):
             holder = path.read_text(errors="replace")
-        say(f"{words[0]} {out.parent.name} · {holder or 'another process'} is making this already: waits until it ends")
+        # A shard's output is shards/0-of-2.json within its artifact.
+        name = out.parent.name if out.name == MANIFEST else f"{out.parent.parent.name} {out.stem}"
+        say(f"{words[0]} {name} · {holder or 'another process'} is making this already: waits until it ends")
         lock.acquire()
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -103,7 +107,33 @@ def place(words: list[str]) -> int | None:
         return None
     threads = max(1, _count(words, "workers") // devices)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    return launch(words, devices, make_rendezvous_flags(nodes, os.environ))
+    meet = make_rendezvous_flags(nodes, os.environ)
+    if nodes > 1 and os.environ.get(_NODE, "0") != "0":
+        host, _, port = meet[meet.index("--rdzv-endpoint") + 1].rpartition(":")
+        if not wait_for_first(host, int(port), Path(flag_value(words, "--out"))):
+            return 0
+    return launch(words, devices, meet)
+
+
+def wait_for_first(host: str, port: int, out: Path) -> bool:
+    """Wait until the first node's launcher can be met, for as long as it may wait for the output's lock itself.
+
+    Returns:
+        False if the output was finished meanwhile, by the process that had the lock.
+    """
+    before = _modified(out)
+    while _modified(out) == before:
+        with suppress(OSError), socket.create_connection((host, port), timeout=_GRACE_SECONDS):
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False
+
+
+def _modified(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _count(words: list[str], name: str) -> int:
@@ -130,9 +160,11 @@ def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[st
     if len(hosts) < nodes:
         raise UserError(f"execution.nodes is {nodes}, but the slurm job has {len(hosts)}: {', '.join(hosts)}")
     job = environment["SLURM_JOB_ID"]
-    meet = ["--rdzv-backend", "c10d", "--rdzv-id", f"{job}.{environment.get('SLURM_STEP_ID', '0')}"]
+    # A job that slurm has put back keeps its number: what its first start has left on a node must not be met.
+    start = f"{job}.{environment.get(RESTARTS, '0')}.{environment.get('SLURM_STEP_ID', '0')}"
+    meet = ["--rdzv-backend", "c10d", "--rdzv-id", start]
     meet += ["--rdzv-endpoint", f"{hosts[0]}:{_PORTS[int(job) % len(_PORTS)]}"]
-    return ["--nnodes", str(nodes), *meet, "--rdzv-conf", f"is_host={int(environment.get('SLURM_NODEID', '0') == '0')}"]
+    return ["--nnodes", str(nodes), *meet, "--rdzv-conf", f"is_host={int(environment.get(_NODE, '0') == '0')}"]
 
 
 def launch(words: list[str], devices: int, meet: list[str]) -> int:

@@ -15,7 +15,6 @@ import time
 import uuid
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock
@@ -33,6 +32,8 @@ DEVICES = Path("/dev")
 _HIDING = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
 _POLL_SECONDS, _SECONDS_PER_LINE = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
 _JOB, _END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
+RESTARTS = "SLURM_RESTART_COUNT"  # how often slurm had put the job back when it started; not set the first time
+_TIME_LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")  # squeue's [days-][hours:]minutes:seconds
 _COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
 _CANCEL_SECONDS = 60.0  # seconds for cancelled jobs to end
 SIGNALLED = 128  # a status from here on: ended by a signal
@@ -134,29 +135,32 @@ def _is_next(ticket: Path) -> bool:
     return True
 
 
-def read_job_end(environment: Mapping[str, str]) -> float | None:
-    """Return the end of this process' slurm job, in seconds since the epoch.
+def read_seconds_left(environment: Mapping[str, str]) -> float | None:
+    """Return how long this process' slurm job still has, in seconds; None without slurm, or if it is unknown.
 
-    None without slurm, or if it is unknown.
+    slurm's controller says it, by its own clock: this machine's may differ. Where the controller does not answer, it
+    follows from the job's end, if slurm has said that (from 23.02 on), by this machine's clock.
     """
     if _JOB not in environment:
         return None
-    seconds = environment.get(_END, "")  # from slurm 23.02 on
-    if seconds.isdecimal():
-        return float(seconds)
-    try:
-        end = command_output("squeue", "-h", "-j", environment[_JOB], "-o", "%e")
-        return datetime.fromisoformat(end or "").timestamp()
-    except ValueError:
-        return None
+    left = command_output("squeue", "-h", "-j", environment[_JOB], "-o", "%L") or ""
+    if match := _TIME_LEFT.fullmatch(left):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds
+    end = environment.get(_END, "")
+    return float(end) - time.time() if end.isdecimal() else None
 
 
 def requeue(environment: Mapping[str, str]) -> bool:
     """Put this process' slurm job back into the queue, which soon ends the process; False where that is impossible.
 
-    Only a job that Snakemake submitted is put back: another script may hold steps that must not be done twice.
+    Only a job that Snakemake submitted is put back: another script may hold steps that must not be done twice. One
+    whose node was cut off puts nothing back: slurm has started it elsewhere meanwhile, under the same number.
     """
     if _JOB not in environment:
+        return False
+    restarts = command_output("squeue", "-h", "-j", environment[_JOB], "-O", "RestartCnt") or ""
+    if restarts.strip() not in ("", environment.get(RESTARTS, "0")):
         return False
     comment = command_output("squeue", "-h", "-j", environment[_JOB], "-o", "%k") or ""
     return comment.startswith(_COMMENT) and command_output("scontrol", "requeue", environment[_JOB]) is not None

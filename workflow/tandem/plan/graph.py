@@ -218,8 +218,10 @@ class Placement:
             return self.gpus(wildcards.kind, wildcards.key)
 
         def srun(wildcards: Any, threads: int) -> str:
-            """Start one launcher a node; what needs no device runs once."""
-            return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
+            """Start one launcher a node, which all end if one fails; what needs no device runs once."""
+            if not gpu(wildcards):
+                return ""
+            return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} --kill-on-bad-exit=1 "
 
         if nodes == 1:
             return {"gpu": gpu, "start": "", "nodes": 1}  # slurm may distribute GPUs over nodes

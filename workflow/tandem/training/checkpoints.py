@@ -160,7 +160,8 @@ class Stop:
     def __init__(self, seconds: float, world: World) -> None:
         self.world = world
         self.signal = 0
-        self.end = scheduler.read_job_end(os.environ) if world.first else None
+        left = scheduler.read_seconds_left(os.environ) if world.first else None
+        self.end = time.monotonic() + left if left is not None else None
         self.last = self.end - seconds if self.end is not None else None
 
     def __enter__(self) -> Self:
@@ -182,7 +183,7 @@ class Stop:
 
     def requested(self) -> bool:
         """Return whether any of the processes is to end; all of them call this after each step."""
-        own = self.signal or (self.last is not None and time.time() >= self.last)
+        own = self.signal or (self.last is not None and time.monotonic() >= self.last)
         return self.world.total({"stop": float(bool(own))})["stop"] > 0
 
     def stop(self, label: str) -> None:
@@ -194,6 +195,6 @@ class Stop:
         self.world.total({"saved": 1.0})  # nobody ends before the first process has saved
         why = f"by {signal.Signals(self.signal).name}" if self.signal else "by another process"
         if self.end is not None and not self.signal:
-            why = f"{format_duration(max(0.0, self.end - time.time()))} before the end of its slurm job"
+            why = f"{format_duration(max(0.0, self.end - time.monotonic()))} before the end of its slurm job"
         then = "the job is back in the queue and goes on" if again else "the next try goes on"
         raise Stopped(f"{label}: stopped {why}; {then} from there", self.signal)
