@@ -3,7 +3,7 @@
 Encoders are from the catalogue, a folder or the hub, or pre-trained by the DAG."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import get_args
@@ -74,19 +74,23 @@ def _plan_published_encoder(ctx: Context, name: str) -> Stage:
     if reranker:
         return plan_published(ctx, "encoder", f"rerankers.{name}", at_commit(reranker))
     entry = published_entry(ctx.settings.encoders, name)
-    described: Json = {}
-    if entry.pooling is None:  # by its files, which the stage compares
+
+    def describe() -> Json:
         usual = {"pooling": (UNDESCRIBED | chosen_by(entry, {}))["pooling"]}
-        described["vectors"] = described_by(entry) or usual
-    return plan_published(ctx, "encoder", f"encoders.{name}", entry, described)
+        return {"vectors": described_by(entry) or usual}
+
+    by_its_files = entry.pooling is None
+    return plan_published(ctx, "encoder", f"encoders.{name}", entry, describe if by_its_files else None)
 
 
-def plan_published(ctx: Context, kind: str, at: str, entry: Published, described: Json | None = None) -> Stage:
+def plan_published(
+    ctx: Context, kind: str, at: str, entry: Published, describe: Callable[[], Json] | None = None
+) -> Stage:
     """Plan the stage of a kind that copies the files of a published model and checks them.
 
     Args:
         at: path of the entry: its block and name.
-        described: what its files are to say, which the stage compares.
+        describe: says what its files are to say, which the stage compares; asked once its weights have been found.
     Raises:
         UserError: the weights in a folder are not those that the entry expects.
     """
@@ -102,7 +106,9 @@ def plan_published(ctx: Context, kind: str, at: str, entry: Published, described
             raise UserError(f"{at}.sha256 {problem}")
     name = at.partition(".")[2]
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
-    return ctx.stage(kind, "shared", label, params, {}, execution | (described or {}))
+    if describe:
+        execution |= describe()
+    return ctx.stage(kind, "shared", label, params, {}, execution)
 
 
 def _pretrain(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
