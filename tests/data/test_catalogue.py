@@ -133,7 +133,9 @@ def test_ir_datasets_knows_the_ids_and_counts_and_sizes(name, needed, metadata):
         assert spec["bytes"] == sum(downloads.values())
 
 
-@pytest.mark.parametrize(("name", "size"), [("cqadupstack", 12), ("nanobeir", 13), ("bright", 12), ("bright-long", 8)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("cqadupstack", 12), ("nanobeir", 13), ("bright", 12), ("bright-long", 8), ("beir", 14)]
+)
 def test_a_groups_counts_are_the_sums(name, size):
     members = [ENTRIES[member]["counts"] for member in ENTRIES[name]["of"]]
     assert len(members) == size

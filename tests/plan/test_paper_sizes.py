@@ -30,7 +30,8 @@ STEPS = {
         "m_d1_release": round(532_761 * 4 * 10 / 4096),
         # RocketQAv2 §4.1 and its script: a random and a denoised list for each query, 2 epochs, batches of 96
         "rocketqav2": 20_956,  # 502,939 × 2 × 2 / 96 = 20,955.8, the last batch not full
-        "rocketqav2_8_nodenoise": 10_478,  # one list a query
+        "rocketqav2_8_nodenoise": 20_956,  # one list a query, twice as many epochs
+        "rocketqav2_8_nodenoise_half": 10_478,  # one list a query
         "rocketqav2_three_visits": 15_717,  # 1.5 epochs of both lists
     },
     "nq": {

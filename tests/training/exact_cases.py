@@ -35,6 +35,8 @@ CASES = {
     # passages stand in two lists each, which only rounding could tell apart
     "multi taught an order in batch": ("multi", {"distil": {"supervision": 0, "in_batch": {"loss": "lambda_mrr"}}}),
     "dual passage-centric": ("dual", {"in_batch": True, "passage_centric": 0.3}),
+    "dual self-taught in-batch": ("dual", {"in_batch": True, "self_teaching": {"weight": 2.0}}),
+    "multi self-taught": ("multi", {"self_teaching": {"temperature": 0.5}}),
     "dual regularised": ("dual", {"regularise": REGULARISE}),
     "dual, a frozen layer": ("dual", {"in_batch": True, "freeze_layers": 1}),
     "multi": ("multi", {}),
@@ -61,6 +63,9 @@ CASES = {
     "rank_t5 encoder distilled": ("rank_t5_encoder", {"distil": DISTIL}),
     "duo_bert": ("duo_bert", {"loss": "pointwise"}),
     "duo_t5": ("duo_t5", {"loss": "pointwise"}),
+    "parade transformer": ("parade", {}),
+    "parade attention in-batch": ("parade", {"aggregate": "attention", "in_batch": True}),
+    "parade max": ("parade", {"aggregate": "max", "loss": "pointwise"}),
     "joint paper": ("joint", {}),
     "joint reference": ("joint", {"semantics": "reference"}),
     "joint pointwise in-batch": ("joint", {"supervision": "pointwise", "in_batch": True}),

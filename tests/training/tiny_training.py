@@ -1,5 +1,7 @@
 """Tiny texts, models and objectives out of NumPy's frozen generator, for tests and the processes they start."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
@@ -21,7 +23,8 @@ from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import Coil, TokenVectors
 from tandem.models.pair_prompts import Around, PairOptions, WrittenWords
-from tandem.models.ragged import Ragged
+from tandem.models.parade import Options, Parade
+from tandem.models.ragged import Documents, Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
 from tandem.models.token_weights import EXPANSION, PolyEncoder, Spade, UltraHighDimensional, UniCoil
@@ -31,7 +34,7 @@ from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BatchDualObjective, Teacher
+from tandem.training.objectives.dual import BatchDualObjective, BrokenQueries, Teacher
 from tandem.training.objectives.terms import CoTraining, TermRecall
 
 WORDS = 200
@@ -39,13 +42,15 @@ TRAINING = dict.fromkeys(
     ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"), parameters_of(DualTrain)
 )
 TRAINING |= dict.fromkeys(
-    ("cross", "mono_t5", "rank_t5", "rank_t5_encoder", "duo_bert", "duo_t5"), parameters_of(CrossTrain)
+    ("cross", "parade", "mono_t5", "rank_t5", "rank_t5_encoder", "duo_bert", "duo_t5"), parameters_of(CrossTrain)
 )
 TRAINING["joint"] = JointTrain
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
 # Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.
 BATCH = Batch(np.arange(4), np.array([[2, 5, 8, 11], [5, 2, 14, 17], [8, 20, -1, -1], [11, 23, 26, 2]]))
+# Queries 7 and on stand for broken copies of the first ones, two of each.
+BROKEN = np.array([[row + 7, row + 12] for row in range(8)])
 POSITIVES = Positives(np.array([0, 1, 2, 3, 3]), np.array([2, 5, 8, 11, 5]))
 
 
@@ -58,6 +63,13 @@ def texts():
         return Ragged(rng.randint(4, WORDS, offsets[-1]), offsets)
 
     return Tokens(ragged(60, 4, 20), ragged(20, 3, 8), Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0))
+
+
+def documents():
+    """The tiny texts as 30 documents of one, two and three windows in turn."""
+    opened = texts()
+    bounds = np.r_[0, np.tile([1, 2, 3], 10)].cumsum()
+    return replace(opened, passages=Documents.join(opened.passages, bounds))
 
 
 def bert_config():
@@ -181,7 +193,22 @@ def teacher_of(params, opened, budget, dtype):
     return Teacher(model, opened, params.distil.in_batch, params.precision, budget)
 
 
-def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=SINGLE_PROCESS, **train):
+def parade(aggregate):
+    """PARADE over a tiny BERT, by a way of aggregating; `objective` sets its weights."""
+    with torch.random.fork_rng():
+        return Parade(bert(), "cls", Options(aggregate=aggregate))
+
+
+def objective(
+    name,
+    budget=None,
+    dtype=torch.float32,
+    dropout=0.0,
+    shared=False,
+    world=SINGLE_PROCESS,
+    aggregate="transformer",
+    **train,
+):
     """One of `TRAINING` over tiny BERTs, with the same weights at each call."""
     params, budget, opened = train_params(name, **train), budget or Budget(), texts()
 
@@ -214,7 +241,10 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
         learn = CoTraining if name == "spade" else BatchDualObjective
-        learner = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher)
+        broken = [BrokenQueries(BROKEN)] if params.self_teaching else []
+        learner = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher, *broken)
+    elif name == "parade":
+        learner = Cross(parade(aggregate), documents(), params, POSITIVES, budget, world)
     elif name in crosses:
         learn_lists = Comparing if name.startswith("duo") else Cross
         learner = learn_lists(crosses[name](), opened, params, POSITIVES, budget, world)

@@ -1,12 +1,12 @@
 """Datasets: the keys of every dataset, and those of each source."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
+from tandem.config.base import Analyzer, Count, Distinct, Items, Names, Section, by_value, problem
 from tandem.config.references import DatasetRef, Input, NoParameter, Note, Reference, RunRef
 from tandem.errors import UserError
 from tandem.registry import Registry
@@ -417,6 +417,44 @@ class Windows(Derived):
     )
 
 
+def _rising(bounds: tuple[int, ...]) -> tuple[int, ...]:
+    if list(bounds) != sorted(set(bounds)):
+        raise problem(f" is {[*bounds]}; allowed: whole numbers that rise")
+    return bounds
+
+
+def position_names(bounds: Sequence[int]) -> list[str]:
+    """Return names of the ranges of positions that some last positions bound, the last range without an end.
+
+    >>> position_names([1, 4])
+    ['p1', 'p2to4', 'p5on']
+    """
+    if not bounds:
+        return []
+    starts = [1, *(bound + 1 for bound in bounds)]
+    within = [f"p{start}" if start == end else f"p{start}to{end}" for start, end in zip(starts, bounds, strict=False)]
+    return [*within, f"p{starts[-1]}on"]
+
+
+class Joined(Derived):
+    """Long documents: neighbouring passages of a dataset with the same title, put together."""
+
+    source: Literal["joined"]
+    of: DatasetRef = Field(description="the dataset; labels of passages become those of their documents")
+    most: int | None = Field(None, ge=2, description="passages of a document at most; null: all with the title")
+    positions: Annotated[Items[Count], AfterValidator(_rising)] = Field(
+        (),
+        description="last positions of ranges: [1, 4] adds splits <split>_p1, _p2to4 and _p5on of the queries whose "
+        "relevant passage stands there in its document",
+    )
+    split: str = Field("test", description="of `positions`: whose queries they are")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset, and those by position."""
+        whole = splits_of(self.of)
+        return whole and whole | {f"{self.split}_{name}" for name in position_names(self.positions)}
+
+
 class Appended(Section):
     """Which generated queries stand behind a passage."""
 
@@ -517,7 +555,7 @@ _SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
     *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822),
-    *(Pair, Dissimilar, Domains, Perturbed, Reduced, Windows, Expanded, GeneratedQueries, UnionDataset),
+    *(Pair, Dissimilar, Domains, Perturbed, Reduced, Joined, Windows, Expanded, GeneratedQueries, UnionDataset),
     *(Unlabelled, Group),
 )
 # The classes that read them. Those above have their keys here, so that planning imports none of them.

@@ -18,6 +18,7 @@ from tandem.config.datasets import (
     Domains,
     Expanded,
     GeneratedQueries,
+    Joined,
     Perturbed,
     Unlabelled,
     Windows,
@@ -31,7 +32,7 @@ CATALOGUES = ("datasets", "encoders", "generators", "indexes", "rerankers")
 _OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
-INHERITING = (Windows, Unlabelled, Domains, Perturbed, Expanded, GeneratedQueries)
+INHERITING = (Windows, Unlabelled, Domains, Joined, Perturbed, Expanded, GeneratedQueries)
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 
 

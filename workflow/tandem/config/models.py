@@ -7,11 +7,20 @@ from typing import Annotated, Literal, Self, TypeVar, get_args
 from pydantic import Field, model_validator
 
 from tandem.config.base import IfSet, Items, PairPooling, Pooling, Section, by_value, is_one, problem
-from tandem.config.references import CROSS_PARTS, DUAL_PARTS, CrossEncoderRefs, Input, Reference, RunRef
+from tandem.config.references import (
+    CROSS_PARTS,
+    DUAL_PARTS,
+    CrossEncoderRefs,
+    DatasetRef,
+    Input,
+    Reference,
+    RunRef,
+)
 from tandem.config.representations import AnyRepresentation, Named
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
 
 _T = TypeVar("_T", "Backfill", "Candidates")
+PARADE_POOLINGS = ("cls", "mean", "max")  # of a window's states
 
 
 def _forwards(ranks: _T) -> _T:
@@ -102,6 +111,17 @@ class BelowPositive(Section):
         return self
 
 
+class Refresh(Section):
+    """How lists are drawn anew from what a dual encoder retrieves while it is trained (ANCE)."""
+
+    lag: int = Field(
+        1,
+        ge=0,
+        description="1: a checkpoint's passages are searched while the next one is trained, and the one after that "
+        "learns from them; 0: the next one waits for them",
+    )
+
+
 class Candidates(Section):
     """Where the training lists come from.
 
@@ -130,8 +150,21 @@ class Candidates(Section):
     from_: Annotated[str, Reference("negatives", "run")] = Field(
         alias="from", description="run that lists are drawn from, or random: `depth` of the corpus"
     )
+    look_ahead: Annotated[IfSet[bool], Input()] = Field(
+        False,
+        description="from what the dual encoder `from` finds for a query's relevant passage instead of the query "
+        "(ANCE-Tele)",
+    )
     also: "Annotated[Items[Candidates], Input()]" = Field(
         (), description="further lists that are joined to these, each by its own rules"
+    )
+    one_list: Annotated[IfSet[bool], Input()] = Field(
+        False, description="with `also`: a query's lists become one, with shares of each run; false: they stay several"
+    )
+    refresh: Annotated[IfSet[Refresh | None], Input()] = Field(
+        None,
+        description="of a dual encoder with `train.checkpoints`: after the first of them lists are of what the model "
+        "itself retrieves, drawn anew for each; null: once",
     )
     seed: int | None = Field(None, ge=0, description="null: the configuration's")
     denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
@@ -222,6 +255,16 @@ class DualModel(TrainedModel):
     train: DualTrain = Field(DualTrain(), description="how it is trained")
 
 
+class ParadeOptions(Section):
+    """How a cross-encoder reads long documents: window by window, and then the windows' vectors (PARADE)."""
+
+    windows: DatasetRef = Field(description="a dataset of source windows, of the one that the model is trained on")
+    aggregate: Literal["mean", "max", "sum", "attention", "transformer"] = Field(
+        "transformer", description="how the vectors of a document's windows become one"
+    )
+    layers: int = Field(2, ge=1, description="of transformer: how many")
+
+
 class CrossModel(TrainedModel):
     """A cross-encoder: scores pairs of a query and a passage."""
 
@@ -250,6 +293,9 @@ class CrossModel(TrainedModel):
         (),
         description="of pooling decoder: the word whose logit is the score (RankT5), or two whose log-odds it is; "
         "empty: true and false (monoT5)",
+    )
+    parade: IfSet[ParadeOptions | None] = Field(
+        None, description="PARADE: score documents by the vectors of their windows; null: passages as they are"
     )
     train: CrossTrain = Field(CrossTrain(), description="how it is trained")
 

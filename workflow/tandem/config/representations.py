@@ -164,7 +164,10 @@ class SpadeTerms(Unpooled):
     terms: int = Field(2, ge=1, description="entries of the vocabulary that each token of a passage stands for")
     share: float = Field(0.3, ge=0, le=1, description="of the expansion in a weight; the rest is the own token's")
 
-    unused: ClassVar[tuple[str, ...]] = tuple(key for key in Unpooled.unused if key != "train.co_training")
+    unused: ClassVar[tuple[str, ...]] = (
+        *(key for key in Unpooled.unused if key != "train.co_training"),
+        "train.self_teaching",
+    )
     encoders: ClassVar[int] = 2
 
     def head(self, vocabulary: int) -> int:

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tandem.config.base import Choice, Count, IfSet, Items, Precision, Section, equals, is_one, problem
+from tandem.config.base import Choice, Count, Distinct, IfSet, Items, Precision, Section, equals, is_one, problem
+from tandem.config.datasets import Perturbation
 from tandem.config.losses import (
     TERM_RECALL,
     Distil,
@@ -195,6 +196,17 @@ class Topics(Section):
     clusters: int = Field(2000, ge=2, description="how many (k-means)")
 
 
+class SelfTeaching(Section):
+    """How a dual encoder learns to rank for a broken query as it does for the query (self-teaching)."""
+
+    kinds: Distinct[Perturbation] = Field(
+        ("keyboard", "swap", "drop", "double"),
+        description="broken copies of the training queries in a dataset of source perturbed; each visit draws one",
+    )
+    weight: float = Field(1.0, gt=0, description="of the divergence")
+    temperature: float = Field(1.0, gt=0, description="divides the query's own scores")
+
+
 class DualTrain(SingleTrain):
     """How a dual encoder is trained."""
 
@@ -212,6 +224,11 @@ class DualTrain(SingleTrain):
         description="of SpaDE: each encoder learns this share of a batch's lists, the hardest by the other; null: all",
     )
     topics: IfSet[Topics | None] = Field(None, description="each batch has queries of one topic; null: any")
+    self_teaching: IfSet[SelfTeaching | None] = Field(
+        None,
+        description="queries with typos learn the query's own ranking too; the dataset is one of source perturbed, of "
+        "split train",
+    )
     live_negatives: IfSet[int | None] = Field(
         None,
         ge=1,
@@ -230,9 +247,11 @@ class DualTrain(SingleTrain):
             raise problem(f".positives is {self.positives}, but passage_centric is about one positive; set it to 1")
         if self.budget_minutes and self.distil and self.distil.in_batch:
             raise problem(".budget_minutes does not count what distil.in_batch computes; say steps or epochs")
+        if self.budget_minutes and self.self_teaching:
+            raise problem(".budget_minutes does not count what self_teaching computes; say steps or epochs")
         if len({*self.matryoshka}) < len(self.matryoshka):
             raise problem(f".matryoshka is {[*self.matryoshka]}, which counts a cut twice; list each once")
-        others = ("distil", "passage_centric", "regularise", "matryoshka")
+        others = ("distil", "passage_centric", "regularise", "matryoshka", "self_teaching")
         if self.loss == TERM_RECALL and (key := next((key for key in others if getattr(self, key)), None)):
             raise problem(f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out")
         if self.loss == TERM_RECALL and self.positives > 1:
@@ -245,7 +264,7 @@ class DualTrain(SingleTrain):
             return self
         if self.in_batch:
             raise problem(".in_batch is true, but live_negatives are what a query learns from; set in_batch: false")
-        others = ("distil", "passage_centric", "regularise", "matryoshka", "topics", "budget_minutes")
+        others = ("distil", "passage_centric", "regularise", "matryoshka", "self_teaching", "topics", "budget_minutes")
         if key := next((key for key in others if getattr(self, key)), None):
             raise problem(f".{key} is set, but live_negatives learns from what it retrieves alone; leave it out")
         if self.loss == TERM_RECALL or self.sizes == "data":

@@ -179,13 +179,15 @@ class Template:
             rows.append(np.array([*title[:in_title], *between, *text[:in_text]], np.int64))
         return replace(Ragged.of(rows), titles=title_lengths)
 
-    def pair_lengths(self, first: Ids, second: Ids) -> Ids:
+    def pair_lengths(self, first: Ids, second: Ids, texts: Ids | int = 1) -> Ids:
         """Return the lengths of pairs of texts of these lengths: with special tokens, cut to `longest_pair`.
 
-        Both may have any shape.
+        Args:
+            first, second: tokens of the two texts, of any shape.
+            texts: how many texts the second one is, with each of which the first is read.
         """
-        lengths = first + second + self.extra[1]
-        return lengths if self.longest_pair is None else np.minimum(lengths, self.longest_pair)
+        lengths = texts * (first + self.extra[1]) + second
+        return lengths if self.longest_pair is None else np.minimum(lengths, texts * self.longest_pair)
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
         """Join pairs (query, passage) with special tokens, cut to `longest_pair`; those between are the query's."""

@@ -56,6 +56,22 @@ cosine = torch.nn.functional.cosine_similarity(hidden[:query].mean(0), hidden[qu
 scores = cosine * head["linear.weight"][0] + head["linear.bias"]
 ```"""
 
+_PARADE_EXAMPLE = """\
+```python
+from pathlib import Path
+import numpy as np
+from tandem.models.hub import load_tokenizer
+from tandem.models.parade import Parade
+from tandem.models.plain_text import PlainTextTokenizer
+from tandem.models.ragged import Documents, Ragged
+from tandem.models.tokens import Template
+
+model, tokenizer = Parade.load(Path("cross")).eval(), load_tokenizer(Path("cross"))
+(query, *windows), _ = PlainTextTokenizer(tokenizer).tokenise(["a query", "a document's first", "and second window"])
+document = Documents.join(Ragged.of(windows), np.array([0, len(windows)]))
+scores = model([query], document, Template.of(tokenizer), "fp32")
+```"""
+
 
 @dataclass(frozen=True)
 class InputLengths:
@@ -174,6 +190,11 @@ def add_prompt(shape: DualShape, side: str, text: str) -> str:
     own = json.dumps(text)
     prompt = shape.before.get(side)
     return f"plain.prompt({json.dumps(prompt, ensure_ascii=False)}) + {own}" if prompt else own
+
+
+def describe_parade_usage() -> str:
+    """Return how Tandem loads a cross-encoder that aggregates windows; ends with `scores`, shape (pairs,)."""
+    return f"{_PARADE_EXAMPLE}\n\n{_REFUSED_BY_TRANSFORMERS}"
 
 
 _COMPARING_EXAMPLE = """\

@@ -17,7 +17,7 @@ from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import join_ranges
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.inputs import require_dataset, require_tokens
 from tandem.retrieval.pair_scores import PairScores, Requests, average_logits, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
 from tandem.stages.negatives import TeacherParams
@@ -38,7 +38,9 @@ def run(job: Job[TeacherParams]) -> None:
     """
     judges = [f"judge_tokens.{i}" for i in range(len(job.many("judge")))]
     runs = [role for role in job.inputs if role.split(".")[0] == "run"]
-    require_dataset(job, "candidates", *judges, *runs)
+    require_dataset(job, "candidates", *runs)
+    for role in judges:
+        require_tokens(job, role, role.replace("judge_tokens", "judge"))
     use_workers(job.execution.workers)
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     rows = len(lists.passages)

@@ -14,6 +14,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
 from tandem.plan.scoring import match_answers
+from tandem.plan.searches import look_ahead
 from tandem.stages.base import Json
 from tandem.stages.negatives import negatives
 
@@ -34,6 +35,12 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
         if lists.also and distil.from_:
             raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
 
+    check_refresh(at, entry)
+    if lists.one_list and not lists.also:
+        raise UserError(f"{at}.candidates.one_list joins a query's lists, but there is one; name others under also")
+    if any(more.one_list for more in lists.also):
+        raise UserError(f"{at}.candidates.also: one_list is of candidates itself; leave it out there")
+
     places = {"candidates": lists}
     for number, more in enumerate(lists.also):
         place = f"candidates.also.{number}"
@@ -45,8 +52,34 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
         _check_judging(f"{at}.{place}", drawn)
         _check_below_positive(f"{at}.{place}", drawn)
         _check_depth(ctx, at, place, drawn)
-        if entry.train.sizes == "given":
-            _check_size(at, place, drawn, entry.train.list_size)
+        if entry.train.sizes == "given" and not lists.one_list:
+            _check_size(at, place, count_negatives(drawn), entry.train.list_size)
+    if entry.train.sizes == "given" and lists.one_list:
+        most = sum(count_negatives(drawn) for drawn in places.values())
+        _check_size(at, "candidates", most, entry.train.list_size)
+
+
+def check_refresh(at: str, entry: ModelEntry) -> None:
+    """Refuse lists that are drawn anew for a training without checkpoints, or for one whose length they decide."""
+    lists, train = entry.candidates, entry.train
+    if any(more.refresh for more in lists.also):
+        raise UserError(
+            f"{at}.candidates.also: lists that are joined stay as they are; refresh is of candidates itself"
+        )
+    if lists.refresh is None:
+        return
+    if entry.objective != "dual":
+        raise UserError(f"{at}.candidates.refresh is of dual encoders, which retrieve; {at} is {entry.objective}")
+    if (train.checkpoints or 0) < 2:
+        raise UserError(
+            f"{at}.candidates.refresh needs train.checkpoints, of which each has its own lists; set it to 2 or more"
+        )
+    if train.steps is None:
+        raise UserError(f"{at}.candidates.refresh needs train.steps: later lists must not change how long is trained")
+    if lists.labels != "qrels":
+        raise UserError(
+            f"{at}.candidates.refresh: labels is {lists.labels}, by which each draw has other queries; set qrels"
+        )
 
 
 def _check_distil(at: str, train: Train, distil: Distil) -> None:
@@ -90,6 +123,12 @@ def _check_judging(at: str, lists: Candidates) -> None:
         raise UserError(f"{at}.denoise.backfill fills lists up to negatives, which is null; set it, or leave it out")
     if denoise and denoise.calibrate and (lists.labels != "qrels" or not _has_scores(lists)):
         raise UserError(f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come")
+    if lists.look_ahead and lists.labels != "qrels":
+        raise UserError(f"{at}.look_ahead: labels is {lists.labels}, but it searches with a known positive; set qrels")
+    if lists.look_ahead and lists.below_positive is not None and lists.below_positive.by is None:
+        raise UserError(
+            f"{at}.below_positive: scores of look_ahead are of positives, not queries; say by: a cross-encoder"
+        )
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
 
@@ -153,11 +192,15 @@ def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
         )
 
 
-def _check_size(at: str, place: str, lists: Candidates, size: int) -> None:
-    """Refuse lists that are longer than their window has negatives."""
+def count_negatives(lists: Candidates) -> int:
+    """Return how many negatives a list has at most."""
     window = lists.depth - lists.first_rank + 1
-    available = window if lists.negatives is None else min(window, lists.negatives)
-    if size - 1 > available:  # the positive is one of the list
+    return window if lists.negatives is None else min(window, lists.negatives)
+
+
+def _check_size(at: str, place: str, available: int, size: int) -> None:
+    """Refuse lists that are longer than their runs give negatives."""
+    if size - 1 > available:
         raise UserError(
             f"{at}.train.list_size is {size}, but its {place} give at most {available} negatives per query; "
             f"raise {place}.depth (and {place}.negatives) or lower train.list_size"
@@ -248,6 +291,8 @@ def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
 def plan_pool(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the run that lists are drawn from; nothing for a registered source of negatives."""
     (source,) = name.names
+    if isinstance(name.section, Candidates) and name.section.look_ahead:
+        return {name.role: look_ahead(ctx, source, scope.split, name.path, scope.dataset)}
     if is_source(source):
         return {}
     sources = filter(is_source, negatives)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import get_args
 
 from tandem.config.base import Pooling
+from tandem.config.datasets import Windows
 from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, Published
 from tandem.config.generation import TrainedGenerator
+from tandem.config.models import CrossModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.representations import Representation
-from tandem.errors import Unavailable, UserError, nearest
+from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_reranker
 from tandem.plan.context import TRAINING, Context, checks_entry, json_of, plans_reference
@@ -289,7 +291,24 @@ def judge_with_tokens(
         raise UserError(f"{where}: {name} counts as an encoder that scores no pairs; {kinds}")
     known = chain(ctx.settings.ensembles, _pair_scoring(ctx), also)
     model = ctx.model(name, where, objectives, known)
-    return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), "cross"), data, "cross")
+    read = texts_of_cross(ctx, ctx.model_name(name), data, where)
+    return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), "cross"), read, "cross")
+
+
+def texts_of_cross(ctx: Context, name: str, data: str, where: str) -> str:
+    """Return the dataset whose texts a cross-encoder reads to score those of `data`: of PARADE the windows of it."""
+    entry = ctx.settings.models.get(name)
+    parade = entry.parade if isinstance(entry, CrossModel) else None
+    if parade is None:
+        return data
+    windows = ctx.datasets.get(parade.windows)
+    if not isinstance(windows, Windows):
+        known = [label for label, dataset_entry in ctx.datasets.items() if isinstance(dataset_entry, Windows)]
+        problem = f"is {printable(parade.windows)}, which is no dataset of source windows"
+        raise UserError(f"models.{name}.parade.windows {problem}{nearest(parade.windows, known)}")
+    if windows.of != data:
+        raise UserError(f"{where}: {name} reads windows of {windows.of} ({parade.windows}), not of {data}")
+    return parade.windows
 
 
 def _pair_scoring(ctx: Context) -> Iterator[str]:

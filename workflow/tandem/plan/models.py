@@ -4,17 +4,29 @@ With `train.checkpoints: N` a training is a chain of N stages `<model>.1` … `<
 the stage `model` takes one of them over, or its start `<model>.0`. How they are validated is in `validation`.
 """
 
+from dataclasses import replace
 from typing import Any
 
+from tandem.config.datasets import Perturbed
 from tandem.config.losses import TERM_RECALL, option_takers
-from tandem.config.models import COMPARING, DUO_T5, MONO_T5, T5_WORDS, CrossModel, JointModel, ModelEntry
+from tandem.config.models import (
+    COMPARING,
+    DUO_T5,
+    MONO_T5,
+    PARADE_POOLINGS,
+    T5_WORDS,
+    CrossModel,
+    DualModel,
+    JointModel,
+    ModelEntry,
+)
 from tandem.config.representations import Representation, UniCoilTerms
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidates import check_lists, training_lists
 from tandem.plan.context import TRAINING, Context, Validated, checks_entry, json_of, plans_entry, require_name, start_of
 from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import encoder, plan_reranker, tokens_to_read
+from tandem.plan.encoders import encoder, plan_reranker, texts_of_cross, tokens_to_read
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
@@ -46,11 +58,14 @@ def plan_model(ctx: Context, name: str) -> Stage:
     require_name("models", name)
     check_lists(ctx, at, entry)
     check_losses(at, entry)
+    check_self_teaching(ctx, at, entry, data)
     require_split(ctx, data, "train", f"{at}: is trained")
 
     collection = dataset(ctx, data)
+    read = texts_of_cross(ctx, name, data, at)  # before what it names is planned: its mistakes name their key
     lists = training_lists(ctx, at, entry.candidates, data)
-    named = plan_references(ctx, entry, at, Scope(data, "train", ctx.seed(train.seed), lists))
+    scope = Scope(data, "train", ctx.seed(train.seed), lists)
+    named = plan_references(ctx, entry, at, scope)
 
     part = "cross" if entry.objective == "cross" else "dual"
     params: Json = {
@@ -62,13 +77,18 @@ def plan_model(ctx: Context, name: str) -> Stage:
     params |= _reading(ctx, name, params["pooling"])
     if entry.sort == COMPARING:
         params["compares"] = True
+    if entry.candidates.one_list:
+        params["one_list"] = True
     check_used(at, entry, params)
     for trained in PARTS_OF_OBJECTIVE[entry.objective]:
         check_model(ctx, at, entry, encoder(ctx, ctx.root(name, trained)), params)
 
     upstream: dict[str, Stage | None] = {"dataset": collection, **lists, **named}
     representation = described_representation(params) if part == "dual" else None
-    upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), data, part, representation)
+    if isinstance(entry, CrossModel):
+        check_parade(ctx, at, entry, params)
+        params["parade"] = json_of(entry.parade) if entry.parade else None
+    upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), read, part, representation)
     if isinstance(entry, JointModel):
         upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
     execution = ctx.execution(*TRAINING)
@@ -78,7 +98,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if validates_in_process(ctx, name):
         upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
     if train.checkpoints:
-        return _train_in_stages(ctx, name, data, params, upstream, execution)
+        return _train_in_stages(ctx, name, scope, params, upstream, execution)
     return ctx.stage("model", data, name, params, upstream, execution)
 
 
@@ -201,6 +221,42 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
         raise UserError(f"{at}.train.loss is {TERM_RECALL}, which learns {expected}")
 
 
+def check_parade(ctx: Context, at: str, entry: CrossModel, params: Json) -> None:
+    """Refuse what PARADE does not read or start from, and a start that is PARADE for a model that is not."""
+    start = ctx.settings.models.get(ctx.model_name(entry.init))
+    started = start.parade if isinstance(start, CrossModel) else None
+    if entry.parade is None:
+        if started is not None:
+            raise UserError(f"{at}.init is {entry.init}, which is PARADE; say {at}.parade, too")
+        return
+    if params["pooling"] not in PARADE_POOLINGS:
+        allowed = ", ".join(PARADE_POOLINGS)
+        raise UserError(f"{at}.pooling is {params['pooling']}, but parade pools each window; allowed: {allowed}")
+    if params.get("prompt") or params.get("compares"):
+        raise UserError(f"{at}.parade reads a query and a window between special tokens; leave prompt and compares out")
+    if entry.train.checkpoints:
+        raise UserError(f"{at}.train.checkpoints: others validate on a part of the passages; leave it out with parade")
+    if started is not None and json_of(started) != json_of(entry.parade):
+        raise UserError(f"{at}.parade differs from {entry.init}'s, which it starts from; take over its keys")
+
+
+def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
+    """Refuse self-teaching on a dataset without broken copies of its training queries."""
+    teaching = entry.train.self_teaching if isinstance(entry, DualModel) else None
+    if teaching is None:
+        return
+    broken = ctx.dataset_entry(data)
+    if not isinstance(broken, Perturbed) or broken.split != "train":
+        problem = f"{data} has no broken training queries; train on a dataset of source perturbed, of split train"
+        raise UserError(f"{at}.train.self_teaching: {problem}")
+    for lists in (entry.candidates, *entry.candidates.also):
+        if lists.split != "train":
+            raise UserError(f"{at}.train.self_teaching: lists are of split {lists.split}, whose queries are not broken")
+    if lacking := [kind for kind in teaching.kinds if kind not in broken.kinds]:
+        have = ", ".join(broken.kinds)
+        raise UserError(f"{at}.train.self_teaching.kinds names {lacking[0]}, but datasets.{data}.kinds has {have}")
+
+
 def check_losses(at: str, entry: ModelEntry) -> None:
     """Refuse an option that none of a model's losses takes, since it would have no effect."""
     distil = getattr(entry.train, "distil", None)
@@ -218,12 +274,13 @@ def check_losses(at: str, entry: ModelEntry) -> None:
 
 
 def _train_in_stages(
-    ctx: Context, name: str, data: str, params: Json, upstream: dict[str, Stage | None], execution: Json
+    ctx: Context, name: str, scope: Scope, params: Json, upstream: dict[str, Stage | None], execution: Json
 ) -> Stage:
     """Plan the chain of a model's checkpoints, and the stage that takes over the last or the best of them.
 
-    `params`, `upstream` and `execution` are those of the training in one piece.
+    `scope`, `params`, `upstream` and `execution` are those of the training in one piece.
     """
+    data = scope.dataset
     train = ctx.settings.models[name].train
     count = train.checkpoints or 0
     check_checkpoints(ctx, name, data, count)
@@ -232,12 +289,13 @@ def _train_in_stages(
     segment["choose"] = "last"
 
     chain: dict[int, Stage] = {}
+    ctx.checkpoints[name] = chain
     first_number = 0 if train.choose == "dev" else 1  # the start is a checkpoint where it may be the best
     for number in range(first_number, count + 1):
         after = {"after": chain[number - 1]} if number > 1 else {}
         own = params | {"train": segment, "until": [number, count]}
-        chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, execution)
-    ctx.checkpoints[name] = chain
+        inputs = upstream | _refreshed_lists(ctx, name, number, scope) | after
+        chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, inputs, execution)
     ctx.validated[name] = _validate_chain(ctx, name, chain)
 
     taken = {f"checkpoint.{number}": stage for number, stage in chain.items()}
@@ -258,3 +316,18 @@ def _validate_chain(ctx: Context, name: str, chain: dict[int, Stage]) -> list[Va
         for number, stage in chain.items():
             validated.append(Validated(name, part, stage, reduced_value(ctx, name, number, part)))
     return validated
+
+
+def _refreshed_lists(ctx: Context, name: str, number: int, scope: Scope) -> dict[str, Stage]:
+    """Plan the lists of a checkpoint from what an earlier one retrieves, and what is computed from the lists.
+
+    Nothing where they are those of the first checkpoint.
+    """
+    entry, at = ctx.settings.models[name], f"models.{name}"
+    refresh = entry.candidates.refresh
+    searching = number - 1 - refresh.lag if refresh else 0  # the checkpoint that retrieves
+    if searching < 1:
+        return {}
+    lists = entry.candidates.model_copy(update={"from_": f"{name}.{searching}"})
+    drawn = training_lists(ctx, at, lists, scope.dataset)
+    return drawn | plan_references(ctx, entry, at, replace(scope, inputs=drawn))

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.errors import UserError
+from tandem.models.folders import read_parade
 from tandem.models.hub import hash_tokenizer
 from tandem.stages import declaration
 from tandem.stages.training import TokensParams
-from tandem.store.artifact import NOTES, Artifact
+from tandem.store.artifact import NOTES, Artifact, open_artifact
 from tandem.store.job import Job
 
 
@@ -24,6 +25,20 @@ def require_dataset(job: Job[Any], *roles: str, of: str = "dataset") -> None:
         if dataset != expected:
             folder = job.inputs[role].folder
             raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {expected}")
+
+
+def require_tokens(job: Job[Any], tokens: str, model: str) -> None:
+    """Refuse token ids of other texts than those of `dataset` that a model scores: PARADE reads its windows."""
+    read = job.inputs[tokens]
+    cross = job.inputs[model].folder / "cross"
+    if not cross.is_dir() or read_parade(cross) is None:
+        require_dataset(job, tokens)
+        return
+    windows = open_artifact(Path(read.upstream["dataset"]), verify=False)
+    cut = Path(windows.upstream.get("of", "nothing")).name
+    if cut != job.inputs["dataset"].key or windows.params.get("source") != "windows":
+        expected = f"expected windows of {job.inputs['dataset'].key}, which {cross} reads"
+        raise UserError(f"{job.kind}: {tokens} {read.folder} was made from {windows.key}; {expected}")
 
 
 def require_windows(job: Job[Any], *roles: str) -> None:

@@ -20,11 +20,14 @@ from tandem.models.acceleration import accelerate
 from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
 from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder, load_dual
+from tandem.models.folders import read_parade
+from tandem.models.parade import load_cross
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import list_part_files, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
+from tandem.retrieval.windows import open_documents
 from tandem.stages.retrieval import ScoringParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
@@ -51,7 +54,8 @@ class PairScores:
         self.folder = require_part(model, self.part)
         self.source = tokens
         require_tokenizer(find_tokenizer(self.folder), tokens)
-        self.tokens = Tokens.open(tokens)
+        parade = self.part == "cross" and read_parade(self.folder) is not None
+        self.tokens = open_documents(tokens) if parade else Tokens.open(tokens)
         self.mode = resolve_precision(precision)
         self.budget = batch_tokens
         self.lengths: tuple[int, int] = (tokens.params["query_length"], tokens.params["passage_length"])
@@ -89,15 +93,18 @@ class PairScores:
         read = model.adapt(template) if isinstance(model, CrossEncoder) else template
         queries = (keys >> np.uint64(32)).astype(np.int64)
         passages = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        lengths = read.pair_lengths(self.tokens.queries.lengths(queries), self.tokens.passages.lengths(passages))
+        texts = self.tokens.passages
+        lengths = read.pair_lengths(
+            self.tokens.queries.lengths(queries), texts.lengths(passages), texts.count_texts(passages)
+        )
         order = np.argsort(-(-lengths // PAIR_LENGTH_STEP), kind="stable")
         scores = np.empty(len(keys), np.float32)
         stored = 0
         since = time.monotonic()
         for start in range(0, len(order), PAIRS_BETWEEN_CHECKS):
             at = order[start : start + PAIRS_BETWEEN_CHECKS]
-            texts = self.tokens.queries.take(queries[at]), self.tokens.passages.take(passages[at])
-            scores[at] = model.score(*texts, template, self.mode, self.budget)
+            pairs = self.tokens.queries.take(queries[at]), texts.take(passages[at])
+            scores[at] = model.score(*pairs, template, self.mode, self.budget)
             if not np.isfinite(scores[at]).all():
                 raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
             end = start + len(at)
@@ -133,7 +140,7 @@ def find_scoring_part(model: Artifact) -> str:
 
 def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
     """Load the model in the folder of a `find_scoring_part` onto the device; a `UserError` of one that compares."""
-    model = CrossEncoder.load(part) if part.name == "cross" else load_dual(part)
+    model = load_cross(part) if part.name == "cross" else load_dual(part)
     if isinstance(model, CrossEncoder) and model.options.passages > 1:
         raise UserError(f"{part}: compares two passages, and scores no single one; needed is a cross-encoder that does")
     return model.to(device())

@@ -15,7 +15,13 @@ from tandem.data.rows import Rows, index_queries
 from tandem.data.runs import append_below, iter_rows, write_rows
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset, require_numbers, require_run_depth, require_windows
+from tandem.retrieval.inputs import (
+    require_dataset,
+    require_numbers,
+    require_run_depth,
+    require_tokens,
+    require_windows,
+)
 from tandem.retrieval.pair_scores import (
     PairScores,
     Requests,
@@ -108,7 +114,11 @@ def open_pair_scores(job: Job[RerankParams]) -> list[PairScores]:
     """Return the scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
     tokens = sorted(role for role in job.inputs if "tokens" in role)
     require_dataset(job, "run")
-    (require_windows if "windows" in job.inputs else require_dataset)(job, *tokens)
+    if "windows" in job.inputs:
+        require_windows(job, *tokens)
+    else:
+        for role in tokens:
+            require_tokens(job, role, "model" if role == "tokens" else role.replace("judge_tokens", "judge"))
     require_run_depth(job, job.params.depth)
     if "model" not in job.inputs:
         return open_judges(job)

@@ -5,6 +5,8 @@ many documents, one document after the other and each document's windows in orde
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,14 +14,16 @@ import pyarrow.compute as pc
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats
-from tandem.data.rows import IdRows, Rows, index_passages
+from tandem.data.rows import IdRows, Rows, index_passages, index_queries
 from tandem.data.runs import get_scored_depth, iter_run, order_by_score, write_run
 from tandem.data.text import name_window, split_window_id
 from tandem.errors import UserError
-from tandem.models.ragged import join_ranges
+from tandem.models.ragged import Documents, join_ranges
+from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_windows
 from tandem.stages.retrieval import AggregateParams, aggregation
+from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, writing
 
 
@@ -91,6 +95,22 @@ class DocumentSpans:
         sizes = self.count_windows(documents)
         sizes = sizes if most is None else np.minimum(sizes, most)
         return join_ranges(self.bounds[documents], sizes), sizes
+
+
+def open_documents(tokens: Artifact) -> Tokens:
+    """Return the token ids of windows as those of the documents that they are cut from, which PARADE reads.
+
+    Queries have the rows that they have in the documents' dataset.
+    """
+    windows = open_artifact(Path(tokens.upstream["dataset"]), verify=False)
+    if windows.params.get("source") != "windows":
+        raise UserError(f"{tokens.folder}: was made from {windows.key}; PARADE reads windows of documents")
+    documents = Collection(open_artifact(Path(windows.upstream["of"]), verify=False))
+    collection = Collection(windows)
+    opened = Tokens.open(tokens)
+    rows = index_queries(collection).rows(index_queries(documents).all.to_pylist())
+    queries = opened.queries if np.array_equal(rows, np.arange(len(opened.queries))) else opened.queries.take(rows)
+    return replace(opened, passages=Documents.join(opened.passages, DocumentSpans(collection).bounds), queries=queries)
 
 
 def score_documents(

@@ -22,6 +22,7 @@ from tandem.config.encoders import (
     Spans,
     TsdaeTrain,
 )
+from tandem.config.models import ParadeOptions
 from tandem.config.references import Parameters, parameters_of
 from tandem.config.representations import ChosenRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
@@ -128,6 +129,10 @@ class ModelParams(Learning):
     words: tuple[str, ...] = Field((), exclude_if=not_, description="of pooling decoder: what it scores by")
     compares: bool = Field(False, exclude_if=not_, description="a cross-encoder that reads two passages")
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights")
+    parade: Parameters[ParadeOptions] | None = Field(
+        None, exclude_if=not_, description="of a cross-encoder: how vectors of a document's windows become one"
+    )
+    one_list: bool = Field(False, exclude_if=not_, description="lists of one query are one, of all joined ones")
     until: tuple[int, int] | None = Field(None, description="of a checkpoint: its number, and how many there are")
     train: Parameters[DualTrain] | Parameters[CrossTrain] | JointTrain = Field(description="how it is trained")
 

@@ -13,10 +13,17 @@ from tandem.config.losses import TERM_RECALL, distillation, supervision
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_cross
+from tandem.models.folders import read_parade
 from tandem.models.heads import read_saved_score
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
-from tandem.models.usage import InputLengths, describe_cross_usage, list_saved_folders, write_front_matter
+from tandem.models.usage import (
+    InputLengths,
+    describe_cross_usage,
+    describe_parade_usage,
+    list_saved_folders,
+    write_front_matter,
+)
 from tandem.stages.base import Json, flatten
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
@@ -43,8 +50,10 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     if part == "dual":
         shape = DualShape.read(folder)
         usage = representation[shape.type].usage(shape, lengths)
-    else:
+    elif read_parade(folder) is None:
         usage = describe_cross_usage(read_cross(folder), lengths, read_saved_score(folder))
+    else:
+        usage = describe_parade_usage()
     licence = encoder.manifest.execution.get("licence")
     recipe = plain(job.params)
     recipe["train"] |= sizes

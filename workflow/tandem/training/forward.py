@@ -125,15 +125,18 @@ class CrossScores:
 
     def of(self, batch: Batch, seeds: Seeds) -> Replayed:
         """Scores of the pairs of the batch's lists, in the order of `batch.mask`."""
+        rows = batch.passages[batch.mask]
         queries = self.tokens.queries.take(np.repeat(batch.queries, batch.mask.sum(1)))
-        passages = self.tokens.passages.take(batch.passages[batch.mask])
+        passages = self.tokens.passages.take(rows)
         template = self.tokens.template
 
         def compute(rows: Ids) -> Tensor:
             scores: Tensor = self.model(queries.take(rows), passages.take(rows), template, self.precision, MULTIPLE)
             return scores
 
-        lengths = self.model.adapt(template).pair_lengths(np.diff(queries.offsets), np.diff(passages.offsets))
+        texts = self.tokens.passages.count_texts(rows)
+        read = self.model.adapt(template)
+        lengths = read.pair_lengths(np.diff(queries.offsets), np.diff(passages.offsets), texts)
         empty = next(self.model.parameters()).new_zeros(0)
         return Replayed(compute, lengths, empty, self.budget, seeds, self.model.packed)
 
@@ -142,9 +145,11 @@ class CrossScores:
 
         A batch without lists is one part without lists.
         """
-        passages = self.tokens.passages.lengths(np.maximum(batch.passages, 0))
+        rows = np.maximum(batch.passages, 0)
+        queries = self.tokens.queries.lengths(batch.queries)[:, None]
+        passages = self.tokens.passages
         template = self.model.adapt(self.tokens.template)
-        pairs = template.pair_lengths(self.tokens.queries.lengths(batch.queries)[:, None], passages)
+        pairs = template.pair_lengths(queries, passages.lengths(rows), passages.count_texts(rows))
         yield from split_lists(batch, np.where(batch.mask, pairs, 0).sum(1), self.budget.graph_tokens)
 
 

@@ -120,6 +120,38 @@ def join_lists(parts: Sequence[Lists]) -> Lists:
     )
 
 
+def merge_lists(parts: Sequence[Lists]) -> Lists:
+    """Return one list a query, of all its lists: their positives, then each one's negatives, part after part.
+
+    A passage stands once, and among the positives if it is one in any list. Queries stand in the order in which they
+    first do.
+    """
+    joined = join_lists(parts)
+    queries, first_places = np.unique(joined.queries, return_index=True)
+    queries = queries[np.argsort(first_places)]
+    lists_by_query = np.argsort(joined.queries, kind="stable")
+    bounds = np.searchsorted(joined.queries[lists_by_query], np.sort(queries))
+    begin_of = dict(zip(np.sort(queries).tolist(), bounds.tolist(), strict=True))
+    passages = []
+    positives = np.empty(len(queries), np.int64)
+    for at, query in enumerate(queries.tolist()):
+        relevant: dict[int, None] = {}
+        others: dict[int, None] = {}
+        place = begin_of[query]
+        while place < len(lists_by_query) and joined.queries[lists_by_query[place]] == query:
+            index = lists_by_query[place]
+            start = int(joined.offsets[index])
+            first_negative = start + int(joined.positives[index])
+            relevant |= dict.fromkeys(joined.passages[start:first_negative].tolist())
+            others |= dict.fromkeys(joined.passages[first_negative : int(joined.offsets[index + 1])].tolist())
+            place += 1
+        positives[at] = len(relevant)
+        own = [*relevant, *(row for row in others if row not in relevant)]
+        passages.append(np.array(own, np.int32))
+    sizes = np.array([len(own) for own in passages], np.int64)
+    return Lists(queries, sum_lengths(sizes), positives, np.concatenate(passages))
+
+
 @dataclass(frozen=True)
 class Batch:
     """Hold one step's lists.

@@ -15,7 +15,9 @@ from tandem.cluster.progress import say, warn
 from tandem.config.losses import TERM_RECALL
 from tandem.config.representations import representation
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
-from tandem.data.rows import IdRows
+from tandem.data.collection import Collection
+from tandem.data.perturbation import name_perturbed
+from tandem.data.rows import IdRows, index_queries
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
@@ -24,9 +26,11 @@ from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
 from tandem.models.pair_prompts import PairOptions
+from tandem.models.parade import Parade, load_cross
 from tandem.models.ragged import Ids
 from tandem.models.token_weights import Spade
 from tandem.models.tokens import Tokens
+from tandem.retrieval.windows import open_documents
 from tandem.stages.base import Json, Params
 from tandem.stages.training import ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact
@@ -37,11 +41,19 @@ from tandem.training.checkpoints import STATE, Checkpoints, State, list_state_fi
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
 from tandem.training.history import describe_outcome, find_chosen, read_points, take_over
-from tandem.training.lists import USUAL_VALIDATIONS, Lists, Positives, fit_validations, join_lists, read_lists
+from tandem.training.lists import (
+    USUAL_VALIDATIONS,
+    Lists,
+    Positives,
+    fit_validations,
+    join_lists,
+    merge_lists,
+    read_lists,
+)
 from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BatchDualObjective, Teacher
+from tandem.training.objectives.dual import BatchDualObjective, BrokenQueries, Teacher
 from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.objectives.terms import CoTraining, TermRecall
 from tandem.training.optimizer import count_validation_operations, fit_sizes
@@ -80,7 +92,7 @@ def train_in(job: ModelJob, world: World) -> None:
     data = NumberedCollection.of(job.inputs["dataset"], ignored)
     drawn = read_training_lists(job)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
-    positives = data.list_positives(drawn, Tokens.open(job.inputs["tokens"]).passages)
+    positives = data.list_positives(drawn, open_tokens(job).passages)
     lists, learned, validation = split_lists(job, drawn, positives, data)
     objective = build_ranker(job, learned, budget, world)
     if world.first:
@@ -138,7 +150,7 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
     params = job.params
     train = job.params.train
     inputs = job.inputs
-    tokens = Tokens.open(inputs["tokens"])
+    tokens = open_tokens(job)
     torch.manual_seed(train.seed)  # a cross-encoder's new head
     objective: Ranker
     match train:
@@ -155,9 +167,10 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
                 )
             else:
                 options = (tokens, train, positives, budget, world, start_teacher(job, train))
-                objective = (
-                    CoTraining(start, *options) if isinstance(start, Spade) else BatchDualObjective(start, *options)
-                )
+                if isinstance(start, Spade):
+                    objective = CoTraining(start, *options)
+                else:
+                    objective = BatchDualObjective(start, *options, find_broken_queries(job, train))
         case CrossTrain():
             learn = Comparing if params.compares else Cross
             objective = learn(start_cross(inputs["start"], params), tokens, train, positives, budget, world)
@@ -178,6 +191,11 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
     objective.models.to(device())
     accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
     return objective
+
+
+def open_tokens(job: ModelJob) -> Tokens:
+    """Return the token ids of the texts that lists name: with PARADE of documents, by their windows."""
+    return Tokens.open(job.inputs["tokens"]) if job.params.parade is None else open_documents(job.inputs["tokens"])
 
 
 def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
@@ -226,15 +244,37 @@ def start_teacher(job: ModelJob, train: DualTrain) -> Teacher | None:
     return Teacher(model, Tokens.open(tokens), train.distil.in_batch, train.precision, budget)
 
 
+def find_broken_queries(job: ModelJob, train: DualTrain) -> BrokenQueries | None:
+    """Return where the broken copies of the training queries stand; None without self-teaching."""
+    if train.self_teaching is None:
+        return None
+    collection = Collection(job.inputs["dataset"])
+    queries = index_queries(collection)
+    names = list(collection.queries("train"))
+    kinds = train.self_teaching.kinds
+    rows = np.full((len(queries), len(kinds)), -1, np.int64)
+    own = queries.rows(names)
+    for column, kind in enumerate(kinds):
+        rows[own, column] = queries.rows([name_perturbed(kind, name) for name in names])
+    return BrokenQueries(rows)
+
+
 def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:
-    """Return a trained cross-encoder, or one on an encoder, a generator or a dual encoder's passage tower."""
+    """Return a trained cross-encoder, or one on an encoder, a generator or a dual encoder's passage tower.
+
+    With `parade` windows' vectors are aggregated by new layers, unless the start is PARADE already.
+    """
     options = PairOptions(params.prompt or "", params.words, 2 if params.compares else 1)
     if (artifact.folder / "hf").is_dir():
-        return CrossEncoder.start(artifact.folder / "hf", params.pooling, options)
-    if (artifact.folder / "cross").is_dir():
-        return CrossEncoder.load(artifact.folder / "cross")
-    tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
-    return CrossEncoder.start(artifact.folder / "dual" / tower, params.pooling, options)
+        model = CrossEncoder.start(artifact.folder / "hf", params.pooling, options)
+    elif (artifact.folder / "cross").is_dir():
+        model = load_cross(artifact.folder / "cross")
+    else:
+        tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
+        model = CrossEncoder.start(artifact.folder / "dual" / tower, params.pooling, options)
+    if params.parade is None or isinstance(model, Parade):
+        return model
+    return Parade.over(model, params.parade)
 
 
 def read_training_lists(job: ModelJob) -> Lists:
@@ -248,7 +288,8 @@ def read_training_lists(job: ModelJob) -> Lists:
         problem = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
         raise UserError(f"model: teacher {problem}; expected {candidates.folder}")
     first = read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
-    return join_lists([first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))])
+    parts = [first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))]
+    return merge_lists(parts) if job.params.one_list else join_lists(parts)
 
 
 def read_query_topics(job: ModelJob, queries: IdRows) -> Ids | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tandem import ROOT
 from tandem.cluster.progress import format_duration
+from tandem.config.datasets import position_names
 from tandem.config.language_models import LanguageModel
 from tandem.config.merging import Raw, gathered
 from tandem.config.settings import Settings
@@ -39,6 +40,7 @@ TIME_BY_PART = {
     "start": "starting jobs",
 }
 _HEAD = ("stage", "training", "TFLOP", "device time", "wall", "memory", "disk", "took")
+_PASSAGES_OF_A_TITLE = 10  # about, where a title's passages are put together and nobody has counted them
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,14 @@ def find_derived_size(stage: Stage, whole: Volumes) -> Volumes:
             queries = min(dev_queries, params.dev_queries or dev_queries)
             brought = queries * (params.depth + params.others + 1)
             return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
+
+        case "joined":  # titles are not known: documents as long as they may be; a position may have all queries
+            passages_each = params.most or _PASSAGES_OF_A_TITLE
+            lengths = {**whole.lengths, "passage": whole.lengths["passage"] * passages_each}
+            splits = [f"{params.split}_{name}" for name in position_names(params.positions)]
+            queries = {**whole.queries, **dict.fromkeys(splits, whole.queries.get(params.split, 0))}
+            passages = max(1, whole.passages // passages_each)
+            return replace(whole, passages=passages, queries=queries, lengths=lengths, counted=False)
 
         case "windows":  # as many as documents of the mean length have
             tokens = whole.lengths["passage"]

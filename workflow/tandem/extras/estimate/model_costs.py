@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any
 
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS_BYTES, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import UNLIMITED, measure_mapped_tokens
+from tandem.extras.estimate.stage_costs import UNLIMITED, count_texts_each, measure_mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import count_visits
@@ -202,6 +202,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         head = count_head_operations(stage, shape) / encoders  # one of them has it
 
         forward = encoders * _count_encoding(shape, queries, list_size, lengths, head)
+        if getattr(train, "self_teaching", None):  # each query's broken copy
+            forward += encoders * shape.forward(queries, query + DUAL_SPECIAL)
         operations += forward * (passes - _count_spared_passes(shape, train.freeze_layers))
         validation += encoders * _count_encoding(shape, dev_queries, dev_depth, lengths, head)
         weights += separate_weights * shape.parameters
@@ -213,7 +215,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         is_frozen = getattr(train, "teacher", None) == "static"
         passes = 1 if is_frozen else FORWARD_AND_BACKWARD - _count_spared_passes(shape, train.freeze_layers)
 
-        readings, dev_readings = list_size, dev_depth  # of each list
+        texts = count_texts_each(stage, tokens, setting)
+        readings, dev_readings = list_size * texts, dev_depth * texts  # of each list
         if getattr(params, "compares", False):  # two passages at a time, in both orders
             length += setting.lengths(tokens)[1] + 1
             readings = 2 * train.positives * (list_size - train.positives)

@@ -145,6 +145,13 @@ def estimate_pair_scores(
     )
 
 
+def count_texts_each(stage: Stage, tokens: Stage, setting: Setting) -> float:
+    """Return how many texts a cross-encoder reads for each passage of a stage: of PARADE a document's windows."""
+    if tokens.dataset == stage.dataset:
+        return 1.0
+    return setting.size(tokens).passages / max(1, setting.passages(stage))
+
+
 def measure_mapped_tokens(tokens: Stage, setting: Setting) -> float:
     """Return the bytes of the passages' token ids, which are mapped and read here and there."""
     _, passage = setting.lengths(tokens)
@@ -172,7 +179,9 @@ def estimate_candidates(stage: Stage, setting: Setting) -> Work:
     if params.denoise and params.denoise.calibrate_queries:
         calibrating = min(calibrating, params.denoise.calibrate_queries)
     pairs = (queries + calibrating) * (params.depth + 1)
-    judged = estimate_pair_scores(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=disk)
+    read = stage.upstream["judge_tokens.0"]
+    texts = count_texts_each(stage, read, setting)
+    judged = estimate_pair_scores(setting, read, pairs * texts, judges, disk=disk)
     return replace(judged, memory=judged.memory + ids)
 
 
@@ -183,7 +192,9 @@ def estimate_teacher(stage: Stage, setting: Setting) -> Work:
     pairs = min(setting.queries(stage, "train"), lists.queries or UNLIMITED) * lists.depth
     if not judges:
         return Work(rows=(("lines", pairs),), disk=4 * pairs)
-    return estimate_pair_scores(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=4 * pairs)
+    tokens = stage.upstream["judge_tokens.0"]
+    texts = count_texts_each(stage, tokens, setting)
+    return estimate_pair_scores(setting, tokens, pairs * texts, judges, disk=4 * pairs)
 
 
 def find_split(run: Stage) -> str:
@@ -211,7 +222,8 @@ def estimate_rerank(stage: Stage, setting: Setting) -> Work:
 
     tokens = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
     judges = max(1, count_inputs(stage, "judge"))
-    scored = estimate_pair_scores(setting, tokens, queries * params.depth, judges, run=run)
+    pairs = queries * params.depth * count_texts_each(stage, tokens, setting)
+    scored = estimate_pair_scores(setting, tokens, pairs, judges, run=run)
     memory = scored.memory + BYTES_PER_LOOKED_UP_ID * setting.passages(stage)
     return replace(scored, rows=(*scored.rows, lines), memory=memory)
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.losses import InBatchTeaching, Regularise, regulariser
+from tandem.config.losses import InBatchTeaching, Regularise, Teaching, regulariser
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
@@ -105,6 +105,25 @@ class Teacher:
         return lambda student: self.params.weight * self.distillation(student.gather(1, columns), teacher, mask)
 
 
+class BrokenQueries:
+    """Find the broken copies of queries that self-teaching learns from, and draw one at each visit.
+
+    Args:
+        rows: of each query, the rows of its copies, one a kind, -1 where it has none, shape (queries, kinds).
+    """
+
+    def __init__(self, rows: Ids) -> None:
+        self.rows = rows
+
+    def draw(self, queries: Ids, seeds: Seeds) -> Ids:
+        """Return the row of a broken copy of each query, the same in whatever process; shape (queries,)."""
+        copies = self.rows[queries]
+        if (copies < 0).any():
+            raise ValueError("a query that is trained on has no broken copy")
+        drawn = [np.random.default_rng((*seeds.entropy, int(row))).integers(copies.shape[1]) for row in queries]
+        return np.asarray(copies[np.arange(len(queries)), np.array(drawn, np.int64)])
+
+
 @dataclass(eq=False)
 class DualObjective:
     """Base of the objectives of one dual encoder; `positives` are the known ones of the training queries."""
@@ -134,13 +153,18 @@ class BatchDualObjective(DualObjective):
     that is a known positive of a query is not its negative). With several processes the batch is that of all of them:
     RocketQA's cross-batch negatives (§3.2), here with the gradient of every query reaching every passage. With
     `matryoshka` it is the sum of the losses of the whole vectors and of their beginnings (Kusupati et al. 2022, Eq. 1).
+    With `self_teaching` a broken copy of each query learns the query's own scores (`teach_typos`).
     """
 
     teacher: Teacher | None = None
+    broken: BrokenQueries | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         train = self.train
+        if (train.self_teaching is not None) != (self.broken is not None):
+            raise ValueError("train.self_teaching and the broken queries belong together")
+        self.divergence = find_distillation_loss("kl", Teaching())
         dimension = self.model.dimension
         widest = max(self.train.matryoshka, default=0)
         if widest >= dimension:
@@ -152,21 +176,47 @@ class BatchDualObjective(DualObjective):
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
         own = self.world.share(batch)
-        sides = self.vectors.of_batch(own, seeds)
+        sides = [*self.vectors.of_batch(own, seeds)]
         queries, passages = (side.values() for side in sides)
         everyone = self.world.gather(passages)
+        typos = None
+        if self.broken is not None:
+            copies = self.broken.draw(own.queries, seeds.child(2))
+            sides.append(self.vectors.of_side("query", copies, seeds.child(3)))
+            typos = sides[-1].values()
         teach = self.teacher.loss(batch, self.world) if self.teacher else None
         options = (self.model.scores, seeds.step, self.world.gather, teach)
         terms: dict[str, Tensor] = {}
         for dim in (None, *self.train.matryoshka):
             q, p, every = (self._cut(vectors, dim) for vectors in (queries, passages, everyone))
             scores, mask = self.scored(q, p, every, own, batch)
-            for name, term in self.terms(InBatch(q, every, scores, mask, own, p, *options)).items():
+            found = self.terms(InBatch(q, every, scores, mask, own, p, *options))
+            if typos is not None:
+                found["self_teaching"] = self.teach_typos(self._cut(typos, dim), q, every, p, own)
+            for name, term in found.items():
                 terms[name] = terms[name] + term if name in terms else term
         values = apply_gradient(terms, len(batch.queries))
         for side in sides:
             side.backward()
         return values
+
+    def teach_typos(self, typos: Tensor, queries: Tensor, everyone: Tensor, passages: Tensor, own: Batch) -> Tensor:
+        """weight · KL(softmax(s(q, ·) / T) ‖ softmax(s(q', ·))), q' a broken copy of q, summed over queries.
+
+        Self-teaching (Zhuang and Zuccon 2022): the query's scores are the teacher's and have no gradient. The passages
+        are those of the whole batch, in batch, else the query's own list.
+        """
+        assert self.train.self_teaching is not None
+        params = self.train.self_teaching
+        if self.train.in_batch:
+            clean = self.model.scores(queries, everyone)
+            student = self.model.scores(typos, everyone)
+            mask = torch.ones_like(student, dtype=torch.bool)
+        else:
+            clean = list_scores(self.model.scores, queries, passages, own)
+            student = list_scores(self.model.scores, typos, passages, own)
+            mask = make_mask(own, student)
+        return params.weight * self.divergence(student, clean.detach() / params.temperature, mask)
 
     def _cut(self, vectors: Tensor, dim: int | None) -> Tensor:
         """Return the first `dim` numbers of vectors, of length 1 again where the whole ones are.

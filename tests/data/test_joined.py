@@ -1,0 +1,106 @@
+"""Documents that are put together from passages with one title: texts, labels and positions by hand."""
+
+import json
+
+import pytest
+
+from tandem import ROOT
+from tandem.data.collection import EXCLUDED, Collection
+from tandem.data.dataset import run
+from tandem.data.sources.joined import _stronger
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.plan.datasets import splits
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
+
+PASSAGES = [
+    ("o1", "Otters", "They swim."),
+    ("o2", "Otters", "They eat crabs."),
+    ("o3", "Otters", "They sleep afloat."),
+    ("b1", "Bats", "They fly."),
+    ("x1", "", "No title."),
+    ("x2", "", "Nor here."),
+    ("o4", "Otters", "Far from the others."),
+]
+
+
+@pytest.fixture
+def nature(make, tmp_path):
+    """Passages of two titles and some without; test queries about several positions."""
+    folder = tmp_path / "nature"
+    (folder / "qrels").mkdir(parents=True)
+    lines = [json.dumps({"_id": name, "title": title, "text": text}) for name, title, text in PASSAGES]
+    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    queries = [json.dumps({"_id": name, "text": f"what {name}"}) for name in ("swim", "sleep", "both", "none", "learn")]
+    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
+    rows = ["swim\to1\t1", "sleep\to3\t2", "sleep\tb1\t0", "both\to3\t1", "both\to2\t1", "none\tx2\t1"]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "qrels" / "train.tsv").write_text("learn\tb1\t1\n")
+    return make("nature", {"source": "beir"}, path=str(folder))
+
+
+@pytest.fixture
+def joined(nature, tmp_path):
+    """`joined(**params)`: the dataset, opened."""
+
+    def build(**params):
+        out = tmp_path / "results" / "joined"
+        run(Job("dataset", out, {"source": "joined", **params}, {"of": nature}, {}))
+        return Collection(open_artifact(out, "dataset"))
+
+    return build
+
+
+def test_neighbours_with_one_title_are_one_document(joined):
+    documents = joined(most=None)
+    assert documents.doc_ids().to_pylist() == ["o1", "b1", "x1", "x2", "o4"]
+    assert documents.texts(["o1"]) == {"o1": ("Otters", "They swim.\nThey eat crabs.\nThey sleep afloat.")}
+    facts = documents.artifact.manifest.facts["source"]
+    assert (facts["documents"], facts["passages"]) == (5, 7)
+
+
+def test_labels_of_passages_are_those_of_their_documents(joined):
+    documents = joined(most=2)
+    assert documents.doc_ids().to_pylist() == ["o1", "o3", "b1", "x1", "x2", "o4"]
+    assert documents.qrels("test") == {
+        "swim": {"o1": 1},
+        "sleep": {"o3": 2, "b1": 0},
+        "both": {"o1": 1, "o3": 1},
+        "none": {"x2": 1},
+    }
+    assert documents.qrels("train") == {"learn": {"b1": 1}}
+
+
+def test_queries_stand_again_by_where_their_passage_is(joined):
+    documents = joined(positions=[1, 2], split="test")
+    assert documents.queries("test_p1") == {"p1.swim": "what swim", "p1.none": "what none"}
+    assert documents.queries("test_p2") == {"p2.both": "what both"}
+    assert documents.queries("test_p3on") == {"p3on.sleep": "what sleep"}
+    assert documents.qrels("test_p3on") == {"p3on.sleep": {"o1": 2, "b1": 0}}
+    assert list(documents.queries("test")) == ["swim", "sleep", "both", "none"]
+
+
+def test_a_bar_holds_where_no_passage_is_relevant():
+    assert _stronger(0, EXCLUDED) == EXCLUDED
+    assert _stronger(EXCLUDED, 1) == 1
+    assert _stronger(0, 2) == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ({"positions": [4, 1]}, r"positions is \[4, 1\]; allowed: whole numbers that rise"),
+        ({"positions": [0]}, "positions.0 is 0; allowed: ≥ 1"),
+        ({"most": 1}, "most is 1; allowed: ≥ 2"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(joined, entry, line):
+    with pytest.raises(UserError, match=line):
+        joined(**entry)
+
+
+def test_planning_knows_the_further_splits(configured):
+    entry = {"source": "joined", "of": "pydocs", "positions": [1], "split": "dev"}
+    plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
+    assert {"dev_p1", "dev_p2on", "dev", "test"} <= (splits(plan.planner.ctx, "whole") or set())

@@ -1,0 +1,136 @@
+"""Long documents out of passages: those that follow each other and have one title are put together."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import groupby, islice
+
+from tandem.config import datasets
+from tandem.config.datasets import position_names
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH
+from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, dataset_format
+from tandem.data.sources.derived import DerivedSource
+
+
+@dataset_format("joined")
+class JoinedSource(DerivedSource):
+    """The passages of the input `of` put together: a document is at most `most` neighbours with the same title.
+
+    It has the id of its first passage and their texts, a line each. Labels of passages become its labels: it is
+    relevant where one of its passages is. With `positions` the queries of `split` stand a second time in further
+    splits, by where their first relevant passage stands in its document: `<name>.q` is query q in the split
+    `<split>_<name>`.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.Joined) -> None:
+        super().__init__(job, entry)
+        self._entry = entry
+        self._names = position_names(entry.positions)
+        self.facts |= {"documents": 0, "passages": 0}
+
+    def _documents(self) -> Iterator[list[Passage]]:
+        """Yield the passages of each document."""
+        most = self._entry.most
+        # A passage without a title is of no other one's document: its id tells it from its neighbours.
+        for _, neighbours in groupby(super().read_corpus(), key=lambda passage: passage[1] or (passage[0],)):
+            document: list[Passage] = []
+            for passage in neighbours:
+                if most is not None and len(document) == most:
+                    yield document
+                    document = []
+                document.append(passage)
+            yield document
+
+    def read_corpus(self) -> Iterator[Passage]:
+        """The documents; counts them, and the passages that they are made of."""
+        for document in self._documents():
+            first, title, _ = document[0]
+            self.facts["documents"] += 1
+            self.facts["passages"] += len(document)
+            yield first, title, "\n".join(text for _, _, text in document)
+
+    def read_domains(self) -> Iterator[Domain]:
+        """A document's domain is that of its first passage."""
+        domains = self.rows("domains")  # a row for each passage, in their order
+        for document in self._documents():
+            of_passages = list(islice(domains, len(document)))
+            if of_passages and of_passages[0][1]:
+                yield document[0][0], of_passages[0][1]
+
+    def read_queries(self) -> Iterator[Query]:
+        """The dataset's queries, and then those of `split` by the position of what they ask for."""
+        yield from super().read_queries()
+        for query, text, split in super().read_queries():
+            if name := self._position_of.get(query):
+                yield f"{name}.{query}", text, f"{split}_{name}"
+
+    def read_qrels(self) -> Iterator[Judgement]:
+        """Labels of documents: the highest grade of their passages, else what bars them as negatives, else 0."""
+        for (query, split), labels in self._labels.items():
+            for doc, relevance in labels.items():
+                yield query, doc, relevance, split
+        for (query, split), labels in self._labels.items():
+            if split == self._entry.split and (name := self._position_of.get(query)):
+                for doc, relevance in labels.items():
+                    yield f"{name}.{query}", doc, relevance, f"{split}_{name}"
+
+    def read_answers(self) -> Iterator[Answers]:
+        """The dataset's answers, and then those of the queries by position."""
+        yield from super().read_answers()
+        for query, texts in super().read_answers():
+            if name := self._position_of.get(query):
+                yield f"{name}.{query}", texts
+
+    def read_lists(self) -> Iterator[Listed]:
+        """The dataset's lists, of documents: each stands where the first of its passages did."""
+        listed = set[tuple[str, str]]()
+        for query, passage, label, score in super().read_lists():
+            doc, _ = self._places.get(passage, (passage, 0))
+            if (query, doc) not in listed:
+                listed.add((query, doc))
+                yield query, doc, label, score
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, int]]:
+        """Labelled passage → its document, and where it stands there, from 1."""
+        labelled = {row[1] for rows in (super().read_qrels(), super().read_lists()) for row in rows}
+        places = {}
+        for document in self._documents():
+            for number, (passage, _, _) in enumerate(document, start=1):
+                if passage in labelled:
+                    places[passage] = (document[0][0], number)
+        return places
+
+    @cached_property
+    def _labels(self) -> dict[tuple[str, str], dict[str, int]]:
+        """Query and split → document → relevance."""
+        labels: dict[tuple[str, str], dict[str, int]] = {}
+        for query, passage, relevance, split in super().read_qrels():
+            doc, _ = self._places.get(passage, (passage, 0))
+            own = labels.setdefault((query, split), {})
+            own[doc] = relevance if doc not in own else _stronger(own[doc], relevance)
+        return labels
+
+    @cached_property
+    def _position_of(self) -> dict[str, str]:
+        """Query of `split` → the name of the positions that its first relevant passage is at; empty without them."""
+        entry = self._entry
+        positions: dict[str, int] = {}
+        if entry.positions:
+            for query, passage, relevance, split in super().read_qrels():
+                if split == entry.split and relevance > 0 and passage in self._places:
+                    number = self._places[passage][1]
+                    positions[query] = min(number, positions.get(query, number))
+        # A position is behind as many bounds as are smaller.
+        return {
+            query: self._names[sum(number > bound for bound in entry.positions)] for query, number in positions.items()
+        }
+
+
+def _stronger(first: int, second: int) -> int:
+    """Return which of two labels of a document's passages is the document's."""
+    if max(first, second) > 0:
+        return max(first, second)
+    for bar in (EXCLUDED, LITERAL_MATCH):
+        if bar in (first, second):
+            return bar
+    return max(first, second)

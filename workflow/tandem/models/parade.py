@@ -1,0 +1,238 @@
+"""PARADE: a cross-encoder of long documents, which reads the query with each window and aggregates the vectors.
+
+Li, Yates, MacAvaney, He and Sun, PARADE: Passage Representation Aggregation for Document Reranking, 2020. Where FirstP
+and MaxP combine scores of windows, here a document's windows become one vector, and its score is the head's of that.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from tandem.config.models import PARADE_POOLINGS, ParadeOptions
+from tandem.config.references import parameters_of
+from tandem.errors import UserError
+from tandem.models.cross import FINE_STEP, PAIR_LENGTH_STEP, CrossEncoder, read_cross, save_whole
+from tandem.models.device import move_to_device
+from tandem.models.encoding import encode_and_pool, make_equal_batches
+from tandem.models.folders import WEIGHTS_FILE, read_parade
+from tandem.models.hub import load_encoder, save_encoder
+from tandem.models.pair_prompts import PLAIN_PAIR
+from tandem.models.ragged import Documents, Ids, Ragged
+from tandem.models.tokens import Inputs, Template, TokenTexts
+from tandem.store.files import write_json
+
+HEAD_FILE = f"2_Dense/{WEIGHTS_FILE}"
+AGGREGATOR_FILE = f"3_Aggregator/{WEIGHTS_FILE}"
+DOCUMENTS_PER_BATCH = 8  # whose vectors are aggregated together: always as many, filled up, so that bits stay the same
+_STANDARD_DEVIATION = 0.02  # of new weights, as BERT's
+Options = parameters_of(ParadeOptions)
+
+
+class Parade(CrossEncoder):
+    """Score documents by their windows' vectors: s(q, d) = head(aggregate(v₁, …, vₙ)), vᵢ = pooled states of (q, wᵢ).
+
+    - `mean`, `max`, `sum`: of each number over the windows (PARADE-Avg, -Max, -Sum).
+    - `attention`: Σ aᵢ vᵢ with a = softmax over the windows of w · vᵢ (PARADE-Attn).
+    - `transformer`: the first state of new Transformer layers, as BERT's, over (e, v₁, …, vₙ), where e is the
+      embedding of the first special token, as in the release, which adds no positions by default (PARADE-Transformer).
+
+    The vectors are the raw pooled states, as the head of every cross-encoder here reads them; the release's go through
+    BERT's tanh layer first.
+    """
+
+    def __init__(self, encoder: nn.Module, pooling: str, options: ParadeOptions) -> None:
+        if pooling not in PARADE_POOLINGS:
+            raise UserError(f"parade: pooling is {pooling}; allowed: {', '.join(PARADE_POOLINGS)}")
+        super().__init__(encoder, pooling)
+        self.parade = options
+        config: Any = encoder.config
+        size = int(config.hidden_size)
+        self.attention: nn.Module | None = None
+        self.layers = nn.ModuleList()
+        if options.aggregate == "attention":
+            self.attention = nn.Linear(size, 1, bias=False)
+        elif options.aggregate == "transformer":
+            heads = int(getattr(config, "num_attention_heads", max(1, size // 64)))
+            width = int(getattr(config, "intermediate_size", 4 * size))
+            dropout = self.dropout.p
+            for _ in range(options.layers):
+                layer = nn.TransformerEncoderLayer(size, heads, width, dropout, "gelu", 1e-12, batch_first=True)
+                self.layers.append(layer)
+
+    @classmethod
+    def over(cls, cross: CrossEncoder, options: ParadeOptions) -> Self:
+        """Return PARADE with the encoder and head of a cross-encoder; what aggregates is new, from torch's generator.
+
+        The head must be linear on one vector, and what is read a query and a passage without a prompt.
+        """
+        if cross.options != PLAIN_PAIR or not isinstance(cross.head, nn.Linear):
+            raise UserError("parade: it starts from a cross-encoder with a linear head that reads no prompt")
+        model = cls(cross.encoder, cross.pooling, options)
+        model.head = cross.head
+        for name, parameter in model.named_parameters():
+            if name.startswith(("encoder.", "head.")):
+                continue
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=_STANDARD_DEVIATION)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        return model
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the model that `save` wrote."""
+        options = Options.model_validate(read_parade(folder))
+        model = cls(load_encoder(folder), read_cross(folder)["pooling"], options)
+        head = load_file(folder / HEAD_FILE)
+        model.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
+        if (folder / AGGREGATOR_FILE).is_file():
+            missing, unknown = model.load_state_dict(load_file(folder / AGGREGATOR_FILE), strict=False)
+            absent = [name for name in missing if not name.startswith(("encoder.", "head."))]
+            if absent or unknown:
+                raise UserError(f"{folder / AGGREGATOR_FILE}: does not hold {(absent or unknown)[0]} as its model does")
+        return model
+
+    def save(self, folder: Path, tokenizer: Any) -> None:
+        """Write a folder that `load_cross` reads; transformers loads the encoder, and refuses it as a classifier."""
+        save_encoder(self.encoder, tokenizer, folder, partial(save_whole, head=self.head, pooling="parade"))
+        (folder / HEAD_FILE).parent.mkdir()
+        head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
+        save_file(head, folder / HEAD_FILE)
+        own = {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in self.state_dict().items()
+            if not name.startswith(("encoder.", "head."))
+        }
+        if own:
+            (folder / AGGREGATOR_FILE).parent.mkdir()
+            save_file(own, folder / AGGREGATOR_FILE)
+        described = {"pooling": self.pooling, **self.options.plain(), "parade": self.parade.model_dump(mode="json")}
+        write_json(folder / "cross.json", described)
+
+    def pairs(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
+        """Pair each query with every window of its document; one row a window, document after document."""
+        documents = require_documents(passages)
+        owners = np.repeat(np.arange(len(documents)), np.diff(documents.bounds))
+        return self.adapt(template).pair_inputs(queries.take(owners), documents.windows)
+
+    def forward(
+        self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
+        """Scores of pairs of a query and a document as one batch, padded or packed.
+
+        Args:
+            queries: token ids, one text a pair.
+            passages: the pairs' `Documents`.
+            multiple: pad windows up to a multiple of this; of no effect where they are packed.
+        Returns:
+            Logits, shape (pairs,), float32.
+        """
+        documents = require_documents(passages)
+        inputs = self.pairs(Ragged.of(queries), documents, template)
+        vectors = encode_and_pool(self.encoder, inputs, self.pooling, mode, self.packed, multiple)
+
+        # Windows of a document → a row of their vectors; what no window fills is masked.
+        sizes = np.diff(documents.bounds)
+        stands = np.arange(int(sizes.max(initial=1))) < sizes[:, None]
+        places = move_to_device(torch.from_numpy(np.argwhere(stands)))
+        padded = vectors.new_zeros(*stands.shape, vectors.shape[-1])
+        padded = padded.index_put((places[:, 0], places[:, 1]), vectors)
+        return self.score_vectors(padded, move_to_device(torch.from_numpy(stands)), template)
+
+    def score_vectors(self, vectors: Tensor, stands: Tensor, template: Template) -> Tensor:
+        """Return the logits of documents from their windows' vectors.
+
+        Args:
+            vectors: shape (documents, windows, dim).
+            stands: True where a window is, shape (documents, windows); at least one of each document.
+        """
+        scores: Tensor = self.head(self.dropout(self.aggregate(vectors, stands, template)))[:, 0]
+        return scores
+
+    def aggregate(self, vectors: Tensor, stands: Tensor, template: Template) -> Tensor:
+        """Return one vector a document, shape (documents, dim); see the class."""
+        weights = stands[..., None].to(vectors.dtype)
+        match self.parade.aggregate:
+            case "mean":
+                return (vectors * weights).sum(1) / weights.sum(1)
+            case "sum":
+                return (vectors * weights).sum(1)
+            case "max":
+                return vectors.masked_fill(~stands[..., None], -torch.inf).amax(1)
+            case "attention":
+                assert self.attention is not None
+                logits: Tensor = self.attention(vectors)[..., 0]
+                shares = logits.masked_fill(~stands, -torch.inf).softmax(-1)
+                return (vectors * shares[..., None]).sum(1)
+            case "transformer":
+                return self._transform(vectors, stands, template)
+
+    def _transform(self, vectors: Tensor, stands: Tensor, template: Template) -> Tensor:
+        """Return the first state of the Transformer over the first special token's embedding and the vectors."""
+        encoder: Any = self.encoder
+        first = torch.tensor([template.pair[0][0] if template.pair[0] else template.pad], device=vectors.device)
+        token = encoder.get_input_embeddings()(first).to(vectors.dtype)
+        states = torch.cat([token.expand(len(vectors), 1, -1), vectors], 1)
+        hidden = torch.cat([torch.zeros_like(stands[:, :1]), ~stands], 1)
+        for layer in self.layers:
+            states = layer(states, src_key_padding_mask=hidden)
+        return states[:, 0]
+
+    @torch.inference_mode()
+    def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
+        """Return scores that do not depend on which pairs are scored together; see `CrossEncoder.score`.
+
+        Windows are encoded in batches of one length each, documents aggregated in batches of one number of windows
+        each. Memory: the vectors of the windows of all pairs.
+
+        Returns:
+            Logits, shape (pairs,), float32.
+        """
+        self.eval()
+        documents = require_documents(passages)
+        first = Ragged.of(queries)
+        sizes = np.diff(documents.bounds)
+        owners = np.repeat(np.arange(len(documents)), sizes)
+        step = FINE_STEP if self.any_rows else PAIR_LENGTH_STEP
+        read = self.adapt(template)
+        lengths = read.pair_lengths(np.diff(first.offsets)[owners], np.diff(documents.windows.offsets))
+        padded = -(-lengths // step) * step
+        config: Any = self.encoder.config
+        vectors = np.empty((len(padded), int(config.hidden_size)), np.float32)
+        for batch, rows in make_equal_batches(padded, budget):
+            inputs = read.pair_inputs(first.take(owners[batch]), documents.windows.take(batch))
+            inputs = inputs if self.any_rows else inputs.filled(rows)
+            pooled = encode_and_pool(self.encoder, inputs, self.pooling, mode, None, int(padded[batch[0]]))
+            vectors[batch] = pooled[: len(batch)].cpu().numpy()
+
+        scores = np.empty(len(documents), np.float32)
+        for count in np.unique(sizes):
+            members = np.flatnonzero(sizes == count)
+            for start in range(0, len(members), DOCUMENTS_PER_BATCH):
+                batch = members[start : start + DOCUMENTS_PER_BATCH]
+                # The last batch is filled up with its first document.
+                filled = np.resize(batch, DOCUMENTS_PER_BATCH)
+                filled[len(batch) :] = batch[0]
+                rows_of_windows = documents.bounds[filled][:, None] + np.arange(count)
+                own = move_to_device(torch.from_numpy(vectors[rows_of_windows]))
+                stands = torch.ones(own.shape[:2], dtype=torch.bool, device=own.device)
+                logits = self.score_vectors(own, stands, template)
+                scores[batch] = logits[: len(batch)].float().cpu().numpy()
+        return scores
+
+
+def require_documents(passages: TokenTexts) -> Documents:
+    """Return token ids as those of documents; a ValueError where they are of passages."""
+    if not isinstance(passages, Documents):
+        raise ValueError("PARADE reads documents by their windows, not passages")
+    return passages
+
+
+def load_cross(folder: Path) -> CrossEncoder:
+    """Return the cross-encoder of a folder, PARADE or another."""
+    return CrossEncoder.load(folder) if read_parade(folder) is None else Parade.load(folder)

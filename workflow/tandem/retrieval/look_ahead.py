@@ -1,0 +1,71 @@
+"""Stage `positive_vectors`: the vector of each query's relevant passage in the place of the query's own.
+
+A search with them finds the neighbours of what is relevant: look-ahead negatives (ANCE-Tele: Sun et al. 2022), where a
+query's own vector will be once it has learned.
+"""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.cluster.progress import Progress
+from tandem.cluster.work import compute_origin
+from tandem.data.collection import Collection
+from tandem.data.rows import index_passages, index_queries, split_rows
+from tandem.errors import UserError
+from tandem.retrieval.embeddings import FP16, FP32, Blocks, Embeddings, FloatVectors
+from tandem.retrieval.inputs import require_dataset
+from tandem.stages.retrieval import PositiveVectorsParams
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
+
+
+def find_first_positives(collection: Collection, split: str) -> tuple[list[str], list[str]]:
+    """Return the queries of a split with a relevant passage, in file order, and each one's: of the best the first."""
+    judged = collection.qrels(split)
+    known = index_queries(collection)
+    queries = []
+    positives = []
+    for query in known.ids(split_rows(collection, split)):
+        grades = judged.get(query, {})
+        best = max(grades.values(), default=0)
+        if best > 0:
+            queries.append(query)
+            positives.append(next(doc for doc, grade in grades.items() if grade == best))
+    return queries, positives
+
+
+def run(job: Job[PositiveVectorsParams]) -> None:
+    """Write embeddings of the split's queries that are the vectors of their relevant passages.
+
+    Queries without one in the corpus are left out. Inputs: dataset, `passages`, and the `model` and `tokens` that these
+    are of.
+    """
+    require_dataset(job, "passages", "tokens")
+    passages = Embeddings(job.inputs["passages"], "passages")
+    collection = Collection(job.inputs["dataset"])
+    queries, positives = find_first_positives(collection, job.params.split)
+    rows = index_passages(collection).rows(positives, missing_ok=True)
+    known = np.flatnonzero(rows >= 0)
+    if not len(known):
+        raise UserError(f"{job.kind} {job.key}: no query of the split {job.params.split} has a relevant passage")
+    names = [queries[at] for at in known]
+    dtype = FP32 if passages.dtype == FP32 else FP16  # int8 has a scale a vector, which a query's has not
+    files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages")}
+    blocks = Blocks(job.out, len(known), passages.size, compute_origin(job, files), dtype)
+    finished = blocks.check_finished(range(len(blocks)), job.key, job.execution.workers or 1)
+    with writing(job) as draft, Progress(f"{job.kind} {job.key}", len(known), "queries") as progress:
+        for number in range(len(blocks)):
+            own = rows[known[blocks.locate(number)]]
+            if number not in finished:
+                vectors: FloatVectors = passages.pick(own).astype(np.float32 if dtype == FP32 else np.float16)
+                finished[number] = blocks.write(number, vectors, {})
+            progress.add(len(own))
+            name = blocks.name(number)
+            draft.add(name, blocks.locate_file(number).stat().st_size, str(finished[number]["sha256"]))
+        meta = json.loads(job.inputs["passages"].path("meta.json").read_text())
+        write_json(draft.path("meta.json"), meta | {"rows": len(known), "dtype": dtype, "side": "queries"})
+        pq.write_table(pa.table({"query_id": pa.array(names, pa.string())}), draft.path("ids.parquet"))
+        draft.facts |= {"queries": len(known), "without_positive": len(queries) - len(known)}
