@@ -21,6 +21,7 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora
 from tandem.models.tokens import Template
 from tandem.retrieval import rerank
+from tandem.stages.training import ModelParams
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.stage import start_cross
@@ -235,7 +236,8 @@ def test_a_trained_cross_encoder_loads_everywhere_or_is_refused(family, pooling,
 def test_training_starts_from_the_published_scores_and_learns_its_head(family, published, reranker, tmp_path):
     folder = published(family)
     artifact = reranker(folder)
-    model, tokenizer = start_cross(artifact, "classifier").eval(), load_tokenizer(folder)
+    params = ModelParams.model_validate({"objective": "cross", "train": {}, "pooling": "classifier"})
+    model, tokenizer = start_cross(artifact, params).eval(), load_tokenizer(folder)
     ids = ids_of(tokenizer)
     assert np.allclose(model(*ids, Template.of(tokenizer), "fp32").detach(), theirs(folder), atol=1e-4)
     add_lora(model, Lora(rank=2))

@@ -14,6 +14,10 @@ TOWERS = {"shared": False, "pooling": "mean", "normalize": False, "temperature":
 PARAMS = ModelParams.model_validate({"objective": "dual", "train": {}, **TOWERS})
 
 
+def cross_params(pooling: str) -> ModelParams:
+    return ModelParams.model_validate({"objective": "cross", "train": {}, "pooling": pooling})
+
+
 def same(model, other):
     return all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
@@ -22,15 +26,15 @@ def test_a_cross_encoder_starts_from_an_encoder_a_dual_encoders_passage_tower_or
     encoder, dual_model, cross_model, joint_model
 ):
     with torch.random.fork_rng():
-        plain = start_cross(encoder, "mean")
+        plain = start_cross(encoder, cross_params("mean"))
         assert same(plain.encoder, DualEncoder.start(encoder.folder / "hf", **TOWERS).towers["passage"])
-        cross = start_cross(dual_model, "mean")
+        cross = start_cross(dual_model, cross_params("mean"))
     dual = DualEncoder.load(dual_model.folder / "dual")
     assert same(cross.encoder, dual.towers["passage"])
     assert not same(cross.encoder, dual.towers["query"])
     assert cross.pooling == "mean"
     for model in (cross_model, joint_model):
-        assert same(start_cross(model, "mean"), CrossEncoder.load(model.folder / "cross"))
+        assert same(start_cross(model, cross_params("mean")), CrossEncoder.load(model.folder / "cross"))
 
 
 def test_a_dual_encoder_goes_on_from_a_trained_one(dual_model):

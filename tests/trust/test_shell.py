@@ -38,7 +38,9 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     plan = FullPlan(copy.deepcopy(config), ROOT)
     stages = list(plan.stages.values())
     lines = [f"printf '%s\\0' {stage.args} {stage.how}" for stage in stages]
-    read = subprocess.run(["bash", "-c", "set -euo pipefail\n" + "\n".join(lines)], capture_output=True, check=True)
+    script = tmp_path / "script.sh"  # as a word of a command line it would be too long
+    script.write_text("\n".join(["set -euo pipefail", *lines]))
+    read = subprocess.run(["bash", str(script)], capture_output=True, check=True)
     expected = []
     for stage in stages:
         options = [(f"--params.{path}", format_value(value)) for path, value in flatten(stage.values).items()]

@@ -145,7 +145,8 @@ def test_a_model_starts_from_it_and_so_does_a_further_pretraining(undisturbed, m
     pretrained = undisturbed("crop")
     towers = ModelParams.model_validate({"objective": "dual", "train": {}, "shared": False, **VECTOR})
     assert start_dual(pretrained, towers).dimension == 32
-    assert start_cross(pretrained, "cls").head.in_features == 32
+    cross = ModelParams.model_validate({"objective": "cross", "train": {}, "pooling": "cls"})
+    assert start_cross(pretrained, cross).head.in_features == 32
     params = {"objective": "mlm", **VECTOR, "train": TRAIN | OBJECTIVES["mlm"] | {"steps": 1}}
     inputs = {"start": pretrained, "tokens": vocabularies(1)[1]}
     pretrain(make_job("pretrain", tmp_path / "further-0123456789", params, inputs))
