@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from functools import cache
+from functools import lru_cache
 
 import pytest
 
@@ -26,7 +26,7 @@ def shipped() -> list[str]:
     return files
 
 
-@cache
+@lru_cache(maxsize=12)  # a plan takes a hundred megabytes
 def planned(words: str) -> FullPlan:
     """The plan of a configuration as a command line has it: `--configfile a.yaml b.yaml --config …`."""
     (configuration,), rest = read_configurations(shlex.split(words))

@@ -40,7 +40,7 @@ class Stage:
     dataset: str
     name: str
     params: Any
-    upstream: dict[str, "Stage"] = field(default_factory=dict)
+    upstream: dict[str, "Stage"] = field(default_factory=dict, repr=False)  # else a stage would print all behind it
     execution: Json = field(default_factory=dict)
 
     @property
