@@ -1,7 +1,5 @@
 """Documents that are put together from passages with one title: texts, labels and positions by hand."""
 
-import json
-
 import pytest
 
 from tandem import ROOT
@@ -26,18 +24,11 @@ PASSAGES = [
 
 
 @pytest.fixture
-def nature(make, tmp_path):
+def nature(make_beir):
     """Passages of two titles and some without; test queries about several positions."""
-    folder = tmp_path / "nature"
-    (folder / "qrels").mkdir(parents=True)
-    lines = [json.dumps({"_id": name, "title": title, "text": text}) for name, title, text in PASSAGES]
-    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    queries = [json.dumps({"_id": name, "text": f"what {name}"}) for name in ("swim", "sleep", "both", "none", "learn")]
-    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
-    rows = ["swim\to1\t1", "sleep\to3\t2", "sleep\tb1\t0", "both\to3\t1", "both\to2\t1", "none\tx2\t1"]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
-    (folder / "qrels" / "train.tsv").write_text("learn\tb1\t1\n")
-    return make("nature", {"source": "beir"}, path=str(folder))
+    test = ["swim\to1\t1", "sleep\to3\t2", "sleep\tb1\t0", "both\to3\t1", "both\to2\t1", "none\tx2\t1"]
+    queries = ("swim", "sleep", "both", "none", "learn")
+    return make_beir("nature", PASSAGES, queries, {"test": test, "train": ["learn\tb1\t1"]})
 
 
 @pytest.fixture

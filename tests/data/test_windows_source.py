@@ -1,7 +1,5 @@
 """A dataset of windows: passages, labels and lists by hand; queries stay; a second run gives the same bytes."""
 
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,17 +25,10 @@ DOCUMENTS = [("d1", "One", "a b c d"), ("d2", "", "e"), ("d1#0", "Odd", "f g h")
 
 
 @pytest.fixture
-def base(tmp_path, make):
+def base(make_beir):
     """Four documents; d1 is relevant for t1, d2 and d1#0 are judged irrelevant, e1 is for the empty one."""
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    rows = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in DOCUMENTS]
-    (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
-    queries = [json.dumps({"_id": q, "text": f"what {q}"}) for q in ("t1", "e1")]
-    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
-    (folder / "qrels" / "train.tsv").write_text("t1\td1\t2\nt1\td2\t0\nt1\td1#0\t0\n")
-    (folder / "qrels" / "test.tsv").write_text("e1\tempty\t1\ne1\tgone\t1\n")
-    return make("base", {"source": "beir"}, path=str(folder))
+    train = ["t1\td1\t2", "t1\td2\t0", "t1\td1#0\t0"]
+    return make_beir("base", DOCUMENTS, ("t1", "e1"), {"train": train, "test": ["e1\tempty\t1", "e1\tgone\t1"]})
 
 
 @pytest.fixture

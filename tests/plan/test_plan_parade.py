@@ -1,6 +1,5 @@
 """PARADE as stages: whose token ids are read, by training and by re-ranking, and what does not fit in one line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,6 @@ PARADE = {
     "candidates": {"from": "bm25", "depth": 20},
     "train": {"loss": "listwise", "steps": 2, "queries_per_batch": 2, "list_size": 3},
 }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A BEIR folder with qrels of three splits."""
-    at = tmp_path_factory.mktemp("beir")
-    (at / "qrels").mkdir()
-    for file in ("corpus.jsonl", "queries.jsonl"):
-        (at / file).write_text(json.dumps({"_id": "x", "text": "x"}) + "\n")
-    for split in ("train", "dev", "test"):
-        (at / "qrels" / f"{split}.tsv").write_text("x\tx\t1\n")
-    return str(at)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Aggregated runs as stages: what is searched, how deep, what is upstream; and every mistake in one line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,6 @@ from tandem.extras.plan import FullPlan
 ROOT = Path(__file__).parents[2]
 DE = {"of": "de_bm25neg", "windows": "cut"}
 CE = {"of": "bm25", "by": "ce_bm25neg", "windows": "cut"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A BEIR folder with qrels of three splits."""
-    at = tmp_path_factory.mktemp("beir")
-    (at / "qrels").mkdir()
-    for file in ("corpus.jsonl", "queries.jsonl"):
-        (at / file).write_text(json.dumps({"_id": "x", "text": "x"}) + "\n")
-    for split in ("train", "dev", "test"):
-        (at / "qrels" / f"{split}.tsv").write_text("x\tx\t1\n")
-    return str(at)
 
 
 @pytest.fixture

@@ -278,8 +278,8 @@ class Context:
         self.check_model(stem, where, objectives, also, more)
         needed = PARTS.get(objectives[0]) if objectives else None
         if not checkpoint and needed and name not in (stem, f"{stem}.{needed}"):
-            more = f", or a list to re-rank: bm25+{name}" if needed == PARTS["dual"] else ""
-            raise UserError(f"{where}: {name} is the other part of {stem}; needed is {stem}.{needed}{more}")
+            hint = f", or a list to re-rank: bm25+{name}" if needed == PARTS["dual"] else ""
+            raise UserError(f"{where}: {name} is the other part of {stem}; needed is {stem}.{needed}{hint}")
         if checkpoint and stem in self.checkpoints:  # also while the model's own validations are planned
             return self.checkpoints[stem][checkpoint[1]]
         return self.entry("models", stem)

@@ -142,6 +142,7 @@ class UnionSource(PartsSource):
         self.facts = {"of": [member.base.key for member in members]}
 
     def rows(self, part: str) -> Iterator[Any]:
+        """Yield the members' rows of a part, the ids of each with its member's name before them."""
         # Rows begin with their ids: of a query and a document, or of one of them.
         id_count = 2 if part in ("qrels", "lists") else 1
         for name, dataset in self._members:

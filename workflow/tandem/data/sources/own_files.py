@@ -52,6 +52,7 @@ class JudgedFiles(Source):
                 yield where, (query, doc, relevance, split)
 
     def read_domains(self) -> Iterator[Domain]:
+        """Yield the domain of each passage that the file of domains gives one."""
         if not self._domains:
             return
         path, role = self._domains

@@ -156,6 +156,7 @@ class RocketQaTsvSource(Source):
         return {kind: name for kind in kinds for name in listing.matching(f"{kind}.train.tsv")} or None
 
     def read_corpus(self) -> Iterator[Passage]:
+        """Yield each passage where it is mentioned first."""
         _, digests = self._mentions
         repeated = pd.Index(digests).duplicated()
         mentions = read_mentions(self._dual, self._cross)

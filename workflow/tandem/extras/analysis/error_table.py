@@ -106,6 +106,7 @@ def list_error_lines(printed: dict[str, float], types: Iterable[str]) -> Iterato
     counts = Counter(types)
 
     def sum_up(category: str, name: str, names: list[str]) -> ErrorLine:
+        """Return the line of some types together."""
         percent = round(sum(printed[part] for part in names), 4)
         pairs = sum(counts[part] for part in names)
         share = 100 * pairs / counts.total()

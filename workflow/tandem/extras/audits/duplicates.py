@@ -177,6 +177,7 @@ class Duplicates:
         order = np.lexsort((second, first, is_near, group))  # by group; the last key sorts first
 
         def make_batch(some: Rows) -> pa.RecordBatch:
+            """Return some of the pairs as rows of the table."""
             columns = [
                 pa.array(group[some]),
                 pa.array(np.where(is_near[some], "near", "exact"), pa.string()),
