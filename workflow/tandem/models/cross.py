@@ -123,7 +123,7 @@ class CrossEncoder(nn.Module):
     def load(cls, folder: Path) -> Self:
         """Return the cross-encoder that `save` wrote."""
         saved = read_cross(folder)
-        options = PairOptions(saved["prompt"], tuple(saved["words"]), saved["passages"])
+        options = PairOptions(**{name: saved[name] for name in PLAIN_PAIR.as_json()})
         around = Around.of(load_tokenizer(folder), options.prompt) if options.prompt else None
         pooling = saved["pooling"]
         if pooling == "decoder":
@@ -132,8 +132,7 @@ class CrossEncoder(nn.Module):
             encoder, classifier = Classifier.load(folder)
             return cls(encoder, pooling, classifier, options, around)
         model = cls(load_encoder(folder), pooling, None, options, around)
-        head = load_file(folder / _HEAD_FILE)
-        model.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
+        load_head(folder, model.head)
         return model
 
     def save(self, folder: Path, tokenizer: Any) -> None:
@@ -148,12 +147,10 @@ class CrossEncoder(nn.Module):
             save = partial(save_whole, head=self.head, pooling=self.pooling, is_plain=self.options == PLAIN_PAIR)
         save_encoder(self.encoder, tokenizer, folder, save)
         if isinstance(self.head, nn.Linear):
-            (folder / _HEAD_FILE).parent.mkdir()
-            head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
-            save_file(head, folder / _HEAD_FILE)
+            save_head(folder, self.head)
             if self.pooling != "segments" and self.options == PLAIN_PAIR:
                 describe_cross_encoder(folder, self.head.in_features, self.pooling)
-        write_json(folder / "cross.json", {"pooling": self.pooling, **self.options.plain()})
+        write_json(folder / "cross.json", {"pooling": self.pooling, **self.options.differences()})
 
     @cached_property
     def has_segments(self) -> bool:
@@ -298,6 +295,19 @@ class Classifier(nn.Module):
         return encoder, head
 
 
+def save_head(folder: Path, head: nn.Module) -> None:
+    """Write a linear head as sentence-transformers has one, a module of its own."""
+    (folder / _HEAD_FILE).parent.mkdir()
+    weights = {f"linear.{name}": weight.detach().cpu().contiguous() for name, weight in head.named_parameters()}
+    save_file(weights, folder / _HEAD_FILE)
+
+
+def load_head(folder: Path, head: nn.Module) -> None:
+    """Give a linear head the weights that `save_head` wrote."""
+    weights = load_file(folder / _HEAD_FILE)
+    head.load_state_dict({name: weights[f"linear.{name}"] for name in ("weight", "bias")})
+
+
 def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str, is_plain: bool = True) -> None:
     """Write an encoder and its head as one `…ForSequenceClassification`.
 
@@ -363,4 +373,4 @@ def run_reranker(job: Job[Params]) -> None:
 def read_cross(folder: Path) -> dict[str, Any]:
     """Return what `cross.json` says of a saved cross-encoder: its pooling, and the fields of `PairOptions`."""
     saved: dict[str, Any] = json.loads((folder / "cross.json").read_text(encoding="utf-8"))
-    return {"prompt": "", "words": [], "passages": 1} | saved
+    return PLAIN_PAIR.as_json() | saved

@@ -32,7 +32,7 @@ def load_generator(folder: Path) -> tuple[Any, Any]:
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a text, as the model's generation settings name them, else the tokenizer's."""
+    """Return the tokens that end a text, as the model's generation settings name them, else the tokenizer's."""
     ends = model.generation_config.eos_token_id
     if ends is None:
         ends = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
@@ -42,7 +42,7 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 
 
 def start_token(model: Any) -> int | None:
-    """The token before a decoder's first one; None of a decoder alone."""
+    """Return the token before a decoder's first one; None of a decoder alone."""
     start: int | None = model.config.decoder_start_token_id
     if start is None:
         start = model.generation_config.decoder_start_token_id

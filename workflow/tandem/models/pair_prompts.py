@@ -6,7 +6,7 @@ score by *true* and *false* as the first word that the decoder writes, RankT5 by
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,17 @@ class PairOptions:
     words: tuple[str, ...] = ()
     passages: int = 1
 
-    def plain(self) -> dict[str, object]:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self.words))  # a list out of JSON
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options as JSON has them."""
+        return asdict(self) | {"words": list(self.words)}
+
+    def differences(self) -> dict[str, Any]:
         """Return what differs from a plain pair, as JSON."""
-        fields = {"prompt": self.prompt, "words": list(self.words), "passages": self.passages}
-        usual = {"prompt": "", "words": [], "passages": 1}
-        return {name: value for name, value in fields.items() if value != usual[name]}
+        usual = PLAIN_PAIR.as_json()
+        return {name: value for name, value in self.as_json().items() if value != usual[name]}
 
 
 PLAIN_PAIR = PairOptions()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tandem.config.models import PARADE_POOLINGS, ParadeOptions
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
-from tandem.models.cross import FINE_STEP, PAIR_LENGTH_STEP, CrossEncoder, read_cross, save_whole
+from tandem.models.cross import FINE_STEP, PAIR_LENGTH_STEP, CrossEncoder, load_head, read_cross, save_head, save_whole
 from tandem.models.device import move_to_device
 from tandem.models.encoding import encode_and_pool, make_equal_batches
 from tandem.models.folders import WEIGHTS_FILE, read_parade
@@ -26,8 +26,8 @@ from tandem.models.ragged import Documents, Ids, Ragged
 from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.store.files import write_json
 
-HEAD_FILE = f"2_Dense/{WEIGHTS_FILE}"
 AGGREGATOR_FILE = f"3_Aggregator/{WEIGHTS_FILE}"
+_OF_CROSS_ENCODERS = ("encoder.", "head.")  # weights that every cross-encoder has; all others aggregate
 DOCUMENTS_PER_BATCH = 8  # whose vectors are aggregated together: always as many, filled up, so that bits stay the same
 _STANDARD_DEVIATION = 0.02  # of new weights, as BERT's
 Options = parameters_of(ParadeOptions)
@@ -75,7 +75,7 @@ class Parade(CrossEncoder):
         model = cls(cross.encoder, cross.pooling, options)
         model.head = cross.head
         for name, parameter in model.named_parameters():
-            if name.startswith(("encoder.", "head.")):
+            if name.startswith(_OF_CROSS_ENCODERS):
                 continue
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=_STANDARD_DEVIATION)
@@ -88,11 +88,10 @@ class Parade(CrossEncoder):
         """Return the model that `save` wrote."""
         options = Options.model_validate(read_parade(folder))
         model = cls(load_encoder(folder), read_cross(folder)["pooling"], options)
-        head = load_file(folder / HEAD_FILE)
-        model.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
+        load_head(folder, model.head)
         if (folder / AGGREGATOR_FILE).is_file():
             missing, unknown = model.load_state_dict(load_file(folder / AGGREGATOR_FILE), strict=False)
-            absent = [name for name in missing if not name.startswith(("encoder.", "head."))]
+            absent = [name for name in missing if not name.startswith(_OF_CROSS_ENCODERS)]
             if absent or unknown:
                 raise UserError(f"{folder / AGGREGATOR_FILE}: does not hold {(absent or unknown)[0]} as its model does")
         return model
@@ -100,18 +99,20 @@ class Parade(CrossEncoder):
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write a folder that `load_cross` reads; transformers loads the encoder, and refuses it as a classifier."""
         save_encoder(self.encoder, tokenizer, folder, partial(save_whole, head=self.head, pooling="parade"))
-        (folder / HEAD_FILE).parent.mkdir()
-        head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
-        save_file(head, folder / HEAD_FILE)
+        save_head(folder, self.head)
         own = {
             name: tensor.detach().cpu().contiguous()
             for name, tensor in self.state_dict().items()
-            if not name.startswith(("encoder.", "head."))
+            if not name.startswith(_OF_CROSS_ENCODERS)
         }
         if own:
             (folder / AGGREGATOR_FILE).parent.mkdir()
             save_file(own, folder / AGGREGATOR_FILE)
-        described = {"pooling": self.pooling, **self.options.plain(), "parade": self.parade.model_dump(mode="json")}
+        described = {
+            "pooling": self.pooling,
+            **self.options.differences(),
+            "parade": self.parade.model_dump(mode="json"),
+        }
         write_json(folder / "cross.json", described)
 
     def pairs(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
@@ -216,8 +217,8 @@ class Parade(CrossEncoder):
             for start in range(0, len(members), DOCUMENTS_PER_BATCH):
                 batch = members[start : start + DOCUMENTS_PER_BATCH]
                 # The last batch is filled up with its first document.
-                filled = np.resize(batch, DOCUMENTS_PER_BATCH)
-                filled[len(batch) :] = batch[0]
+                filled = np.full(DOCUMENTS_PER_BATCH, batch[0])
+                filled[: len(batch)] = batch
                 rows_of_windows = documents.bounds[filled][:, None] + np.arange(count)
                 own = move_to_device(torch.from_numpy(vectors[rows_of_windows]))
                 stands = torch.ones(own.shape[:2], dtype=torch.bool, device=own.device)
