@@ -127,29 +127,27 @@ def merge_lists(parts: Sequence[Lists]) -> Lists:
     first do.
     """
     joined = join_lists(parts)
-    queries, first_places = np.unique(joined.queries, return_index=True)
-    queries = queries[np.argsort(first_places)]
     lists_by_query = np.argsort(joined.queries, kind="stable")
-    bounds = np.searchsorted(joined.queries[lists_by_query], np.sort(queries))
-    begin_of = dict(zip(np.sort(queries).tolist(), bounds.tolist(), strict=True))
+    # Where the query changes a group of lists ends; the first list of a group is where its query first stands.
+    ends = np.flatnonzero(np.diff(joined.queries[lists_by_query])) + 1
+    groups = sorted(np.split(lists_by_query, ends), key=lambda group: int(group[0]))
+    queries = []
+    positives = []
     passages = []
-    positives = np.empty(len(queries), np.int64)
-    for at, query in enumerate(queries.tolist()):
+    for group in groups:
         relevant: dict[int, None] = {}
         others: dict[int, None] = {}
-        place = begin_of[query]
-        while place < len(lists_by_query) and joined.queries[lists_by_query[place]] == query:
-            index = lists_by_query[place]
-            start = int(joined.offsets[index])
+        for index in group.tolist():
+            start, stop = joined.offsets[index : index + 2].tolist()
             first_negative = start + int(joined.positives[index])
             relevant |= dict.fromkeys(joined.passages[start:first_negative].tolist())
-            others |= dict.fromkeys(joined.passages[first_negative : int(joined.offsets[index + 1])].tolist())
-            place += 1
-        positives[at] = len(relevant)
+            others |= dict.fromkeys(joined.passages[first_negative:stop].tolist())
+        queries.append(joined.queries[group[0]])
+        positives.append(len(relevant))
         own = [*relevant, *(row for row in others if row not in relevant)]
         passages.append(np.array(own, np.int32))
-    sizes = np.array([len(own) for own in passages], np.int64)
-    return Lists(queries, sum_lengths(sizes), positives, np.concatenate(passages))
+    offsets = sum_lengths(np.array([len(own) for own in passages], np.int64))
+    return Lists(np.array(queries), offsets, np.array(positives, np.int64), np.concatenate(passages))
 
 
 @dataclass(frozen=True)
