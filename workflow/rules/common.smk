@@ -111,7 +111,7 @@ def shown_validations():
 
 def manifests(rows):
     """What must be there before validations can be read."""
-    return [f"{row[key]}/stage.json" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
+    return [f"{row[key]}/{MANIFEST}" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
 
 
 def audits_in_report():
