@@ -264,7 +264,7 @@ def test_unknown_hardware_is_one_line():
         ("layers_tflops: .*", "layers_tflops: null", "layers_tflops is None; allowed: a number above 0"),
         ("peak_tflops: .*", "peak_tflops: 0", "peak_tflops is 0; allowed: a number above 0"),
         ("tokens: 770000", "tokens: -1", "rates.tokens is -1; allowed: a number above 0"),
-        ("joint: 0.39", "joint: fast", "mfu.joint is 'fast'; allowed: a number above 0"),
+        ("joint: 0.43", "joint: fast", "mfu.joint is 'fast'; allowed: a number above 0"),
         ("held_mib: .*", "held_mib: .nan", "held_mib is nan; allowed: a number above 0"),
     ],
 )
