@@ -11,9 +11,10 @@ from doc_pages import FOLLOWED, RECORDED, ROOT, TUTORIAL, blocks
 from snakemake.cli import get_argument_parser
 from tiny_project import run_here, snakemake
 
-from tandem.cli import COMMANDS, app
-from tandem.extras.operations.targets import Configuration, read_configurations
+from tandem.cli import app
+from tandem.commands import COMMANDS
 from tandem.extras.running.command import read_request
+from tandem.extras.targets import Configuration, read_configurations
 from tandem.store.job import load
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -14,7 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 from tiny_project import snakemake
 
-from tandem.cli import COMMANDS, STEPS
+from tandem.commands import COMMANDS, STEPS
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[1]
@@ -151,7 +151,7 @@ def commands():
 
 
 def test_the_steps_of_the_graph_are_the_commands_that_rules_run(commands):
-    assert set().union(*commands.values()) == {name for name, command in COMMANDS.items() if command.group is STEPS}
+    assert set().union(*commands.values()) == {name for name, command in COMMANDS.items() if command.group == STEPS}
 
 
 @pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)

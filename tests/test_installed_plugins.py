@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from tandem.commands import COMMANDS, RESULTS, Command, register_command
 from tandem.errors import UserError
-from tandem.registry import load_plugins
+from tandem.plugins import load_plugins
 
 LOSS = """
 from tandem.config.losses import supervision
@@ -21,6 +22,21 @@ def bee(scores, mask, *, factor: float = FACTOR):
     return scores.sum() * factor
 """
 STAGE = "from tandem.stages import Kind, register_stage\nregister_stage(Kind('hive', print))\n"
+COMMAND = """
+from tandem.commands import RESULTS, Command, register_command
+
+
+def count_honey(*, jars: int = 1) -> None:
+    \"\"\"Print how much honey that is.
+
+    Args:
+        jars: full ones.
+    \"\"\"
+    print(f"{jars * 500} g")
+
+
+register_command(Command("honey", count_honey, RESULTS, "How much honey that is."))
+"""
 PLAN = """
 import json
 from tandem import ROOT
@@ -44,7 +60,7 @@ def installed(tmp_path):
     (metadata / "entry_points.txt").write_text("[tandem.plugins]\nbees = bees.ideas\n")
     (package / "__init__.py").touch()
     (package / "numbers.py").write_text("FACTOR = 2.0\n")
-    (package / "ideas.py").write_text(LOSS + STAGE)
+    (package / "ideas.py").write_text(LOSS + STAGE + COMMAND)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     def run(*words):
@@ -70,6 +86,47 @@ def test_it_is_part_of_the_key_of_what_uses_it_with_all_its_modules(installed, t
 def test_a_job_loads_it_by_its_name(installed):
     done = installed("-m", "tandem", "hive", "--help", "--run.plugins", '["bees"]')
     assert done.stdout.startswith("usage: tandem hive"), done.stderr
+
+
+def test_its_stage_is_run_by_who_names_it(installed):
+    assert installed("-m", "tandem", "hive", "--help").stdout.startswith("usage: tandem hive")
+    done = installed("-m", "tandem", "hive", "--out", "hive/hive-0123456789/stage.json")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.startswith("tandem hive: is a stage of an installed plugin")) == (1, True)
+
+
+def test_its_command_is_one_as_others(installed):
+    assert installed("-m", "tandem", "honey", "--jars", "3").stdout == "1500 g\n"
+    page = installed("-m", "tandem", "honey", "--help").stdout
+    assert "Print how much honey that is." in page
+    assert "--jars INT" in page
+    done = installed("-m", "tandem", "honey", "--jars", "many")
+    assert done.returncode == 1
+    assert done.stderr.startswith("tandem honey: Invalid value for --jars")
+
+
+def test_a_file_has_commands_too(tmp_path):
+    (tmp_path / "my.py").write_text(COMMAND)
+    line = [sys.executable, "-m", "tandem", "honey", "--run.plugins", '["my.py"]', "--jars", "2"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "1000 g\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (Command("gc", print, RESULTS), "command gc is registered twice"),
+        (Command("search", print, RESULTS), "command search is registered twice"),
+        (Command("bm25-shard", print, RESULTS), "command bm25-shard is registered twice"),
+        (Command("two words", print, RESULTS), "command two words: allowed in its name are"),
+        (Command("honey", print, "Look at result"), "did you mean Look at results"),
+    ],
+)
+def test_a_command_that_cannot_be_added_is_one_line(command, message):
+    before = list(COMMANDS)
+    with pytest.raises(UserError, match=message):
+        register_command(command)
+    assert list(COMMANDS) == before
 
 
 def test_a_name_that_nobody_offers_is_one_line():

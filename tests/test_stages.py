@@ -85,7 +85,7 @@ PLUGINS = {
 }
 LOAD = """
 import sys
-from tandem.registry import load_plugins, plugins_behind
+from tandem.plugins import load_plugins, plugins_behind
 load_plugins(sys.argv[1:])
 print(*(plugin.path.name for plugin in plugins_behind(["once", "twice"])))
 """

@@ -1,15 +1,18 @@
-"""A researcher's own file, `plugins: [my_ideas.py]`: a loss, a format, negatives, a scorer, a stage and its cost.
+"""A researcher's own file, `plugins: [my_ideas.py]`: a loss, a format, negatives, a scorer, a stage, a command.
 
 Everything registers by the calls that Tandem's own modules use. Heavy imports (torch) stand inside functions, so that
 planning stays quick.
 """
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from tandem.commands import DATA, Command, register_command
 from tandem.config.datasets import Dataset
 from tandem.config.losses import supervision
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
@@ -127,3 +130,18 @@ def estimate_shortest_first(stage: Stage, setting: Setting) -> Work:
     """Estimate reading the lines of the input run and writing those that are kept."""
     lines = setting.queries(stage) * params_of(stage.upstream["run"]).depth
     return Work(rows=(("lines", lines),), memory=PROCESS_BYTES, run=setting.run(stage))
+
+
+def count_questions(table: Path, /) -> None:
+    """Print how many questions of each split a file of `source: questions_csv` has.
+
+    Args:
+        table: the CSV file.
+    """
+    with open(table, newline="", encoding="utf-8") as file:
+        splits = Counter(row["split"] for row in csv.DictReader(file))
+    for split, count in sorted(splits.items()):
+        print(f"{split}: {count:,}")
+
+
+register_command(Command("questions", count_questions, DATA, "How many questions a CSV file has."))

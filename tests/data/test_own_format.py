@@ -8,7 +8,7 @@ from tandem.config.datasets import sources
 from tandem.data.collection import Collection
 from tandem.data.sources import dataset_format
 from tandem.errors import UserError
-from tandem.registry import load_plugins
+from tandem.plugins import load_plugins
 
 PLUGIN = """
 from typing import Literal

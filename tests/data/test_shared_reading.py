@@ -213,7 +213,7 @@ class Mine(BeirSource):
 PLANNED = """
 import sys
 from tandem.plan.graph import Stage
-from tandem.registry import load_plugins
+from tandem.plugins import load_plugins
 from tandem.stages import KINDS
 (plugin,) = load_plugins(sys.argv[1:])
 from tandem.config.datasets import dataset_format

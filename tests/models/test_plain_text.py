@@ -7,7 +7,7 @@ import pytest
 import transformers
 from tiny_project import write_collection
 
-from tandem.extras.demo.models import QueryTokenizer
+from tandem.contrib.demo.models import QueryTokenizer
 from tandem.models.hub import add_markers, load_tokenizer
 from tandem.models.multi import find_leading_token, mark_prompt
 from tandem.models.plain_text import PlainTextTokenizer

@@ -18,7 +18,7 @@ from tandem.negatives.candidates import explain_nothing_drawn, run, write_part
 from tandem.negatives.lists import draw_denoised, draw_undenoised, find_near_copies, make_pool
 from tandem.negatives.report import NegativesReport, warn_of_judges
 from tandem.negatives.sources import draw_queries
-from tandem.registry import load_plugins
+from tandem.plugins import load_plugins
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256

@@ -10,8 +10,8 @@ from tandem import ROOT
 from tandem.config.loading import read_layout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout, LayoutRow, drop_rows, find_beside, load_layout, read_printed
-from tandem.extras.operations.targets import Configuration, read_configurations
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configuration, read_configurations
 
 PAPERS = ("config/config.yaml", "config/msmarco.yaml", "config/nq.yaml", "config/dureader.yaml", "config/plain.yaml")
 COMMAND = re.compile(r"--configfile ((?:[\w/]+\.yaml ?)+)")

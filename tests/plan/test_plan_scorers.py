@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tandem.contrib.demo.systems import list_fixed_runs
 from tandem.errors import UserError
-from tandem.extras.demo.systems import list_fixed_runs
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS, Kind, Params
 

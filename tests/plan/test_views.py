@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tandem import ROOT
 from tandem.errors import UserError
-from tandem.extras.operations.targets import Configuration
+from tandem.extras.targets import Configuration
 from tandem.plan.views import check_owner, record_owner, views_folder
 
 

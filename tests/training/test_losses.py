@@ -12,7 +12,7 @@ from pytest import approx
 from tandem.config.losses import KEYED, Distil, VectorWeights, distillation, option_takers, regulariser, supervision
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.config.validation import parse
-from tandem.registry import load_plugins
+from tandem.plugins import load_plugins
 from tandem.training.losses import find_distillation_loss, find_supervision_loss
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,

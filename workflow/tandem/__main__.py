@@ -17,8 +17,8 @@ from tandem.cluster.progress import keep_progress_file
 from tandem.cluster.scheduler import Try
 from tandem.cluster.threads import others_compute, sleep_at_once, wait_briefly
 from tandem.errors import UserError
+from tandem.plugins import load_plugins
 from tandem.redaction import without_secrets
-from tandem.registry import load_plugins
 from tandem.stages import KINDS, is_stage
 from tandem.stages.base import flag_value, parse_value
 from tandem.store.job import load, read_job, run_shard

@@ -1,15 +1,10 @@
-"""Every command but the stages': their table, `--help`, flags with types, did-you-mean, shell completion.
-
-A command is a function with typed arguments, imported only when it is called; its docstring and annotations are its
-help, its value is the exit status (None is 0).
-"""
+"""How a command that is no stage is run: `--help`, flags with types, did-you-mean, shell completion."""
 
 import inspect
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,81 +13,15 @@ from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, 
 from pydantic import BaseModel
 
 from tandem import ROOT, __version__
+from tandem.commands import COMMANDS, GROUPS, STEPS, Command
 from tandem.config.settings import Execution
 from tandem.errors import UserError
+from tandem.plugins import load_installed_plugins
 from tandem.stages import KINDS, Kind, kind_of_command, shard_commands
 from tandem.store.job import load
 
-RUN, RESULTS, OPERATIONS, DATA, STEPS = (
-    Group(name, sort_key=order)
-    for order, name in enumerate(
-        ("Plan and search", "Look at results", "Operations", "Data", "Steps of the graph, as its rules call them"), 1
-    )
-)
-
-
-@dataclass(frozen=True)
-class Command:
-    """Describe a command.
-
-    Attributes:
-        name: the word after `tandem`.
-        entry: `module:function` below `tandem`; `main` takes the words of its command line, others have typed
-        arguments.
-        group: where `--help` lists it.
-        reads: whether nothing is left to do when it prints: its reader may stop reading (`| head`).
-    """
-
-    name: str
-    entry: str
-    group: Group
-    summary: str
-    reads: bool = False
-
-    @property
-    def takes_words(self) -> bool:
-        """Return whether its function takes the words of its command line."""
-        return self.entry.endswith(":main")
-
-
-COMMANDS = {
-    command.name: command
-    for command in (
-        Command("init", "extras.init:write_first_configuration", RUN, "Write a configuration for data of your own."),
-        Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer.",
-                reads=True),
-        Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
-        Command("search", "extras.demo.search:search_system", RUN, "The best passages for a query, with scores.",
-                reads=True),
-        Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
-        Command("search-worker", "extras.demo.workers:main", RUN, ""),
-        Command("show", "report.commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
-        Command("why", "extras.operations.lineage:print_difference", RESULTS, "Why two artifacts or rows differ.",
-                reads=True),
-        Command("lineage", "extras.operations.lineage:print_lineage", RESULTS, "The stages behind a number.",
-                reads=True),
-        Command("top", "extras.operations.top:print_jobs", RESULTS, "A line for each running job.", reads=True),
-        Command("verify", "extras.operations.verify:verify", OPERATIONS, "Compare results and manifests.", reads=True),
-        Command("check", "extras.operations.check:check", OPERATIONS, "What a rerun might not reproduce.", reads=True),
-        Command("gc", "extras.operations.gc:collect_garbage", OPERATIONS, "List or delete what no configuration needs.",
-                reads=True),
-        Command("bundle", "extras.operations.bundle:write_bundle", OPERATIONS, "A table and what reproduces it."),
-        Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
-        Command("encoder", "extras.init:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
-        Command("datasets", "data.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
-        Command("table", "report.commands:write_table", STEPS, "A table's files."),
-        Command("report", "extras.report:report", STEPS, "The report's page."),
-        Command("sweep", "extras.sweep_page:write_sweep", STEPS, "A sweep's table and charts."),
-        Command("statistics", "extras.statistics:write_statistics", STEPS, "A table of datasets."),
-        Command("audits", "extras.audits.report:write_audits", STEPS, "The page of the audits."),
-        Command("fidelity", "extras.fidelity:write_fidelity", STEPS, "How well reduced datasets rank checkpoints."),
-        Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),
-        Command("notebook", "extras.analysis.notebook:execute_notebook", STEPS, "Execute an analysis notebook."),
-        Command("pack", "store.archive:pack", STEPS, "An artifact as one file, for object storage."),
-        Command("unpack", "store.archive:unpack", STEPS, "Artifacts from such files."),
-        Command("error-table", "extras.analysis.error_table:write_error_table", STEPS, "The table of error types."),
-    )
-}  # fmt: skip
+_GROUPS = {name: Group(name, sort_key=order) for order, name in enumerate(GROUPS, 1)}
+_PLUGINS = "--run.plugins"  # the flag of a stage, which loads the plugins of any command
 
 
 def run(words: list[str]) -> int:
@@ -102,14 +31,22 @@ def run(words: list[str]) -> int:
         UserError: a flag or value that is not allowed, or a mistake that the command found.
     """
     name, help_wanted = words[0] if words else "", words[1:2] in (["--help"], ["-h"])
-    if help_wanted and (kind := kind_of_command(name)):
-        print(stage_help(kind, name))
-        return 0
+    is_known = not name or name.startswith("-") or name in COMMANDS or kind_of_command(name) is not None
+    if not is_known:
+        load_installed_plugins()
+    if kind := kind_of_command(name):
+        if help_wanted:
+            print(stage_help(kind, name))
+            return 0
+        if not is_known:
+            raise UserError(f"is a stage of an installed plugin; name that: {_PLUGINS} '[\"bees\"]'")
     if name == "--version":
         print(describe_version())
         return 0
     command = COMMANDS.get(name)
-    if command and command.group is not STEPS:
+    if command:
+        words = without_plugins(words)
+    if command and command.group != STEPS:
         require_own_checkout()
     try:
         if command is None or not command.takes_words:
@@ -124,6 +61,14 @@ def run(words: list[str]) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def without_plugins(words: list[str]) -> list[str]:
+    """Return the words of a command line without the flag that names plugins, which are loaded already."""
+    if _PLUGINS not in words:
+        return words
+    flag = words.index(_PLUGINS)
+    return words[:flag] + words[flag + 2 :]
 
 
 def require_own_checkout() -> None:
@@ -141,7 +86,7 @@ def require_own_checkout() -> None:
 def _run_app(words: list[str], command: Command | None) -> int:
     configurations = None
     if command and "configurations" in inspect.signature(load(command.entry)).parameters:
-        configurations, rest = load("extras.operations.targets:read_configurations")(words[1:])
+        configurations, rest = load("extras.targets:read_configurations")(words[1:])
         words = [words[0], *rest]
     try:
         function, bound, _ = app(words[0] if words else "").parse_args(words, print_error=False, exit_on_error=False)
@@ -183,12 +128,14 @@ def app(selected: str = "") -> App:
         exit_on_error=False,
     )
     for command in COMMANDS.values():
-        listed: dict[str, Any] = {"name": command.name, "group": command.group, "show": bool(command.summary)}
+        group = _GROUPS[command.group]
+        listed: dict[str, Any] = {"name": command.name, "group": group, "show": bool(command.summary)}
         if command.takes_words:
             tandem.command(App(help=command.summary, **listed))
         else:
             listed |= {} if command.name == selected else {"help": command.summary}
-            tandem.command(f"tandem.{command.entry}", **listed)
+            entry = f"tandem.{command.entry}" if isinstance(command.entry, str) else command.entry
+            tandem.command(entry, **listed)
     for name in {*KINDS, *shard_commands()} - COMMANDS.keys():
         tandem.command(App(name=name, show=False))
     tandem.register_install_completion_command()

@@ -13,8 +13,8 @@ from tandem import ROOT
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.operations.bundle import render_configuration
-from tandem.extras.operations.targets import Configuration
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configuration
 from tandem.store.files import sha256
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
+from tandem.extras import targets
 from tandem.extras.operations import gc as gc_module
-from tandem.extras.operations import targets
 from tandem.extras.operations.gc import find_spent_stages, find_unneeded, plan_everything
-from tandem.extras.operations.targets import (
+from tandem.extras.targets import (
     Configuration,
     format_dataset_override,
     list_stages_of_all,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tandem.errors import UserError
-from tandem.extras.operations.targets import Configuration
+from tandem.extras.targets import Configuration
 from tandem.plan.towers import published_entry
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -7,8 +7,8 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.operations.targets import Configuration, split_files
 from tandem.extras.sweeps import SweepLine, SweepResult
+from tandem.extras.targets import Configuration, split_files
 from tandem.plan.graph import Stage
 
 

@@ -15,7 +15,6 @@ from tandem import ROOT
 from tandem.cli import run as command
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
-from tandem.extras.operations.targets import Configuration
 from tandem.extras.running.command import interrupt_in_background, list_answer_lines, read_request
 from tandem.extras.running.failures import explain_failure
 from tandem.extras.running.progress import (
@@ -29,6 +28,7 @@ from tandem.extras.running.progress import (
     format_about,
     list_requested_stages,
 )
+from tandem.extras.targets import Configuration
 from tandem.plan.graph import Stage, Stages
 from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table
 from tandem.stages.retrieval import RerankLlmParams

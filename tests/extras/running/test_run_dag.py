@@ -18,9 +18,9 @@ from building import make_stage
 from tiny_project import LAYOUT, tiny_config, write_beir
 
 from tandem import ROOT
-from tandem.extras.operations.targets import Configuration
 from tandem.extras.running.command import Snakemake, read_request
 from tandem.extras.running.progress import Forecast, ProgressLine
+from tandem.extras.targets import Configuration
 
 
 class Place:

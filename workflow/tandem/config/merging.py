@@ -25,7 +25,7 @@ from tandem.config.datasets import (
 )
 from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
-from tandem.registry import load_plugins
+from tandem.plugins import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 CATALOGUES = ("datasets", "encoders", "generators", "indexes", "rerankers")

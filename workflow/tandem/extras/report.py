@@ -14,9 +14,8 @@ from tandem.evaluation.significance import correct_by_holm, run_seeded_test
 from tandem.extras.analysis.error_table import add_analyses
 from tandem.extras.audits.report import add_audits
 from tandem.extras.fidelity import ValidationRow, add_validations
-from tandem.extras.operations.lineage import open_scored
-from tandem.extras.operations.targets import CONFIGURATION_SUFFIXES
 from tandem.extras.sweep_page import add_sweeps
+from tandem.extras.targets import CONFIGURATION_SUFFIXES, open_scored
 from tandem.plan.views import views_folder
 from tandem.report.commands import JSON, CsvFiles, write_report
 from tandem.report.page import PageTable, align_text, format_difference, format_number, format_p, mark

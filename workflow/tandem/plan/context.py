@@ -20,7 +20,8 @@ from tandem.config.references import excluded
 from tandem.config.settings import Settings, Training
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import Stage, Stages
-from tandem.registry import Registry, plugins_behind
+from tandem.plugins import plugins_behind
+from tandem.registry import Registry
 from tandem.stages import KINDS, Params
 from tandem.stages.base import Json
 

@@ -78,6 +78,12 @@ def render_template(template: str, **values: Any) -> str:
     return make_environment().get_template(template).render(**values)
 
 
+def render_markdown(template: Path, **values: Any) -> str:
+    """Return a text of Markdown from a template, which is no page: nothing is escaped."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
+
+
 def render_macro(template: str, macro: str, *values: Any) -> Markup:
     """Return a part of a page: the result of a template's macro."""
     module = make_environment().get_template(template).make_module()

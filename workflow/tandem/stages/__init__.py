@@ -4,20 +4,23 @@ from dataclasses import fields, replace
 from typing import Literal, get_args, get_origin
 
 from tandem.errors import NAME, UserError, nearest, printable
-from tandem.registry import name_plugin
+from tandem.plugins import Declarations, end_core, name_plugin
 from tandem.stages import data, evaluation, generation, negatives, retrieval, training
 from tandem.stages.base import Entry, Holds, Kind, Params
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind for box in (data, generation, negatives, training, retrieval, evaluation) for kind in box.KINDS
-}
+KINDS: Declarations[Kind] = Declarations(
+    (kind.name, kind) for box in (data, generation, negatives, training, retrieval, evaluation) for kind in box.KINDS
+)
+end_core()
 
 __all__ = ["KINDS", "Kind", "Params", "register_stage"]
 
 
-def register_stage(kind: Kind) -> Kind:
-    """Add a plugin's kind of stage, which `runs` may name.
+def register_stage(kind: Kind, *, in_runs: bool = True) -> Kind:
+    """Add a plugin's kind of stage.
 
+    Args:
+        in_runs: whether `runs` may name it, as one that writes a run.
     Raises:
         UserError: its name is taken or cannot be part of a command and a path, its parameters have a model that would
             drop what it does not know, or a word of its declaration, such as its box, is not one of those allowed.
@@ -32,7 +35,7 @@ def register_stage(kind: Kind) -> Kind:
         value = getattr(kind, field.name)
         if get_origin(field.type) is Literal and value not in (allowed := get_args(field.type)):
             raise UserError(f"stage {kind.name}: its {field.name} is {value}{nearest(value, allowed)}")
-    KINDS[kind.name] = kind = replace(kind, in_runs=True)
+    KINDS[kind.name] = kind = replace(kind, in_runs=in_runs)
     name_plugin(kind.name)
     return kind
 

@@ -19,8 +19,8 @@ from typing_extensions import TypeVar
 from tandem.config.settings import Execution
 from tandem.config.validation import read, with_secrets
 from tandem.errors import UserError
+from tandem.plugins import load_plugins
 from tandem.redaction import redacted
-from tandem.registry import load_plugins
 from tandem.stages import KINDS, shard_commands
 from tandem.stages.base import Entry, Json, flag_value, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact

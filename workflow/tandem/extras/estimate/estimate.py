@@ -30,7 +30,7 @@ from tandem.extras.estimate.stage_costs import find_split
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of
-from tandem.registry import line_of, plugins_behind
+from tandem.plugins import line_of, plugins_behind
 from tandem.stages import KINDS
 
 TIME_BY_PART = {

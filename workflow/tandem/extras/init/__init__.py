@@ -30,8 +30,8 @@ from tandem.extras.estimate.estimate import sum_costs
 from tandem.extras.init.configuration import Choices, compose_configuration, find_starting_encoder
 from tandem.extras.init.limits import choose_limits, estimate_tables
 from tandem.extras.init.look import FoundMachine, Look, look
-from tandem.extras.operations.targets import Configurations
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configurations
 from tandem.models.described import PASSAGE, find_passage_prompt
 from tandem.models.folders import LIBRARY, find_longest_input, read_optional
 from tandem.plan.context import json_of

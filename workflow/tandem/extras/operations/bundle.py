@@ -6,9 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import jinja2
 import yaml
 from pydantic import ValidationError
 
@@ -17,11 +15,12 @@ from tandem.config.merging import merged
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.lineage import Target, render_lineage_json, render_lineage_text
-from tandem.extras.operations.targets import Configuration, Configurations, find_artifact, split_files
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configuration, Configurations, find_artifact, split_files
 from tandem.plan.towers import LOCK
+from tandem.plugins import is_file_name
 from tandem.redaction import redacted
-from tandem.registry import is_file_name
+from tandem.report.page import render_markdown
 from tandem.stages import KINDS, holding
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
@@ -206,7 +205,7 @@ def _find_folder(name: str) -> str:
 def write_readme(name: str, configuration: Configuration, manifests: list[Manifest]) -> str:
     """Return how to verify the bundle, and how to make the table again."""
     trained = [manifest.execution.get("workers") for manifest in manifests if KINDS[manifest.kind].ranks]
-    return render_readme(
+    return render_markdown(
         Path(__file__).parent / "assets/bundle.md",
         name=name,
         commits=sorted({str(manifest.commit) for manifest in manifests}),
@@ -221,12 +220,6 @@ def write_readme(name: str, configuration: Configuration, manifests: list[Manife
             if manifest.kind in holding("collection", "encoder")
         ],
     )
-
-
-def render_readme(template: Path, **values: Any) -> str:
-    """Return a text of Markdown from a template."""
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
 
 
 def describe_artifact_source(manifest: Manifest) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.evaluation.layouts import name_system
-from tandem.extras.operations.targets import RESULTS, find_artifact, get_kind, iterate_artifact_folders, read_manifest
 from tandem.extras.sweeps import label_point, read_result
+from tandem.extras.targets import RESULTS, find_artifact, get_kind, iterate_artifact_folders, read_manifest
 from tandem.report.results import SWEEPS, read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact

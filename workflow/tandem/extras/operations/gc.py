@@ -12,9 +12,9 @@ from pathlib import Path
 from tandem.cluster.progress import Progress, format_duration, say
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
-from tandem.extras.operations import targets
-from tandem.extras.operations.targets import Configurations
+from tandem.extras import targets
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configurations
 from tandem.stages import KINDS, holding
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in

@@ -12,9 +12,9 @@ from tandem.cluster.progress import format_duration
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import name_system
-from tandem.extras.operations.targets import find_artifact
 from tandem.extras.sweeps import SweepLine, SweepResult, label_point, read_result
-from tandem.report.results import Cell, FilledRow, Lineage, Table, find_view, is_sweep, list_table_names, read_table
+from tandem.extras.targets import find_artifact, open_scored
+from tandem.report.results import Cell, FilledRow, Table, find_view, is_sweep, list_table_names, read_table
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, Node, causes, differences_beside_keys, explain, stage_name, tree, walk
 
@@ -188,14 +188,6 @@ def _split_word(
 
     text = text if len(parts) > 1 else column
     raise UserError(f"{word}: {name} has no row {text}{nearest(text, rows)}")
-
-
-def open_scored(scored: Lineage) -> Artifact:
-    """Open the score artifact that a row's lineage names: that of the run's dataset, else any with the key."""
-    beside = Path(scored.folder).parents[1] / "score" / scored.scores
-    if (beside / MANIFEST).is_file():
-        return open_artifact(beside, verify=False)
-    return find_artifact(scored.scores)
 
 
 def render_lineage_json(target: Target, stages: dict[str, BuiltStage]) -> str:

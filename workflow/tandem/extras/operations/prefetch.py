@@ -15,8 +15,8 @@ from tandem.data.catalogue import Entries, locate_datasets
 from tandem.data.fetch import format_bytes, get_local_path
 from tandem.data.files import Downloads
 from tandem.errors import UserError
-from tandem.extras.operations.targets import Configurations, list_stages_of_all, split_files
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configurations, list_stages_of_all, split_files
 from tandem.models.folders import ENCODER_FILES, list_weight_files
 from tandem.models.hub import COMMIT_PATTERN, fetch_model
 from tandem.plan.graph import Stage, upstream_first

@@ -22,10 +22,10 @@ from tandem.cluster.progress import format_duration, say
 from tandem.cluster.scheduler import SIGNALLED
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError, nearest
-from tandem.extras.operations.targets import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
 from tandem.extras.running import progress
 from tandem.extras.running.failures import explain_failure
+from tandem.extras.targets import Configuration, read_configurations, split_files
 from tandem.plan.views import check_owner
 from tandem.redaction import set_aside
 from tandem.report.formats import list_hurt, make_table_grid, name_losses

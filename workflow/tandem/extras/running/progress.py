@@ -19,8 +19,8 @@ from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import estimate_stage, is_unknown, new_setting
-from tandem.extras.operations.targets import list_stages_of_all
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import list_stages_of_all
 from tandem.plan.graph import Stage, Stages, upstream_first
 from tandem.stages import declaration, holding, rule_names
 from tandem.store.lineage import stage_name

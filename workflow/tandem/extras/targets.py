@@ -23,6 +23,7 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.views import views_folder
 from tandem.redaction import redacted
+from tandem.report.results import Lineage
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
 
@@ -172,6 +173,14 @@ def find_artifact(word: str) -> Artifact:
     if len(folders) > 1:
         raise UserError(f"{word}: stands for {', '.join(map(str, folders))}; give one of these folders")
     return open_artifact(folders[0], verify=False)
+
+
+def open_scored(scored: Lineage) -> Artifact:
+    """Open the score artifact that a row's lineage names: that of the run's dataset, else any with the key."""
+    beside = Path(scored.folder).parents[1] / "score" / scored.scores
+    if (beside / MANIFEST).is_file():
+        return open_artifact(beside, verify=False)
+    return find_artifact(scored.scores)
 
 
 def iterate_artifact_folders(root: Path) -> Iterator[Path]:

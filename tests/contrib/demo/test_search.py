@@ -23,9 +23,9 @@ from trec import iter_trec
 from tandem import ROOT
 from tandem.cli import run
 from tandem.cluster.threads import count_usable_cores
+from tandem.contrib.demo import ranking
+from tandem.contrib.demo.workers import Worker, serve
 from tandem.errors import UserError
-from tandem.extras.demo import ranking
-from tandem.extras.demo.workers import Worker, serve
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import open_artifact

@@ -17,9 +17,8 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from tandem.errors import UserError
-from tandem.extras.demo.ranking import QueryAnswer, Session, answer_query
-from tandem.extras.demo.systems import (
+from tandem.contrib.demo.ranking import QueryAnswer, Session, answer_query
+from tandem.contrib.demo.systems import (
     BM25,
     PART_COLUMNS,
     is_built,
@@ -29,7 +28,8 @@ from tandem.extras.demo.systems import (
     require_built,
     resolve_system,
 )
-from tandem.extras.operations.targets import Configuration, format_dataset_override, split_files
+from tandem.errors import UserError
+from tandem.extras.targets import Configuration, format_dataset_override, split_files
 from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS
 from tandem.stages.base import Json
 

@@ -17,13 +17,12 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import Group, MtebTask
+from tandem.contrib.demo.systems import find_part, require_built, resolve_system
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
-from tandem.extras.demo.systems import find_part, require_built, resolve_system
-from tandem.extras.operations.bundle import render_readme
-from tandem.extras.operations.targets import Configuration, format_dataset_override, split_files
+from tandem.extras.targets import Configuration, format_dataset_override, split_files
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
@@ -31,6 +30,7 @@ from tandem.models.usage import POOLING_CODE
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
+from tandem.report.page import render_markdown
 from tandem.retrieval import copies
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.factory_strings import SIGN_INDEX
@@ -179,7 +179,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     query, passage = (needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage"))
     prompt = dual.prompts.get("query", "")
     names = load_tokenizer(folder / "dual" / ("shared" if dual.shared else "query")).all_special_tokens
-    card = render_readme(
+    card = render_markdown(
         CARD,
         system=system,
         dual=dual,

@@ -31,9 +31,9 @@ _PATIENCE_SECONDS = 2.0  # seconds that a worker has to end
 WORKER_THREADS = count_usable_cores()
 # What opens a `Served` part; it answers questions.
 WORKER_ROLES = {
-    "bm25": "extras.demo.workers:SearchedBm25",
-    "vectors": "extras.demo.vectors:open_searched",
-    "models": "extras.demo.models:open_model",
+    "bm25": "contrib.demo.workers:SearchedBm25",
+    "vectors": "contrib.demo.vectors:open_searched",
+    "models": "contrib.demo.models:open_model",
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.extras.demo.search import cut_excerpt, list_query_terms
+from tandem.contrib.demo.search import cut_excerpt, list_query_terms
 
 
 def bold(line):

@@ -12,10 +12,10 @@ from trec import iter_trec
 
 from tandem.cli import run
 from tandem.cluster.progress import Progress
+from tandem.contrib.demo.export import CARD, create_folder, write_flat
 from tandem.errors import UserError
-from tandem.extras.demo.export import CARD, create_folder, write_flat
-from tandem.extras.operations.bundle import render_readme
 from tandem.models.saving import DualShape
+from tandem.report.page import render_markdown
 from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import open_artifact
 
@@ -154,13 +154,13 @@ VALUES = {
 
 
 def test_the_page_says_how_vectors_were_kept():
-    assert "computed in bf16 and stored in int8" in render_readme(CARD, **VALUES)
-    rounded = {dtype: ".half()" in render_readme(CARD, **VALUES | {"dtype": dtype}) for dtype in ("fp32", "fp16")}
+    assert "computed in bf16 and stored in int8" in render_markdown(CARD, **VALUES)
+    rounded = {dtype: ".half()" in render_markdown(CARD, **VALUES | {"dtype": dtype}) for dtype in ("fp32", "fp16")}
     assert rounded == {"fp32": False, "fp16": True}
 
 
 def test_the_page_says_which_unicode_form_queries_need():
-    pages = {form: render_readme(CARD, **VALUES | {"normalize": form}) for form in ("nfc", "none")}
+    pages = {form: render_markdown(CARD, **VALUES | {"normalize": form}) for form in ("nfc", "none")}
     assert {form: "unicodedata.normalize" in page for form, page in pages.items()} == {"nfc": True, "none": False}
 
 
@@ -172,7 +172,7 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
         part = faiss.IndexFlatIP(8)
         part.add(rows)
         faiss.write_index(part, name)
-    page = render_readme(CARD, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"})
+    page = render_markdown(CARD, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"})
     names = {"faiss": faiss}
     exec(re.search(r"^parts = .*add_shard\(part\)$", page, re.S | re.M)[0], names)
     _, rows = names["index"].search(vectors[[3, 33]], 5)
@@ -186,7 +186,7 @@ def test_copies_are_found_beside_the_vector_that_stands_for_them(tmp_path, monke
     graph = faiss.IndexHNSWFlat(8, 4, faiss.METRIC_INNER_PRODUCT)
     graph.add(vectors)
     np.save("copies.npy", np.array([[1, 0], [3, 2], [4, 0]], np.uint32))
-    page = render_readme(CARD, **VALUES | {"indexes": ["a.faiss"], "factory": "HNSW4,Flat", "copies": "copies.npy"})
+    page = render_markdown(CARD, **VALUES | {"indexes": ["a.faiss"], "factory": "HNSW4,Flat", "copies": "copies.npy"})
     names = {"np": np, "ids": ["d", "a", "c", "b", "e"], "index": graph, "encode": lambda query: torch.tensor([query])}
     exec(re.search(r"^copies = .*?append\(row\)$", page, re.S | re.M)[0], names)
     exec(re.search(r"^def search.*?\n\n", page, re.S | re.M)[0], names)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.errors import UserError, nearest
-from tandem.extras.operations.targets import Configuration
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configuration
 from tandem.plan.context import list_blocks, plans_reranking, plans_run
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json

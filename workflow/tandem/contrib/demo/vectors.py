@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tandem.config.settings import Execution
+from tandem.contrib.demo.workers import WORKER_THREADS, PartQuestion, Served
 from tandem.data.rows import PassageOrder
-from tandem.extras.demo.workers import WORKER_THREADS, PartQuestion, Served
 from tandem.retrieval import ann, maxsim
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, BestPassages, score_vector_pairs

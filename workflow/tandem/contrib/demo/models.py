@@ -8,7 +8,7 @@ from scipy.sparse import issparse
 
 from tandem.cluster.progress import Progress
 from tandem.config.settings import Execution
-from tandem.extras.demo.workers import WORKER_THREADS, PartQuestion, Served
+from tandem.contrib.demo.workers import WORKER_THREADS, PartQuestion, Served
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
 from tandem.models.hub import load_tokenizer

@@ -1,0 +1,87 @@
+"""Each package of `contrib/` may be deleted: the rest plans the default, to the same keys."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tandem import ROOT
+
+PLAN = """
+import json, sys
+from tandem import ROOT
+from tandem.commands import COMMANDS
+from tandem.config.merging import gathered
+from tandem.extras.plan import FullPlan
+from tandem.plugins import load_contrib
+from tandem.stages import KINDS
+
+plan = FullPlan(gathered([], ROOT), ROOT)
+plan.check("all")
+print(json.dumps({
+    "root": str(ROOT),
+    "contrib": [package.name for package in load_contrib()],
+    "stages": sorted(stage.folder for stage in plan.tables.requested_scores()),
+    "kinds": list(KINDS),
+    "commands": list(COMMANDS),
+    "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
+}))
+"""
+PACKAGES = sorted(path.parent.name for path in (ROOT / "workflow/tandem/contrib").glob("*/plugin.py"))
+
+
+def link_tree(root, without):
+    """Make a copy of the tree by links, with a folder `contrib/` of its own that lacks some packages."""
+    library = root / "workflow/tandem"
+    library.mkdir(parents=True)
+    for path in ROOT.iterdir():
+        if path.name not in ("workflow", "results", ".git"):
+            (root / path.name).symlink_to(path)
+    for path in (ROOT / "workflow").iterdir():
+        if path.name != library.name:
+            (root / "workflow" / path.name).symlink_to(path)
+    for path in (ROOT / "workflow/tandem").iterdir():
+        if path.name != "contrib":
+            (library / path.name).symlink_to(path)
+    if without != PACKAGES:
+        (library / "contrib").mkdir()
+        for path in (ROOT / "workflow/tandem/contrib").iterdir():
+            if path.name not in without:
+                (library / "contrib" / path.name).symlink_to(path)
+
+
+def plan_default(root):
+    """What the code of a tree plans for the default, in a process of its own."""
+    line = [sys.executable, "-c", PLAN]
+    done = subprocess.run(
+        line, cwd=root, env={"PYTHONPATH": f"{root}/workflow", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    root = tmp_path_factory.mktemp("whole") / "tree"
+    link_tree(root, [])
+    return plan_default(root)
+
+
+@pytest.mark.parametrize("without", [*([name] for name in PACKAGES), PACKAGES], ids="+".join)
+def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
+    link_tree(tmp_path / "tree", without)
+    rest = plan_default(tmp_path / "tree")
+    assert (rest["root"], rest["heavy"]) == (str(tmp_path / "tree"), [])
+    assert rest["contrib"] == [name for name in whole["contrib"] if name not in without]
+    assert rest["stages"] == whole["stages"] != []
+    declared = {*whole["kinds"], *whole["commands"]} - {*rest["kinds"], *rest["commands"]}
+    assert declared, "a package adds a stage or a command"
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_is_described(name):
+    text = Path(ROOT, "workflow/tandem/contrib", name, "README.md").read_text()
+    assert text.startswith("# ")
+    assert f"pytest tests/contrib/{name}" in text

@@ -1,0 +1,95 @@
+"""The commands but for the stages': what `tandem --help` lists, and how a plugin adds one.
+
+Declarations are data: a command's module is imported when it is called.
+"""
+
+from dataclasses import dataclass
+
+from tandem.errors import NAME, UserError, nearest, printable
+from tandem.plugins import Declarations
+from tandem.stages import is_stage
+from tandem.stages.base import Entry
+
+# Where `--help` lists a command, in this order.
+RUN, RESULTS, OPERATIONS, DATA, STEPS = GROUPS = (
+    "Plan and search",
+    "Look at results",
+    "Operations",
+    "Data",
+    "Steps of the graph, as its rules call them",
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Describe a command.
+
+    Attributes:
+        name: the word after `tandem`.
+        entry: its function, or `module:function` below `tandem`, imported when it is called; its docstring and
+            annotations are its help, its value is the exit status (None is 0). `main` takes the words of its command
+            line, others have typed arguments.
+        group: where `--help` lists it.
+        summary: its line there; empty: it is not listed.
+        reads: whether nothing is left to do when it prints: its reader may stop reading (`| head`).
+    """
+
+    name: str
+    entry: Entry
+    group: str
+    summary: str = ""
+    reads: bool = False
+
+    @property
+    def takes_words(self) -> bool:
+        """Return whether its function takes the words of its command line."""
+        return isinstance(self.entry, str) and self.entry.endswith(":main")
+
+
+_OWN = (
+    Command("init", "extras.init:write_first_configuration", RUN, "Write a configuration for data of your own."),
+    Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer.",
+            reads=True),
+    Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
+    Command("show", "report.commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
+    Command("why", "extras.operations.lineage:print_difference", RESULTS, "Why two artifacts or rows differ.",
+            reads=True),
+    Command("lineage", "extras.operations.lineage:print_lineage", RESULTS, "The stages behind a number.", reads=True),
+    Command("top", "extras.operations.top:print_jobs", RESULTS, "A line for each running job.", reads=True),
+    Command("verify", "extras.operations.verify:verify", OPERATIONS, "Compare results and manifests.", reads=True),
+    Command("check", "extras.operations.check:check", OPERATIONS, "What a rerun might not reproduce.", reads=True),
+    Command("gc", "extras.operations.gc:collect_garbage", OPERATIONS, "List or delete what no configuration needs.",
+            reads=True),
+    Command("bundle", "extras.operations.bundle:write_bundle", OPERATIONS, "A table and what reproduces it."),
+    Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
+    Command("encoder", "extras.init:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
+    Command("datasets", "data.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
+    Command("table", "report.commands:write_table", STEPS, "A table's files."),
+    Command("report", "extras.report:report", STEPS, "The report's page."),
+    Command("sweep", "extras.sweep_page:write_sweep", STEPS, "A sweep's table and charts."),
+    Command("statistics", "extras.statistics:write_statistics", STEPS, "A table of datasets."),
+    Command("audits", "extras.audits.report:write_audits", STEPS, "The page of the audits."),
+    Command("fidelity", "extras.fidelity:write_fidelity", STEPS, "How well reduced datasets rank checkpoints."),
+    Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),
+    Command("notebook", "extras.analysis.notebook:execute_notebook", STEPS, "Execute an analysis notebook."),
+    Command("pack", "store.archive:pack", STEPS, "An artifact as one file, for object storage."),
+    Command("unpack", "store.archive:unpack", STEPS, "Artifacts from such files."),
+    Command("error-table", "extras.analysis.error_table:write_error_table", STEPS, "The table of error types."),
+)  # fmt: skip
+COMMANDS = Declarations((command.name, command) for command in _OWN)
+
+
+def register_command(command: Command) -> Command:
+    """Add a command of a plugin.
+
+    Raises:
+        UserError: its name is taken or is no word, or its group is not one of `GROUPS`.
+    """
+    if command.name in COMMANDS or is_stage(command.name):
+        raise UserError(f"command {command.name} is registered twice; rename one of them")
+    if not NAME.fullmatch(command.name):
+        raise UserError(f"command {printable(command.name)}: allowed in its name are letters, digits, _, . and -")
+    if command.group not in GROUPS:
+        raise UserError(f"command {command.name}: its group is {command.group}{nearest(command.group, GROUPS)}")
+    COMMANDS[command.name] = command
+    return command

@@ -1,0 +1,224 @@
+"""Plugins: modules that add to what a configuration and a command line may name; one loader for three sorts of them.
+
+- A file of the user's, or a module that an installed distribution offers under a name
+  (`[project.entry-points."tandem.plugins"]`): a configuration names them under `plugins:`.
+- A package of Tandem's own, a folder of `contrib/` with a module `plugin.py`. It is loaded as an installed one is, at
+  the first look-up of a name, and nothing refers to it: without its folder everything else works.
+
+A stage that uses the user's has a digest of their sources in its key. A package of `contrib/` changes with Tandem, and
+the versions of its stages say when their results do.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from traceback import extract_tb
+from typing import TypeVar
+
+from tandem.errors import UserError, shortened
+
+T = TypeVar("T")
+GROUP = "tandem.plugins"  # of entry points
+CONTRIB = Path(__file__).parent / "contrib"
+DECLARATIONS = "plugin.py"  # the module of a package of `contrib/` that registers what it adds
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """Describe a loaded plugin.
+
+    Attributes:
+        path: its file; of an installed one its module's.
+        digest: the first 16 hex digits of the sha256 of its source: the file, or all modules of an installed package;
+            empty for a package of `contrib/`, which is in no key.
+        name: of an installed one, or of a package of `contrib/`; empty for a file.
+    """
+
+    path: Path
+    digest: str
+    name: str = ""
+
+    @property
+    def source(self) -> str:
+        """Return what `load_plugins` takes."""
+        return self.name or str(self.path)
+
+    @property
+    def label(self) -> str:
+        """Return what keys hold: `my_ideas.py@0123456789abcdef`."""
+        return f"{self.name or self.path.name}@{self.digest}"
+
+
+_loading: list[Plugin] = []  # the plugin whose file is being imported
+_loaded: dict[Path | str, Plugin] = {}  # by its file, or its name where it is installed
+_named: dict[str, set[Plugin]] = {}  # every name that plugins have registered, each for something else
+_contrib: list[Plugin] = []  # the packages of `contrib/`, once they are loaded
+_contrib_is_loaded = False
+_core_is_declared = False  # before that, what a package of `contrib/` imports may be half imported
+
+
+def load_plugins(names: Iterable[str]) -> list[Plugin]:
+    """Import the user's own files, and installed plugins by their names, each once, after the packages of `contrib/`.
+
+    Raises:
+        UserError: one does not exist, or its import fails; names the file and the line.
+    """
+    load_contrib()
+    return [_load_file(Path(name)) if is_file_name(name) else _load_installed(name) for name in names]
+
+
+def load_installed_plugins() -> None:
+    """Import every plugin that an installed distribution offers, of which one may have a command that is asked for."""
+    load_plugins(sorted(entry.name for entry in entry_points(group=GROUP)))
+
+
+def load_contrib() -> list[Plugin]:
+    """Import the packages of `contrib/`, each once, in the order of their names.
+
+    While they are imported, a look-up finds what is registered so far.
+    """
+    global _contrib_is_loaded
+    if _contrib_is_loaded:
+        return _contrib
+    _contrib_is_loaded = True
+    for path in sorted(CONTRIB.glob(f"*/{DECLARATIONS}")):
+        name = path.parent.name
+        _contrib.append(_import(Plugin(path, "", name), name, f"tandem.contrib.{name}.{path.stem}"))
+    return _contrib
+
+
+def end_core() -> None:
+    """Note that the core has declared all that it has: from now on a look-up loads the packages of `contrib/`."""
+    global _core_is_declared
+    _core_is_declared = True
+
+
+def load_contrib_once_possible() -> None:
+    """Load the packages of `contrib/`, unless the core is still being imported: then a look-up finds its own alone."""
+    if _core_is_declared:
+        load_contrib()
+
+
+def is_file_name(plugin: str) -> bool:
+    """Return whether an entry of `plugins:` is a file rather than the name of an installed plugin."""
+    return plugin.endswith(".py") or "/" in plugin
+
+
+def _load_installed(name: str) -> Plugin:
+    if name in _loaded:
+        return _loaded[name]
+    offered = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in offered:
+        installed = f"installed plugins ({', '.join(sorted(offered)) or 'none'})"
+        raise UserError(f"plugins: {shortened(repr(name))} is not known; allowed: Python files, {installed}")
+    module = offered[name].module
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        raise UserError(f"plugins: {name}: its module {module} is not installed")
+    path, digest = Path(spec.origin), hashlib.sha256()
+    # Any module of the package may decide what the named one registers.
+    for source in sorted(path.parent.rglob("*.py")) if spec.submodule_search_locations else [path]:
+        digest.update(str(source.relative_to(path.parent)).encode() + b"\0" + source.read_bytes())
+    return _loaded.setdefault(name, _import(Plugin(path, digest.hexdigest()[:16], name), name, module))
+
+
+def _load_file(path: Path) -> Plugin:
+    where = path.expanduser().resolve()
+    if where in _loaded:
+        return _loaded[where]
+    if not where.is_file():
+        raise UserError(f"plugins: {path} does not exist; allowed: Python files")
+    plugin = Plugin(where, hashlib.sha256(where.read_bytes()).hexdigest()[:16])
+    name = f"tandem_plugin_{plugin.digest}"
+    spec = importlib.util.spec_from_file_location(name, where)
+    if spec is None or spec.loader is None:
+        raise UserError(f"plugins: {path} is no Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with _naming_errors(str(path), plugin):
+        spec.loader.exec_module(module)
+    return _loaded.setdefault(where, plugin)
+
+
+def _import(plugin: Plugin, shown: str, module: str) -> Plugin:
+    with _naming_errors(shown, plugin):
+        importlib.import_module(module)
+    return plugin
+
+
+@contextmanager
+def _naming_errors(shown: str, plugin: Plugin) -> Iterator[None]:
+    """Note that a plugin is being loaded; an error of its import names it, and its line."""
+    _loading.append(plugin)
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"plugins: {shown}: {error}") from None
+    except Exception as error:
+        place = f"{shown}{line_of(error, plugin.path)}"
+        raise UserError(f"plugins: {place}: {type(error).__name__}: {error}") from None
+    finally:
+        _loading.pop()
+
+
+def line_of(error: Exception, path: Path) -> str:
+    """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f":{lines[-1]}" if lines else ""
+
+
+def plugin_being_loaded() -> Plugin | None:
+    """Return the user's plugin that is being imported; None outside of one, and in a package of `contrib/`."""
+    return _loading[-1] if _loading and _loading[-1].digest else None
+
+
+def name_plugin(name: str) -> None:
+    """Note that the plugin that is being loaded, if any, registers a name."""
+    if plugin := plugin_being_loaded():
+        _named.setdefault(name, set()).add(plugin)
+
+
+def plugins_behind(values: Iterable[object]) -> list[Plugin]:
+    """Return the plugins that registered any of some names: the key of a stage that uses them has their digests."""
+    names = {value for value in values if isinstance(value, str)} & _named.keys()
+    return sorted({plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.label)
+
+
+class Declarations(MutableMapping[str, T]):
+    """Map names to declarations, in the order of their registration; plugins add theirs.
+
+    Those of the packages of `contrib/` are there from the first look-up on.
+    """
+
+    def __init__(self, entries: Iterable[tuple[str, T]] = ()) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> T:
+        load_contrib_once_possible()
+        return self._entries[name]
+
+    def __setitem__(self, name: str, declaration: T) -> None:
+        self._entries[name] = declaration
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_contrib_once_possible()
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        load_contrib_once_possible()
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        load_contrib_once_possible()
+        return name in self._entries
