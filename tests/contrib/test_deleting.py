@@ -1,6 +1,7 @@
 """Each package of `contrib/` may be deleted: the rest plans the default, to the same keys."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,11 @@ def test_a_package_is_described(name):
     text = Path(ROOT, "workflow/tandem/contrib", name, "README.md").read_text()
     assert text.startswith("# ")
     assert f"pytest tests/contrib/{name}" in text
+
+
+def test_no_other_test_needs_a_package():
+    imports = re.compile(r"^\s*(?:from|import) tandem\.contrib\b", re.MULTILINE)
+    others = [
+        path for path in (ROOT / "tests").rglob("*.py") if "contrib" not in path.relative_to(ROOT / "tests").parts
+    ]
+    assert [str(path) for path in others if imports.search(path.read_text())] == []

@@ -7,7 +7,6 @@ import pytest
 import transformers
 from tiny_project import write_collection
 
-from tandem.contrib.demo.models import QueryTokenizer
 from tandem.models.hub import add_markers, load_tokenizer
 from tandem.models.multi import find_leading_token, mark_prompt
 from tandem.models.plain_text import PlainTextTokenizer
@@ -158,9 +157,3 @@ def test_a_title_ends_where_its_tokens_end_and_not_at_a_separator(stored, encode
     row = Ragged.of([np.array([separator, 7, separator, 8])])
     moved = tokens.template.single_inputs(Ragged(row.ids, row.offsets, titles=np.array([2])), "passage")
     assert moved.types.tolist() == [0, 0, 0, 0, 1, 1]
-
-
-def test_a_query_of_the_demo_has_the_ids_of_the_stage(stored, encoder):
-    artifact = stored()
-    queries = QueryTokenizer(encoder.folder / "hf", artifact)
-    assert queries.ids(QUERY).tolist() == Tokens.open(artifact).queries[0].tolist()

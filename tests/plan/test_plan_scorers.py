@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tandem.contrib.demo.systems import list_fixed_runs
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS, Kind, Params
@@ -45,11 +44,6 @@ def test_a_scorer_reranks_without_a_model(planned, plugin):
     assert stage.execution["plugins"] == [plugin]
     assert stage.values["scorer"] == "planned_words"
     assert stage.values["options"] == {"weight": 1.0}
-
-
-def test_it_answers_no_new_query(planned):
-    run = planned({"scorer": "planned_words"}).run("bm25+words", "test", "here")
-    assert list_fixed_runs(run) == [run]
 
 
 def test_its_options_decide_the_key(planned):

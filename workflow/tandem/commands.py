@@ -47,22 +47,11 @@ class Command:
 
 
 _OWN = (
-    Command("init", "extras.init:write_first_configuration", RUN, "Write a configuration for data of your own."),
     Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer.",
             reads=True),
     Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
     Command("show", "report.commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
-    Command("why", "extras.operations.lineage:print_difference", RESULTS, "Why two artifacts or rows differ.",
-            reads=True),
-    Command("lineage", "extras.operations.lineage:print_lineage", RESULTS, "The stages behind a number.", reads=True),
-    Command("top", "extras.operations.top:print_jobs", RESULTS, "A line for each running job.", reads=True),
-    Command("verify", "extras.operations.verify:verify", OPERATIONS, "Compare results and manifests.", reads=True),
-    Command("check", "extras.operations.check:check", OPERATIONS, "What a rerun might not reproduce.", reads=True),
-    Command("gc", "extras.operations.gc:collect_garbage", OPERATIONS, "List or delete what no configuration needs.",
-            reads=True),
-    Command("bundle", "extras.operations.bundle:write_bundle", OPERATIONS, "A table and what reproduces it."),
-    Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
-    Command("encoder", "extras.init:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
+    Command("encoder", "extras.encoders:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
     Command("datasets", "data.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
     Command("table", "report.commands:write_table", STEPS, "A table's files."),
     Command("report", "extras.report:report", STEPS, "The report's page."),

@@ -7,9 +7,9 @@ import yaml
 from tiny_project import ROOT, write_beir
 
 from tandem.config.merging import gathered, merged
-from tandem.extras.init.configuration import Choices, StartingEncoder, compose_configuration, find_starting_encoder
-from tandem.extras.init.limits import Limit, choose_limits, estimate_tables, round_down
-from tandem.extras.init.look import FoundMachine, Look
+from tandem.contrib.init.configuration import Choices, StartingEncoder, compose_configuration, find_starting_encoder
+from tandem.contrib.init.limits import Limit, choose_limits, estimate_tables, round_down
+from tandem.contrib.init.look import FoundMachine, Look
 
 CPU, GPU = FoundMachine(2, 24 << 30), FoundMachine(16, 128 << 30, "H200", 139 << 30)
 

@@ -10,9 +10,9 @@ import pytest
 
 from tandem import ROOT
 from tandem.cli import run
+from tandem.contrib.operations import verify as module
+from tandem.contrib.operations.verify import Contents, examine, find_differing
 from tandem.errors import UserError
-from tandem.extras.operations import verify as module
-from tandem.extras.operations.verify import Contents, examine, find_differing
 from tandem.plan.graph import Stage
 from tandem.retrieval.pair_store import PairStore, store_name
 from tandem.store.artifact import open_artifact

@@ -1,14 +1,12 @@
 """What a word of a command line stands for: rows over several seeds, rows of sweeps, two rows compared."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.sweeps import SweepLine, SweepResult
-from tandem.extras.targets import Configuration, split_files
 from tandem.plan.graph import Stage
 
 
@@ -92,23 +90,6 @@ def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, run_command, row):
 def test_what_is_not_there_is_a_line(sweep, word, message):
     with pytest.raises(UserError, match=message):
         run(["lineage", word])
-
-
-def test_a_file_of_a_configuration_is_yaml_or_a_json_file_that_is_no_result(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
-    for name in ("mine.json", "results/stage.json", "two words.yaml"):
-        Path(name).touch()
-    names = ["all", "results/stage.json", "package.json", "how is a.yaml read"]
-    files = ["mine.json", "missing.yaml", "a.yml", "two words.yaml"]
-    assert split_files([*names, *files]) == (names, list(map(Path, files)))
-
-
-def test_a_command_that_is_shown_has_no_secret():
-    configuration = Configuration(values=["execution={mirrors: [{from: 'https://a/', to: 'https://me:hunter2@b/'}]}"])
-    shown = f"{configuration.name} {configuration.snakemake(['all'])}"
-    assert ("hunter2" in shown, shown.count("https://***@b/")) == (False, 2)
-    assert "hunter2" in configuration.words[-1]  # what runs has it
 
 
 def test_two_rows_are_told_apart_down_to_their_models(seeds, run_command):

@@ -14,9 +14,8 @@ from tiny_project import ROOT, write_beir
 
 from tandem.cli import run
 from tandem.config.merging import gathered
-from tandem.errors import UserError
-from tandem.extras.init import guess_language
-from tandem.extras.init.configuration import (
+from tandem.contrib.init.command import guess_language
+from tandem.contrib.init.configuration import (
     ANALYZED,
     CPU,
     DESCRIBING,
@@ -25,7 +24,8 @@ from tandem.extras.init.configuration import (
     find_starting_encoder,
     format_yaml,
 )
-from tandem.extras.init.look import FoundMachine, Look
+from tandem.contrib.init.look import FoundMachine, Look
+from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.sizes import EncoderShape
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tandem.cli import run
+from tandem.contrib.operations import gc as gc_module
+from tandem.contrib.operations.gc import find_spent_stages, find_unneeded, plan_everything
 from tandem.errors import UserError
 from tandem.extras import targets
-from tandem.extras.operations import gc as gc_module
-from tandem.extras.operations.gc import find_spent_stages, find_unneeded, plan_everything
 from tandem.extras.targets import (
     Configuration,
     format_dataset_override,
@@ -17,6 +17,7 @@ from tandem.extras.targets import (
     read_configurations,
 )
 from tandem.plan.graph import Stage
+from tandem.stages import KINDS, Kind
 
 CONFIG = ("--configfile", "toy.yaml")
 
@@ -195,3 +196,11 @@ def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_
     unused = list(find_unneeded(Path("results"), needed, find_spent_stages([None])))
     assert [(item.group, str(item.folder)) for item in unused] == [("spent", vectors[0].folder)]
     assert list(find_unneeded(Path("results"), needed)) == []
+
+
+def test_an_index_of_a_plugin_is_one_that_can_be_made_again(tmp_path, monkeypatch):
+    folder = tmp_path / "results/mine/half/mine-0123456789"
+    folder.mkdir(parents=True)
+    assert list(find_unneeded(tmp_path / "results", ())) == []
+    monkeypatch.setitem(KINDS, "half", Kind("half", print, holds="index"))
+    assert [(left.folder, left.group) for left in find_unneeded(tmp_path / "results", ())] == [(folder, "transient")]

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from tandem import ROOT
 from tandem.config.merging import merged
+from tandem.contrib.operations.lineage import Target, render_lineage_json, render_lineage_text
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
-from tandem.extras.operations.lineage import Target, render_lineage_json, render_lineage_text
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration, Configurations, find_artifact, split_files
 from tandem.plan.towers import LOCK

@@ -12,10 +12,10 @@ import yaml
 from tandem import ROOT
 from tandem.cluster.progress import format_duration
 from tandem.config.merging import Raw, gathered, merged
+from tandem.contrib.init.configuration import Choices, compose_configuration
 from tandem.errors import UserError
 from tandem.extras.estimate.estimate import Cost, estimate_stages, new_setting
 from tandem.extras.estimate.resources import Hardware
-from tandem.extras.init.configuration import Choices, compose_configuration
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages import KINDS

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
+from tandem.contrib.init.look import Look, look
 from tandem.errors import UserError
-from tandem.extras.init.look import Look, look
 from tandem.store.job import Job
 
 

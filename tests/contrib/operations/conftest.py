@@ -9,7 +9,7 @@ import yaml
 
 from tandem.cli import run
 from tandem.config.settings import Execution
-from tandem.extras.operations.gc import plan_everything
+from tandem.contrib.operations.gc import plan_everything
 from tandem.extras.targets import Configuration, list_stages_of_all
 from tandem.plan.graph import Stage
 from tandem.report.results import Cell, FilledColumn, FilledRow, Lineage, Table

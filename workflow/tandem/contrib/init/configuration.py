@@ -13,9 +13,9 @@ import yaml
 from tandem import ROOT
 from tandem.config.loading import load_settings
 from tandem.config.merging import Raw, gathered, merged
+from tandem.contrib.init.look import SHARES, FoundMachine, Look
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import TYPICAL_WEB_LENGTHS, estimate_mean_tokens
-from tandem.extras.init.look import SHARES, FoundMachine, Look
 from tandem.models.described import describe_towers
 from tandem.models.folders import METADATA, find_encoder_files, read_positions
 from tandem.plan.graph import Stages

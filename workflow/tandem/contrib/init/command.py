@@ -1,60 +1,36 @@
-"""The commands `init`, which writes a configuration that runs as it is, and `encoder`: how an encoder makes vectors."""
+"""The command `init`, which writes a configuration that runs as it is."""
 
-import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from tandem import ROOT
-from tandem.cli import columns
 from tandem.cluster.progress import format_duration
 from tandem.cluster.threads import count_usable_cores
-from tandem.config.datasets import sources
-from tandem.config.encoders import PublishedEncoder
-from tandem.config.loading import load_settings
 from tandem.config.merging import Raw, gathered, merged
 from tandem.config.settings import Execution
+from tandem.contrib.init.configuration import Choices, compose_configuration, find_starting_encoder
+from tandem.contrib.init.limits import choose_limits, estimate_tables
+from tandem.contrib.init.look import FoundMachine, Look, look
 from tandem.data.fetch import format_bytes
 from tandem.data.language import describe_misfits
-from tandem.data.sources import Listing, dataset_format
-from tandem.data.sources.own_files import TEXT_ENDS
+from tandem.data.recognition import find_entry
 from tandem.errors import NAME, UserError
 from tandem.extras.estimate.estimate import sum_costs
-from tandem.extras.init.configuration import Choices, compose_configuration, find_starting_encoder
-from tandem.extras.init.limits import choose_limits, estimate_tables
-from tandem.extras.init.look import FoundMachine, Look, look
 from tandem.extras.plan import FullPlan
-from tandem.extras.targets import Configurations
-from tandem.models.described import PASSAGE, find_passage_prompt
-from tandem.models.folders import LIBRARY, find_longest_input, read_optional
-from tandem.plan.context import json_of
-from tandem.plan.towers import (
-    TOWERS,
-    UNDESCRIBED,
-    chosen_by,
-    described_by,
-    described_folder,
-    entry_of_hub,
-    published_entry,
-)
 from tandem.plan.views import views_folder
-from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
 from tandem.store.job import Job
 
-IRDS = "ir_datasets:"
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")
-LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
 LIKELY = 0.3  # share of the texts from which they are taken to be in a language
-_FROM_FILES = "its files"  # say it, where the encoder's entry does not
 
 
 def write_first_configuration(
@@ -110,30 +86,6 @@ def write_first_configuration(
     )
 
 
-def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
-    """Return the dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
-
-    Raises:
-        UserError: nothing is named, no format fits, or the folder holds the working folder, whose results would
-            change it.
-    """
-    if not data:
-        raise UserError(f"--data names nothing; allowed: a folder, an archive, files, or {IRDS}ID")
-    if data[0].startswith(IRDS):
-        return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
-    listing = Listing.of([Path(name) for name in data])
-    formats = [name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT]
-    formats.sort(key=lambda name: name != "beir")  # whose names of files are the surest
-    for source in (*formats, LAST_RESORT):
-        if (keys := dataset_format[source].recognise(listing)) is not None:
-            if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
-                raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
-            return {"source": source, **keys}, str(listing.place)
-    names = ", ".join(listing.names[:8]) or "nothing"
-    hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXT_ENDS)}, or see docs/formats.md"
-    raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); allowed: {hint}")
-
-
 def guess_language(collection: Look) -> str:
     """Return the language of most passages; English, with a note, where it is not clear."""
     shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
@@ -177,47 +129,3 @@ def list_cost_lines(config: Raw, choices: Choices) -> list[str]:
     short = [f"warning: {sizes}: this machine has less"] if everything.memory > choices.machine.memory else []
     line = f"everything takes {at_least} {format_duration(everything.wall)} on {where}, {sizes}; BM25 alone"
     return [*short, f"{line} {format_duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)"]
-
-
-def choose_encoder(name: str, *, configurations: Configurations = ()) -> None:
-    """Print how an encoder makes a text's vector, and who says so: its entry, its files, or nobody.
-
-    Of an encoder on the hub whose entry does not say it, the files that do are fetched; its weights are not.
-
-    Args:
-        name: of `encoders:` or of config/encoders/, a folder, or org/name on the hub.
-    """
-    known = load_settings(configurations[0].config(), ROOT).encoders
-    entry = published_entry(known, name)
-    read = entry.source != "hub" or entry.pooling is None
-    folder = described_folder(entry, fetch=True) if read else None
-    place = (entry.name or entry.package or entry.path or "") + (f"@{entry.revision}" if entry.revision else "")
-    described = described_by(entry)
-    own = entry_of_hub(known, name) if entry.source == "hub" else None
-    lines = [("source", entry.source, place), *list_choices(entry, described, f"encoders.{own or name}")]
-    prompts = read_optional(folder / LIBRARY).get("prompts") or {} if folder else {}
-    prompt, others = find_passage_prompt(prompts), [name for name in prompts if name not in ("query", *PASSAGE)]
-    if entry.prompts.passage is None and "passage" in described.get("prompts", {}) and prompt in PASSAGE[1:]:
-        differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
-        lines.append(("", _FROM_FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
-    if others and not chosen_by(entry, described).get("prompts"):
-        lines.append(
-            ("", _FROM_FILES, f"prompts {', '.join(others)} are of no side; say prompts: {{query: …}} in an entry")
-        )
-    if folder and (limit := find_longest_input(folder)):
-        lines.append(("longest input", _FROM_FILES, f"{limit} tokens"))
-    print(columns(lines))
-
-
-def list_choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
-    chosen, own = chosen_by(entry, described), json_of(entry)
-    for key in (*TOWERS, "prompts"):
-        if key in chosen and chosen[key] not in ({}, []):
-            is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
-            by = where if is_own else _FROM_FILES if described.get(key) == chosen[key] else "representation"
-            yield key, by, json.dumps(chosen[key], ensure_ascii=False)
-        elif key == "pooling":
-            yield key, "nobody", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"
-        elif key in UNDESCRIBED:
-            yield key, "default", json.dumps(UNDESCRIBED[key])

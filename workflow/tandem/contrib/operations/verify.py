@@ -17,9 +17,9 @@ from cyclopts.validators import Number
 
 from tandem.cluster.progress import PROGRESS_FILE, Progress
 from tandem.cluster.threads import count_usable_cores
+from tandem.contrib.operations.bundle import BUNDLE_FILE, REMADE_FOLDER, Bundle, read_bundle
 from tandem.data.fetch import format_bytes
 from tandem.extras import targets
-from tandem.extras.operations.bundle import BUNDLE_FILE, REMADE_FOLDER, Bundle, read_bundle
 from tandem.plan.graph import digest
 from tandem.redaction import HIDDEN
 from tandem.stages import KINDS

@@ -11,8 +11,8 @@ import yaml
 
 from tandem import ROOT
 from tandem.cli import run
+from tandem.contrib.operations.bundle import render_configuration
 from tandem.errors import UserError
-from tandem.extras.operations.bundle import render_configuration
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration
 from tandem.store.files import sha256

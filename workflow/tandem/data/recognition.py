@@ -1,0 +1,36 @@
+"""Recognise the format of files by their names, and where names do not tell by their beginnings."""
+
+from pathlib import Path
+from typing import Any
+
+from tandem.config.datasets import sources
+from tandem.data.sources import Listing, dataset_format
+from tandem.data.sources.own_files import TEXT_ENDS
+from tandem.errors import UserError
+
+IRDS = "ir_datasets:"
+LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
+
+
+def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
+    """Return the dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
+
+    Raises:
+        UserError: nothing is named, no format fits, or the folder holds the working folder, whose results would
+            change it.
+    """
+    if not data:
+        raise UserError(f"--data names nothing; allowed: a folder, an archive, files, or {IRDS}ID")
+    if data[0].startswith(IRDS):
+        return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
+    listing = Listing.of([Path(name) for name in data])
+    formats = [name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT]
+    formats.sort(key=lambda name: name != "beir")  # whose names of files are the surest
+    for source in (*formats, LAST_RESORT):
+        if (keys := dataset_format[source].recognise(listing)) is not None:
+            if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
+                raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
+            return {"source": source, **keys}, str(listing.place)
+    names = ", ".join(listing.names[:8]) or "nothing"
+    hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXT_ENDS)}, or see docs/formats.md"
+    raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); allowed: {hint}")
