@@ -1,5 +1,8 @@
 """Made-up vectors around centres, and embeddings of them as the stage `embeddings` leaves them."""
 
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,19 @@ def vectors(count: int, dimension: int, seed: int) -> Any:
     return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float16)
 
 
+def write_block(folder: Path, count: int, dimension: int, number: int) -> None:
+    """Make and write one block of so many passages' vectors."""
+    size = min(BLOCK, count - number * BLOCK)
+    np.save(folder / name_block(number), vectors(size, dimension, 1000 + number))
+
+
 def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
-    """An artifact of so many passages' vectors, made and written block by block."""
+    """An artifact of so many passages' vectors, made and written block by block, by a process on each core."""
     job = Job("embeddings", folder / "made.passages-0000000000", {"side": "passages"}, {})
-    with writing(job) as draft:
-        for number, start in enumerate(range(0, count, BLOCK)):
-            block = vectors(min(BLOCK, count - start), dimension, 1000 + number)
-            np.save(draft.path(name_block(number)), block)
+    with writing(job) as draft, ProcessPoolExecutor(os.cpu_count()) as processes:
+        numbers = range(-(-count // BLOCK))
+        draft.path(name_block(0)).parent.mkdir(parents=True, exist_ok=True)
+        list(processes.map(partial(write_block, draft.folder, count, dimension), numbers))
         meta = {"rows": count, "block": BLOCK, "dimension": dimension, "dtype": "fp16", "temperature": 1.0}
         write_json(draft.path("meta.json"), meta)
     return open_artifact(job.out)

@@ -32,7 +32,8 @@ from tandem.store.artifact import open_artifact
 from tandem.store.environment import peak_mib
 
 DIMENSION, WARM, ROUNDS = 768, 32, 3
-MS_MARCO = (8_841_823, 6_980)
+MS_MARCO = 8_841_823  # passages
+MS_MARCO_QUERIES = {"dev": 6_980, "all of dev": 101_093}
 SIDES = ("exact_faiss", "exact_torch", "faiss", "torch")
 NOTE = """`python benchmarks/searching.py`: {vectors:,} vectors of {dimension} dimensions, {queries:,} queries,
 {depth:,} passages each, {memory:,} MiB for ours, {threads} threads; medians of {rounds} rounds in turn, from files to
@@ -149,6 +150,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, help="passages a query; otherwise 1,000")
     parser.add_argument("--memory", type=int, default=2048, help="MiB for ours, as execution.search_memory")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
+    parser.add_argument("--ms-marco", action="store_true", help="MS MARCO's size alone, on a GPU")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -165,14 +167,17 @@ def main() -> None:
         print(line, flush=True)
         table.append(line)
 
-    with tempfile.TemporaryDirectory() as temporary:
-        for line in lines(collection(Path(temporary), count, query_count), depth, options.memory, rounds):
-            tell(line)
+    if not options.ms_marco:
+        with tempfile.TemporaryDirectory() as temporary:
+            for line in lines(collection(Path(temporary), count, query_count), depth, options.memory, rounds):
+                tell(line)
     if cuda() and not options.quick:
         with tempfile.TemporaryDirectory() as temporary:
-            folder = collection(Path(temporary), *MS_MARCO)
-            for line in lines(folder, 1000, max(options.memory, 16384), rounds, ("exact_torch",)):
-                tell(f"MS MARCO's {MS_MARCO[0]:,} for {MS_MARCO[1]:,} queries: {line}")
+            folder = embeddings(Path(temporary), MS_MARCO, DIMENSION).folder
+            for name, query_count in MS_MARCO_QUERIES.items():
+                np.save(folder / "queries.npy", vectors(query_count, DIMENSION, 1))
+                for line in lines(folder, 1000, max(options.memory, 16384), rounds, ("exact_torch",)):
+                    tell(f"MS MARCO's {MS_MARCO:,} for {query_count:,} queries ({name}): {line}")
     if options.out:
         note = NOTE.format(
             vectors=count, dimension=DIMENSION, queries=query_count, depth=depth, memory=options.memory,

@@ -7,6 +7,7 @@ from transformers import AutoConfig, AutoModel
 
 from tandem.models import encoding as attention
 from tandem.models.cross import CrossEncoder
+from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import PACKED_FAMILIES, fill_length, pack_texts
 from tandem.models.saving import DualShape
@@ -36,7 +37,7 @@ def encoder(family):
     config = AutoConfig.for_model(family, vocab_size=90, max_position_embeddings=48, pad_token_id=0, **sizes)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        model = AutoModel.from_config(config).double().eval()
+        model = AutoModel.from_config(config).double().eval().to(device())
     types = None if family == "distilbert" else (0, 0, 0, 1, 1)
     return model, Template(((2,), (3,)), ((2,), (3, 3), (3,)), types, 0)
 
@@ -52,7 +53,8 @@ def both(model, compute):
         model.packed = packed
         model.zero_grad()
         values = compute(model)
-        (values * torch.linspace(-1, 2, values.numel(), dtype=values.dtype).view_as(values)).sum().backward()
+        weights = torch.linspace(-1, 2, values.numel(), dtype=values.dtype, device=values.device)
+        (values * weights.view_as(values)).sum().backward()
         results.append(
             (values.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
         )
@@ -75,7 +77,7 @@ def test_vectors_and_gradients_of_a_dual_encoder(encoder, texts, pooling):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_scores_and_gradients_of_a_cross_encoder(encoder, texts, pooling):
-    model = CrossEncoder(encoder[0], pooling).double().eval()
+    model = CrossEncoder(encoder[0], pooling).double().eval().to(device())
     assert_equal(*both(model, lambda model: model(texts[:3] * 2, texts[::-1], encoder[1], "fp32")), 1e-10)
 
 

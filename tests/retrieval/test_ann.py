@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
 from clustered import vectors, write_embeddings
@@ -20,6 +21,8 @@ from tandem.store.artifact import open_artifact
 ROWS, QUESTIONS = 1500, 70
 PARAMS = {"depth": 20, "split": "test", "rescore": True, "rescore_factor": 2, "recall_queries": 30}
 INDEXES = {
+    "flat": {"part": 600},
+    "ivf_pq": {"nlist": 16, "train_sample": None, "seed": 42, "part": 600, "m": 8, "bits": 8, "opq": False},
     "ivf_flat": {"nlist": 16, "train_sample": None, "seed": 42, "part": 600},
     "sq": {"sq": "8bit", "train_sample": None, "seed": 42, "part": 600},
     "hnsw": {"m": 8, "ef_construction": 40, "part": 600},
@@ -63,11 +66,12 @@ def index(tmp_path_factory, make_job, inputs):
 
 @pytest.fixture
 def searched(tmp_path, make_job, inputs, index):
-    """`searched(type, workers=…, **params)`: the artifact of a search."""
+    """`searched(type, workers=…, gpu=…, **params)`: the artifact of a search."""
 
-    def make(kind, workers=2, name="ann", **params):
+    def make(kind, workers=2, name="ann", gpu="none", **params):
         out = tmp_path / name / "de@x.test-0123456789"
-        run(make_job("ann", out, PARAMS | params, inputs | {"index": index(kind)}, {"workers": workers}))
+        execution = {"workers": workers, "index_gpu": gpu}
+        run(make_job("ann", out, PARAMS | params, inputs | {"index": index(kind)}, execution))
         return open_artifact(out)
 
     return make
@@ -182,3 +186,26 @@ def test_more_lists_than_a_gpu_searches_are_refused(index):
         lists.gpu = "replicate"
         with pytest.raises(UserError, match=r"^IVF16,Flat: nprobe is 2049, but a GPU searches at most 2048"):
             lists.tune(2049, None)
+
+
+on_a_gpu = pytest.mark.skipif(
+    not faiss.get_num_gpus(), reason="needs faiss-gpu, and CUDA_VISIBLE_DEVICES to name a GPU"
+)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("gpu", ["replicate", "shard"])
+@pytest.mark.parametrize("kind", ["flat", "ivf_flat", "ivf_pq"])
+def test_a_gpu_finds_what_the_processor_finds(searched, kind, gpu):
+    """Numbers are rounded otherwise there; exact scores decide among what is found."""
+    options = {"nprobe": 16} if kind.startswith("ivf") else {}
+    here, there = searched(kind, **options), searched(kind, gpu=gpu, name="gpu", **options)
+    assert there.manifest.facts["gpu"] == gpu
+    assert there.manifest.facts["recall"]["20"] >= here.manifest.facts["recall"]["20"] - 0.02
+    assert len({*lines(here)} & {*lines(there)}) > 0.95 * len(lines(here))
+
+
+@on_a_gpu
+@pytest.mark.parametrize("kind", ["hnsw", "sq"])
+def test_what_faiss_has_on_no_gpu_is_searched_by_the_processor(searched, kind):
+    assert lines(searched(kind, gpu="replicate", name="gpu")) == lines(searched(kind))

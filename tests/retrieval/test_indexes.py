@@ -49,10 +49,10 @@ def query_vectors():
 def build(tmp_path_factory, make_job, passages):
     """`build(type, workers=…, **params)`: an index by the stage."""
 
-    def make(kind, workers=2, out=None, **params):
+    def make(kind, workers=2, out=None, gpu="none", **params):
         out = out or tmp_path_factory.mktemp(kind) / "de@x-0123456789"
         settings = {"type": kind, "part": ROWS, **TYPES[kind][0], **params}
-        run(make_job("index", out, settings, {"passages": passages}, {"workers": workers}))
+        run(make_job("index", out, settings, {"passages": passages}, {"workers": workers, "index_gpu": gpu}))
         return open_artifact(out)
 
     return make
@@ -269,3 +269,12 @@ def test_the_command_line_brings_no_torch(tmp_path, make_job, command, built, pa
     )
     subprocess.run([sys.executable, "-c", script, "index", *command(job)], check=True, capture_output=True)
     assert sha256(job.out / "index.faiss") == bytes_of(built["flat"])["index.faiss"]
+
+
+@pytest.mark.skipif(not faiss.get_num_gpus(), reason="needs faiss-gpu, and CUDA_VISIBLE_DEVICES to name a GPU")
+@pytest.mark.parametrize("gpu", ["replicate", "shard"])
+@pytest.mark.parametrize("kind", ["ivf_flat", "ivf_sq", "ivf_pq"])
+def test_lists_are_found_on_a_gpu(build, query_vectors, kind, gpu):
+    """The index is as good as the processor's, and the processor reads it."""
+    rows = search(build(kind, gpu=gpu), query_vectors, 10)[1]
+    assert recall(rows.tolist(), brute(query_vectors, vectors(ROWS, 1), 10).tolist()) >= TYPES[kind][1]

@@ -19,6 +19,7 @@ from tandem.config.representations import (
 )
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
+from tandem.models.device import device
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import Coil, TokenVectors
@@ -190,6 +191,7 @@ def teacher_of(params, opened, budget, dtype):
         return None
     model = late_interaction(shared=True)
     weigh(model, 3, dtype)
+    model.to(device())
     return Teacher(model, opened, params.distil.in_batch, params.precision, budget)
 
 
@@ -251,6 +253,7 @@ def objective(
     else:
         learner = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world)
     weigh(learner.models, 2, dtype)
+    learner.models.to(device())
     set_dropout(learner.models, dropout)
     if params.freeze_layers:
         freeze_layers(learner.models, params.freeze_layers)

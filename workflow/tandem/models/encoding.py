@@ -174,7 +174,8 @@ def compute_by_padding(
         Shape (tokens, heads, dim).
     """
     tokens = torch.arange(len(query), device=query.device, dtype=bounds.dtype)
-    text = torch.searchsorted(bounds[1:], tokens, right=True)
+    # Not in `bounds[1:]`: compiled for CUDA, PyTorch 2.11 searches the whole tensor, and the last text is one too far.
+    text = torch.searchsorted(bounds, tokens, right=True) - 1
     positions = bounds[:-1, None] + torch.arange(longest, device=query.device)
     stands = positions < bounds[1:, None]
     positions = positions.clamp(max=len(query) - 1)

@@ -41,7 +41,7 @@ from tandem.retrieval.faiss_search import (
     open_threads,
     search_exactly,
 )
-from tandem.retrieval.index import INVERTED_LISTS_FILE, find_graph, split_chain
+from tandem.retrieval.index import INVERTED_LISTS_FILE, find_graph, has_gpu_form, split_chain
 from tandem.retrieval.retrieve import ShortLists, iterate_ranked, open_embeddings, read_embedded_rows
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.artifact import Artifact
@@ -61,7 +61,7 @@ _TradeoffLine = dict[str, str | float | None]
 
 
 class OpenedIndex:
-    """Open the index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; not graphs and signs).
+    """Open the index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`) where FAISS has its form.
 
     A graph's search ends when it sees as many better candidates as it is wide. Where a list is short then, the query is
     searched for again, as wide as the list; not so if `widen` is False.
@@ -89,7 +89,7 @@ class OpenedIndex:
         self.is_graph = graph is not None
         self.widen = widen and graph is not None
         self.width = int(graph.hnsw.efSearch) if self.is_graph else 0
-        if (self.is_graph or self.signs) and gpu != NONE:
+        if gpu != NONE and not has_gpu_form(indexes[0]):
             say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
             self.gpu = NONE
         for index in indexes:

@@ -107,6 +107,15 @@ def find_graph(index: Any) -> Any:
     return inner if isinstance(inner, faiss.IndexHNSW) else None
 
 
+def has_gpu_form(index: Any) -> bool:
+    """Return whether FAISS searches this index on GPUs: vectors as they are, and inverted lists, behind any transform.
+
+    It has no graphs, signs, refinements, or codes outside of lists there.
+    """
+    forms = (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer, faiss.IndexIVFPQ)
+    return isinstance(split_chain(index)[1], forms)
+
+
 def is_merged(index: Any) -> bool:
     """Return whether its parts become one index by merging inverted lists.
 

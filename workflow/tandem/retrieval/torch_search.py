@@ -28,6 +28,8 @@ from tandem.retrieval.exact import (
 NO_PASSAGE = -(1 << 63)  # the least int64: the signed key of an empty place
 _VALUE_TYPES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
 _PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked at
+_READERS = 4  # threads that copy stored vectors: a GPU searches faster than one of them copies
+_MOST_PINNED = 1 << 30  # bytes of a buffer that is copied to a GPU: locking pages takes a second for each few of them
 _LOW_HALF = 0xFFFFFFFF
 _ALL_BUT_SIGN = 0x7FFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
@@ -87,19 +89,23 @@ class Buffer:
         if dtype == INT8:
             self.parts["scale"] = torch.empty((rows,), dtype=torch.float32, pin_memory=pinned)
 
-    def fill(self, pieces: StoredRows, ranks: Array) -> _StretchTensors:
-        """Read a stretch and return views of this buffer."""
-        start = 0
-        for piece in pieces:
-            stop = start + len(piece)
+    def fill(self, pieces: StoredRows, ranks: Array, readers: ThreadPoolExecutor) -> _StretchTensors:
+        """Read a stretch, a piece by each thread, and return views of this buffer."""
+        ends = np.cumsum([len(piece) for piece in pieces])
+
+        def copy(piece: Array, end: int) -> None:
+            """Copy a piece to where it ends."""
+            own = slice(end - len(piece), end)
             if piece.dtype.names is None:
-                self.parts["values"].numpy()[start:stop] = piece
+                self.parts["values"].numpy()[own] = piece
             else:
                 for name in piece.dtype.names:
-                    self.parts[name].numpy()[start:stop] = piece[name]
-            start = stop
-        self.parts["ranks"].numpy()[:start] = ranks
-        return {name: part[:start] for name, part in self.parts.items()}
+                    self.parts[name].numpy()[own] = piece[name]
+
+        list(readers.map(copy, pieces, ends.tolist()))
+        rows = len(ranks)
+        self.parts["ranks"].numpy()[:rows] = ranks
+        return {name: part[:rows] for name, part in self.parts.items()}
 
 
 def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> Iterator[Stretch]:
@@ -120,14 +126,14 @@ def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> I
             turn = number % 2
             if turn in copy_ends:
                 copy_ends[turn].synchronize()  # the copy out of this buffer
-            parts = buffers[turn].fill(*stretch)
+            parts = buffers[turn].fill(*stretch, readers)
             if copy_stream is not None:
                 with torch.cuda.stream(copy_stream):
                     parts = {name: part.to(target, non_blocking=True) for name, part in parts.items()}
                     copy_ends[turn] = copy_stream.record_event()
             yield parts, copy_ends.get(turn)
 
-    with prefetch_items(read()) as coming:
+    with ThreadPoolExecutor(_READERS) as readers, prefetch_items(read()) as coming:
         for parts, copy_end in coming:
             if copy_end is not None:
                 current = torch.cuda.current_stream(target)
@@ -301,6 +307,8 @@ def search_by_torch(queries: FloatVectors, passages: Stretches, depth: int, memo
     bytes_per_number = 8 if is_wide else 4
     rows = memory * 2 // 3 // (bytes_per_number * passages.dimension + 24)
     rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA_PROPOSALS)))
+    if target.type == "cuda":
+        rows = min(rows, _MOST_PINNED // (passages.dimension * passages.embeddings.kind.itemsize))
 
     search = StretchSearch(queries, depth, passages.temperature, tile)
     for stretch in _stream_stretches(passages, rows, target):
