@@ -38,11 +38,11 @@ def model(folder: Path) -> dict[str, object]:
     """The artifact `model`; its tokenizer's digest and template, as the stage `tokens` records them."""
     from transformers import BertTokenizer
 
-    from tandem.extras.pretraining import SPECIAL, untrained
+    from tandem.contrib.pretraining.options import VocabularyParams
+    from tandem.contrib.pretraining.vocabulary import SPECIAL, untrained
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import hash_tokenizer
     from tandem.models.tokens import Template
-    from tandem.stages.training import VocabularyParams
     from tandem.store.job import Job, writing
 
     words = [*SPECIAL, "a", "b", *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL) - 2))]

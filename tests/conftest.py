@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import QUESTIONS, ROOT, Project, passages, put, run_here, snakemake, write_collection
+from tiny_project import ROOT, Project, passages, put, run_here, snakemake, write_collection
 
 from tandem.data.runs import write_run
 from tandem.store.artifact import Artifact, open_artifact
@@ -192,12 +192,10 @@ def encoder_folder(tmp_path_factory) -> Path:
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    from tandem.extras.pretraining import LEAST, pieces
-
     folder = tmp_path_factory.mktemp("encoder")
-    texts = [*(f"{title} {text}" for _, title, text in passages()), *QUESTIONS.values()]
-    learned = pieces(lambda: iter(texts * LEAST), 400, lowercase=True)  # what is seen once is a piece here, too
-    tokenizer = BertTokenizer(vocab={piece: at for at, piece in enumerate(learned)})
+    # Learned once from the texts of `tiny_project`, as tests/contrib/pretraining/test_vocabulary.py says.
+    pieces = (Path(__file__).parent / "tiny_vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tandem.config.datasets import Windows
-from tandem.config.encoders import CropEncoder
 from tandem.config.indexes import FactoryIndex
 from tandem.config.loading import load_settings
 from tandem.config.merging import assembled, catalogue, gathered, merged
@@ -83,10 +82,10 @@ def test_windows_take_over_what_their_documents_have(configured):
 
 
 def test_classes_follow_from_the_keys_that_choose_them(configured):
-    config = configured("encoders.mine", {"source": "pretrain", "objective": "crop"})
+    config = configured("datasets.mine", {"source": "windows", "of": "pydocs"})
     config["indexes"] = {"mine": {"factory": "Flat"}}
     settings = load_settings(config, ROOT)
-    assert isinstance(settings.encoders["mine"], CropEncoder)
+    assert isinstance(settings.datasets["mine"], Windows)
     assert isinstance(settings.indexes["mine"], FactoryIndex)
 
 

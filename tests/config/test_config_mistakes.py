@@ -100,22 +100,6 @@ def mistakes(config):
             'datasets.mine.files.a.url is "ftp://x"; allowed: what matches ^(https?|file)://',
         ),
         ("encoders.mine", {"source": "disk"}, 'encoders.mine.source is "disk"; allowed: package, folder, hub'),
-        ("encoders.mine", {"source": "pretrain"}, "encoders.mine.objective is missing; allowed: crop, mlm, retromae"),
-        (
-            "encoders.mine",
-            {"source": "pretrain", "objective": "mlm", "start": "minilm", "layers": 3},
-            "encoders.mine.layers cannot be set beside start, which brings its own; leave it out",
-        ),
-        (
-            "encoders.mine",
-            {"source": "pretrain", "objective": "mlm", "hidden": 10},
-            "encoders.mine.hidden is 10, which heads (4) does not divide",
-        ),
-        (
-            "encoders.mine",
-            {"source": "pretrain", "objective": "crop", "train": {"crop_shortest": 0.6}},
-            "encoders.mine.train.crop_shortest is above crop_longest (0.5)",
-        ),
         ("indexes.mine", {"type": "ivf"}, "indexes.mine.type is 'ivf'; did you mean"),
         ("indexes.mine", {"type": "flat", "nlist": 3}, "indexes.mine.nlist is not a known key"),
         ("indexes", {"a/b": {"type": "flat"}}, "indexes.a/b: a name is letters, digits, '_', '-' and '.'"),

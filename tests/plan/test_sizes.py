@@ -61,14 +61,6 @@ def test_an_entry_says_the_sizes_of_an_encoder_that_is_not_here(plan):
         plan(keys | {"encoders/mine": mine | {"shape": shape | {"positions": 256}}})
 
 
-def test_an_encoder_that_the_graph_makes_has_the_positions_of_its_entry(plan):
-    mine = {"source": "pretrain", "objective": "crop", "positions": 144}
-    keys = {"encoders/mine": mine, "encoder": "mine", "lengths/query": 16}
-    plan(keys | {"lengths/passage": 125})
-    with pytest.raises(UserError, match="pairs of 145 tokens .*mine takes 144"):
-        plan(keys | {"lengths/passage": 126})
-
-
 def test_a_broken_tokenizer_is_one_line_where_it_decides(plan, encoder_folder, tmp_path):
     folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
     (folder / "tokenizer.json").write_text("{")

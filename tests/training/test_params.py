@@ -29,7 +29,6 @@ def test_the_objective_decides_the_parameters(objective, model, default, tmp_pat
         ("model", {"objective": "cross", "train": {"passage_centric": 0.1}}, "train.passage_centric"),
         ("model", {"objective": "joint", "train": {"lr": -1.0}}, "train.lr"),
         ("model", {"objective": "both", "train": {}}, "objective"),
-        ("pretrain", {"objective": "crop", "train": {"mask_probability": 0.1}}, "train.mask_probability"),
     ],
 )
 def test_mistakes_name_the_key(kind, params, key, tmp_path):

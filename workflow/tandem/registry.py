@@ -3,22 +3,22 @@
     @supervision("listwise")
     def listwise(scores, mask): …
 
-A registry knows its names without importing the modules that register them, since those may need torch: it reads the
-decorators in their sources.
+A registry knows the names of Tandem's own modules, those of `contrib/` among them, without importing these, since they
+may need torch: it reads the decorators in their sources.
 """
 
 import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, create_model
 
 from tandem.errors import UserError
-from tandem.plugins import Plugin, load_contrib_once_possible, name_plugin, plugin_being_loaded
+from tandem.plugins import CONTRIB, Plugin, load_contrib_once_possible, name_plugin, plugin_being_loaded
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
@@ -79,9 +79,22 @@ class Registry(Generic[T]):
         path, own = HERE.joinpath(*self._package.split(".")), dict[str, str]()
         pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            module = ".".join(["tandem", *source.relative_to(HERE).with_suffix("").parts]).removesuffix(".__init__")
-            own |= dict.fromkeys(pattern.findall(source.read_text(encoding="utf-8")), module)
-        return own
+            own |= dict.fromkeys(pattern.findall(source.read_text(encoding="utf-8")), _module_of(source))
+        return own | _find_in_contrib().get(self._decorator, {})
+
+
+@cache
+def _find_in_contrib() -> dict[str, dict[str, str]]:
+    """Return decorator → name → module of what the packages of `contrib/` register, read from their sources, too."""
+    names: dict[str, dict[str, str]] = {}
+    for source in sorted(CONTRIB.glob("*/*.py")):
+        for decorator, name in re.findall(r'^@(\w+)\("([^"]+)"\)', source.read_text(encoding="utf-8"), re.MULTILINE):
+            names.setdefault(decorator, {})[name] = _module_of(source)
+    return names
+
+
+def _module_of(source: Path) -> str:
+    return ".".join(["tandem", *source.relative_to(HERE).with_suffix("").parts]).removesuffix(".__init__")
 
 
 def options_of(function: Callable[..., Any]) -> type[BaseModel]:

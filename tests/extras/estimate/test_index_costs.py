@@ -144,7 +144,7 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
 
 
 def test_no_stage_that_decides_a_run_is_left_out():
-    training = {"model", "checkpoint", "pretrain", "train_generator"}
+    training = {"model", "checkpoint", "train_generator"}
     encoding = {"embeddings", "token_vectors", "term_weights", "generated"}
     search = {"bm25", "tune_bm25", "retrieve", "retrieve_sparse", "maxsim", "index", "ann", "rerank", "rerank_windows"}
     assert training | encoding | search <= set(cost)

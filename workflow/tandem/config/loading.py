@@ -10,7 +10,7 @@ from tandem import ROOT
 from tandem.config import merging
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
-from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
+from tandem.config.encoders import ENCODER_SOURCES, Encoder, PublishedEncoder
 from tandem.config.generation import GENERATORS
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
@@ -122,9 +122,10 @@ def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
 
 
 def _encoder(at: str, entry: Raw) -> tuple[Encoder | None, list[str]]:
-    if entry.get("source") != "pretrain":
+    source = ENCODER_SOURCES.get(str(entry.get("source")))
+    if source is None:
         return parse(PublishedEncoder, entry, at)
-    return _by("objective", PRETRAINING, at, entry)
+    return _by(source.by, source.models, at, entry)
 
 
 def _index(at: str, entry: Raw) -> tuple[Index | TermIndex | None, list[str]]:

@@ -4,7 +4,7 @@
 """
 
 import json
-from functools import reduce
+from functools import cache, reduce
 from inspect import getdoc
 from operator import or_
 from typing import Any, Literal, get_args, get_origin
@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from tandem.config.base import Choice, Section
 from tandem.config.datasets import Dataset, sources
-from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.encoders import ENCODER_SOURCES, PublishedEncoder, Reranker
 from tandem.config.generation import GENERATORS
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
@@ -24,19 +24,11 @@ from tandem.config.settings import Settings, Sweep
 from tandem.config.tables import Band, StatisticsLayout, TableLayout
 from tandem.config.training import Train
 from tandem.config.validation import NAMES, SIGNS, branches
+from tandem.plugins import load_contrib
 
 Schema = dict[str, Any]  # JSON schema, which leaves the program as it is
-ENTRIES: dict[str, tuple[type[Section], ...]] = {
-    "models": tuple(OBJECTIVES.values()),
-    "datasets": tuple(sources().values()),
-    "encoders": (PublishedEncoder, *PRETRAINING.values()),
-    "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
-    "rerankers": (Reranker,),
-    "generators": tuple(dict.fromkeys(GENERATORS.values())),
-    "llm_rerankers": tuple(LLM_METHODS.values()),
-}  # blocks of the configuration whose entries are of several classes
-# Base classes whose keys the reference lists once for all that share them.
-_COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index, LlmReranker)
+# Base classes whose keys the reference lists once for all that share them, beside those of sources of encoders.
+_COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, Index, LlmReranker)
 FILES: dict[str, tuple[type[Section], str]] = {
     "layout": (TableLayout, "Layouts of tables"),
     "statistics": (StatisticsLayout, "Layouts of statistics tables"),
@@ -54,15 +46,36 @@ An absent key has its default; *required* keys have none. `null` is allowed wher
 """
 
 
+@cache
+def list_entries() -> dict[str, tuple[type[Section], ...]]:
+    """Return the blocks of the configuration whose entries are of several classes, with these."""
+    load_contrib()
+    made = [model for source in ENCODER_SOURCES.values() for model in source.models.values()]
+    return {
+        "models": tuple(OBJECTIVES.values()),
+        "datasets": tuple(sources().values()),
+        "encoders": (PublishedEncoder, *made),
+        "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
+        "rerankers": (Reranker,),
+        "generators": tuple(dict.fromkeys(GENERATORS.values())),
+        "llm_rerankers": tuple(LLM_METHODS.values()),
+    }
+
+
+def list_common() -> tuple[type[Section], ...]:
+    """Return the classes whose keys the reference lists once."""
+    return (*_COMMON, *(section for source in ENCODER_SOURCES.values() for section in source.common))
+
+
 def schemas() -> dict[str, Schema]:
     """Name → JSON schema of each kind of file that users write."""
     kinds: dict[str, Any] = {"configuration": _configuration()}
-    kinds |= {block: _by_name(ENTRIES[block]) for block in CATALOGUES}
+    kinds |= {block: _by_name(list_entries()[block]) for block in CATALOGUES}
     kinds |= {name: section for name, (section, _) in FILES.items()} | {"bands": list[Band]}
     result = {name: _without(TypeAdapter(kind).json_schema(), "title", str) for name, kind in kinds.items()}
     result["configuration"] = partial = _without(result["configuration"], "required", list)
     like = {"type": "string", "description": "another model, whose keys are taken over where this has none"}
-    for model in ENTRIES["models"]:
+    for model in list_entries()["models"]:
         partial["$defs"][model.__name__]["properties"]["like"] = like
     version = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {name: {**version, **schema} for name, schema in result.items()}
@@ -74,7 +87,7 @@ def _configuration() -> type[Settings]:
     A model may be null, which leaves a recipe's out.
     """
     blocks: dict[str, Any] = {}
-    for block, entries in ENTRIES.items():
+    for block, entries in list_entries().items():
         some = _by_name((*entries, None) if block == "models" else entries)
         blocks[block] = (some, Field({}, description=Settings.model_fields[block].description))
     return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, **blocks)
@@ -126,8 +139,8 @@ class _Page:
             key = field.alias or name
             place = f"{path}.{key}".removeprefix(".")
             self.lines.append(row(name, field))
-            if not path and key in ENTRIES:
-                inner += [(f"{place}.<name>", entry) for entry in ENTRIES[key]]
+            if not path and key in list_entries():
+                inner += [(f"{place}.<name>", entry) for entry in list_entries()[key]]
             else:
                 inner += [(place + suffix, nested) for suffix, nested in _sections(field.annotation)]
         for place, nested in inner:
@@ -143,7 +156,7 @@ class _Page:
             if self.places[section] != place and heading not in self.lines:
                 self.lines += ["", heading, "", f"As `{self.places[section]}`."]
             return
-        base = next((parent for parent in section.__mro__[1:] if parent in _COMMON), Section)
+        base = next((parent for parent in section.__mro__[1:] if parent in list_common()), Section)
         if base is not Section and base not in self.places:
             self.part(place, base, depth)
         self.places[section] = place
@@ -153,7 +166,7 @@ class _Page:
             if key in section.model_fields
             for value in get_args(section.model_fields[key].annotation)
         ]
-        title = ", ".join([f"`{place}`", *chosen, *(["common keys"] if section in _COMMON else [])])
+        title = ", ".join([f"`{place}`", *chosen, *(["common keys"] if section in list_common() else [])])
         self.lines += ["", f"{'#' * depth} {title}", "", getdoc(section) or ""]
         self.lines += [f"It also has the common keys of `{self.places[base]}`."] if base is not Section else []
         self.lines.append("")

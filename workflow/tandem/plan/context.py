@@ -44,6 +44,10 @@ plans_reranking: Registry[Callable[..., Stage]] = Registry("re-ranking", "plans_
 plans_entry: Registry[Callable[..., Stage]] = Registry("entry", "plans_entry", "plan")
 # By source: `(ctx, name, entry) -> stage` of a dataset that not only other datasets go into.
 plans_dataset: Registry[Callable[..., Stage]] = Registry("dataset", "plans_dataset", "plan")
+# By source, of an encoder that stages make: `(ctx, name, entry) -> stage` of the encoder, and, if it starts from no
+# other, of what has its tokenizer.
+plans_encoder: Registry[Callable[..., Stage]] = Registry("encoder", "plans_encoder", "plan")
+plans_tokenizer: Registry[Callable[..., Stage]] = Registry("tokenizer", "plans_tokenizer", "plan")
 # By sort of reference: `(ctx, name, scope) -> {role: stage}` of the entries that a key names, see `plan_references`.
 plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry("reference", "plans_reference", "plan")
 # By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.

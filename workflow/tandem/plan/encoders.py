@@ -1,6 +1,6 @@
 """Starting encoders, and the token ids that they read, as stages.
 
-Encoders are from the catalogue, a folder or the hub, or pre-trained by the DAG."""
+Encoders are from the catalogue, a folder or the hub, or stages make them: `plans_encoder` has these by their source."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import get_args
 
 from tandem.config.base import Pooling
 from tandem.config.datasets import Windows
-from tandem.config.encoders import AnyPretrained, EncoderFiles, NewEncoder, Published
+from tandem.config.encoders import EncoderFiles, Published
 from tandem.config.generation import TrainedGenerator
 from tandem.config.models import CrossModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
@@ -18,7 +18,7 @@ from tandem.config.representations import Representation
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_reranker
-from tandem.plan.context import TRAINING, Context, checks_entry, json_of, plans_reference
+from tandem.plan.context import Context, checks_entry, json_of, plans_encoder, plans_reference, plans_tokenizer
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope
@@ -31,7 +31,7 @@ from tandem.plan.towers import (
     described_representation,
     folder_of,
     is_generator,
-    pretrained,
+    made_encoder,
     published_entry,
     towers,
 )
@@ -44,15 +44,18 @@ def encoder(ctx: Context, name: str) -> Stage:
     if is_generator(ctx, name):
         return ctx.entry("generators", name)
     if ("encoder", name) not in ctx.memo:
-        entry = pretrained(ctx, name)
-        ctx.memo["encoder", name] = _pretrain(ctx, name, entry) if entry else _plan_published_encoder(ctx, name)
+        entry = made_encoder(ctx, name)
+        if entry:
+            ctx.memo["encoder", name] = plans_encoder[entry.source](ctx, name, entry)
+        else:
+            ctx.memo["encoder", name] = _plan_published_encoder(ctx, name)
     return ctx.memo["encoder", name]
 
 
 @checks_entry("encoders")
 def check_encoder(ctx: Context, name: str) -> None:
-    """Refuse an encoder that is pre-trained here and cannot be; published ones are looked at when they are needed."""
-    if pretrained(ctx, name):
+    """Refuse an encoder that stages make and cannot; published ones are looked at when they are needed."""
+    if made_encoder(ctx, name):
         encoder(ctx, name)
 
 
@@ -113,51 +116,16 @@ def plan_published(
     return ctx.stage(kind, "shared", label, params, {}, execution)
 
 
-def _pretrain(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
-    """Return the stage that pre-trains an encoder."""
-    data = entry.dataset or ctx.settings.dataset
-    with ctx.opening("encoders", name):
-        start = encoder(ctx, entry.start) if entry.start else _vocabulary(ctx, name, entry, data)
-    if entry.objective != "crop" and _layers(ctx, entry) == 0:
-        raise UserError(
-            f"encoders.{name}.objective is {entry.objective}, but an encoder without layers learns by crop alone"
-        )
-    train = json_of(entry.train) | {"seed": ctx.seed(entry.train.seed)}
-    params = {"objective": entry.objective, **towers(ctx, name), "train": train}
-    upstream = {"start": start, "tokens": tokens(ctx, name, data, "alone")}
-    return ctx.stage("pretrain", data, name, params, upstream, ctx.execution(*TRAINING))
-
-
-def _vocabulary(ctx: Context, name: str, entry: AnyPretrained, data: str) -> Stage:
-    """Return the stage that learns a tokenizer from a corpus and draws the first weights."""
-    at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2
-    if longest > entry.positions:
-        raise UserError(f"{at}.positions is {entry.positions}, but lengths.passage needs {longest}; raise it")
-    params = json_of(entry, *NewEncoder.model_fields) | {"seed": ctx.seed(entry.train.seed)}
-    return ctx.stage("vocabulary", data, name, params, {"dataset": dataset(ctx, data)})
-
-
-def _layers(ctx: Context, entry: AnyPretrained) -> int | None:
-    """Return the layers of an encoder made here.
-
-    None if it starts from a published one, which planning does not read.
-    """
-    if entry.start is None:
-        return entry.layers
-    start = pretrained(ctx, entry.start)
-    return _layers(ctx, start) if start else None
-
-
 def tokenizer(ctx: Context, name: str) -> Stage:
     """Return the stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
     if is_generator(ctx, name) and isinstance(writer := ctx.settings.generators[name], TrainedGenerator):
         with ctx.opening("generators", name):  # a new one has the vocabulary of the configuration's encoder
             return tokenizer(ctx, writer.start or ctx.settings.encoder)
-    entry = pretrained(ctx, name)
+    entry = made_encoder(ctx, name)
     if entry is None:
         return encoder(ctx, name)
     if entry.start is None:
-        return _vocabulary(ctx, name, entry, entry.dataset or ctx.settings.dataset)
+        return plans_tokenizer[entry.source](ctx, name, entry)
     with ctx.opening("encoders", name):
         return tokenizer(ctx, entry.start)
 

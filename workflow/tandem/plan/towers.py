@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import yaml
 
-from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, Published, PublishedEncoder
+from tandem.config.encoders import Encoder, MadeEncoder, Published, PublishedEncoder
 from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
@@ -33,10 +33,10 @@ UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}  
 TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
 
 
-def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
-    """Return the entry of an encoder that the DAG pre-trains; None for any other."""
+def made_encoder(ctx: Context, name: str) -> MadeEncoder | None:
+    """Return the entry of an encoder that stages make; None for any other."""
     entry = ctx.settings.encoders.get(name)
-    return entry if isinstance(entry, PretrainedEncoder) else None
+    return entry if isinstance(entry, MadeEncoder) else None
 
 
 def towers(ctx: Context, name: str) -> Json:
@@ -48,7 +48,7 @@ def towers(ctx: Context, name: str) -> Json:
         return {"pooling": "classifier"}
     if is_generator(ctx, name):
         return {"pooling": "decoder"}
-    usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED} if (entry := pretrained(ctx, name)) else {}
+    usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED} if (entry := made_encoder(ctx, name)) else {}
     return usual | _own_towers(ctx, name)
 
 
@@ -74,7 +74,7 @@ def with_usual(described: Json, chosen: Representation | None) -> Json:
 
 def _own_towers(ctx: Context, name: str) -> Json:
     """Return the settings by an entry's own keys, then by a published encoder's files or by what it starts from."""
-    entry = pretrained(ctx, name) or published_entry(ctx.settings.encoders, name)
+    entry = made_encoder(ctx, name) or published_entry(ctx.settings.encoders, name)
     if isinstance(entry, PublishedEncoder):
         return chosen_by(entry, described_by(entry))
     return chosen_by(entry, _own_towers(ctx, entry.start) if entry.start else {})

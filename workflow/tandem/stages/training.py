@@ -1,27 +1,13 @@
-"""Encoders, token ids, pre-training and training."""
+"""Encoders, token ids and training."""
 
 from collections.abc import Mapping
 from operator import not_
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tandem.config.base import Choice, Model, PairPooling, problem
-from tandem.config.encoders import (
-    PRETRAINING,
-    CoCondenserTrain,
-    CondenserTrain,
-    CotMaeTrain,
-    DupMaeTrain,
-    EncoderFiles,
-    IctTrain,
-    LexMaeTrain,
-    Masking,
-    NewEncoder,
-    RetroMaeTrain,
-    Spans,
-    TsdaeTrain,
-)
+from tandem.config.base import Model, PairPooling, problem
+from tandem.config.encoders import EncoderFiles
 from tandem.config.models import ParadeOptions
 from tandem.config.references import Parameters, parameters_of
 from tandem.config.representations import ChosenRepresentation, Single, is_single
@@ -38,12 +24,6 @@ class EncoderParams(EncoderFiles, Params):
     files_sha256: str | None = Field(
         None, exclude_if=not_, description="of source folder: of its files but the weights"
     )
-
-
-class VocabularyParams(NewEncoder, Params):
-    """An untrained encoder with a WordPiece tokenizer of its own."""
-
-    seed: int = Field(description="seed of the random weights")
 
 
 class TokensParams(Params):
@@ -92,32 +72,6 @@ class Learning(Vectors):
         return result
 
 
-# Objective → how it learns.
-PRETRAININGS: dict[str, type[Model]] = {
-    name: type(entry.model_fields["train"].default) for name, entry in PRETRAINING.items()
-}
-
-
-class PretrainParams(Learning):
-    """Pre-training of an encoder from a corpus alone."""
-
-    trains = PRETRAININGS
-
-    objective: Annotated[str, Choice(PRETRAININGS)] = Field(description="what is learned")
-    train: (
-        Spans
-        | Masking
-        | RetroMaeTrain
-        | CoCondenserTrain
-        | CondenserTrain
-        | TsdaeTrain
-        | IctTrain
-        | CotMaeTrain
-        | DupMaeTrain
-        | LexMaeTrain
-    ) = Field(description="how it learns; the seed is set")
-
-
 class ModelParams(Learning):
     """Training of a dual encoder, a cross-encoder, or both together."""
 
@@ -140,13 +94,9 @@ class ModelParams(Learning):
 KINDS = (
     Kind("encoder", "models.published:run", EncoderParams, env="models", box="Encoder", holds="encoder",
         verb="loading"),
-    Kind("vocabulary", "extras.pretraining:vocabulary", VocabularyParams, env="models", threads="all", box="Encoder",
-        verb="learning a vocabulary for"),
     Kind("tokens", "models.tokenisation:run", TokensParams, version=2, env="models", threads="all",
         shard="models.tokenisation:run_shard", part=Part(1 << 18, "passages"), box="Encoder", holds="tokens",
         verb="tokenizing"),
-    Kind("pretrain", "extras.pretraining:pretrain", PretrainParams, env="models", threads="all", retries=2, gpu=_STARTS,
-        ranks=True, box="Encoder", holds="training", verb="pre-training"),
     Kind("untrained", "training.stage:run_untrained", UntrainedParams, env="models", box="Encoder"),
     Kind("reranker", "models.cross:run_reranker", Params, env="models", box="Encoder"),
     Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=_STARTS, ranks=True,

@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 
 import pytest
 import torch
+from tiny_project import QUESTIONS, ROOT, passages
 
+from tandem.contrib.pretraining.vocabulary import LEAST, SPECIAL, pieces, run
 from tandem.errors import UserError
-from tandem.extras.pretraining import SPECIAL, pieces
-from tandem.extras.pretraining import vocabulary as run
 from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.published import check_encoder
 from tandem.store.artifact import open_artifact
@@ -21,7 +21,7 @@ SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions":
 PARAMS = {"vocabulary": 300, "lowercase": True, "seed": 3, **SHAPE}
 RANDOM = """
 import hashlib, random
-from tandem.extras.pretraining import pieces
+from tandem.contrib.pretraining.vocabulary import pieces
 draw = random.Random(1)
 words = ["".join(draw.choice("abcdefghijäöü漢字語") for _ in range(draw.randint(2, 6))) for _ in range(400)]
 texts = [" ".join(draw.choice(words) for _ in range(20)) for _ in range(200)]
@@ -50,6 +50,12 @@ def test_every_run_writes_the_same_bytes(make_vocabulary):
     assert sha256(make_vocabulary("seed", seed=4).path("hf/model.safetensors")) != sha256(
         first.path("hf/model.safetensors")
     )
+
+
+def test_the_tiny_encoder_of_all_tests_has_the_pieces_of_its_texts():
+    texts = [*(f"{title} {text}" for _, title, text in passages()), *QUESTIONS.values()]
+    learned = pieces(lambda: iter(texts * LEAST), 400, lowercase=True)  # what is seen once is a piece here, too
+    assert learned == (ROOT / "tests/tiny_vocabulary.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_the_order_of_a_hash_map_does_not_matter():

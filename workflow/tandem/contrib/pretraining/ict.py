@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tandem.config.encoders import IctTrain
-from tandem.extras.pretraining.masking import draw_spans, generator, select_tokens
-from tandem.extras.pretraining.objectives import Contrast
+from tandem.contrib.pretraining.masking import draw_spans, generator, select_tokens
+from tandem.contrib.pretraining.objectives import Contrast
+from tandem.contrib.pretraining.options import IctTrain
 from tandem.models.ragged import Ragged, join_ranges, sum_lengths
 from tandem.training.forward import Seeds
 

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
+from tandem.config.encoders import EncoderSource, register_encoder_source
 from tandem.errors import UserError
+from tandem.extras.estimate.resources import cost
 from tandem.extras.plan import FullPlan
+from tandem.store.job import Job
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -131,3 +134,29 @@ def test_a_chain_of_encoders_is_looked_through(planned):
         planned(base={"objective": "crop", "layers": 0}, mine={"objective": "mlm", "start": "base"})
     with pytest.raises(UserError, match="encoders form a cycle: mine -> other -> mine"):
         planned(mine={"objective": "crop", "start": "other"}, other={"objective": "mlm", "start": "mine"})
+
+
+def test_its_longest_input_is_that_of_its_entry(configured):
+    config = configured("encoder", "mine")
+    config["encoders"] = {"mine": {"source": "pretrain", "objective": "crop", "positions": 144}}
+    config["lengths"] = {"query": 16, "passage": 125}
+    FullPlan(config, ROOT)
+    config["lengths"]["passage"] = 126
+    with pytest.raises(UserError, match="pairs of 145 tokens .*mine takes 144"):
+        FullPlan(config, ROOT)
+
+
+def test_a_key_of_another_objective_is_named_on_the_command_line_too(tmp_path):
+    params = {"objective": "crop", "train": {"mask_probability": 0.1}}
+    with pytest.raises(UserError, match=r"pretrain: --params\.train\.mask_probability is "):
+        Job("pretrain", tmp_path, params, {})
+
+
+def test_what_it_costs_is_known():
+    assert "pretrain" in cost
+
+
+@pytest.mark.parametrize("name", ["pretrain", "hub"])
+def test_a_source_that_is_there_is_not_registered_again(name):
+    with pytest.raises(UserError, match=f"source of encoders {name} is registered twice"):
+        register_encoder_source(name, EncoderSource({}, "objective"))

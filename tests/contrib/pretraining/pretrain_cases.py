@@ -14,12 +14,12 @@ from ranks import together
 from safetensors.torch import save_file
 from tiny_training import WORDS, bert, texts
 
-from tandem.extras.pretraining import OBJECTIVES, passages_alone
-from tandem.extras.pretraining.masking import Vocabulary
+from tandem.contrib.pretraining.masking import Vocabulary
+from tandem.contrib.pretraining.options import PRETRAININGS
+from tandem.contrib.pretraining.stage import OBJECTIVES, passages_alone
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.models.saving import DualShape
-from tandem.stages.training import PRETRAININGS
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from comparing import interrupt
 
+from tandem.contrib.pretraining.stage import run as pretrain
 from tandem.errors import UserError
-from tandem.extras.pretraining import pretrain
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.stages.training import ModelParams
@@ -42,7 +42,7 @@ VECTOR = {"pooling": "mean", "normalize": True, "temperature": 0.05}
 @pytest.fixture(scope="module")
 def vocabularies(make_job, dataset, tmp_path_factory):
     """`vocabularies(layers)`: an untrained encoder for the tiny corpus, and the corpus' token ids."""
-    from tandem.extras.pretraining import vocabulary
+    from tandem.contrib.pretraining.vocabulary import run as vocabulary
     from tandem.models import tokenisation
 
     artifacts = {}
@@ -167,7 +167,7 @@ def test_sentence_transformers_gives_the_same_vectors(undisturbed, vocabularies)
 
 
 def test_a_tokenizer_without_a_mask_token_can_only_crop(make_job, vocabularies, tmp_path):
-    from tandem.extras.pretraining.masking import Vocabulary
+    from tandem.contrib.pretraining.masking import Vocabulary
     from tandem.models.hub import load_tokenizer
 
     tokenizer = load_tokenizer(vocabularies(1)[0].folder / "hf")
@@ -198,7 +198,7 @@ def topical(make_dataset, tmp_path_factory):
 @pytest.mark.parametrize("layers", [0, 1])
 def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     """RR@10 of a word's topic among the passages without the word, before and after."""
-    from tandem.extras.pretraining import vocabulary
+    from tandem.contrib.pretraining.vocabulary import run as vocabulary
     from tandem.models import tokenisation
     from tandem.models.hub import load_tokenizer
 

@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from tandem.config.encoders import CondenserTrain
-from tandem.extras.pretraining.objectives import CondenserHead, Masked
+from tandem.contrib.pretraining.objectives import CondenserHead, Masked
+from tandem.contrib.pretraining.options import CondenserTrain
 from tandem.models.encoding import pool_states
 from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from tiny_training import texts
 
-from tandem.config.encoders import Spans
-from tandem.extras.pretraining.masking import IGNORED, Vocabulary, aligned, crop, generator
-from tandem.extras.pretraining.objectives import views
+from tandem.contrib.pretraining.masking import IGNORED, Vocabulary, aligned, crop, generator
+from tandem.contrib.pretraining.objectives import views
+from tandem.contrib.pretraining.options import Spans
 from tandem.models.ragged import Ragged, sum_lengths
 from tandem.models.tokens import Template
 from tandem.training.forward import Seeds

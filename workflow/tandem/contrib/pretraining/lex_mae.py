@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.encoders import LexMaeTrain
+from tandem.contrib.pretraining.masking import IGNORED, Block, LanguageHead, generator
+from tandem.contrib.pretraining.objectives import Masked
+from tandem.contrib.pretraining.options import LexMaeTrain
 from tandem.errors import UserError
-from tandem.extras.pretraining.masking import IGNORED, Block, LanguageHead, generator
-from tandem.extras.pretraining.objectives import Masked
 from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds
 

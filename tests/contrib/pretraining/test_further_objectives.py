@@ -10,12 +10,12 @@ from pytest import approx
 from test_pretrain_losses import STEP, masked_lm, padded
 from tiny_training import texts
 
+from tandem.contrib.pretraining.dup_mae import bag_of_words_loss
+from tandem.contrib.pretraining.ict import Ict
+from tandem.contrib.pretraining.lex_mae import lexicon_bottleneck
+from tandem.contrib.pretraining.masking import IGNORED, generator
+from tandem.contrib.pretraining.tsdae import delete_tokens
 from tandem.errors import UserError
-from tandem.extras.pretraining.dup_mae import bag_of_words_loss
-from tandem.extras.pretraining.ict import Ict
-from tandem.extras.pretraining.lex_mae import lexicon_bottleneck
-from tandem.extras.pretraining.masking import IGNORED, generator
-from tandem.extras.pretraining.tsdae import delete_tokens
 from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.encoders import CoCondenserTrain, CondenserTrain, Masking, Pretrain, RetroMaeTrain, Spans
 from tandem.config.training import DualTrain
+from tandem.contrib.pretraining.masking import Block, LanguageHead, Vocabulary, aligned, crop, generator
+from tandem.contrib.pretraining.options import CoCondenserTrain, CondenserTrain, Masking, Pretrain, RetroMaeTrain, Spans
 from tandem.errors import UserError
-from tandem.extras.pretraining.masking import Block, LanguageHead, Vocabulary, aligned, crop, generator
 from tandem.models.device import place_all, precision
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.encoding import pool_states

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.config.encoders import DupMaeTrain
-from tandem.extras.pretraining.masking import IGNORED
-from tandem.extras.pretraining.objectives import EnhancedDecoding
+from tandem.contrib.pretraining.masking import IGNORED
+from tandem.contrib.pretraining.objectives import EnhancedDecoding
+from tandem.contrib.pretraining.options import DupMaeTrain
 from tandem.models.ragged import Ragged
 
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from tandem.config.encoders import CotMaeTrain
-from tandem.extras.pretraining.masking import Block, crop, generator
-from tandem.extras.pretraining.objectives import Separable
+from tandem.contrib.pretraining.masking import Block, crop, generator
+from tandem.contrib.pretraining.objectives import Separable
+from tandem.contrib.pretraining.options import CotMaeTrain
 from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tandem.config.encoders import Spans
+from tandem.contrib.pretraining.options import Spans
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 from tandem.training.forward import Seeds

@@ -9,10 +9,10 @@ from pretrain_cases import ROWS, VOCABULARY, objective, results
 from pytest import approx
 from tiny_training import texts
 
-from tandem.config.encoders import Spans
+from tandem.contrib.pretraining.masking import Block, aligned, crop, generator
+from tandem.contrib.pretraining.objectives import span_contrast
+from tandem.contrib.pretraining.options import Spans
 from tandem.errors import UserError
-from tandem.extras.pretraining.masking import Block, aligned, crop, generator
-from tandem.extras.pretraining.objectives import span_contrast
 from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch
@@ -53,7 +53,7 @@ def test_mlm_equals_transformers():
 def test_the_saved_head_is_the_one_that_learned(tmp_path):
     from transformers import AutoModelForMaskedLM
 
-    from tandem.extras.pretraining import masking
+    from tandem.contrib.pretraining import masking
 
     pretraining = objective("mlm")
     inputs = texts().template.single_inputs(texts().passages.take(ROWS)).padded()
@@ -68,7 +68,7 @@ def test_the_saved_head_is_the_one_that_learned(tmp_path):
 def test_other_families_get_their_own_head(family):
     from transformers import AutoConfig, AutoModel
 
-    from tandem.extras.pretraining import masking
+    from tandem.contrib.pretraining import masking
 
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "dim": 16}
     config = AutoConfig.for_model(family, vocab_size=30, n_layers=1, n_heads=2, hidden_dim=16, **sizes)

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.encoders import TsdaeTrain
-from tandem.extras.pretraining.masking import Block, generator, select_tokens
-from tandem.extras.pretraining.objectives import Separable
+from tandem.contrib.pretraining.masking import Block, generator, select_tokens
+from tandem.contrib.pretraining.objectives import Separable
+from tandem.contrib.pretraining.options import TsdaeTrain
 from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds
 

@@ -1,0 +1,47 @@
+"""Encoders of source `pretrain` as stages."""
+
+from tandem.contrib.pretraining.options import AnyPretrained, NewEncoder, PretrainedEncoder
+from tandem.errors import UserError
+from tandem.plan.context import TRAINING, Context, json_of, plans_encoder, plans_tokenizer
+from tandem.plan.datasets import dataset
+from tandem.plan.encoders import encoder, tokens
+from tandem.plan.graph import Stage
+from tandem.plan.towers import towers
+
+
+@plans_encoder("pretrain")
+def plan_pretraining(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
+    """Return the stage that pre-trains an encoder."""
+    data = entry.dataset or ctx.settings.dataset
+    with ctx.opening("encoders", name):
+        start = encoder(ctx, entry.start) if entry.start else plan_vocabulary(ctx, name, entry)
+    if entry.objective != "crop" and _count_layers(ctx, entry) == 0:
+        raise UserError(
+            f"encoders.{name}.objective is {entry.objective}, but an encoder without layers learns by crop alone"
+        )
+    train = json_of(entry.train) | {"seed": ctx.seed(entry.train.seed)}
+    params = {"objective": entry.objective, **towers(ctx, name), "train": train}
+    upstream = {"start": start, "tokens": tokens(ctx, name, data, "alone")}
+    return ctx.stage("pretrain", data, name, params, upstream, ctx.execution(*TRAINING))
+
+
+@plans_tokenizer("pretrain")
+def plan_vocabulary(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
+    """Return the stage that learns a tokenizer from a corpus and draws the first weights."""
+    data = entry.dataset or ctx.settings.dataset
+    at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2
+    if longest > entry.positions:
+        raise UserError(f"{at}.positions is {entry.positions}, but lengths.passage needs {longest}; raise it")
+    params = json_of(entry, *NewEncoder.model_fields) | {"seed": ctx.seed(entry.train.seed)}
+    return ctx.stage("vocabulary", data, name, params, {"dataset": dataset(ctx, data)})
+
+
+def _count_layers(ctx: Context, entry: PretrainedEncoder) -> int | None:
+    """Return the layers of an encoder made here.
+
+    None if it starts from a published one, which planning does not read.
+    """
+    if entry.start is None:
+        return entry.layers
+    start = ctx.settings.encoders.get(entry.start)
+    return _count_layers(ctx, start) if isinstance(start, PretrainedEncoder) else None
