@@ -12,7 +12,7 @@ from tandem.config.tables import PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout
 from tandem.extras.plan import FullPlan
-from tandem.plan.datasets import StandIns, searched_for
+from tandem.plan.datasets import StandIns, choose_dataset
 
 ROOT = Path(__file__).parents[2]
 OURS = {"msmarco", "natural-questions"}
@@ -73,7 +73,7 @@ def test_a_stand_in_that_is_misspelt_is_named(plan, stand_in, line):
     ],
 )
 def test_what_is_searched_for_a_papers_dataset(stand_in, configured, expected):
-    assert searched_for("msmarco", stand_in, configured, OURS, configured) == expected
+    assert choose_dataset("msmarco", stand_in, configured, OURS, configured) == expected
 
 
 def test_queries_without_labels_make_no_other_collection():

@@ -27,7 +27,7 @@ rule table:
         plan=lambda wildcards: plan_file(
             f"{VIEWS}/tables/{wildcards.table}.plan", plan.tables.to_json(wildcards.table) + "\n"
         ),
-        scores=lambda wildcards: behind(plan.tables.scores(wildcards.table)),
+        scores=lambda wildcards: behind(plan.tables.score_manifests(wildcards.table)),
     output:
         local(multiext(f"{VIEWS}/tables/{{table}}", csv=".csv", md=".md", tex=".tex", json=".json")),
         report(

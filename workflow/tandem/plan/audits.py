@@ -45,13 +45,14 @@ def _check_names(ctx: Context) -> None:
     if entry.similar_queries.judges:
         written["audits.similar_queries.judges"] = list(entry.similar_queries.judges)
     if "systems" in entry.model_fields_set:
-        expressions = [expression for system in entry.systems for expression in system.split("+")]
-        parts = [expression.partition("@")[0] for expression in expressions]
+        parts: list[str] = []
+        for system in entry.systems:
+            parts += [part.partition("@")[0] for part in system.split("+")]
         written["audits.systems"] = [part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))]
 
     for key, names in written.items():
         blocks = list_system_blocks() if key == "audits.systems" else JUDGES
-        known = [name for block in blocks for name in getattr(ctx.settings, block)]
+        known = ctx.list_names(blocks)
         for name in names:
             if name not in known and not ctx.has_model(name):
                 raise UserError(f"{key}: {name} is unknown{nearest(name, known)}")
@@ -87,10 +88,14 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
     settings = ctx.settings
     for part in system.split("+"):
         needed: list[str] = []
-        if combined := settings.fusions.get(part) or settings.pipelines.get(part) or settings.ensembles.get(part):
+        combined = settings.fusions.get(part) or settings.pipelines.get(part) or settings.ensembles.get(part)
+        aggregation = settings.aggregations.get(part)
+        if combined:
             needed = list(combined.of)
-        elif aggregation := settings.aggregations.get(part):
-            needed = [aggregation.of, *([aggregation.by] if aggregation.by else [])]
+        elif aggregation:
+            needed = [aggregation.of]
+            if aggregation.by:
+                needed.append(aggregation.by)
         elif ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers, **settings.llm_rerankers}:
             continue
         elif not trainable or ctx.model_name(part.partition("@")[0]) not in settings.models:

@@ -61,7 +61,8 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
 
 def check_refresh(at: str, entry: ModelEntry) -> None:
     """Refuse lists that are drawn anew for a training without checkpoints, or for one whose length they decide."""
-    lists, train = entry.candidates, entry.train
+    lists = entry.candidates
+    train = entry.train
     if any(more.refresh for more in lists.also):
         raise UserError(
             f"{at}.candidates.also: lists that are joined stay as they are; refresh is of candidates itself"
@@ -168,9 +169,10 @@ def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     if below.share is not None and not _has_zero(pool):
         why = f"the scores of {lists.from_} have no zero (neither BM25 nor a cosine)"
         raise UserError(f"{at}.below_positive.share: {why}; say margin, or by: a cross-encoder")
-    if pool.declared.scoring.of == "top" and (depth := pool.values["depth"]) < _deepest(lists):
-        why = f"{lists.from_} re-ranks only {depth} passages per query"
-        raise UserError(f"{at}.depth is {_deepest(lists)}, but {why}, the others have no score; lower depth")
+    deepest = _deepest(lists)
+    if pool.declared.scoring.of == "top" and pool.values["depth"] < deepest:
+        why = f"{lists.from_} re-ranks only {pool.values['depth']} passages per query"
+        raise UserError(f"{at}.depth is {deepest}, but {why}, the others have no score; lower depth")
 
 
 def _has_zero(run: Stage) -> bool:
@@ -210,7 +212,7 @@ def _check_size(at: str, place: str, available: int, size: int) -> None:
 def _deepest(lists: Candidates) -> int:
     """Return the last rank that is looked at."""
     backfill = lists.denoise.backfill if lists.denoise else None
-    return max(lists.depth, backfill.depth if backfill else 0)
+    return max(lists.depth, backfill.depth) if backfill else lists.depth
 
 
 def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[str, Stage]:
@@ -280,7 +282,7 @@ def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, da
 
 def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
     """Plan the run of a teacher that is not a cross-encoder."""
-    known = [*(other for block in list_system_blocks() for other in getattr(ctx.settings, block)), *ALWAYS_THERE]
+    known = [*ctx.list_names(list_system_blocks()), *ALWAYS_THERE]
     is_expression = "+" in name or "@" in name or name.split(".")[0] == "bm25"
     if not is_expression and ctx.model_name(name) not in known:
         raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")

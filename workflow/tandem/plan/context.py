@@ -7,7 +7,7 @@ nothing lists needs, and a cycle of names shows where it closes.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,10 @@ def strings(value: Any) -> Iterator[str]:
     """Yield every text in a value, however deep."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        yield from strings(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
             yield from strings(item)
 
 
@@ -150,7 +152,8 @@ class Context:
         """Have an entry count as being planned: an entry that needs itself is refused where the circle closes."""
         key = (block, name)
         if key in self._opened:
-            names = [other for at, other in self._opened[self._opened.index(key) :] if at == block]
+            circle = self._opened[self._opened.index(key) :]
+            names = [entry for entry_block, entry in circle if entry_block == block]
             raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
         self._opened.append(key)
         try:
@@ -173,19 +176,20 @@ class Context:
         execution: Mapping[str, Any] | None = None,
     ) -> Stage:
         """Register a stage, or return the equal one that is there."""
-        name = name.replace("/", "_")  # of a folder
+        folder_name = name.replace("/", "_")
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
-        model = KINDS[kind].params
-        typed = params if isinstance(params, Params) or model is None else model.model_validate(dict(params))
-        stage = Stage(kind, dataset, name, typed, inputs, dict(execution or {}))
-        if plugins := plugins_behind([kind, *strings(stage.values)]) if self.settings.plugins else []:
-            own = {**stage.values, "plugins": [plugin.label for plugin in plugins]}
-            how = {**stage.execution, "plugins": [plugin.source for plugin in plugins]}
-            stage = Stage(kind, dataset, name, model.model_validate(own) if model else own, inputs, how)
+        stage = Stage(kind, dataset, folder_name, _type_params(kind, params), inputs, dict(execution or {}))
+        if self.settings.plugins:
+            stage = _add_plugins(stage)
         return self.stages.put(stage)
 
+    def enter_dataset(self, name: str, entry: Dataset, purpose: str) -> None:
+        """Add a dataset that planning makes for a purpose; refuse a name that another dataset has."""
+        if self.datasets.setdefault(name, entry) != entry:
+            raise UserError(f"datasets.{name} has the name of a dataset made for {purpose}; name it otherwise")
+
     def execution(self, *keys: str) -> Json:
-        """Options of `execution` for a stage."""
+        """Return options of `execution` for a stage."""
         return {key: getattr(self.settings.execution, key) for key in keys}
 
     def seed(self, own: int | None) -> int:
@@ -240,14 +244,17 @@ class Context:
         return known | {name: entry.sort for name, entry in self.settings.models.items()}
 
     def checkpoint(self, name: str) -> tuple[str, int] | None:
-        """Model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""
+        """Return model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""
         stem, _, number = name.rpartition(".")
         models = self.settings.models
         if name in models or stem not in models or not re.fullmatch(r"0|[1-9]\d*", number):
             return None
         train = models[stem].train
-        first, last = int(train.choose == "last"), train.checkpoints or -1
-        return (stem, int(number)) if first <= int(number) <= last else None
+        if not train.checkpoints:
+            return None
+        first = 1 if train.choose == "last" else 0  # 0, the start, is a checkpoint where it may be the best
+        is_planned = first <= int(number) <= train.checkpoints
+        return (stem, int(number)) if is_planned else None
 
     def model_name(self, part: str) -> str:
         """Return a model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
@@ -311,6 +318,13 @@ class Context:
             return True
         return any(name in getattr(self.settings, block) for block in list_system_blocks())
 
+    def list_names(self, blocks: Iterable[str]) -> list[str]:
+        """Return the names of all entries in some blocks of the configuration."""
+        names: list[str] = []
+        for block in blocks:
+            names += getattr(self.settings, block)
+        return names
+
     def block_of(self, name: str, registry: Registry[Any]) -> str | None:
         """Return the block that has an entry of a name, among those that a registry knows; None if none has."""
         blocks = list_blocks(registry)
@@ -318,29 +332,55 @@ class Context:
 
     def named_runs(self) -> list[str]:
         """Return the names of runs that are no dual encoder's."""
-        entries = [name for block in list_blocks(plans_run) for name in getattr(self.settings, block)]
-        return ["bm25", "given", *entries]
+        return ["bm25", "given", *self.list_names(list_blocks(plans_run))]
 
     def trained_model(self, run: str) -> str | None:
         """Return the first trained model of a run's expression: `m_d0` of `m_d0+m_c`; None where it has none."""
-        names = (self.model_name(part.partition("@")[0]) for part in run.split("+"))
-        return next((name for name in names if name in self.settings.models), None)
+        for part in run.split("+"):
+            name = self.model_name(part.partition("@")[0])
+            if name in self.settings.models:
+                return name
+        return None
 
     def members(self, names: list[str]) -> list[str]:
         """Return names with each ensemble replaced by the cross-encoders that it is made of."""
-        ensembles = self.settings.ensembles
-        return [member for name in names for member in (ensembles[name].of if name in ensembles else [name])]
+        members: list[str] = []
+        for name in names:
+            ensemble = self.settings.ensembles.get(name)
+            members += ensemble.of if ensemble else [name]
+        return members
 
     def untrained(self, system: str) -> str | None:
         """Return the encoder that an expression names as it is, without training; None for any other system."""
-        name = self.settings.encoder if system == "encoder" else system
-        is_encoder = system == "encoder" or system in self.settings.encoders or "/" in system  # a folder, or org/name
-        return name if is_encoder and system not in self.settings.models else None
+        if system in self.settings.models:
+            return None
+        if system == "encoder":
+            return self.settings.encoder
+        is_encoder = system in self.settings.encoders or "/" in system  # a folder, or org/name
+        return system if is_encoder else None
 
     def is_sparse(self, system: str) -> bool:
         """Return whether an expression names BM25 or a variant of it."""
         is_bm25 = system.partition(".")[0] == "bm25" or system in self.settings.sparse
         return is_bm25 and system not in self.settings.models
+
+
+def _type_params(kind: str, params: Mapping[str, Any] | Params) -> Mapping[str, Any] | Params:
+    """Return parameters as the model of a kind of stage, where the kind has one."""
+    model = KINDS[kind].params
+    if model is None or isinstance(params, Params):
+        return params
+    return model.model_validate(dict(params))
+
+
+def _add_plugins(stage: Stage) -> Stage:
+    """Return a stage with the plugins that it needs: their labels in its key, their sources in how it runs."""
+    plugins = plugins_behind([stage.kind, *strings(stage.values)])
+    if not plugins:
+        return stage
+    params = {**stage.values, "plugins": [plugin.label for plugin in plugins]}
+    execution = {**stage.execution, "plugins": [plugin.source for plugin in plugins]}
+    return replace(stage, params=_type_params(stage.kind, params), execution=execution)
 
 
 def start_of(entry: ModelEntry, part: str) -> str:
@@ -373,6 +413,9 @@ def check_name(ctx: Context, block: str, name: str) -> None:
 def require_depth(run: Stage, deepest: int, where: str) -> None:
     """Refuse to look deeper into a run than it goes, where that is a choice of its own, as of a fusion."""
     key = run.declared.scoring.depth_key
-    if key and deepest > (depth := run.values["depth"]):
-        name = run.name.rpartition(".")[0]
-        raise UserError(f"{where} is {deepest}, but {name} goes only {depth} deep; raise {key.format(name=name)}")
+    if not key:
+        return
+    depth = run.values["depth"]
+    if deepest > depth:
+        raise_key = key.format(name=run.system)
+        raise UserError(f"{where} is {deepest}, but {run.system} goes only {depth} deep; raise {raise_key}")

@@ -5,7 +5,7 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
-from tandem.config.datasets import QRELS_FILES, Appended, Dataset, Expanded, Group, UnionDataset, Unlabelled
+from tandem.config.datasets import QRELS_FILES, Appended, Dataset, Expanded, Group, UnionDataset, Unlabelled, Windows
 from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
 from tandem.data.reading import PACKED_ENDS, is_leftover
@@ -22,14 +22,22 @@ NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
 # What an entry says about a dataset's files, and is not true of one that is made of it.
-PARTIAL = ("counts", "bytes", "access", "where", "mteb")
-SHARE, MOST = 0.1, 500  # of the training queries that become dev where it is missing
+NOTES_OF_FILES = ("counts", "bytes", "access", "where", "mteb")
+# And what is not true of one with other passages or queries.
+NOTES_OF_THE_WHOLE = (*NOTES_OF_FILES, "measures", "score_split")
+# The training queries that become dev where it is missing.
+DEV_SHARE = 0.1
+MOST_DEV_QUERIES = 500
 
 
 def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
     """Return the notes of a dataset's entry, which a dataset made of it takes over."""
-    keys = (key for key in inherited_notes(type(entry)) if key not in without)
-    return {key: value for key in keys if (value := getattr(entry, key, None)) is not None}
+    notes: Json = {}
+    for key in inherited_notes(type(entry)):
+        value = getattr(entry, key, None)
+        if value is not None and key not in without:
+            notes[key] = value
+    return notes
 
 
 def dataset(ctx: Context, name: str) -> Stage:
@@ -83,7 +91,8 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
         execution["path"] = entry.path
     elif entry.files:
         files = {file: file_entry.model_dump(exclude_none=True) for file, file_entry in entry.files.items()}
-        params["downloads"] = sorted([file, *map(values.get, IDENTITY)] for file, values in files.items())
+        identities = [[file, *map(values.get, IDENTITY)] for file, values in files.items()]
+        params["downloads"] = sorted(identities)
         mirrors = [json_of(mirror) for mirror in ctx.settings.execution.mirrors]
         execution |= {"files": files, "name": name, "mirrors": mirrors}
     elif entry.reads_files and not upstream.get("queries"):
@@ -95,8 +104,9 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
 
 def _check_counts(ctx: Context, name: str, entry: Dataset) -> None:
     """Refuse expected counts of what is neither passages nor a split."""
-    keys = count_keys(entry.always_has or splits(ctx, name) or entry.counts or ())
-    for key in entry.counts or ():
+    counts = entry.counts or {}
+    keys = count_keys(entry.always_has or splits(ctx, name) or counts)
+    for key in counts:
         if key not in keys:
             raise UserError(f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}")
 
@@ -106,24 +116,39 @@ def expanded_dataset(ctx: Context, name: str, data: str) -> str:
 
     The dataset is added to the others if it is missing.
     """
-    label, keys = f"{data}-{name}", ctx.settings.expansions[name].model_dump(include=set(Appended.model_fields))
-    notes = notes_of(ctx.dataset_entry(data), PARTIAL)
+    label = f"{data}-{name}"
+    keys = ctx.settings.expansions[name].model_dump(include=set(Appended.model_fields))
+    notes = notes_of(ctx.dataset_entry(data), NOTES_OF_FILES)
     expanded = Expanded.model_validate({"source": "expanded", "of": data, **keys, **notes})
-    if ctx.datasets.setdefault(label, expanded) != expanded:
-        raise UserError(f"datasets.{label} has the name of a dataset made for expansions.{name}; name it otherwise")
+    ctx.enter_dataset(label, expanded, f"expansions.{name}")
     return label
+
+
+def find_windows(ctx: Context, name: str, where: str) -> Windows:
+    """Return the entry of a dataset of windows; `where` is the key that names it."""
+    entry = ctx.datasets.get(name)
+    if not isinstance(entry, Windows):
+        known = [other for other, other_entry in ctx.datasets.items() if isinstance(other_entry, Windows)]
+        problem = f"{where} is {printable(name)}, which is no dataset of source windows"
+        raise UserError(f"{problem}{nearest(name, known)}")
+    return entry
 
 
 def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     """Return the files of a folder that are read, plain or packed; None, for all, if the source does not say."""
     if not (entry.reads or entry.file_keys):
         return None
-    values = dict(entry)
-    reads = (name.format_map(values) for name in entry.reads)
-    names = [*reads, *(name for key in entry.file_keys for name in strings(getattr(entry, key)))]
-    patterns = [f"{name}{end}" for name in names for end in ("", *PACKED_ENDS)]
-    matching = (path for pattern in patterns for path in folder.glob(pattern.lstrip("/")))
-    return sorted({*(folder / pattern for pattern in patterns), *filterfalse(is_leftover, matching)})
+    names = [name.format_map(dict(entry)) for name in entry.reads]
+    for key in entry.file_keys:
+        names += strings(getattr(entry, key))
+
+    paths = set[Path]()
+    for name in names:
+        for end in ("", *PACKED_ENDS):
+            paths.add(folder / f"{name}{end}")  # missing or not: a file that appears later is another fingerprint
+            matching = folder.glob(f"{name}{end}".lstrip("/"))
+            paths.update(filterfalse(is_leftover, matching))
+    return sorted(paths)
 
 
 def check_group(ctx: Context, name: str) -> None:
@@ -147,18 +172,21 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
     entry = ctx.dataset_entry(name)
     drawn = {key.partition("_")[0] for key in DRAWN_SPLITS if getattr(entry, key) is not None}
     for key in ("splits", "queries", "questions", "files_of"):
-        if (by_split := getattr(entry, key, None)) is not None:
+        by_split = getattr(entry, key, None)
+        if by_split is not None:
             return set(by_split) | drawn
     followed = entry.follow_splits(lambda other: splits(ctx, other))
     if followed is None or followed:
         return followed
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
         paths = filterfalse(is_leftover, sorted(Path(entry.path).glob(QRELS_FILES)))
-        in_folder = group_qrels(path for path in paths if path.is_file())
+        in_folder = group_qrels(filter(Path.is_file, paths))
         return (in_folder.keys() | drawn) or {"test"}
     # An entry that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}
-    return (counted and counted | drawn) or set(entry.always_has) or None
+    if counted:
+        return counted | drawn
+    return set(entry.always_has) or None
 
 
 def draw_missing_dev(ctx: Context) -> None:
@@ -188,17 +216,18 @@ def draw_missing_dev(ctx: Context) -> None:
         known = splits(ctx, name)
         if known is None or "train" not in known or VALIDATED in known:
             continue
-        ctx.datasets[name] = entry.model_copy(update={"dev_from_train": SHARE, "dev_from_train_most": MOST})
+        drawing = {"dev_from_train": DEV_SHARE, "dev_from_train_most": MOST_DEV_QUERIES}
+        ctx.datasets[name] = entry.model_copy(update=drawing)
         ctx.splits[name] = known | {VALIDATED}
-        ctx.notices[name] = (
-            f"dataset {name} has no dev split: {SHARE:.0%} of its training queries, at most {MOST}, become dev "
-            f"(datasets.{name}.dev_from_train: {SHARE}; null: leave train as it is)"
-        )
+        taken = f"{DEV_SHARE:.0%} of its training queries, at most {MOST_DEV_QUERIES}, become dev"
+        hint = f"datasets.{name}.dev_from_train: {DEV_SHARE}; null: leave train as it is"
+        ctx.notices[name] = f"dataset {name} has no dev split: {taken} ({hint})"
 
 
 def may_have_split(ctx: Context, name: str, split: str) -> bool:
     """Return whether a dataset has a split, or nobody knows."""
-    return (known := splits(ctx, name)) is None or split in known
+    known = splits(ctx, name)
+    return known is None or split in known
 
 
 def require_split(ctx: Context, name: str, split: str, what: str) -> None:
@@ -209,10 +238,10 @@ def require_split(ctx: Context, name: str, split: str, what: str) -> None:
         raise Unavailable(f"{what} on split {split}, but dataset {name} has {have}{hint}")
 
 
-def searched_for(
+def choose_dataset(
     named: str, stand_in: str | Mapping[str, str] | None, configured: str, of_table: Collection[str], otherwise: str
 ) -> str:
-    """Our dataset for one that a paper names, each as the catalogue does.
+    """Return our dataset for one that a paper names, each as the catalogue does.
 
     `stand_in: squad` puts one dataset for all of a paper's, `stand_in: {msmarco: squad}` one for each. What it does not
     name is searched where the paper does if the configured dataset is one of the table's own, else on the configured.
@@ -233,32 +262,40 @@ class StandIns:
     """The stand-ins of one configuration for the datasets of one layout."""
 
     def __init__(self, settings: Settings, datasets: Mapping[str, Dataset], layout: Layout) -> None:
-        self.stand_in, self.dataset, self.train_on = settings.stand_in, settings.dataset, settings.train_on
-        self.datasets, self.layout = datasets, layout
+        self.settings = settings
+        self.datasets = datasets
+        self.layout = layout
 
     def collection(self, dataset: str) -> str:
         """Return the collection that a dataset is, as the layout names it.
 
         Queries without labels make no other collection of one, nor does what the layout says is the same.
         """
-        while isinstance(entry := self.datasets.get(dataset), Unlabelled):
-            dataset = entry.of
-        return next((name for name, others in self.layout.same.items() if dataset in others), dataset)
+        entry = self.datasets.get(dataset)
+        if isinstance(entry, Unlabelled):
+            return self.collection(entry.of)
+        for name, others in self.layout.same.items():
+            if dataset in others:
+                return name
+        return dataset
 
     def searched(self, named: str, otherwise: str = "") -> str:
-        """Our dataset for one that the layout names, if any; `otherwise` is the default, else the configured one.
+        """Return our dataset for one that the layout names; `otherwise` is the default, else the configured one.
 
         Nothing stands in for the datasets of a table that is of no paper.
         """
+        searched = self.settings.dataset
         if not named or self.layout.printed_on is None:
-            return named or self.dataset
-        configured = self.collection(self.dataset)
-        ours = searched_for(named, self.stand_in, configured, self.layout.datasets, otherwise or self.dataset)
-        return self.dataset if ours == named == configured else ours
+            return named or searched
+        configured = self.collection(searched)
+        ours = choose_dataset(named, self.settings.stand_in, configured, self.layout.datasets, otherwise or searched)
+        is_searched_itself = ours == named == configured  # perhaps under another name, as without labels
+        return searched if is_searched_itself else ours
 
     def changed(self, changes: Mapping[str, Any]) -> Json:
         """Return a row's changes of the configuration, the datasets among them replaced by those that stand in."""
-        return {
-            path: self.searched(value, self.train_on or "") if value and has_dataset(path) else value
-            for path, value in changes.items()
-        }
+        changed = dict(changes)
+        for path, value in changes.items():
+            if value and has_dataset(path):
+                changed[path] = self.searched(value, self.settings.train_on or "")
+        return changed

@@ -4,12 +4,12 @@ Over windows of documents (`aggregations`), over broken queries (`perturbed`), o
 behind them (`expansions`).
 """
 
-from tandem.config.datasets import Perturbed, Windows
+from tandem.config.datasets import Perturbed
 from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
-from tandem.errors import Unavailable, UserError, nearest, printable
+from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, checks_entry, plans_run, require_depth
-from tandem.plan.datasets import dataset, expanded_dataset
+from tandem.plan.datasets import dataset, expanded_dataset, find_windows
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
@@ -30,8 +30,9 @@ def plan_aggregation(ctx: Context, name: str, split: str, where: str, data: str)
     if documents != data:
         raise UserError(f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}")
 
+    searched_data = entry.windows if entry.by is None else data
     with ctx.opening("aggregations", name):
-        pool = run(ctx, entry.of, split, f"{at}.of", entry.windows if entry.by is None else data)
+        pool = run(ctx, entry.of, split, f"{at}.of", searched_data)
     upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": pool}
     params: Json = {"method": entry.method, "split": split}
     if entry.method in METHODS_BY_OPTION["k"]:
@@ -55,11 +56,7 @@ def plan_aggregation(ctx: Context, name: str, split: str, where: str, data: str)
 def _documents_of(ctx: Context, name: str) -> str:
     """Return the dataset whose windows an aggregation names."""
     windows = ctx.settings.aggregations[name].windows
-    known = {other: entry for other, entry in ctx.datasets.items() if isinstance(entry, Windows)}
-    if windows not in known:
-        problem = f"aggregations.{name}.windows is {printable(windows)}, which is no dataset of source windows"
-        raise UserError(f"{problem}{nearest(windows, list(known))}")
-    return known[windows].of
+    return find_windows(ctx, windows, f"aggregations.{name}.windows").of
 
 
 @checks_entry("aggregations")
@@ -106,10 +103,10 @@ def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: st
     if broken.split != split:
         raise Unavailable(f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone")
 
-    asked = f"{split}_{entry.kind}"
+    broken_split = f"{split}_{entry.kind}"
     with ctx.opening("perturbed", name):
-        inputs = plan_references(ctx, entry, at, Scope(entry.dataset, asked))
-    params = {"split": split, "depth": run_depth(ctx, asked, entry.dataset), "kind": entry.kind}
+        inputs = plan_references(ctx, entry, at, Scope(entry.dataset, broken_split))
+    params = {"split": split, "depth": run_depth(ctx, broken_split, entry.dataset), "kind": entry.kind}
     upstream = {"dataset": dataset(ctx, data), **inputs}
     return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)
 
@@ -117,18 +114,20 @@ def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: st
 @checks_entry("perturbed")
 def check_perturbed_run(ctx: Context, name: str) -> None:
     """Refuse an entry that cannot be planned on the split that its dataset breaks."""
-    of = ctx.settings.perturbed[name].dataset
-    broken = ctx.dataset_entry(of)
-    data = getattr(broken, "of", of)
-    run(ctx, name, getattr(broken, "split", "test"), f"perturbed.{name}", data)
+    dataset_name = ctx.settings.perturbed[name].dataset
+    broken = ctx.dataset_entry(dataset_name)
+    data = getattr(broken, "of", dataset_name)
+    split = getattr(broken, "split", "test")
+    run(ctx, name, split, f"perturbed.{name}", data)
 
 
 @plans_run("expansions")
 def plan_expansion(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
     """Plan a run over passages with generated queries as one over the passages themselves."""
+    entry = ctx.settings.expansions[name]
     expanded = expanded_dataset(ctx, name, data)
     with ctx.opening("expansions", name):
-        inputs = plan_references(ctx, ctx.settings.expansions[name], f"expansions.{name}", Scope(expanded, split))
+        inputs = plan_references(ctx, entry, f"expansions.{name}", Scope(expanded, split))
     upstream = {"dataset": dataset(ctx, data), "expanded": dataset(ctx, expanded), **inputs}
     return ctx.stage("expansion", data, f"{name}.{split}", searched(ctx, split, data), upstream)
 

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import get_args
 
 from tandem.config.base import Pooling
-from tandem.config.datasets import Windows
 from tandem.config.encoders import EncoderFiles, Published
 from tandem.config.generation import TrainedGenerator
 from tandem.config.models import CrossModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.representations import Representation
-from tandem.errors import Unavailable, UserError, nearest, printable
+from tandem.errors import Unavailable, UserError, nearest
 from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_reranker
 from tandem.plan.context import Context, checks_entry, json_of, plans_encoder, plans_reference, plans_tokenizer
-from tandem.plan.datasets import dataset
+from tandem.plan.datasets import dataset, find_windows
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope
 from tandem.plan.sizes import check_lengths
@@ -65,7 +64,8 @@ def untrained(ctx: Context, name: str) -> Stage:
     Raises:
         Unavailable: nothing says how vectors are made.
     """
-    start, chosen = encoder(ctx, name), towers(ctx, name)
+    start = encoder(ctx, name)
+    chosen = towers(ctx, name)
     if "pooling" not in chosen:
         raise Unavailable(
             f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is no system as it is; "
@@ -133,7 +133,7 @@ def tokenizer(ctx: Context, name: str) -> Stage:
 def tokens(
     ctx: Context, name: str, data: str, part: str = "cross", representation: Representation | None = None
 ) -> Stage:
-    """Token ids of a dataset under an encoder's tokenizer; those of part `dual` begin with the encoder's prompts.
+    """Plan the token ids of a dataset by an encoder's tokenizer; those of part `dual` begin with its prompts.
 
     In front of these stand the markers of a dual encoder's `representation`. Part `alone`, for pre-training, has
     neither prompts nor the lengths of a cross-encoder's pairs.
@@ -141,7 +141,8 @@ def tokens(
     markers = representation.side_markers if representation else {}
     known = ("tokens", name, data, part, *(f"{side} {marker}" for side, marker in markers.items()))
     if known not in ctx.memo:
-        source, lengths = tokenizer(ctx, name), ctx.settings.lengths
+        source = tokenizer(ctx, name)
+        lengths = ctx.settings.lengths
         params: Json = {"query_length": lengths.query, "passage_length": lengths.passage, "prompts": {}}
         if part == "dual":
             params |= {"prompts": towers(ctx, name).get("prompts", {}), "titled": lengths.titles == "segment"}
@@ -169,7 +170,7 @@ def tokens_to_read(
 
 
 def tokens_of_dual(ctx: Context, system: str, model: Stage, data: str) -> Stage:
-    """Token ids of a dataset as a system's dual encoder, whose stage is `model`, reads them."""
+    """Plan the token ids of a dataset as a system's dual encoder, whose stage is `model`, reads them."""
     name = ctx.root(ctx.model_name(system), "dual")
     return tokens_to_read(ctx, name, data, "dual", model.params.representation)
 
@@ -201,7 +202,8 @@ def plan_named_crosses(ctx: Context, name: Name, scope: Scope) -> dict[str, Stag
 @plans_reference("start")
 def plan_start(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan what a training starts from: an encoder, or a model or re-ranker that has the needed part."""
-    start, settings = name.names[0], ctx.settings
+    start = name.names[0]
+    settings = ctx.settings
     if ctx.has_model(start):
         return {name.role: ctx.model(start, name.path, name.reference.objectives)}
     if is_generator(ctx, start) and (name.role != "start" or "cross" not in name.reference.objectives):
@@ -234,14 +236,15 @@ def check_reranker_entry(ctx: Context, name: str) -> None:
 
 
 def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tuple[str, ...]) -> dict[str, Stage]:
-    """Cross-encoders and the token ids that each reads, by role: `judge.0` with `judge_tokens.0`, ….
+    """Plan cross-encoders and the token ids that each reads, by role: `judge.0` with `judge_tokens.0`, ….
 
     `where` is the key that names the models or ensembles, `objectives` what each must be.
     """
     upstream = {}
-    for i, name in enumerate(ctx.members(names)):
-        pair = judge_with_tokens(ctx, name, where, data, objectives)
-        upstream[f"judge.{i}"], upstream[f"judge_tokens.{i}"] = pair
+    for number, name in enumerate(ctx.members(names)):
+        judge, read = judge_with_tokens(ctx, name, where, data, objectives)
+        upstream[f"judge.{number}"] = judge
+        upstream[f"judge_tokens.{number}"] = read
     return upstream
 
 
@@ -252,7 +255,8 @@ def judge_with_tokens(
 
     The key may also name one of `also`.
     """
-    if (dual := pair_scoring_dual(ctx, name)) is not None:
+    dual = pair_scoring_dual(ctx, name)
+    if dual is not None:
         return dual, tokens_of_dual(ctx, name, dual, data)
     if ctx.untrained(name):
         kinds = "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
@@ -269,11 +273,7 @@ def texts_of_cross(ctx: Context, name: str, data: str, where: str) -> str:
     parade = entry.parade if isinstance(entry, CrossModel) else None
     if parade is None:
         return data
-    windows = ctx.datasets.get(parade.windows)
-    if not isinstance(windows, Windows):
-        known = [label for label, dataset_entry in ctx.datasets.items() if isinstance(dataset_entry, Windows)]
-        problem = f"is {printable(parade.windows)}, which is no dataset of source windows"
-        raise UserError(f"models.{name}.parade.windows {problem}{nearest(parade.windows, known)}")
+    windows = find_windows(ctx, parade.windows, f"models.{name}.parade.windows")
     if windows.of != data:
         raise UserError(f"{where}: {name} reads windows of {windows.of} ({parade.windows}), not of {data}")
     return parade.windows

@@ -1,6 +1,6 @@
 """Generators, what they write, and datasets made of it, as stages."""
 
-from tandem.config.datasets import Dataset, Expanded, GeneratedQueries
+from tandem.config.datasets import Expanded, GeneratedQueries
 from tandem.config.generation import (
     PASSAGE,
     QUERY,
@@ -25,7 +25,7 @@ from tandem.plan.context import (
     plans_entry,
     require_name,
 )
-from tandem.plan.datasets import PARTIAL, dataset, make_dataset, notes_of, require_split
+from tandem.plan.datasets import NOTES_OF_THE_WHOLE, dataset, make_dataset, notes_of, require_split
 from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, plan_published, tokens_of_dual
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
@@ -90,7 +90,8 @@ def _plan_published_generator(ctx: Context, name: str, entry: PublishedGenerator
 
 def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
     """Return the stage that trains a generator, from another one or from random weights."""
-    at, settings = f"generators.{name}", ctx.settings
+    at = f"generators.{name}"
+    settings = ctx.settings
     data = entry.dataset or settings.train_on or settings.dataset
     if PASSAGE not in entry.prompt:
         raise UserError(f"{at}.prompt names no passage, but it learns to write passages' queries; write {PASSAGE}")
@@ -122,7 +123,8 @@ def generated(ctx: Context, name: str, where: str, data: str) -> Stage:
     if name not in known:
         raise UserError(f"{where}: {name} is no entry of generations{nearest(name, list(known))}")
     require_name("generations", name)
-    entry, at = known[name], f"generations.{name}"
+    at = f"generations.{name}"
+    entry = known[name]
     by = ctx.settings.generators.get(entry.by)
     if by is None:
         raise UserError(f"{at}.by: {entry.by} is no generator{nearest(entry.by, list(ctx.settings.generators))}")
@@ -134,7 +136,8 @@ def generated(ctx: Context, name: str, where: str, data: str) -> Stage:
     if entry.of == "queries":
         require_split(ctx, data, entry.split, f"{at}: reads queries")
         params["split"] = entry.split
-    upstream, execution = {"dataset": dataset(ctx, data)}, dict[str, object]()
+    upstream = {"dataset": dataset(ctx, data)}
+    execution: Json = {}
     if isinstance(by, AskedGenerator):
         _check_asked(at, entry, by)
         params["asked"] = json_of(by, *LanguageModel.model_fields) | {"url": by.endpoint.url}
@@ -202,7 +205,8 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
         upstream["scores"] = _scores(ctx, entry.best_by, f"{at}.best_by", upstream["generated"], base)
     if entry.found_by:
         every = _all_queries(ctx, name, entry, base)
-        if entry.found_within > (deepest := run_depth(ctx, "train", every)):
+        deepest = run_depth(ctx, "train", every)
+        if entry.found_within > deepest:
             problem = f"{at}.found_within is {entry.found_within}, but runs on train are {deepest} deep"
             raise UserError(f"{problem}; raise depth.train")
         upstream["all"] = dataset(ctx, every)
@@ -234,9 +238,8 @@ def _made_of(ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: st
 
 def _all_queries(ctx: Context, name: str, entry: GeneratedQueries, base: str) -> str:
     """Return the name of the dataset with all generated queries; added to the datasets if missing."""
-    label, notes = f"{name}.{ALL}", notes_of(ctx.dataset_entry(base), (*PARTIAL, "measures", "score_split"))
+    label = f"{name}.{ALL}"
+    notes = notes_of(ctx.dataset_entry(base), NOTES_OF_THE_WHOLE)
     keys: Json = {"source": "generated_queries", "of": base, "from": entry.from_, "number": entry.number, **notes}
-    every: Dataset = GeneratedQueries.model_validate(keys)
-    if ctx.datasets.setdefault(label, every) != every:
-        raise UserError(f"datasets.{label} has the name of a dataset made for datasets.{name}; name it otherwise")
+    ctx.enter_dataset(label, GeneratedQueries.model_validate(keys), f"datasets.{name}")
     return label

@@ -44,6 +44,11 @@ class Stage:
     execution: Json = field(default_factory=dict)
 
     @property
+    def system(self) -> str:
+        """The system whose run this is: the name without the split, `bm25+ce` of `bm25+ce.dev`."""
+        return self.name.rpartition(".")[0]
+
+    @property
     def declared(self) -> Kind:
         """The declaration of its kind."""
         return KINDS[self.kind]
@@ -51,7 +56,9 @@ class Stage:
     @cached_property
     def values(self) -> Json:
         """The parameters as the command line and the manifest have them, defaults included."""
-        return self.params.model_dump(mode="json") if isinstance(self.params, Params) else dict(self.params)
+        if isinstance(self.params, Params):
+            return self.params.model_dump(mode="json")
+        return dict(self.params)
 
     def params_as(self, model: type[_P]) -> _P:
         """Return the parameters as the model of the stage's kind."""
@@ -86,14 +93,15 @@ class Stage:
     @property
     def args(self) -> str:
         """The stage as command-line flags, sorted and quoted for a shell."""
-        flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
-        params = self._public["params"]
-        return _flags(flags + [(f"--params.{path}", format_value(value)) for path, value in params.items()])
+        inputs = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
+        params = [(f"--params.{path}", format_value(value)) for path, value in self._public["params"].items()]
+        return _format_flags(inputs + params)
 
     @property
     def how(self) -> str:
         """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
-        return _flags([(f"--run.{name}", format_value(value)) for name, value in self._public["execution"].items()])
+        options = [(f"--run.{name}", format_value(value)) for name, value in self._public["execution"].items()]
+        return _format_flags(options)
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -107,7 +115,8 @@ class Stage:
     @cached_property
     def _command(self) -> tuple[Json, dict[str, str]]:
         """What the flags are made from, without secrets, and the secrets."""
-        return set_aside({"params": flatten(self.values), "execution": self.execution}, self.digest)
+        whole = {"params": flatten(self.values), "execution": self.execution}
+        return set_aside(whole, self.digest)
 
 
 def digest(kind: str, version: int, params: Json, upstream: dict[str, str]) -> str:
@@ -116,7 +125,7 @@ def digest(kind: str, version: int, params: Json, upstream: dict[str, str]) -> s
     return hashlib.sha256(identity.encode()).hexdigest()[:_DIGITS]
 
 
-def _flags(pairs: list[tuple[str, str]]) -> str:
+def _format_flags(pairs: list[tuple[str, str]]) -> str:
     return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in sorted(pairs))
 
 
@@ -140,7 +149,7 @@ class Stages(dict[tuple[str, str], Stage]):
 
 
 def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
-    """Stages and all they need, each once, inputs before what is made from them."""
+    """Return stages and all they need, each once, inputs before what is made from them."""
     ordered: dict[tuple[str, str], Stage] = {}
 
     def visit(stage: Stage) -> None:
@@ -164,20 +173,21 @@ def read_behind_inputs(stage: Stage) -> list[Stage]:
     """Return the stages behind a stage's inputs whose artifacts it reads, too."""
     if stage.declared.holds not in ("checkpoint", "training"):
         return []
-    return [it for it in upstream_first(stage.upstream.values()) if it.declared.holds in ORIGINS]
+    return [above for above in upstream_first(stage.upstream.values()) if above.declared.holds in ORIGINS]
 
 
 def read_by_views(shown: Iterable[Stage]) -> list[Stage]:
     """Return the stages that a view is of, and those behind them whose artifacts tables and pages read."""
     named = {stage.folder for stage in shown}
-    return [it for it in upstream_first(shown) if it.folder in named or it.declared.holds not in UNREAD]
+    return [stage for stage in upstream_first(shown) if stage.folder in named or stage.declared.holds not in UNREAD]
 
 
 class Placement:
     """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
 
     def __init__(self, stages: Stages, execution: ExecutionSettings) -> None:
-        self.stages, self.execution = stages, execution
+        self.stages = stages
+        self.execution = execution
 
     def shards(self, kind: str, key: str) -> list[str]:
         """Return the files of the `execution.shards` jobs that share a stage's work before it runs itself.
@@ -185,7 +195,8 @@ class Placement:
         Empty for queries' embeddings and where no work is shared. A single shard is no job of its own: the stage
         computes whatever is missing.
         """
-        stage, count = self.stages.find(kind, key), self.execution.shards
+        stage = self.stages.find(kind, key)
+        count = self.execution.shards
         if count == 1 or stage.values.get("side") == "queries" or not KINDS[kind].is_shared(stage):
             return []
         return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
@@ -196,14 +207,14 @@ class Placement:
         return [f"{after.folder}/state"] if after else []
 
     def gpus(self, kind: str, key: str) -> int:
-        """GPUs of a job on one node: what Snakemake counts and slurm allocates."""
-        stage, declared = self.stages.find(kind, key), KINDS[kind]
+        """Return the GPUs of a job on one node: what Snakemake counts and slurm allocates."""
+        stage = self.stages.find(kind, key)
         if "index_gpu" in stage.execution:  # it makes an index, or searches through one
             return 0 if stage.execution["index_gpu"] == "none" else self.execution.devices
         elsewhere = stage.execution.get("engine") == "faiss" or "endpoint" in stage.execution
-        if elsewhere or not declared.uses_gpu(stage.upstream):
+        if elsewhere or not stage.declared.uses_gpu(stage.upstream):
             return 0
-        return self.execution.devices if declared.ranks else 1
+        return self.execution.devices if stage.declared.ranks else 1
 
     def training(self) -> dict[str, Any]:
         """Return the resources of a training.
@@ -211,10 +222,11 @@ class Placement:
         On several nodes it gets as many GPUs on each (`gres`), and `start`, the words before its command: srun starts
         a launcher on every node of the job's allocation.
         """
-        devices, nodes = self.execution.devices, self.execution.nodes
+        devices = self.execution.devices
+        nodes = self.execution.nodes
 
         def gpu(wildcards: Any) -> int:
-            """GPUs of the job on one node."""
+            """Return the GPUs of the job on one node."""
             return self.gpus(wildcards.kind, wildcards.key)
 
         def srun(wildcards: Any, threads: int) -> str:

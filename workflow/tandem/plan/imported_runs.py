@@ -10,7 +10,8 @@ from tandem.plan.datasets import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import searched
-from tandem.stages import KINDS
+from tandem.stages import KINDS, Params
+from tandem.stages.base import Json
 from tandem.store.files import fingerprint
 
 
@@ -48,11 +49,14 @@ def _plan_by_kind(ctx: Context, name: str, kind: str, split: str, data: str) -> 
         raise UserError(f"{at}.stage: {kind} is no kind of stage for `runs`{nearest(kind, allowed)}")
 
     model = KINDS[kind].params
-    values = {**searched(ctx, split, data), **entry.params}
-    if model and (lacking := values.keys() - entry.params.keys() - model.model_fields.keys()):
-        names = " and ".join(sorted(lacking))
-        raise UserError(f"{at}.stage: {kind} has no parameter {names}, as runs do; derive its model from RunParams")
-    params = read(model, values, f"{at}.params") if model else values
+    of_runs = searched(ctx, split, data)
+    params: Json | Params = {**of_runs, **entry.params}
+    if model:
+        lacking = of_runs.keys() - entry.params.keys() - model.model_fields.keys()
+        if lacking:
+            names = " and ".join(sorted(lacking))
+            raise UserError(f"{at}.stage: {kind} has no parameter {names}, as runs do; derive its model from RunParams")
+        params = read(model, params, f"{at}.params")
 
     with ctx.opening("runs", name):
         inputs = plan_references(ctx, entry, at, Scope(data, split))

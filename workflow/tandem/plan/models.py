@@ -175,13 +175,14 @@ def _inherited_towers(ctx: Context, name: str, entry: ModelEntry, part: str, bas
 
 
 def _reading(ctx: Context, name: str, pooling: str) -> Json:
-    """What a cross-encoder reads and writes in words: its own keys, else those of the cross-encoder it starts from."""
+    """Return what a cross-encoder reads and writes in words: its own keys, else those of the one it starts from."""
     entry = ctx.settings.models.get(ctx.model_name(name))
     if isinstance(entry, JointModel):
         return _reading(ctx, start_of(entry, "cross"), pooling)
     if not isinstance(entry, CrossModel):
         return {}
-    at, start = f"models.{name}", entry.init
+    at = f"models.{name}"
+    start = entry.init
     base = ctx.settings.models.get(ctx.model_name(start))
     if base is not None and base.objective != "dual":
         if base.sort != entry.sort:
@@ -252,9 +253,10 @@ def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> 
     for lists in (entry.candidates, *entry.candidates.also):
         if lists.split != "train":
             raise UserError(f"{at}.train.self_teaching: lists are of split {lists.split}, whose queries are not broken")
-    if lacking := [kind for kind in teaching.kinds if kind not in broken.kinds]:
-        have = ", ".join(broken.kinds)
-        raise UserError(f"{at}.train.self_teaching.kinds names {lacking[0]}, but datasets.{data}.kinds has {have}")
+    for kind in teaching.kinds:
+        if kind not in broken.kinds:
+            have = ", ".join(broken.kinds)
+            raise UserError(f"{at}.train.self_teaching.kinds names {kind}, but datasets.{data}.kinds has {have}")
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:
@@ -323,9 +325,12 @@ def _refreshed_lists(ctx: Context, name: str, number: int, scope: Scope) -> dict
 
     Nothing where they are those of the first checkpoint.
     """
-    entry, at = ctx.settings.models[name], f"models.{name}"
+    at = f"models.{name}"
+    entry = ctx.settings.models[name]
     refresh = entry.candidates.refresh
-    searching = number - 1 - refresh.lag if refresh else 0  # the checkpoint that retrieves
+    if refresh is None:
+        return {}
+    searching = number - 1 - refresh.lag  # the checkpoint that retrieves
     if searching < 1:
         return {}
     lists = entry.candidates.model_copy(update={"from_": f"{name}.{searching}"})

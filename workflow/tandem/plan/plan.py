@@ -14,13 +14,14 @@ from tandem.plan.derived_runs import list_unused_aggregation_keys
 from tandem.plan.fusions import list_unused_fusion_keys
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners
+from tandem.plan.reported import check_measure_names
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
 from tandem.plan.validation import list_unused_validation_keys
 from tandem.stages import KINDS
 
 OTHER_TABLES = ("audits", "index_tradeoffs", "dureader_retrieval/table10")  # of targets that are no layouts
-Check = Callable[[], object]
+Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
 # Each returns a line for every key that is set and has no effect.
 UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
     list_unused_fusion_keys,
@@ -41,8 +42,11 @@ class Plan:
     """
 
     def __init__(self, raw: Raw, root: Path, views: str = "results") -> None:
-        self.planners, self.root, self.views = Planners(raw, root), root, views
-        self.stages, self.planner = self.planners.stages, self.planners.base
+        self.root = root
+        self.views = views
+        self.planners = Planners(raw, root)
+        self.planner = self.planners.base
+        self.stages = self.planners.stages
         self.settings = self.planner.settings
         self.placement = Placement(self.stages, self.settings.execution)
         check_all(self.settings)
@@ -60,15 +64,19 @@ class Plan:
         return self.planner.split()
 
     def targets(self) -> dict[str, list[Check]]:
-        """Target of the command line → what must be possible for it."""
-        return {
+        """Return target of the command line → what must be possible for it."""
+        targets: dict[str, list[Check]] = {
             "all": [self.in_report, self.sweep_files],
             "report": [self.in_report, self.sweep_files],
             "fidelity": [self.fidelity],
-            **{paper: [partial(self.of_paper, paper)] for paper in self.tables.papers},
-            **{name: [partial(self.sweeps.files, names)] for name, names in self.sweeps.targets.items()},
-            **{name: [partial(self.tables.files, table)] for name, table in self.tables.targets.items()},
         }
+        for paper in self.tables.papers:
+            targets[paper] = [partial(self.of_paper, paper)]
+        for name, sweeps in self.sweeps.targets.items():
+            targets[name] = [partial(self.sweeps.files, sweeps)]
+        for name, table in self.tables.targets.items():
+            targets[name] = [partial(self.tables.files, table)]
+        return targets
 
     def check(self, target: str) -> list[str]:
         """Check that a target of the command line is available; files pass that a rule may make.
@@ -83,19 +91,32 @@ class Plan:
         if target not in known and "/" not in target:
             raise UserError(f"{target} is no target{nearest(target, known)}")
         self.check_file(target)
-        checks = known.get(target, ())
-        planned = [stage for check in checks if isinstance(stage := check(), Stage)]
-        tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}
-        shown = {"all": self.tables.requested(), **tables}.get(target, ())
-        planned += [stage for table in shown for _, stage in self.tables.get(table, ())]
+        checks = known.get(target, [])
+        tables = self._tables_of(target)
+        results = [check() for check in checks]
+        planned = [result for result in results if isinstance(result, Stage)] + self.tables.scores(tables)
         for stage in unfinished(planned):
-            KINDS[stage.kind].require_package()
-        unused = [*(self.unused_datasets() if checks else ()), *(self.tables.unshown() if target == "all" else ())]
-        for list_unused in UNUSED_KEYS if checks else ():
-            unused += list_unused(self.settings)
-        unused += self.keys_on_reported_queries(upstream_first(planned))
+            stage.declared.require_package()
+
         needed = upstream_first([*planned, *self.sweeps.scores(target)])
-        return [*self.planners.notices(needed), *unused, *self.tables.lacking(shown)]
+        lines = self.planners.notices(needed)
+        if checks:
+            lines += self.unused_datasets()
+        if target == "all":
+            lines += self.tables.unshown()
+        if checks:
+            for list_unused in UNUSED_KEYS:
+                lines += list_unused(self.settings)
+        lines += self.keys_on_reported_queries(upstream_first(planned))
+        return lines + self.tables.lacking(tables)
+
+    def _tables_of(self, target: str) -> list[str]:
+        """Return the tables that a target of the command line shows."""
+        if target == "all":
+            return self.tables.requested()
+        if target in self.tables.targets:
+            return [self.tables.targets[target]]
+        return self.tables.papers.get(target, [])
 
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""
@@ -110,27 +131,32 @@ class Plan:
 
     def keys_on_reported_queries(self, planned: Sequence[Stage]) -> list[str]:
         """Return a line for each key by which a stage learns from, or is chosen by, queries that are reported on."""
-        settings, ctx, keys = self.settings, self.planner.ctx, dict[str, str]()
+        ctx = self.planner.ctx
+        splits: dict[str, str] = {}  # by the key that names them
         folders = {stage.folder for stage in planned}
         for name, stage in ctx.planned_models().items():
-            model = settings.models.get(name)
-            if model and stage.folder in folders and ctx.trained_on(model) == settings.dataset:
-                keys[f"models.{name}.candidates.split"] = model.candidates.split
+            model = self.settings.models.get(name)
+            if model and stage.folder in folders and ctx.trained_on(model) == self.settings.dataset:
+                splits[f"models.{name}.candidates.split"] = model.candidates.split
                 if model.train.choose == "dev":
-                    keys[f"models.{name}.train.choose"] = "dev"
+                    splits[f"models.{name}.train.choose"] = "dev"
+
         choosing = [stage for stage in planned if stage.declared.split_key]
         for stage in sorted(choosing, key=lambda stage: stage.declared.split_key):
-            keys[stage.declared.split_key.format(name=stage.name.rpartition(".")[0])] = stage.values["split"]
-        reported = {key: split for key, split in keys.items() if split == self.split}
-        return [f"{key} is {split}, whose scores are reported: they are optimistic" for key, split in reported.items()]
+            key = stage.declared.split_key.format(name=stage.system)
+            splits[key] = stage.values["split"]
+
+        reported = [key for key, split in splits.items() if split == self.split]
+        return [f"{key} is {self.split}, whose scores are reported: they are optimistic" for key in reported]
 
     def unused_datasets(self) -> list[str]:
         """Return a line where the configuration defines datasets and none of them is used: `dataset` names another."""
-        own, used = self.planners.variants.own_datasets, {stage.dataset for stage in self.stages.values()}
+        own = self.planners.variants.own_datasets
+        used = {stage.dataset for stage in self.stages.values()}
         if not own or used.intersection(own):
             return []
-        names, instead = ", ".join(own), f"instead of {self.settings.dataset}"
-        return [f"datasets defines {names}, which nothing uses; `dataset: {own[0]}` searches it {instead}"]
+        hint = f"`dataset: {own[0]}` searches it instead of {self.settings.dataset}"
+        return [f"datasets defines {', '.join(own)}, which nothing uses; {hint}"]
 
     def of_paper(self, paper: str) -> list[str]:
         """Return the files of a paper's tables, as far as they can be made; a `UserError` if none can."""
@@ -159,15 +185,21 @@ class Plan:
         Args:
             full: with those on the full corpus.
         """
-        above, ctx = {stage.folder for stage in upstream_first(self.tables.requested_scores())}, self.planner.ctx
+        ctx = self.planner.ctx
+        models = ctx.planned_models()
+        needed = {stage.folder for stage in upstream_first(self.tables.requested_scores())}
         # Of equal models of two names the first is shown.
-        by_folder: dict[str, list[Validated]] = {}
-        planned = ctx.planned_models()
-        for name, validated in ctx.validated.items():
-            if name in planned:
-                by_folder.setdefault(planned[name].folder, validated)
-        chosen = [value for folder, validated in by_folder.items() if folder in above for value in validated]
-        return [it.row | {"full": self.planner.full_value(it).folder if full else ""} for it in chosen]
+        checkpoints_of: dict[str, list[Validated]] = {}
+        for name, checkpoints in ctx.validated.items():
+            if name in models and models[name].folder in needed:
+                checkpoints_of.setdefault(models[name].folder, checkpoints)
+
+        rows = []
+        for checkpoints in checkpoints_of.values():
+            for validated in checkpoints:
+                on_all = self.planner.full_value(validated).folder if full else ""
+                rows.append({**validated.row, "full": on_all})
+        return rows
 
     def fidelity(self) -> list[Row]:
         """Return the rows of `validations` for the command `fidelity`.
@@ -175,11 +207,15 @@ class Plan:
         Raises:
             UserError: there is nothing to compare.
         """
-        if not (rows := self.validations()):
-            trained = next(filter(None, map(self.planner.ctx.trained_model, self.own_runs())), None)
-            example = f": --config 'models={{{trained}: {{train: {{checkpoints: 2}}}}}}'" if trained else ""
-            raise UserError(f"no model of the wanted tables has train.checkpoints; set it to a number{example}")
-        return rows
+        rows = self.validations()
+        if rows:
+            return rows
+        example = ""
+        for run in self.own_runs():
+            if trained := self.planner.ctx.trained_model(run):
+                example = f": --config 'models={{{trained}: {{train: {{checkpoints: 2}}}}}}'"
+                break
+        raise UserError(f"no model of the wanted tables has train.checkpoints; set it to a number{example}")
 
     def own_runs(self) -> list[str]:
         """Return the runs that the configuration itself names: its `systems`, then the rows of its tables."""
@@ -188,7 +224,8 @@ class Plan:
 
 def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
     """Yield the unfinished stages among some and what they are made from, each once; a finished stage needs nothing."""
-    waiting, seen = list(stages), set[str]()
+    waiting = list(stages)
+    seen: set[str] = set()
     while waiting:
         stage = waiting.pop()
         if stage.manifest not in seen and not Path(stage.manifest).is_file():
@@ -200,16 +237,13 @@ def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
 def check_all(settings: Settings) -> None:
     """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
     ctx = Planner(settings, Stages()).ctx
-    blocks = (*list_blocks(plans_run), *list_blocks(plans_reranking))
-    systems = [(block, name) for block in blocks for name in getattr(settings, block)]
+    checks: list[Check] = []
+    for block in (*list_blocks(plans_run), *list_blocks(plans_reranking)):
+        checks += [partial(check_name, ctx, block, name) for name in getattr(settings, block)]
     # From the last block to the first: models before the runs that name them, so that a cycle is the models'.
-    checked_blocks = reversed(list_blocks(checks_entry))
-    entries = [(block, name) for block in checked_blocks for name in getattr(settings, block)]
-    checks: list[Check] = [
-        *(partial(check_name, ctx, block, name) for block, name in systems),
-        *(partial(checks_entry[block], ctx, name) for block, name in entries),
-        partial(audits.check_audits, ctx),
-    ]
+    for block in reversed(list_blocks(checks_entry)):
+        checks += [partial(checks_entry[block], ctx, name) for name in getattr(settings, block)]
+    checks.append(partial(audits.check_audits, ctx))
 
     wrong = check_measures(settings)
     for check in checks:
@@ -228,21 +262,28 @@ def check_measures(settings: Settings) -> list[str]:
 
     Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
     """
-    # Imported here: a plan is asked for often, and this brings numerical libraries.
-    from tandem.evaluation.measures import parse_measures
+    measures: dict[str, Sequence[str]] = {
+        "score.usual": settings.score.usual,
+        "score.measures": settings.score.measures or (),
+        "bm25.tune.measure": [settings.bm25.tune.measure],
+        "validation.measure": [settings.validation.measure],
+    }
+    for name, fusion in settings.fusions.items():
+        measures[f"fusions.{name}.tune.measure"] = [fusion.tune.measure]
+    for name, pipeline in settings.pipelines.items():
+        measures[f"pipelines.{name}.measure"] = [pipeline.measure]
+    for name, dataset in settings.datasets.items():
+        measures[f"datasets.{name}.measures"] = dataset.measures or ()
+    for name, model in settings.models.items():
+        if model.validation.model_fields_set:
+            measures[f"models.{name}.validation.measure"] = [model.validation.measure]
 
-    named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
-    named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
-    named["validation.measure"] = (settings.validation.measure,)
-    named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
-    named |= {f"pipelines.{name}.measure": (entry.measure,) for name, entry in settings.pipelines.items()}
-    named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
-    own = {name: model.validation for name, model in settings.models.items()}
-    named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
     wrong = []
-    for path, measures in ((path, measures) for path, measures in named.items() if measures):
+    for path, names in measures.items():
+        if not names:
+            continue
         try:
-            parse_measures(list(measures))
+            check_measure_names(path, names)
         except UserError as error:
-            wrong.append(f"{path}: {str(error).removeprefix('measures: ')}")
+            wrong.append(str(error))
     return wrong

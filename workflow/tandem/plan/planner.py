@@ -74,7 +74,8 @@ class Planners:
     """
 
     def __init__(self, raw: Raw, root: Path) -> None:
-        self.variants, self.stages = Variants(raw, root), Stages()
+        self.variants = Variants(raw, root)
+        self.stages = Stages()
         self._planners: dict[int, Planner] = {}
         self.base = self.of({})
 
@@ -89,10 +90,9 @@ class Planners:
         """Return a line for each change that planning made to a dataset of this configuration or a needed variant."""
         collections = [stage for stage in stages if stage.declared.holds == "collection"]
         drawn = {stage.dataset for stage in collections if stage.values.get("dev_from_train")}
-        lines = [
-            line
-            for planner in self._planners.values()
-            for name, line in planner.ctx.notices.items()
-            if planner is self.base or name in drawn
-        ]
-        return list(dict.fromkeys(lines))
+        lines: dict[str, None] = {}
+        for planner in self._planners.values():
+            for name, line in planner.ctx.notices.items():
+                if planner is self.base or name in drawn:
+                    lines[line] = None
+        return list(lines)

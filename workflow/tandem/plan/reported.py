@@ -1,5 +1,7 @@
 """What is reported about a dataset: on which split, to which depth, and by which measures."""
 
+from collections.abc import Iterable
+
 from tandem.config.datasets import UNLABELLED, Windows
 from tandem.errors import UserError
 from tandem.plan.context import Context
@@ -8,13 +10,26 @@ from tandem.stages.base import Json
 from tandem.stages.evaluation import OF_THE_TOP
 
 
+def check_measure_names(where: str, measures: Iterable[str]) -> None:
+    """Refuse an unknown measure; `where` is the key that names it, or what else the error begins with."""
+    # Imported here: a plan is asked for often, and this brings numerical libraries.
+    from tandem.evaluation.measures import parse_measures
+
+    try:
+        parse_measures(list(measures))
+    except UserError as error:
+        raise UserError(f"{where}: {str(error).removeprefix('measures: ')}") from None
+
+
 def reported_split(ctx: Context, name: str) -> str:
     """Return the split that is reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
-    if own := ctx.settings.score.split or ctx.dataset_entry(name).score_split:
-        return own
+    chosen = ctx.settings.score.split or ctx.dataset_entry(name).score_split
+    if chosen:
+        return chosen
     known = splits(ctx, name) or {"test"}
     is_drawn = name in ctx.notices  # dev was taken from train: it is no split of the dataset's own
-    return "dev" if "dev" in known and "test" not in known and not is_drawn else "test"
+    has_dev_alone = "dev" in known and "test" not in known
+    return "dev" if has_dev_alone and not is_drawn else "test"
 
 
 def run_depth(ctx: Context, split: str, name: str) -> int:

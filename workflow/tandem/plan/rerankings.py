@@ -47,14 +47,15 @@ def rerank_by_scorer(ctx: Context, reranked: Reranked) -> Stage:
 @plans_reranking("comparisons")
 def rerank_by_comparison(ctx: Context, reranked: Reranked) -> Stage:
     """Plan the order of a run's top by an entry of `comparisons`; those of one model share its scores."""
-    name, data = reranked.judge, reranked.data
+    name = reranked.judge
+    data = reranked.data
     check_comparison(ctx, name)
     entry = ctx.settings.comparisons[name]
     depth = min(reranked.params["depth"], entry.top)
     model, tokens = judge_with_tokens(ctx, entry.by, f"comparisons.{name}.by", data, (COMPARING,))
 
     upstream = {"dataset": dataset(ctx, data), "run": reranked.pool}
-    first_stage = reranked.pool.name.rpartition(".")[0]
+    first_stage = reranked.pool.system
     label = f"{first_stage}+{entry.by}.{reranked.split}"
     compared = ctx.stage(
         "compare", data, label, {**ctx.scoring, "depth": depth}, {**upstream, "model": model, "tokens": tokens}

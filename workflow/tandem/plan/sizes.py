@@ -59,12 +59,18 @@ class EncoderShape:
     @property
     def parameters(self) -> int:
         """Weights of BERT without its pooling layer: embeddings (two segments), matrices, biases and norms."""
-        h, f = self.hidden, self.feed_forward
-        layer = 4 * h * h + 2 * h * f + 9 * h + f
-        return (self.vocabulary + self.positions + 4) * h + self.layers * layer
+        biases_and_norms = 9 * self.hidden + self.feed_forward
+        layer = self._products + biases_and_norms
+        embeddings = self.vocabulary + self.positions + 4  # two segments, and the norm's weight and bias
+        return embeddings * self.hidden + self.layers * layer
+
+    @property
+    def _products(self) -> int:
+        """Weights of a layer's matrix products: 4 h² of attention and 2 h f of the feed-forward network."""
+        return 4 * self.hidden**2 + 2 * self.hidden * self.feed_forward
 
     def forward(self, texts: float, tokens: float) -> float:
-        """Floating-point operations of one forward pass; a multiplication and its addition count as two.
+        """Return the floating-point operations of one forward pass; a multiplication and its addition are two.
 
         2 (4 h² + 2 h f) per token and layer for the matrix products, 4 n h for attention over n tokens (Kaplan et al.
         2020, App. A, with attention in full); a backward pass costs twice as many again.
@@ -73,17 +79,18 @@ class EncoderShape:
             texts: number of texts (or pairs).
             tokens: their mean length, special tokens included.
         """
-        h, f = self.hidden, self.feed_forward
-        return texts * tokens * self.layers * (2 * (4 * h * h + 2 * h * f) + 4 * tokens * h)
+        of_token = 2 * self._products + 4 * tokens * self.hidden
+        return texts * tokens * self.layers * of_token
 
     def activations(self, tokens: float, length: float, bytes_each: int = 2) -> float:
-        """Bytes of the activations that the backward pass of so many tokens in texts of `length` needs.
+        """Return the bytes of the activations that the backward pass of so many tokens in texts of `length` needs.
 
         Per token and layer about 34 h bytes at two bytes a number, and 5 n a with attention in full (Korthikanti et al.
         2022, Eq. 1); heads are of 64 dimensions.
         """
         heads = max(1, self.hidden // 64)
-        return tokens * self.layers * (17 * self.hidden + 2.5 * length * heads) * bytes_each
+        numbers_of_token = 17 * self.hidden + 2.5 * length * heads
+        return tokens * self.layers * numbers_of_token * bytes_each
 
 
 def encoder_of(stage: Stage) -> Stage:
@@ -114,28 +121,39 @@ def shape_of(stage: Stage, settings: Settings) -> EncoderShape:
             f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "
             f"encoders.<name>.shape: {{layers, hidden, feed_forward, vocabulary}}"
         )
-    return replace(shape, layers=min(shape.layers, params.get("layers") or shape.layers))
+    used = params.get("layers") or shape.layers
+    return replace(shape, layers=min(shape.layers, used))
 
 
 def _files(encoder: Stage) -> Path | None:
     """Return the folder of an encoder's files, if it is here."""
     params = encoder.values
-    folders = [Path(encoder.folder) / "hf"] if Path(encoder.manifest).is_file() else []
+    folders: list[Path] = []
+    if Path(encoder.manifest).is_file():
+        folders.append(Path(encoder.folder) / "hf")
     if params.get("source") == "package":
         folders.append(find_package(params["package"], params["folder"] or ""))
     if "path" in encoder.execution:
         folders.append(Path(encoder.execution["path"]))
     if "vectors" in encoder.execution and params.get("source") == "hub":  # what describes it was read
-        folders += filter(None, [fetch_description(params["name"], params["revision"], fetch=False)])
-    return next((files for files in map(find_encoder_files, folders) if (files / CONFIG).is_file()), None)
+        description = fetch_description(params["name"], params["revision"], fetch=False)
+        if description:
+            folders.append(description)
+    for files in map(find_encoder_files, folders):
+        if (files / CONFIG).is_file():
+            return files
+    return None
 
 
 def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
     """Return the `shape` of the entry that an encoder's parameters are from."""
-    entries = (*settings.encoders.values(), *settings.rerankers.values(), *settings.generators.values())
-    published = [entry for entry in entries if isinstance(entry, PublishedEncoder | Reranker | PublishedGenerator)]
-    names = params.get("name") or params.get("package")
-    return next((entry.shape for entry in published if entry.shape and (entry.name or entry.package) == names), None)
+    name = params.get("name") or params.get("package")
+    for entry in (*settings.encoders.values(), *settings.rerankers.values(), *settings.generators.values()):
+        if not isinstance(entry, PublishedEncoder | Reranker | PublishedGenerator):
+            continue
+        if entry.shape and (entry.name or entry.package) == name:
+            return entry.shape
+    return None
 
 
 def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
@@ -146,7 +164,8 @@ def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
     """
     if vectors.get("dim") or vectors.get("dense"):
         return vectors.get("dim")
-    return shape.hidden if (shape := _known_shape(ctx, encoder)) else None
+    shape = _known_shape(ctx, encoder)
+    return shape.hidden if shape else None
 
 
 def _known_shape(ctx: Context, encoder: Stage) -> EncoderShape | None:
@@ -163,26 +182,39 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
         stage: the encoder's.
         part: `dual` reads single texts, `cross` pairs of a query and a passage.
     """
-    encoder, lengths = encoder_of(stage), ctx.settings.lengths
-    limit = encoder.values.get("positions")
-    if limit is None and (config := _read_config(encoder)) is not None:
-        limit = read_positions(config)
-    elif limit is None and (shape := _entry_shape(encoder.values, ctx.settings)):
-        limit = shape.positions
-    if limit is None:  # nothing here says it
+    lengths = ctx.settings.lengths
+    encoder = encoder_of(stage)
+    limit = _count_positions(encoder, ctx.settings)
+    if limit is None:
         return
     texts = lengths.query + lengths.passage if part == "cross" else max(lengths.query, lengths.passage)
     if texts + MOST_SPECIAL <= limit:
         return
+
     special = _special_tokens(_files(encoder), part == "cross")
-    if part == "dual" and texts + special > limit:
+    needed = texts + special
+    if part == "dual" and needed > limit:
         side = "query" if lengths.query > lengths.passage else "passage"
         most = f"{name} takes {limit}, {special} of them special ones; allowed: ≤ {limit - special}"
         raise UserError(f"lengths.{side} is {texts}, but {most}")
-    if part == "cross" and (needed := min(texts + special, lengths.pair or texts + special)) > limit:
+    if lengths.pair:  # pairs are cut there
+        needed = min(needed, lengths.pair)
+    if part == "cross" and needed > limit:
         pairs = f"lengths allow pairs of {needed} tokens (query {lengths.query}, passage {lengths.passage}"
         hint = f"lower one, or set lengths.pair to {limit} or less, which cuts pairs"
         raise UserError(f"{pairs}, special {special}), but {name} takes {limit}; {hint}")
+
+
+def _count_positions(encoder: Stage, settings: Settings) -> int | None:
+    """Return the positions of an encoder, by its parameters, files or entry; None if nothing here says it."""
+    own = encoder.values.get("positions")
+    if own is not None:
+        return int(own)
+    config = _read_config(encoder)
+    if config is not None:
+        return read_positions(config)
+    shape = _entry_shape(encoder.values, settings)
+    return shape.positions if shape else None
 
 
 @lru_cache(maxsize=64)
@@ -217,9 +249,12 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
         at: the path of the model's entry.
         params: those of its stage.
     """
-    frozen, cut = entry.train.freeze_layers, max(getattr(entry.train, "matryoshka", ()), default=0)
-    if frozen and (shape := _known_shape(ctx, encoder)) and frozen >= shape.layers:
+    frozen = entry.train.freeze_layers
+    shape = _known_shape(ctx, encoder) if frozen else None
+    if shape and frozen >= shape.layers:
         has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"
         raise UserError(f"{at}.train.freeze_layers is {frozen}, but {has}")
-    if cut and (size := dimension(ctx, params, encoder)) and cut >= size:
+    cut = max(getattr(entry.train, "matryoshka", ()), default=0)
+    size = dimension(ctx, params, encoder) if cut else None
+    if size and cut >= size:
         raise UserError(f"{at}.train.matryoshka is {cut}, but vectors have {size} numbers; allowed: below {size}")

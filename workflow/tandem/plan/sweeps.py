@@ -14,7 +14,7 @@ from typing import Any
 from tandem.config.loading import read_sweeps
 from tandem.config.settings import Sweep
 from tandem.errors import UserError, nearest
-from tandem.plan.datasets import searched_for
+from tandem.plan.datasets import choose_dataset
 from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
 from tandem.plan.views import name_configurations
@@ -137,7 +137,7 @@ class PlannedSweep:
         dataset = self.entry.dataset
         configured = self.settings.dataset
         if dataset and stand_in:
-            dataset = searched_for(dataset, self.settings.stand_in, configured, [dataset], configured)
+            dataset = choose_dataset(dataset, self.settings.stand_in, configured, [dataset], configured)
         if dataset and dataset not in self.settings.datasets:
             hint = nearest(dataset, list(self.settings.datasets))
             raise UserError(f"{self.where}.dataset: {dataset} is unknown{hint}")
@@ -169,7 +169,8 @@ class PlannedSweep:
 
     def _seeds(self) -> list[int]:
         """Return the seeds; a `UserError` if the grid or `with` has them too."""
-        path, seeds = self.entry.seeds_at, self.entry.seeds
+        path = self.entry.seeds_at
+        seeds = self.entry.seeds
         for key, values in (("grid", self.values), ("with", self.fixed)):
             if path in values:
                 if seeds:
@@ -203,7 +204,8 @@ class PlannedSweep:
             )
 
         measures = [scored.stage.values["measures"] for scored in self.scored]
-        have = [measure for measure in measures[0] if all(measure in others for others in measures)]
+        in_all = set(measures[0]).intersection(*measures)
+        have = [measure for measure in measures[0] if measure in in_all]
         if not have:
             raise UserError(f"{self.where}.grid: the points have no measure in common")
         for measure in self.entry.measures or ():
@@ -233,6 +235,18 @@ def format_point(point: _Point) -> str:
     return ", ".join(f"{path}={json.dumps(value, ensure_ascii=False, default=str)}" for path, value in point.items())
 
 
+def _check_sweep_names(names: Iterable[str]) -> None:
+    """Refuse names of sweeps that no target can have, and two of one target."""
+    targets: dict[str, str] = {}
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]*", name):
+            raise UserError(f"sweeps.{name}: a name is letters, digits, '_' and '-'")
+        target = _target(name)
+        other = targets.setdefault(target, name)
+        if other != name:
+            raise UserError(f"sweeps.{name} has the target {target} of sweeps.{other}; name it otherwise")
+
+
 class Sweeps(dict[str, PlannedSweep]):
     """The sweeps of a configuration, which `rule all` makes, and those of config/sweeps/, each for itself.
 
@@ -242,22 +256,21 @@ class Sweeps(dict[str, PlannedSweep]):
     def __init__(self, planners: Planners, folder: Path, views: str) -> None:
         super().__init__()
         self.views = views
-        own, targets = planners.base.settings.sweeps, dict[str, str]()
-        for name in own:
-            if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]*", name):
-                raise UserError(f"sweeps.{name}: a name is letters, digits, '_' and '-'")
-            if (other := targets.setdefault(_target(name), name)) != name:
-                raise UserError(f"sweeps.{name} has the target {_target(name)} of sweeps.{other}; name it otherwise")
-        self.requested, self.missing = list(own), dict[str, str]()
+        self.missing: dict[str, str] = {}
+        own = planners.base.settings.sweeps
+        _check_sweep_names(own)
+        self.requested = list(own)
         for name, entry in own.items():
             self[name] = PlannedSweep(name, f"sweeps.{name}", entry, planners)
+
         self._shipped = read_sweeps(folder)
         for name, entry in self._shipped.items():
-            if name not in self:
-                try:
-                    self[name] = PlannedSweep(name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True)
-                except UserError as error:
-                    self.missing[name] = str(error)
+            if name in self:
+                continue
+            try:
+                self[name] = PlannedSweep(name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True)
+            except UserError as error:
+                self.missing[name] = str(error)
 
     @property
     def targets(self) -> dict[str, list[str]]:
@@ -268,8 +281,12 @@ class Sweeps(dict[str, PlannedSweep]):
 
     def scores(self, target: str) -> list[Stage]:
         """Return the scores of the sweeps that a target of the command line makes."""
-        names = self.requested if target in ("all", "report") else self.targets.get(target, ())
-        return [scored.stage for name in names if name in self for scored in self[name].scored]
+        names = self.requested if target in ("all", "report") else self.targets.get(target, [])
+        stages: list[Stage] = []
+        for name in names:
+            if name in self:
+                stages += [scored.stage for scored in self[name].scored]
+        return stages
 
     def files(self, names: Iterable[str]) -> list[str]:
         """Return the JSON file of each sweep; a `UserError` for a sweep that cannot be made."""

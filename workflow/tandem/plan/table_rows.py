@@ -9,7 +9,7 @@ from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, has
 from tandem.plan.datasets import StandIns
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners
-from tandem.plan.reported import is_measurable, measures
+from tandem.plan.reported import check_measure_names, is_measurable, measures
 from tandem.stages.base import Json
 
 # Keys of a configuration file that a layout names which are not taken over.
@@ -31,18 +31,15 @@ class LayoutRows:
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
         """
-        from tandem.evaluation.measures import parse_measures  # numerical libraries
-
-        file, layout, settings = self.file, self.layout, self.planners.base.settings
+        file = self.file
+        settings = self.planners.base.settings
         measured = settings.score.measures
-        for column in layout.columns:
-            try:
-                parse_measures([column.measure])
-            except UserError as error:
-                raise UserError(f"{file}: columns: {str(error).removeprefix('measures: ')}") from None
+        for column in self.layout.columns:
+            check_measure_names(f"{file}: columns", [column.measure])
             if measured and column.measure not in measured:
                 raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
-        self._check_trained_elsewhere(StandIns(settings, self.planners.base.ctx.datasets, layout))
+        self._check_trained_elsewhere()
+
         seeds = settings.seeds or (settings.seed,)
         scored: list[tuple[PlannedRow, Stage]] = []
         absent: list[PlannedRow] = []
@@ -50,10 +47,10 @@ class LayoutRows:
             try:
                 scored += [self._scored(row, group, seed) for seed in seeds]
             except Unavailable as error:
-                why = {"column": group, "absent": str(error)}
-                absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
+                reason = str(error)
+                absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, column=group, absent=reason))
         _check_first_stages(file, scored)
-        scored = _mark_equal(layout, scored)
+        scored = _mark_equal(self.layout, scored)
         if not scored:
             reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
             raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
@@ -61,9 +58,9 @@ class LayoutRows:
 
     def _scored(self, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
         """Return a row's score for the columns of one dataset, with one seed."""
-        file, layout, base = self.file, self.layout, self.planners.base
-        stand_ins = StandIns(base.settings, base.ctx.datasets, layout)
-        changes, dataset = self._changes(row, group, seed, stand_ins)
+        file = self.file
+        stand_ins = self._stand_ins(self.planners.base)
+        changes, dataset = self._changes(row, group, seed)
         try:
             planner = audited = self.planners.of(changes)
         except UserError as error:
@@ -74,30 +71,35 @@ class LayoutRows:
             planner = self.planners.of({**changes, "train_on": name})
             planner.train_without_similar(dataset, name, audited.audit("similar_queries", dataset))
 
-        stage = _score(planner, audited, row, layout, str(file), dataset)
+        stage = _score(planner, audited, row, self.layout, str(file), dataset)
         run = stage.upstream.get("run")
-        own = stand_ins.changed(row.with_)
-        datasets = {path: theirs for path, theirs in row.with_.items() if has_dataset(path)}
-        replaced = [
-            (own[path], theirs) for path, theirs in datasets.items() if stand_ins.collection(own[path]) != theirs
-        ]
+        own_changes = stand_ins.changed(row.with_)
+        replaced = []
+        for path, theirs in row.with_.items():
+            if has_dataset(path) and stand_ins.collection(own_changes[path]) != theirs:
+                replaced.append(f"{own_changes[path]} for {theirs}")
         planned = PlannedRow(
             system=row.system,
             first_stage=row.first_stage,
             scores=stage.folder,
             dataset=dataset,
             split=planner.split(dataset),
-            collection=StandIns(planner.settings, planner.ctx.datasets, layout).collection(dataset),
+            collection=self._stand_ins(planner).collection(dataset),
             column=group,
             seed=seed,
             run=run.key if run else "",
-            instead=", ".join(f"{ours} for {theirs}" for ours, theirs in replaced),
+            instead=", ".join(replaced),
         )
         return planned, stage
 
-    def _changes(self, row: LayoutRow, group: str, seed: int, stand_ins: StandIns) -> tuple[Json, str]:
+    def _stand_ins(self, planner: Planner) -> StandIns:
+        return StandIns(planner.settings, planner.ctx.datasets, self.layout)
+
+    def _changes(self, row: LayoutRow, group: str, seed: int) -> tuple[Json, str]:
         """Return the overrides of the configuration that a row's score needs, and the dataset that is searched."""
-        layout, settings = self.layout, self.planners.base.settings
+        layout = self.layout
+        settings = self.planners.base.settings
+        stand_ins = self._stand_ins(self.planners.base)
         named = self._named(row, group)
         searched = stand_ins.searched(named)
         changes: Json = {}
@@ -122,32 +124,43 @@ class LayoutRows:
 
     def _named(self, row: LayoutRow, group: str) -> str:
         """Return the dataset that the layout searches for a row and the columns of one dataset."""
-        return row.dataset or group or (self.layout.printed_on.dataset if self.layout.printed_on else "")
+        printed_on = self.layout.printed_on.dataset if self.layout.printed_on else ""
+        return row.dataset or group or printed_on
 
-    def _check_trained_elsewhere(self, stand_ins: StandIns) -> None:
+    def _check_trained_elsewhere(self) -> None:
         """Refuse one dataset in the place of two that the layout tells apart: one searched, the other trained on.
 
         What is zero-shot or cross-lingual in the paper would be trained on what is searched, without a word.
         """
-        file, layout, settings = self.file, self.layout, self.planners.base.settings
-        train_on = settings.train_on or settings.dataset
-        if layout.trained_elsewhere and stand_ins.collection(train_on) == stand_ins.collection(settings.dataset):
+        file = self.file
+        settings = self.planners.base.settings
+        stand_ins = self._stand_ins(self.planners.base)
+
+        def are_one(trained: str, searched: str) -> bool:
+            return stand_ins.collection(trained) == stand_ins.collection(searched)
+
+        if self.layout.trained_elsewhere and are_one(settings.train_on or settings.dataset, settings.dataset):
             problem = f"its models come from another dataset, but {settings.dataset} is both trained on and searched"
             raise Unavailable(f"{file}: {problem}; set train_on")
-        for row, group in self._places() if layout.printed_on else ():
+        if not self.layout.printed_on:
+            return
+        for row, group in self._places():
             named = self._named(row, group)
             trained_on = {theirs for path, theirs in row.with_.items() if theirs and has_dataset(path)}
             for theirs in trained_on - {named}:
-                trained, searched = stand_ins.changed({"train_on": theirs})["train_on"], stand_ins.searched(named)
-                if stand_ins.collection(trained) == stand_ins.collection(searched):
+                trained = stand_ins.changed({"train_on": theirs})["train_on"]
+                if are_one(trained, stand_ins.searched(named)):
                     both = f"{theirs}, which is trained on, and {named}, which is searched"
                     raise Unavailable(f"{file}: {trained} stands in for both {both}; name two by stand_in")
 
     def _places(self) -> list[tuple[LayoutRow, str]]:
         """Return the rows that are scored, each with the datasets of the columns that it fills, one at a time."""
         groups = list(dict.fromkeys(column.dataset for column in self.layout.columns)) or [""]
-        scored = [row for row in self.layout.rows if not row.quoted]
-        return [(row, group) for row in scored for group in groups if group in row.columns or not row.columns]
+        places = []
+        for row in self.layout.rows:
+            if not row.quoted:
+                places += [(row, group) for group in groups if group in row.columns or not row.columns]
+        return places
 
 
 def _mark_equal(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> list[tuple[PlannedRow, Stage]]:
@@ -163,18 +176,25 @@ def _mark_equal(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> list[
         earlier = first.setdefault((column, *manifests), system)
         if earlier != system:
             same_as[system, column] = name_system(earlier)
-    return [(row.model_copy(update={"same_as": same_as.get((row.id, row.column), "")}), stage) for row, stage in scored]
+
+    marked = []
+    for row, stage in scored:
+        other = same_as.get((row.id, row.column), "")
+        marked.append((row.model_copy(update={"same_as": other}), stage))
+    return marked
 
 
 def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> None:
     """Refuse a row whose run does not re-rank the run of the row that it names as its first stage."""
     runs = {(row.id, row.column, row.seed): stage.upstream.get("run") for row, stage in scored}
     for row, stage in scored:
-        run, first = stage.upstream.get("run"), runs.get(((row.first_stage, ""), row.column, row.seed))
-        if run and first and run.declared.scoring.of == "top" and first not in upstream_first([run]):
-            raise UserError(
-                f"{file}: {row.system} re-ranks {run.upstream['run'].name}, its first_stage is {first.name}"
-            )
+        run = stage.upstream.get("run")
+        first = runs.get(((row.first_stage, ""), row.column, row.seed))
+        if not run or not first or run.declared.scoring.of != "top":
+            continue
+        if first not in upstream_first([run]):
+            reranked = run.upstream["run"].name
+            raise UserError(f"{file}: {row.system} re-ranks {reranked}, its first_stage is {first.name}")
 
 
 def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
@@ -183,7 +203,8 @@ def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, w
     if layout.subset == "pooled":
         restricted["subset"] = audited.audit("false_negatives", dataset)
     elif layout.subset:
-        restricted["subset" if layout.subset == "similar" else "others"] = audited.audit("similar_queries", dataset)
+        role = "subset" if layout.subset == "similar" else "others"
+        restricted[role] = audited.audit("similar_queries", dataset)
     more = _more_measures(planner, layout, dataset)
     by = [*measures(planner.ctx, dataset), *more] if more else None
     return planner.score(row.run, where, dataset, by, restricted)
@@ -198,7 +219,12 @@ def _more_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
     score = planner.settings.score
     if score.measures:
         return []
-    ctx, columns = planner.ctx, layout.columns
+    ctx = planner.ctx
     have = measures(ctx, dataset)
-    named = [column.measure for column in columns if column.id in layout.printed or column.measure not in score.usual]
-    return [name for name in dict.fromkeys(named) if name not in have and is_measurable(ctx, name, dataset)]
+    more: dict[str, None] = {}
+    for column in layout.columns:
+        measure = column.measure
+        is_named = column.id in layout.printed or measure not in score.usual
+        if is_named and measure not in have and is_measurable(ctx, measure, dataset):
+            more[measure] = None
+    return list(more)

@@ -1,7 +1,6 @@
 """The tables that a configuration could make: their layouts, their rows with the scores behind them, their targets."""
 
 from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 
 from tandem.config.loading import read_bands
@@ -37,7 +36,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def __init__(self, planners: Planners, folder: Path, root: Path, views: str) -> None:
         super().__init__()
-        self.planners, self.views = planners, views
+        self.planners = planners
+        self.views = views
         self.settings = planners.base.settings
         self.layouts = _layouts(self.settings, folder)
         self.missing: dict[str, str] = {}
@@ -61,10 +61,10 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     def _check_replaced(self) -> None:
         """Refuse a `stand_in` for a dataset that no table is of."""
         stand_in = self.settings.stand_in
-        named = {*self.settings.datasets}
-        for layout in self._read.values():
-            named |= {*layout.datasets}
-        for name in stand_in if isinstance(stand_in, dict) else ():
+        if not isinstance(stand_in, dict):
+            return
+        named = set(self.settings.datasets).union(*(layout.datasets for layout in self._read.values()))
+        for name in stand_in:
             if name not in named:
                 raise UserError(f"stand_in: no table is of {name}{nearest(name, named)}")
 
@@ -76,8 +76,12 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     @property
     def papers(self) -> dict[str, list[str]]:
         """Target of a whole paper → its tables, which stand in a folder of config/papers/."""
-        in_folders = [table for table in self.layouts if "/" in table]
-        return {paper: list(tables) for paper, tables in groupby(in_folders, key=lambda table: table.split("/")[0])}
+        papers: dict[str, list[str]] = {}
+        for table in self.layouts:
+            paper, slash, _ = table.partition("/")
+            if slash:
+                papers.setdefault(paper, []).append(table)
+        return papers
 
     def lacking(self, tables: Iterable[str]) -> list[str]:
         """Return a line for each table that cannot be made, and for each reason why a table lacks rows."""
@@ -101,23 +105,34 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def why_missing(self, *tables: str) -> str:
         """Return in a line why tables cannot be made: the first one's reason, and the configurations they belong to."""
-        reason, *more = [line for table in tables for line in self.missing[table].splitlines()]
-        others = f" (and {len(more)} more)" if more else ""
-        known = [name for table in tables if table in self._read for name in self._read[table].belongs_to]
-        return f"{reason}{others}{name_configurations(dict.fromkeys(known), self.views)}"
+        reasons: list[str] = []
+        configurations: dict[str, None] = {}
+        for table in tables:
+            reasons += self.missing[table].splitlines()
+            if table in self._read:
+                configurations |= dict.fromkeys(self._read[table].belongs_to)
+        others = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        return f"{reasons[0]}{others}{name_configurations(configurations, self.views)}"
 
     def runs(self, tables: Iterable[str]) -> list[str]:
         """Return the runs of tables' rows, each once."""
-        return list(dict.fromkeys(row.run for table in tables if table in self for row in self._read[table].rows))
+        runs: dict[str, None] = {}
+        for table in tables:
+            if table in self:
+                runs |= dict.fromkeys(row.run for row in self._read[table].rows)
+        return list(runs)
 
     def _has_run(self, row: LayoutRow) -> bool:
         return row.quoted or self.planners.base.ctx.has_run(row.run)
 
     def _left_out(self, table: str) -> list[str]:
         """Return the columns of a table that have neither a measured nor a printed value."""
-        measured = {(row.column, measure) for row, stage in self[table] for measure in stage.values["measures"]}
-        columns = [column for column in self._read[table].columns if column.id not in self._read[table].printed]
-        return [column.label for column in columns if (column.dataset, column.measure) not in measured]
+        filled: set[tuple[str, str]] = set()  # column's dataset, measure
+        for row, stage in self[table]:
+            filled |= {(row.column, measure) for measure in stage.values["measures"]}
+        layout = self._read[table]
+        empty = [column for column in layout.columns if (column.dataset, column.measure) not in filled]
+        return [column.label for column in empty if column.id not in layout.printed]
 
     def unshown(self) -> list[str]:
         """Return a line where the configuration's `systems` has runs that no requested table has a row of."""
@@ -144,21 +159,29 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             raise UserError("\n".join(f"table {table} cannot be made: {self.why_missing(table)}" for table in missing))
         return [f"{self.views}/tables/{table}.csv" for table in selected if table in self]
 
-    def scores(self, table: str) -> list[str]:
-        """Manifests of the scores that a table shows."""
-        return list(dict.fromkeys(stage.manifest for _, stage in self[table]))
+    def scores(self, tables: Iterable[str]) -> list[Stage]:
+        """Return the scores that tables show, as far as these can be made, table after table."""
+        scores: list[Stage] = []
+        for table in tables:
+            scores += [stage for _, stage in self.get(table, ())]
+        return scores
 
     def requested_scores(self) -> list[Stage]:
-        """Return the scores that the tables of `rule all` show, as far as they can be made, table after table."""
-        return [stage for table in self.requested() for _, stage in self.get(table, ())]
+        """Return the scores that the tables of `rule all` show."""
+        return self.scores(self.requested())
+
+    def score_manifests(self, table: str) -> list[str]:
+        """Return the manifests of the scores that a table shows, each once."""
+        return list(dict.fromkeys(stage.manifest for stage in self.scores([table])))
 
     def layout_files(self, table: str) -> list[Path]:
         """Return a table's layout, and the printed numbers and bands beside it."""
         file = self.layouts[table]
-        return [file, *(near for name in ("printed.csv", "bands.yaml") if (near := find_beside(file, name)))]
+        beside = [find_beside(file, name) for name in ("printed.csv", "bands.yaml")]
+        return [file, *filter(None, beside)]
 
     def to_json(self, table: str) -> str:
-        """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
+        """Return everything that the command `table` reads: layout, bands, and the scores of the rows."""
         file = self.layouts[table]
         bands = find_beside(file, "bands.yaml")
         within = bands is not None and file.parent != bands.parent
@@ -191,12 +214,12 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         for table in self.requested():
             for row, stage in self.get(table, ()):
                 inputs = stage.upstream
-                queries = row.dataset, row.split, row.seed, inputs.get("subset"), inputs.get("others")
+                queries = (row.dataset, row.split, row.seed, inputs.get("subset"), inputs.get("others"))
                 if first_queries is None:
                     first_queries = queries
                 if queries != first_queries:
                     continue
-                run = row.run or row.scores, inputs.get("labels")  # whatever the measures of a table are
+                run = (row.run or row.scores, inputs.get("labels"))  # whatever the measures of a table are
                 is_other = runs.setdefault(row.id, run) != run
                 name = f"{row.system} ({table})" if is_other else row.system
                 system = {"system": name, "first_stage": row.first_stage, "scores": row.scores}
@@ -236,7 +259,7 @@ def _check_stand_ins(settings: Settings) -> None:
 
 
 def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
-    """Table name → layout file: those of config/papers/ and the user's own."""
+    """Return table name → layout file: those of config/papers/ and the user's own."""
     files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
     files.pop("bands", None)
     papers = {table.split("/")[0] for table in files if "/" in table}
@@ -246,10 +269,12 @@ def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
         name = _table_name(table)
         if settings.tables.count(table) > 1:
             raise UserError(f"tables: {table} is there twice")
-        if (other := named.setdefault(name, table)) != table:
+        other = named.setdefault(name, table)
+        if other != table:
             raise UserError(f"tables: {table} has the name of {other}; name it otherwise")
         if table.endswith(".yaml"):
-            _check_own_layout(table, name, targets | {_target(other) for other in files if other != name})
+            others = {_target(file) for file in files if file != name}
+            _check_own_layout(table, name, targets | others)
             files[name] = Path(table)
         elif table not in files:
             raise UserError(f"tables: {table} is unknown{nearest(table, sorted(files))}")

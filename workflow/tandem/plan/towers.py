@@ -48,12 +48,15 @@ def towers(ctx: Context, name: str) -> Json:
         return {"pooling": "classifier"}
     if is_generator(ctx, name):
         return {"pooling": "decoder"}
-    usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED} if (entry := made_encoder(ctx, name)) else {}
+    usual: Json = {}
+    entry = made_encoder(ctx, name)
+    if entry:
+        usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED}
     return usual | _own_towers(ctx, name)
 
 
 def is_generator(ctx: Context, name: str) -> bool:
-    """Whether a name of what a training starts from means an entry of `generators`, and nothing else."""
+    """Return whether a name of what a training starts from means an entry of `generators`, and nothing else."""
     settings = ctx.settings
     others = (settings.models, settings.encoders, settings.rerankers)
     return name in settings.generators and not any(name in block for block in others)
@@ -195,11 +198,11 @@ def read_lock() -> Commits:
     """
     path = Path.cwd() / LOCK
     lock = read_own(path) if path.is_file() else {}
-    revisions = list(lock.values()) if isinstance(lock, dict) else [None]
-    if not all(
-        isinstance(of, dict) and all(COMMIT_PATTERN.fullmatch(str(it)) for it in of.values()) for of in revisions
-    ):
-        raise UserError(f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it")
+    commits_of_models = list(lock.values()) if isinstance(lock, dict) else [None]
+    for commits in commits_of_models:
+        is_lock = isinstance(commits, dict) and all(COMMIT_PATTERN.fullmatch(str(it)) for it in commits.values())
+        if not is_lock:
+            raise UserError(f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it")
     return dict(lock)
 
 

@@ -13,15 +13,12 @@ from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Validated, plans_dataset
-from tandem.plan.datasets import dataset, make_dataset, may_have_split, notes_of, require_split
+from tandem.plan.datasets import NOTES_OF_THE_WHOLE, dataset, make_dataset, may_have_split, notes_of, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
 from tandem.plan.scoring import score
 from tandem.plan.searches import encode_both_sides
-
-# What an entry says about a whole dataset and is not true of a part.
-OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where", "mteb")
 
 
 def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
@@ -56,12 +53,13 @@ def validation_of(ctx: Context, name: str) -> Validation:
 
 def reference(ctx: Context, name: str) -> str:
     """Return the run whose top is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
-    if own := validation_of(ctx, name).from_:
+    own = validation_of(ctx, name).from_
+    if own:
         return own
     source = ctx.settings.models[name].candidates.from_
     entry = ctx.settings.runs.get(source)
-    is_imported = entry is not None and not entry.stage and VALIDATED not in entry.paths
-    return "bm25" if is_source(source) or source == "given" or is_imported else source
+    lacks_dev = entry is not None and not entry.stage and VALIDATED not in entry.paths
+    return "bm25" if is_source(source) or source == "given" or lacks_dev else source
 
 
 def validates_in_process(ctx: Context, name: str) -> bool:
@@ -90,7 +88,9 @@ def list_unused_validation_keys(settings: Settings) -> list[str]:
     `validation` is of checkpoints alone; `train` has keys of trainings that validate themselves, and `patience`, which
     ends those that dev chooses from.
     """
-    lines = [line for name in settings.models for line in _list_unused_train_keys(settings, name)]
+    lines: list[str] = []
+    for name in settings.models:
+        lines += _list_unused_train_keys(settings, name)
 
     without_checkpoints = [name for name, model in settings.models.items() if not model.train.checkpoints]
     unread: list[tuple[str, str, str]] = []  # path of a section, key, why
@@ -136,10 +136,9 @@ def reduced_dataset(ctx: Context, name: str) -> str:
         depth=validation.depth,
         others=validation.others,
         dev_queries=validation.queries,
-        **notes_of(ctx.dataset_entry(base), OF_THE_WHOLE),
+        **notes_of(ctx.dataset_entry(base), NOTES_OF_THE_WHOLE),
     )
-    if ctx.datasets.setdefault(label, entry) != entry:
-        raise UserError(f"datasets.{label} has the name of a dataset made for validation; name it otherwise")
+    ctx.enter_dataset(label, entry, "validation")
     return label
 
 

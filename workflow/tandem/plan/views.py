@@ -24,13 +24,17 @@ def views_folder(files: Iterable[Path]) -> str:
         `results/long`.
     """
     names = [_folder_name(file.stem) for file in files if file.stem != "config"]
-    return "/".join(["results", *(["+".join(names)] if names else [])])
+    return f"results/{'+'.join(names)}" if names else "results"
 
 
 def _folder_name(stem: str) -> str:
     """Encode a file's name so that no other has the same: letters of any script stay, `+` and `~` have a meaning."""
     unsafe = r"^[.-]|[^\w.-]"  # a first dot hides a folder, a first hyphen makes it a flag
-    return re.sub(unsafe, lambda match: "".join(f"~{byte:02X}" for byte in os.fsencode(match[0])), stem)
+
+    def encode(match: re.Match[str]) -> str:
+        return "".join(f"~{byte:02X}" for byte in os.fsencode(match[0]))
+
+    return re.sub(unsafe, encode, stem)
 
 
 def name_configurations(configurations: Iterable[str], views: str) -> str:
@@ -41,10 +45,12 @@ def name_configurations(configurations: Iterable[str], views: str) -> str:
         views: the folder of the current one, which is not named.
     """
     commands = []
-    for files in map(str.split, configurations):
-        if views_folder(map(Path, files)) != views:
-            here = [file if Path(file).is_file() else str(ROOT / file) for file in files]
-            commands.append(" ".join(["--configfile", *here]))
+    for configuration in configurations:
+        files = configuration.split()
+        if views_folder(map(Path, files)) == views:
+            continue
+        paths = [file if Path(file).is_file() else str(ROOT / file) for file in files]
+        commands.append(" ".join(["--configfile", *paths]))
     return f"; it belongs to {', or '.join(commands)}" if commands else ""
 
 
@@ -66,7 +72,8 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
         return
     if [Path(file).read_bytes() for file in owner] == [Path(file).read_bytes() for file in own]:
         return
-    theirs, ours = (" ".join(names) or "config/config.yaml" for names in (owner, own))
+    theirs = " ".join(owner) or "config/config.yaml"
+    ours = " ".join(own) or "config/config.yaml"
     raise UserError(f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them")
 
 
