@@ -3,6 +3,8 @@
 import importlib.metadata
 import os
 import platform
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +43,20 @@ def linearity(name: str, small: Measured, large: Measured) -> list[str]:
     return [f"{between} {what}\t{a:.1f}\t{b:.1f}\t{a / b:.2f}\t{unit}" for what, a, b in times]
 
 
+def gpus() -> str:
+    """Names of the GPUs that CUDA programs see here, as `nvidia-smi` has them, and a semicolon; nothing without any."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    listed = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+    return "".join(f"{name}; " for name in listed.stdout.splitlines())
+
+
 def machine() -> str:
-    """Processor, cores and versions."""
+    """GPUs, processor, cores and versions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
-    return f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
+    return f"{gpus()}{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
 
 
 def markdown(title: str, note: str, lines: list[str]) -> str:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tandem.cluster.progress import Progress
+from tandem.models.device import device
 from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval.embeddings import Blocks, Embeddings, Stretches, name_block
 from tandem.retrieval.exact import (
@@ -130,7 +131,7 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypa
 
     def products(held, batch):
         lengths = batch.double().norm(dim=1)[:, None] * held.longest / 1.001
-        sign = torch.randint(0, 2, (len(batch), len(held.factor)), generator=rng) * 2 - 1
+        sign = torch.randint(0, 2, (len(batch), len(held.factor)), generator=rng).to(batch.device) * 2 - 1
         exact = batch.double() @ held.factor.double().T
         return (exact + sign * 0.999 * (batch.shape[1] + SLACK_TERMS) * unit * lengths).float()
 
@@ -153,6 +154,8 @@ def test_products_are_of_float32_whatever_the_environment_says(store):
 @pytest.fixture
 def like_cuda(monkeypatch):
     """Vectors held, multiplied and decided as on CUDA, by the processor."""
+    if device().type == "cuda":
+        pytest.skip("CUDA itself is here")
 
     def hold(held, values, ranks, scale=None):
         held.factor = values if values.dtype == torch.float32 else values.half()

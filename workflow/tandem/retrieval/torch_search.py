@@ -309,6 +309,8 @@ def search_by_torch(queries: FloatVectors, passages: Stretches, depth: int, memo
     rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA_PROPOSALS)))
     if target.type == "cuda":
         rows = min(rows, _MOST_PINNED // (passages.dimension * passages.embeddings.kind.itemsize))
+    if rows > _PASSAGES_PER_SEGMENT:
+        rows -= rows % _PASSAGES_PER_SEGMENT  # else every product is copied, to fill up its last segment
 
     search = StretchSearch(queries, depth, passages.temperature, tile)
     for stretch in _stream_stretches(passages, rows, target):
