@@ -131,6 +131,9 @@ MISTAKES = {
         "tables: [mine_table.yaml]",
         {"mine_table.yaml": TABLE},
     ),
+    "a split that the dataset lacks": Mistake(
+        "tandem run mine.yaml", "score.split is dl19, but dataset mine has ", "score: {split: dl19}"
+    ),
     "a misspelt measure": Mistake(
         "tandem run mine.yaml", "score.measures: nDCG@ten is malformed; write nDCG@10", "score: {measures: [nDCG@ten]}"
     ),

@@ -85,6 +85,10 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
         ),
         (BASE + "- {system: B, run: de, columns: [nq]}\n", [": rows.1.columns: no column is of nq; they are of none"]),
         (BASE.replace("rows:", "- {measure: RR@10, name: MRR}\nrows:"), [": columns.1: RR@10 is there twice"]),
+        (
+            BASE.replace("rows:", "splits: {dl: {split: dl19}}\nrows:"),
+            [": splits.dl: no column is of dl; they are of none"],
+        ),
         (BASE + "- {sistem: B, system: B}\n", [unknown_key(": rows.1.sistem", "system")]),
         ("title: [", [":2: not valid YAML: did not find expected node content"]),
         ("", [": rows is missing", ": title is missing"]),

@@ -9,18 +9,20 @@ import pytest
 from tandem import ROOT
 from tandem.config.loading import read_layout
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, drop_rows, find_beside, load_layout, read_printed
+from tandem.evaluation.layouts import Layout, LayoutRow, TablePlan, drop_rows, find_beside, load_layout, read_printed
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration, read_configurations
 
 PAPERS = ("config/config.yaml", "config/msmarco.yaml", "config/nq.yaml", "config/dureader.yaml", "config/plain.yaml")
+OVERLAYS = ("trec_dl.yaml",)
 COMMAND = re.compile(r"--configfile ((?:[\w/]+\.yaml ?)+)")
 
 
 def shipped() -> list[str]:
-    """The files of config/, and those of config/small/ as the command in their first lines lays them upon others."""
-    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "config").glob("*.yaml"))]
-    for path in sorted((ROOT / "config/small").glob("*.yaml")):
+    """The files of config/ that stand alone, and the others as the command in their first lines lays them upon some."""
+    alone = [path for path in sorted((ROOT / "config").glob("*.yaml")) if path.name not in OVERLAYS]
+    files = [str(path.relative_to(ROOT)) for path in alone]
+    for path in [*(ROOT / "config" / name for name in OVERLAYS), *sorted((ROOT / "config/small").glob("*.yaml"))]:
         commands = [names.strip() for names in COMMAND.findall(path.read_text())]
         files += [names for names in commands if path.name in names]
     return files
@@ -141,7 +143,30 @@ def test_deep_learning_queries_are_scored_as_table_1_says():
     note = (ROOT / "config/papers/review/table1.yaml").read_text()
     (values,) = re.findall(r"`(--config dataset=[^`]*)`", re.sub(r"\s+", " ", note))
     plan = planned(f"--configfile config/msmarco.yaml {values}")
-    assert plan.check("systems") == []
-    measured = {row.system: (row.split, stage.values["measures"]) for row, stage in plan.tables["systems"]}
-    assert measured["BM25"][0] == "dl19"
-    assert "nDCG@10" in measured["SPLADE++"][1]
+    assert plan.check("review_table1") == []
+    rows = {(row.system, row.column): (row, stage) for row, stage in plan.tables["review/table1"]}
+    for column, split in (("msmarco", "dev"), ("trec-dl-2019", "dl19"), ("trec-dl-2020", "dl20")):
+        row, stage = rows["SPLADE++", column]
+        assert (row.collection, row.split, stage.values["split"]) == (column, split, split)
+        assert "nDCG@10" in stage.values["measures"]
+    runs = {column: stage.upstream["run"] for (system, column), (_, stage) in rows.items() if system == "SPLADE++"}
+    assert len({run.upstream["passages"].folder for run in runs.values()}) == 1  # encoded once for all queries
+
+
+def test_columns_of_splits_that_are_not_there_are_told_and_the_others_made():
+    plan = planned("--configfile config/msmarco.yaml config/trec_dl.yaml")
+    assert {row.split for row, _ in plan.tables["trec_dl"]} == {"dl19", "dl20"}
+    lines = plan.check("trec_dl")
+    assert [re.findall(r"TREC DL \d+|no dl\d+", line) for line in lines] == [
+        ["TREC DL 2021", "no dl21"],
+        ["TREC DL 2022", "no dl22"],
+    ]
+    assert [*TablePlan.model_validate_json(plan.tables.to_json("trec_dl")).skipped] == ["trec-dl-2021", "trec-dl-2022"]
+    second = planned("--configfile config/msmarco.yaml config/trec_dl.yaml --config dataset=msmarco-v2")
+    assert {row.split for row, _ in second.tables["trec_dl"]} == {"dl21", "dl22"}
+
+
+def test_a_table_without_any_of_its_splits_says_which_it_needs():
+    plan = planned("--configfile config/config.yaml")
+    with pytest.raises(UserError, match=r"of the splits dl19, dl20, dl21, dl22; dataset pydocs has dev, test, train"):
+        plan.check("trec_dl")

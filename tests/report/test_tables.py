@@ -321,6 +321,21 @@ def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
     assert '<a href="#row-' not in path.with_suffix(".html").read_text().split("Theirs")[1]
 
 
+def test_columns_of_queries_that_are_not_there_are_only_printed_or_left_out(four_queries):
+    layout = LAYOUT.replace(
+        "rows:",
+        "  - {measure: RR@10, dataset: dl, dataset_name: Deep}\n  - {measure: AP, dataset: dl}\n"
+        "splits: {dl: {of: real, split: dl19}}\nrows:",
+    )
+    layout = layout.replace("RR@10: 40", "dl RR@10: 70")
+    path = table(four_queries, layout=layout, skipped={"dl": "dataset toy has test, and no dl19"})
+    filled = read_table(path.with_suffix(".json"))
+    assert [column.label for column in filled.columns] == ["MRR@10 (RR@10)", "Success@1", "Deep: RR@10"]
+    cell = filled.rows[0].cells[2]
+    assert (cell.printed, cell.value, filled.rows[1].cells[2].printed) == (70.0, None, None)
+    assert "Deep is not measured: dataset toy has test, and no dl19." in path.with_suffix(".md").read_text()
+
+
 def test_a_row_that_is_the_run_of_an_earlier_one_says_so_and_is_not_tested_again(four_queries):
     layout = LAYOUT + "  - {system: New again, run: new}\norders: [{claim: n > o, higher: New again, lower: Old}]\n"
     rows = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))

@@ -86,6 +86,13 @@ class TableColumn(Section):
     printed: bool = Field(True, description="false: the paper prints nothing in this column")
 
 
+class SplitColumns(Section):
+    """The queries that some columns are of."""
+
+    of: str = Field("", description="whose; absent: the configuration's dataset")
+    split: str = Field(description="the split; where the searched dataset lacks it, its columns are not measured")
+
+
 class TableRow(Section):
     """A row."""
 
@@ -118,6 +125,7 @@ class TableLayout(Section):
     recipes: Items[str] = Field((), description="recipes that its runs need")
     same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
     configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
+    splits: dict[str, SplitColumns] = Field({}, description="a dataset of columns that is a split of another → which")
     belongs_to: Items[str] = Field(
         (), description="shipped configurations that it is laid out for, each as `--configfile` takes its files"
     )

@@ -101,11 +101,17 @@ class Layout(TableLayout):
     def datasets(self) -> list[str]:
         """Return the datasets of the catalogue that it names, the paper's own first."""
         names = [self.printed_on.dataset] if self.printed_on else []
-        names += [column.dataset for column in self.columns]
+        for column in self.columns:
+            columns = self.splits.get(column.dataset)
+            names.append(columns.of if columns else column.dataset)
         names += [row.dataset for row in self.rows]
         for row in self.rows:
             names += [str(value) for path, value in row.with_.items() if has_dataset(path) and value]
         return list(dict.fromkeys(name for name in names if name))
+
+    def name_dataset(self, name: str) -> str:
+        """Return the heading of the columns of a dataset."""
+        return next((c.dataset_name for c in self.columns if c.dataset == name and c.dataset_name), name)
 
     @property
     def printed(self) -> set[str]:
@@ -142,6 +148,7 @@ class TablePlan(Model):
     layout: Layout
     rows: tuple[PlannedRow, ...]
     bands: tuple[Band, ...] = ()
+    skipped: dict[str, str] = Field(default_factory=dict)  # the layout's dataset → why its columns are not measured
 
 
 def has_dataset(path: str) -> bool:
@@ -173,6 +180,11 @@ def load_layout(path: Path) -> Layout:
     for number, column in enumerate(columns):
         if column.id in ids[:number]:
             raise UserError(f"{path}: columns.{number}: {column.id} is there twice")
+
+    for name in source.splits:
+        if not any(column.dataset == name for column in columns):
+            of = ", ".join(dict.fromkeys(column.dataset for column in columns if column.dataset)) or "none"
+            raise UserError(f"{path}: splits.{name}: no column is of {name}; they are of {of}")
 
     printed = None
     if source.printed_from is not None:

@@ -14,7 +14,7 @@ from tandem.plan.derived_runs import list_unused_aggregation_keys
 from tandem.plan.fusions import list_unused_fusion_keys
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners
-from tandem.plan.reported import check_measure_names
+from tandem.plan.reported import check_measure_names, check_reported_split
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
 from tandem.plan.validation import list_unused_validation_keys
@@ -243,7 +243,7 @@ def check_all(settings: Settings) -> None:
     # From the last block to the first: models before the runs that name them, so that a cycle is the models'.
     for block in reversed(list_blocks(checks_entry)):
         checks += [partial(checks_entry[block], ctx, name) for name in getattr(settings, block)]
-    checks.append(partial(audits.check_audits, ctx))
+    checks += [partial(audits.check_audits, ctx), partial(check_reported_split, ctx)]
 
     wrong = check_measures(settings)
     for check in checks:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from tandem.config.datasets import UNLABELLED, Windows
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.plan.context import Context
-from tandem.plan.datasets import splits
+from tandem.plan.datasets import may_have_split, splits
 from tandem.stages.base import Json
 from tandem.stages.evaluation import OF_THE_TOP
 
@@ -30,6 +30,20 @@ def reported_split(ctx: Context, name: str) -> str:
     is_drawn = name in ctx.notices  # dev was taken from train: it is no split of the dataset's own
     has_dev_alone = "dev" in known and "test" not in known
     return "dev" if has_dev_alone and not is_drawn else "test"
+
+
+def check_reported_split(ctx: Context) -> None:
+    """Refuse a `score.split` that neither the configured dataset has, as far as known, nor one that stands in."""
+    settings = ctx.settings
+    split, stand_in = settings.score.split, settings.stand_in or {}
+    searched = [settings.dataset, *([stand_in] if isinstance(stand_in, str) else stand_in.values())]
+    searched = [name for name in searched if name in ctx.datasets]
+    if split is None or not searched or any(may_have_split(ctx, name, split) for name in searched):
+        return
+    have = sorted(splits(ctx, settings.dataset) or ())
+    others = [name for name, entry in ctx.datasets.items() if split in (getattr(entry, "splits", None) or ())]
+    hint = f"; split {split} is in {', '.join(others)}" if others else nearest(split, have)
+    raise UserError(f"score.split is {split}, but dataset {settings.dataset} has {', '.join(have)}{hint}")
 
 
 def run_depth(ctx: Context, split: str, name: str) -> int:

@@ -1,12 +1,13 @@
 """The rows of a layout as stages: how each changes the configuration, and which score it shows."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tandem.config.merging import read_yaml
 from tandem.errors import Unavailable, UserError
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, has_dataset, name_system
-from tandem.plan.datasets import StandIns
+from tandem.plan.datasets import StandIns, splits
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, is_measurable, measures
@@ -33,6 +34,7 @@ class LayoutRows:
         """
         file = self.file
         settings = self.planners.base.settings
+        skipped = self.skipped
         measured = settings.score.measures
         for column in self.layout.columns:
             check_measure_names(f"{file}: columns", [column.measure])
@@ -52,9 +54,25 @@ class LayoutRows:
         _check_first_stages(file, scored)
         scored = _mark_equal(self.layout, scored)
         if not scored:
+            if skipped and not absent:
+                of = ", ".join(self.layout.splits[name].split for name in skipped)
+                raise Unavailable(f"its columns are of the splits {of}; {next(iter(skipped.values()))}")
             reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
             raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
         return scored, absent
+
+    @cached_property
+    def skipped(self) -> dict[str, str]:
+        """Return the layout's datasets that are splits which the searched dataset lacks, each with the reason."""
+        stand_ins = self._stand_ins(self.planners.base)
+        skipped = {}
+        for name, columns in self.layout.splits.items():
+            searched = stand_ins.searched(self._resolve(name))
+            known = splits(self.planners.base.ctx, searched)
+            if columns.split not in (known or ()):
+                have = ", ".join(sorted(known)) if known else "splits that are not known before it is read"
+                skipped[name] = f"dataset {searched} has {have}, and no {columns.split}"
+        return skipped
 
     def _scored(self, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
         """Return a row's score for the columns of one dataset, with one seed."""
@@ -78,13 +96,16 @@ class LayoutRows:
         for path, theirs in row.with_.items():
             if has_dataset(path) and stand_ins.collection(own_changes[path]) != theirs:
                 replaced.append(f"{own_changes[path]} for {theirs}")
+        collection = self._stand_ins(planner).collection(dataset)
+        if group in self.layout.splits and collection == self.layout.splits[group].of:
+            collection = group
         planned = PlannedRow(
             system=row.system,
             first_stage=row.first_stage,
             scores=stage.folder,
             dataset=dataset,
             split=planner.split(dataset),
-            collection=self._stand_ins(planner).collection(dataset),
+            collection=collection,
             column=group,
             seed=seed,
             run=run.key if run else "",
@@ -110,6 +131,8 @@ class LayoutRows:
         dataset: str = changes.get("dataset", searched)
         if dataset != settings.dataset:
             changes["dataset"] = dataset
+        if group in layout.splits:
+            changes["score.split"] = layout.splits[group].split
         changes |= stand_ins.changed(row.with_)
         if stand_ins.collection(dataset) == named:
             changes |= row.with_own
@@ -124,8 +147,14 @@ class LayoutRows:
 
     def _named(self, row: LayoutRow, group: str) -> str:
         """Return the dataset that the layout searches for a row and the columns of one dataset."""
+        return row.dataset or self._resolve(group)
+
+    def _resolve(self, group: str) -> str:
+        """Return the dataset that the layout searches for the columns of one dataset."""
+        if group in self.layout.splits:
+            group = self.layout.splits[group].of
         printed_on = self.layout.printed_on.dataset if self.layout.printed_on else ""
-        return row.dataset or group or printed_on
+        return group or printed_on
 
     def _check_trained_elsewhere(self) -> None:
         """Refuse one dataset in the place of two that the layout tells apart: one searched, the other trained on.
@@ -159,7 +188,8 @@ class LayoutRows:
         places = []
         for row in self.layout.rows:
             if not row.quoted:
-                places += [(row, group) for group in groups if group in row.columns or not row.columns]
+                wanted = [group for group in groups if group in row.columns or not row.columns]
+                places += [(row, group) for group in wanted if group not in self.skipped]
         return places
 
 

@@ -30,6 +30,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         layouts: table → its file, of all that are known.
         missing: table → why it cannot be made.
         absent: table → its rows that cannot be made, each with the reason.
+        skipped: table → the datasets of its columns that are splits which are not there, each with the reason.
     Raises:
         UserError: a layout is unknown or broken, or a requested table names what the configuration lacks.
     """
@@ -42,6 +43,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         self.layouts = _layouts(self.settings, folder)
         self.missing: dict[str, str] = {}
         self.absent: dict[str, list[PlannedRow]] = {}
+        self.skipped: dict[str, dict[str, str]] = {}
         self._read: dict[str, Layout] = {}
         _check_stand_ins(self.settings)
         for table, file in self.layouts.items():
@@ -50,7 +52,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 if layout.skip_unknown:
                     layout = layouts.drop_rows(layout, [row.run for row in layout.rows if not self._has_run(row)])
                 self._read[table] = layouts.with_systems(layout, self._systems(layout))
-                self[table], self.absent[table] = LayoutRows(planners, root, file, self._read[table]).scored()
+                rows = LayoutRows(planners, root, file, self._read[table])
+                self[table], self.absent[table] = rows.scored()
+                self.skipped[table] = rows.skipped
             except UserError as error:
                 # A layout whose models or splits are not there is only a mistake if its table is requested.
                 if table in self.requested() and not isinstance(error, Unavailable):
@@ -92,6 +96,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             elif columns := self._left_out(table):
                 lines.append(f"{table} leaves out {', '.join(columns)}: not measured (score.measures, depth.test)")
 
+            for dataset, reason in self.skipped.get(table, {}).items():
+                lines.append(f"{table}: {self._read[table].name_dataset(dataset)} is not measured: {reason}")
+
             systems_by_reason: dict[str, list[str]] = {}
             for row in self.absent.get(table, ()):
                 systems_by_reason.setdefault(row.absent, []).append(name_system(row.id))
@@ -130,9 +137,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         filled: set[tuple[str, str]] = set()  # column's dataset, measure
         for row, stage in self[table]:
             filled |= {(row.column, measure) for measure in stage.values["measures"]}
-        layout = self._read[table]
+        layout, skipped = self._read[table], self.skipped[table]
         empty = [column for column in layout.columns if (column.dataset, column.measure) not in filled]
-        return [column.label for column in empty if column.id not in layout.printed]
+        return [column.label for column in empty if column.id not in layout.printed and column.dataset not in skipped]
 
     def unshown(self) -> list[str]:
         """Return a line where the configuration's `systems` has runs that no requested table has a row of."""
@@ -194,6 +201,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             layout=self._read[table],
             rows=tuple(self.rows(table)),
             bands=tuple(entries),
+            skipped=self.skipped[table],
         )
         return plan.model_dump_json(by_alias=True, exclude_defaults=True)
 

@@ -86,6 +86,8 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     _check_rows(planned, scored)
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
+    skipped = planned.skipped.items()
+    notes = [f"{planned.layout.name_dataset(name)} is not measured: {reason}" for name, reason in skipped] + notes
     table = fill_table(planned, scored)
     if table.has_tests:
         warnings += warn_of_few_seeds(len(table.seeds), stages)
