@@ -51,6 +51,7 @@ _OWN = (
             reads=True),
     Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
     Command("show", "report.commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
+    Command("annotate", "extras.audits.annotate:annotate", DATA, "What annotators and reviewers fill in next."),
     Command("encoder", "extras.encoders:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
     Command("datasets", "data.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
     Command("table", "report.commands:write_table", STEPS, "A table's files."),

@@ -14,7 +14,7 @@ from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
 from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.sheets import run as relabel_stage
+from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 

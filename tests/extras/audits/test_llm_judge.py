@@ -12,8 +12,8 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
 from tandem.extras.audits.false_negatives import run as pool_stage
 from tandem.extras.audits.llm_judge import run as judge_stage
+from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.extras.audits.report import collect_audits, write_audits_csv
-from tandem.extras.audits.sheets import run as relabel_stage
 from tandem.report.page import make_environment
 from tandem.retrieval.llm.prompts import GRADE, write_grade_prompt
 from tandem.store.artifact import open_artifact

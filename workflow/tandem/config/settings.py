@@ -1,5 +1,6 @@
 """The whole configuration: all keys, their types and defaults; audits, analyses, sweeps, and how stages run."""
 
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SerializeAsAny
@@ -11,7 +12,7 @@ from tandem.config.generation import Expansion, Generation, GeneratorEntry
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
 from tandem.config.language_models import Endpoint, LlmEntry, LlmJudge
 from tandem.config.models import ModelEntry, ValidationSettings
-from tandem.config.references import CrossEncoderRef, DatasetRef, DualEncoderRef, Input, RunRef
+from tandem.config.references import CrossEncoderRef, DatasetRef, DualEncoderRef, Input, NoParameter, RunRef
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -43,14 +44,33 @@ class SimilarQueries(Section):
     )
 
 
+class Review(Section):
+    """How annotators' packages are reviewed (DuReader-retrieval A.3)."""
+
+    package: int = Field(1000, ge=1, le=5000, description="pairs of a query and a passage that a package has at most")
+    reviewers: int = Field(2, ge=1, description="reviewers of a package")
+    pairs: int = Field(100, ge=1, description="pairs of a package that each reviewer draws and judges")
+    accuracy: float = Field(
+        0.93, gt=0, le=1, description="share of verdicts, on average over reviewers, below which a package is revised"
+    )
+
+
 class FalseNegativesAudit(Section):
     """Unlabelled passages that are relevant."""
 
     depth: int = Field(50, ge=1, description="passages per system that are pooled")
-    top: int = Field(5, ge=1, description="unlabelled passages per query that annotators see")
+    top: int = Field(5, ge=1, description="passages per query that annotators see")
+    labelled: bool = Field(
+        False,
+        exclude_if=not_,
+        description="annotators see the first `top` passages whether labelled or not, and may correct labels",
+    )
     queries: int | None = Field(100, ge=1, description="number of queries of the split; null: all")
     threshold: float = Field(0.5, ge=0, le=1, description="passages with a higher probability count as relevant")
-    sheet: Annotated[str | None, Input()] = Field(None, description="the annotators' filled sheet")
+    sheet: Annotated[str | None, Input()] = Field(
+        None, description="the annotators' filled sheet, or the folder of packages that `tandem annotate` writes"
+    )
+    review: Annotated[Review, NoParameter()] = Field(Review(), description="how packages are reviewed")
 
 
 class NoiseAudit(Section):

@@ -17,7 +17,8 @@ from tandem.plan.rerankings import check_llm, llm_stage
 from tandem.plan.runs import run
 from tandem.plan.searches import plan_encoding
 from tandem.stages.base import Json
-from tandem.store.files import sha256_once
+from tandem.stages.evaluation import list_decisive_files
+from tandem.store.files import fingerprint, sha256_once
 
 JUDGES = ("models", "rerankers", "ensembles")  # blocks of the configuration whose entries judge
 
@@ -151,10 +152,15 @@ def relabel(ctx: Context, data: str) -> Stage:
     params: Json = {"split": reported_split(ctx, data), "threshold": entry.threshold}
     execution: Json = {}
     if entry.sheet is not None:
-        if not Path(entry.sheet).is_file():
-            raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; no such file")
-        # Whole: whoever corrects a verdict changes a sheet in its middle, and not its size.
-        params["fingerprint"] = sha256_once(Path(entry.sheet))
+        path = Path(entry.sheet)
+        if path.is_dir():
+            params["fingerprint"] = fingerprint(path, list_decisive_files(path))
+        elif path.is_file():
+            # Whole: whoever corrects a verdict changes a sheet in its middle, and not its size.
+            params["fingerprint"] = sha256_once(path)
+        else:
+            hint = "no such file; a folder of packages is begun by `tandem annotate`"
+            raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; {hint}")
         execution["path"] = entry.sheet
     return ctx.stage("relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution)
 

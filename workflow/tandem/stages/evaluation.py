@@ -1,6 +1,7 @@
 """Scores of runs; audits of collections; analyses of models."""
 
 from operator import not_
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -72,12 +73,17 @@ class FalseNegativesParams(FalseNegativesAudit, Inference, Params):
     split: str = Field(description="of the runs")
 
 
+def list_decisive_files(folder: Path) -> list[Path]:
+    """Return the files of a folder of annotators' packages that decide its labels: all but what is being worked on."""
+    return [*folder.glob("annotation.json"), *folder.glob("submitted/*.csv"), *folder.glob("reviews/*.csv")]
+
+
 class RelabelParams(Params):
-    """Judgements with the positives of a filled sheet, or of the judges. What is null is the pool's."""
+    """Judgements with the labels of annotators, or of the judges. What is null is the pool's."""
 
     split: str | None = Field(None, description="of the pool")
     threshold: float | None = Field(None, ge=0, le=1, description="the judges' verdict is positive above it")
-    fingerprint: str | None = Field(None, description="of the filled sheet")
+    fingerprint: str | None = Field(None, description="of the filled sheet, or of the reviewed packages")
 
 
 class JudgeLlmParams(Grading, LlmParams):
@@ -126,7 +132,7 @@ KINDS = (
         gpu=("judge",), box="Audits"),
     Kind("false_negatives", "extras.audits.false_negatives:run", FalseNegativesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),
-    Kind("relabel", "extras.audits.sheets:run", RelabelParams, box="Audits"),
+    Kind("relabel", "extras.audits.relabel:run", RelabelParams, box="Audits"),
     Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=4, env="models", threads="all",
         gpu=("pool",), box="Audits"),
     Kind("errors", "extras.analysis.errors:run", ErrorsParams, version=2, box="Scores"),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.data import statistics
-from tandem.data.collection import QUERIES, Collection
+from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import DatasetNames
 from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import iter_rows, require_run_split
@@ -63,10 +63,16 @@ class Pool:
         """Return a mask of the pooled passages without a judgement."""
         return np.array([int(row) not in self.relevance for row in self.rows], bool)
 
-    def mask_open(self, top: int) -> Array:
-        """Return a mask of the passages that annotators are asked about: the `top` best that are unlabelled."""
-        unlabelled = self.unlabelled
-        return unlabelled & (np.cumsum(unlabelled) <= top)
+    def mask_asked(self, top: int, labelled: bool) -> Array:
+        """Return a mask of the passages that annotators are asked about: the `top` best that are unlabelled.
+
+        Where labelled ones are asked about, too, it is the `top` best but for those that are left out of every result.
+        """
+        if labelled:
+            eligible = np.array([self.relevance.get(int(row)) != EXCLUDED for row in self.rows], bool)
+        else:
+            eligible = self.unlabelled
+        return eligible & (np.cumsum(eligible) <= top)
 
     def rank(self, scores: Array, best: float, docs: IdRows) -> None:
         """Give the passages their scores and sort them: falling score, then by document id."""
@@ -107,7 +113,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
         scored_by = f"reciprocal rank fusion (k = {_FUSION_CONSTANT})"
         rank = partial(map, _rank_by_fusion)
 
-    counts = PoolStatistics(names, params.top, params.threshold if judges else None)
+    counts = PoolStatistics(names, params.top, params.threshold if judges else None, params.labelled)
     sheet_rows: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
         pools = gather_pools(results, read_judgements(collection, params.split), queries, docs)
@@ -117,11 +123,13 @@ def run(job: Job[FalseNegativesParams]) -> None:
                     pool.rank(scores, best, docs)
                     counts.add(pool)
                 progress.add(len(group))
-                rows = list_pool_rows(group, names, docs, params.top)
+                rows = list_pool_rows(group, names, docs, params.top, params.labelled)
                 writer.write_table(rows)
-                sheet_rows.append(rows.filter(rows["asked"]).select(["query_id", "doc_id", "score", "rank"]))
+                on_sheet = rows.filter(rows["asked"])
+                sheet_rows.append(on_sheet.select(["query_id", "doc_id", "score", "rank", "relevance"]))
 
-        write_pool_sheets(draft, pa.concat_tables(sheet_rows), queries, collection, job.key, scored_by)
+        pairs = pa.concat_tables(sheet_rows)
+        write_pool_sheets(draft, pairs, queries, collection, job.key, scored_by, params.labelled)
         looked_at = {"query_id": list(queries), "split": [params.split] * len(queries)}
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
         summary = counts.summarise()
@@ -212,7 +220,7 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     return rank
 
 
-def list_pool_rows(group: list[Pool], names: list[str], docs: IdRows, top: int) -> pa.Table:
+def list_pool_rows(group: list[Pool], names: list[str], docs: IdRows, top: int, labelled: bool) -> pa.Table:
     """Return ranked pools as rows of `POOL_SCHEMA`, query after query."""
     columns: dict[str, list[object]] = {name: [] for name in POOL_SCHEMA.names}
     for pool in group:
@@ -222,7 +230,7 @@ def list_pool_rows(group: list[Pool], names: list[str], docs: IdRows, top: int) 
         columns["score"] += pool.scores.tolist()
         columns["systems"] += [[names[at] for at in np.flatnonzero(column)] for column in pool.ranks.T]
         columns["relevance"] += [pool.relevance.get(int(row)) for row in pool.rows]
-        columns["asked"] += pool.mask_open(top).tolist()
+        columns["asked"] += pool.mask_asked(top, labelled).tolist()
     return pa.Table.from_pydict(columns, POOL_SCHEMA)
 
 
@@ -239,8 +247,9 @@ class PoolCounts(NamedTuple):
 class PoolStatistics:
     """Count over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
 
-    def __init__(self, systems: Sequence[str], top: int, threshold: float | None) -> None:
-        self.systems, self.top, self.threshold = systems, top, threshold
+    def __init__(self, systems: Sequence[str], top: int, threshold: float | None, labelled: bool) -> None:
+        self.systems, self.top, self.threshold, self.labelled = systems, top, threshold, labelled
+        self.asked = 0
         self.pools: list[PoolCounts] = []
         self.retrieved, self.alone = (np.zeros(len(systems), np.int64) for _ in range(2))
         self.scores: dict[str, list[Array]] = {"labelled positives": [], "unlabelled, asked about": []}
@@ -248,7 +257,9 @@ class PoolStatistics:
     def add(self, pool: Pool) -> None:
         """Count a ranked pool."""
         positives, is_retrieved = pool.positives, pool.ranks > 0
-        asked_scores = pool.scores[pool.mask_open(self.top)]
+        is_asked = pool.mask_asked(self.top, self.labelled)
+        self.asked += int(is_asked.sum())
+        asked_scores = pool.scores[is_asked & pool.unlabelled]
         likely = 0
         if self.threshold is not None:
             likely = int((asked_scores.astype(np.float64) > self.threshold).sum())
@@ -272,7 +283,7 @@ class PoolStatistics:
         sizes = [pool.passages for pool in self.pools]
         labelled = sum(pool.positives for pool in self.pools)
         scores = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
-        pooled, on_sheet = map(len, scores.values())
+        pooled = len(scores["labelled positives"])
 
         positives = {"labelled": labelled, "pooled": pooled, "per_query": _average(labelled, queries)}
         systems = {}
@@ -284,7 +295,7 @@ class PoolStatistics:
             "without_result": sizes.count(0),
             "candidates": statistics.describe_distribution(sizes),
             "unlabelled": sum(pool.unlabelled for pool in self.pools),
-            "asked": on_sheet,
+            "asked": self.asked,
             "systems": systems,
             "positives": positives,
             "above_best_positive": _describe_share(is_better, sum(pool.positives > 0 for pool in self.pools)),

@@ -4,15 +4,14 @@ Its labels are a machine's: every file that holds them says so, and how far they
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, warn
 from tandem.data import tables
@@ -20,16 +19,10 @@ from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, j
 from tandem.data.rows import IdRows, index_passages
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
+from tandem.extras.audits.agreement import measure_agreement
 from tandem.extras.audits.false_negatives import read_run
-from tandem.extras.audits.sheets import (
-    FILLED_BY,
-    SHEET_COLUMNS,
-    SheetAnswers,
-    describe_changes,
-    read_filled_rows,
-    read_judgements,
-    write_sheet,
-)
+from tandem.extras.audits.relabel import SheetAnswers, describe_changes
+from tandem.extras.audits.sheets import FILLED_BY, SHEET_COLUMNS, read_filled_rows, read_judgements, write_sheet
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.llm import count_at_once, open_answers
 from tandem.retrieval.llm.prompts import CHAT, GRADE, RELEVANCE_GRADES, read_grade, write_grade_prompt
@@ -173,43 +166,6 @@ def _fill_sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) ->
         grade = grades.get((query, doc))
         filled = ["", "", ""] if grade is None else [int(grade >= job.params.relevant_from), grade, job.params.model]
         yield [query, doc, *texts, *filled]
-
-
-class Agreement(BaseModel):
-    """Labels of the same pairs by people and by a model."""
-
-    table: list[list[int]]  # number of pairs by people's label (rows) and the model's (columns), labels from 0
-    pairs: int
-    percent: float | None  # of pairs with the same label; None without a pair
-    kappa: float | None  # see `compute_kappa`
-
-
-def measure_agreement(labels: Iterable[tuple[int, int]], count: int) -> Agreement:
-    """Measure the agreement of (people's, model's) labels, each from 0 to `count` - 1."""
-    table = np.zeros((count, count), np.int64)
-    for people, model in labels:
-        table[int(people), int(model)] += 1
-    pairs, kappa = int(table.sum()), compute_kappa(table)
-    percent = round(100 * float(np.trace(table)) / pairs, 2) if pairs else None
-    kappa = None if kappa is None else round(kappa, 4)
-    return Agreement(table=table.tolist(), pairs=pairs, percent=percent, kappa=kappa)
-
-
-def compute_kappa(table: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
-    """Return Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what the judges' shares of labels give by chance.
-
-    Cohen, A Coefficient of Agreement for Nominal Scales, 1960.
-
-    Args:
-        table: number of pairs by the first judge's label and the second's, shape (labels, labels).
-    Returns:
-        From -1 to 1; None where the first judge used one label alone: then the second's labels cannot change it.
-    """
-    if np.count_nonzero(table.sum(axis=1)) < 2:
-        return None
-    pairs, same = int(table.sum()), int(np.trace(table))
-    chance = int(table.sum(axis=1) @ table.sum(axis=0))  # times pairs²
-    return (pairs * same - chance) / (pairs**2 - chance)
 
 
 def summarise_grades(

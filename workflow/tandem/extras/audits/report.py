@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 from tandem.data.columns import Floats64
 from tandem.evaluation.scores import list_measures, read_score_summary, read_scores
-from tandem.extras.audits.llm_judge import Agreement
+from tandem.extras.audits.agreement import Agreement
+from tandem.extras.audits.packages import ReviewSummary
 from tandem.report.charts import draw_bars, draw_histogram
 from tandem.report.commands import CsvFiles
 from tandem.report.page import FOLDERS, PageTable, format_number, render_macro, render_template
@@ -29,7 +30,12 @@ _HEAD = ["audit", "finding", "where", "count", "share", "stage"]
 _SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
 _SUMMARY_FILE = "summary.json"
 _PLOTTED_MEASURES = 2  # measures
-_SCALE_TITLES = {"relevant": "Relevant (1) or not (0)", "grades": "Grades"}
+# Agreement → its title, and whose labels are rows and columns.
+_SCALES = {
+    "relevant": ("Relevant (1) or not (0)", "people", "model"),
+    "grades": ("Grades", "people", "model"),
+    "reviewed": ("Relevant (1) or not (0), of the pairs that were reviewed", "annotators", "reviewers"),
+}
 BothMeans = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
 
 
@@ -48,6 +54,8 @@ class AuditSummary(BaseModel):
     above_threshold: dict[str, Any] = {}
     threshold: float | None = None
     agreement: dict[str, Agreement] = {}
+    removed_positives: int = 0
+    accepted: int | None = None  # packages that have passed their review; None where nothing was reviewed
 
 
 def read_audit(artifact: Artifact, name: str = _SUMMARY_FILE) -> AuditSummary:
@@ -238,16 +246,45 @@ def show_relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> A
             charts.append(draw_bars(f"{measure} {labels}", bars, f"{measure}, %"))
 
     agreements = read_audit(relabelled.artifact).agreement if _has_summary(relabelled) else {}
-    grids = [_tabulate_agreement(_SCALE_TITLES[name], own) for name, own in agreements.items() if own.pairs]
+    grids = [_tabulate_agreement(name, own) for name, own in agreements.items() if own.pairs]
+    if changes.accepted is not None:
+        grids.insert(0, tabulate_packages(read_audit_review(relabelled.artifact)))
     return AuditView(relabelled, changes, grids, charts, effects)
 
 
-def _tabulate_agreement(title: str, agreement: Agreement) -> PageTable:
-    undefined = "κ is not defined, people gave one label alone"
+def read_audit_review(artifact: Artifact) -> ReviewSummary:
+    """Read what the review of annotators' packages found."""
+    return ReviewSummary.model_validate_json(artifact.path(_SUMMARY_FILE).read_bytes())
+
+
+def tabulate_packages(summary: ReviewSummary) -> PageTable:
+    """Return a row a package: its reviewers' accuracies and their mean; the title says whether A.3's rule is met."""
+    names = [f"Reviewer {number}, %" for number in range(1, summary.rule.reviewers + 1)]
+    rows = []
+    for name, package in summary.packages.items():
+        shares = package.reviewers or [None] * summary.rule.reviewers
+        numbers = [f"{package.pairs:,}", f"{package.answered:,}", str(package.round)]
+        accuracies = [format_number(share) for share in (*shares, package.percent)]
+        rows.append([name, *numbers, *accuracies, package.state])
+    head = ["Package", "pairs", "annotated", "round", *names, "mean, %", "state"]
+    return PageTable(conclude_review(summary), head, rows, align=f"l{'r' * (len(head) - 2)}l")
+
+
+def conclude_review(summary: ReviewSummary) -> str:
+    """Return whether the rule of DuReader-retrieval A.3 is met, in a line."""
+    rule = summary.rule
+    asked = f"accuracy from {100 * rule.accuracy:g} % by {rule.reviewers} reviewers of {rule.pairs:,} pairs each"
+    passed = f"{summary.accepted:,} of {len(summary.packages):,} packages have passed"
+    return f"The rule is {'met' if summary.is_met else 'not met'}: {passed} ({asked})"
+
+
+def _tabulate_agreement(name: str, agreement: Agreement) -> PageTable:
+    title, first, second = _SCALES[name]
+    undefined = f"κ is not defined, {first} gave one label alone"
     kappa = undefined if agreement.kappa is None else f"Cohen's κ {agreement.kappa:.2f}"
     same = f"the same label for {format_number(agreement.percent)} % of {agreement.pairs:,} pairs"
-    rows = [[f"people: {at}", *(f"{count:,}" for count in row)] for at, row in enumerate(agreement.table)]
-    return PageTable(f"{title}: {same}; {kappa}", ["", *(f"model: {at}" for at in range(len(rows)))], rows)
+    rows = [[f"{first}: {at}", *(f"{count:,}" for count in row)] for at, row in enumerate(agreement.table)]
+    return PageTable(f"{title}: {same}; {kappa}", ["", *(f"{second}: {at}" for at in range(len(rows)))], rows)
 
 
 def _identify_target(score: BuiltStage) -> tuple[str | None, ...]:

@@ -1,10 +1,10 @@
-"""Sheets that annotators fill in, and the stage `relabel`: judgements with the labels that they, or judges, give.
+"""Sheets of queries and passages that people fill in: CSV that spreadsheets open safely, and pages for a browser.
 
-DuReader-retrieval §2.3. A sheet is CSV that spreadsheets open safely, read back whatever spreadsheet saved it.
+DuReader-retrieval §2.3. A sheet is read back whatever spreadsheet saved it.
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -12,17 +12,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.cluster.progress import warn
 from tandem.data import tables
-from tandem.data.collection import QRELS, Collection
+from tandem.data.collection import LITERAL_MATCH, QRELS, Collection
 from tandem.data.reading import iterate_lines
 from tandem.errors import UserError
 from tandem.report.page import FOLDERS, cut_text, render_template
-from tandem.retrieval.inputs import require_dataset
-from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
-from tandem.store.artifact import Artifact
-from tandem.store.files import csv_text, sha256, write_json, write_text
-from tandem.store.job import Draft, Job, writing
+from tandem.store.files import csv_text, write_text
+from tandem.store.job import Draft
 
 FOLDERS.append(Path(__file__).parent / "assets")
 CHARACTERS_PER_PASSAGE = 4000  # of a passage; a spreadsheet's cell ends at 32,767
@@ -30,10 +26,15 @@ _FORMULA_MARKS = ("=", "+", "-", "@")  # a cell that begins so is computed by sp
 _DELIMITERS = ",;\t"  # as spreadsheets of different countries save CSV
 _PASSAGES_ON_PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
 _ID_COLUMNS = ("query_id", "doc_id")
+_TEXT_COLUMNS = ("query", "title", "passage")
 _VERDICT_COLUMNS = (*_ID_COLUMNS, "verdict")
+# The columns of a sheet of unlabelled passages, of one with labels, and of a reviewer's, who sees neither labels nor
+# scores.
+SHEET_COLUMNS = (*_ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "verdict")
+LABELLED_COLUMNS = (*_ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "label", "verdict")
+REVIEW_COLUMNS = (*_ID_COLUMNS, *_TEXT_COLUMNS, "verdict")
 FILLED_BY = "filled_by"  # the column of a sheet that names the model behind a verdict; empty where a person decided
 _VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
-SheetAnswers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
 
 
 def join_lines(text: str) -> str:
@@ -49,6 +50,11 @@ def escape_formula(text: str) -> str:
 def escape_id(name: str) -> str:
     """Return an id as `escape_formula` does; one that begins with an apostrophe gets another, for `read_id`."""
     return f"'{name}" if name.startswith(("'", *_FORMULA_MARKS)) else name
+
+
+def read_text(cell: str) -> str:
+    """Return the text in a cell that `escape_formula` wrote."""
+    return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in _FORMULA_MARKS)) else cell
 
 
 def read_id(cell: str) -> str:
@@ -106,30 +112,35 @@ def read_filled_rows(
 
 
 class SheetRow(NamedTuple):
-    """Describe a passage that annotators are asked about."""
+    """Describe a passage that people are asked about."""
 
     query_id: str
     doc_id: str
     query: str
     title: str
     passage: str
-    score: str
-    rank: int
-
-
-SHEET_COLUMNS = (*SheetRow._fields, "verdict")
+    score: str = ""
+    rank: str = ""
+    label: str = ""  # 1 or 0 as it is labelled; empty where it is not
 
 
 def write_pool_sheets(
-    draft: Draft, pairs: pa.Table, queries: dict[str, str], collection: Collection, key: str, scored_by: str
+    draft: Draft,
+    pairs: pa.Table,
+    queries: dict[str, str],
+    collection: Collection,
+    key: str,
+    scored_by: str,
+    labelled: bool = False,
 ) -> None:
     """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV.
 
-    `pairs` has rows (query, document, score, rank) in the order of the queries, best first.
+    `pairs` has rows (query, document, score, rank, relevance) in the order of the queries, best first. Where labelled
+    passages are asked about, too, their labels stand on the sheet.
     """
     texts = collection.texts(pairs["doc_id"].to_pylist())
     rows = []
-    for query, doc, score, rank in tables.iterate_rows(pairs):
+    for query, doc, score, rank, relevance in tables.iterate_rows(pairs):
         title, passage = map(join_lines, texts[doc])
         row = SheetRow(
             query_id=query,
@@ -138,117 +149,61 @@ def write_pool_sheets(
             title=title,
             passage=cut_text(passage, CHARACTERS_PER_PASSAGE),
             score=f"{score:.6g}",
-            rank=rank,
+            rank=str(rank),
+            label="" if relevance is None or relevance == LITERAL_MATCH else str(int(relevance > 0)),
         )
         rows.append(row)
+    columns = LABELLED_COLUMNS if labelled else SHEET_COLUMNS
+    write_sheet_files(draft.path("sheet.csv"), draft.path("sheet.html"), rows, columns, key, scored_by)
 
+
+def write_sheet_files(
+    sheet: Path, page: Path, rows: Sequence[SheetRow], columns: Sequence[str], key: str, scored_by: str = ""
+) -> None:
+    """Write a sheet with these columns, the last of them empty, and the page on which it can be filled in, too."""
     cells = []
     for row in rows:
-        texts_of_row = map(escape_formula, (row.query, row.title, row.passage))
-        cells.append([row.query_id, row.doc_id, *texts_of_row, row.score, row.rank, ""])
-    write_sheet(draft.path("sheet.csv"), SHEET_COLUMNS, cells)
+        values = row._asdict() | {name: escape_formula(getattr(row, name)) for name in _TEXT_COLUMNS}
+        cells.append([values.get(name, "") for name in columns])
+    write_sheet(sheet, columns, cells)
 
     # The page has whole queries only, as many as fit.
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
     ends = [end for end in accumulate(map(len, groups), initial=0) if end <= _PASSAGES_ON_PAGE]
-    page = render_template(
+    text = render_template(
         "sheet.html",
         groups=groups[: len(ends) - 1],
         total=len(rows),
         shown=ends[-1],
         key=key,
         scored_by=scored_by,
-        columns=SHEET_COLUMNS,
+        columns=columns,
         formula=_FORMULA_MARKS,
     )
-    write_text(draft.path("sheet.html"), page)
+    write_text(page, text)
 
 
-def read_judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
-    """Read query id → document id → relevance of a split, in file order; empty where nothing is judged.
+def read_sheet_rows(path: Path) -> list[SheetRow]:
+    """Read back what `write_pool_sheets` has written, of labelled passages too, with the texts as they were."""
+    rows = []
+    for _, (query_id, doc_id, query, title, passage, *more) in read_filled_rows(path, LABELLED_COLUMNS[:-1]):
+        texts = map(read_text, (query, title, passage))
+        rows.append(SheetRow(query_id, doc_id, *texts, *more))
+    return rows
 
-    A dataset of questions with answers has no qrels.
+
+Pair = tuple[str, str]  # query id, document id
+Require = Callable[[str, str, str], None]  # refuses (place, query id, document id)
+
+
+def read_verdicts(path: Path, require: Require) -> tuple[dict[Pair, bool], set[Pair]]:
+    """Return the verdicts of a filled sheet, and the pairs of which a language model filled one in.
+
+    Rows without a verdict are left out. A `UserError` for a verdict that is none, a pair that `require` refuses, or two
+    rows that contradict each other.
     """
-    splits = pq.read_table(collection.artifact.path(QRELS), columns=["split"])["split"].unique()
-    return collection.qrels(split) if split in splits.to_pylist() else {}
-
-
-def run(job: Job[RelabelParams]) -> None:
-    """Write the split's judgements with the positives that annotators, or the judges, found in a pool.
-
-    Writes qrels.parquet (the dataset's judgements of the split and the new positives) and changes.json.
-
-    Inputs: dataset; pool, of `false_negatives`. `job.execution.path` is a filled sheet; without one the verdict is
-    the machine's, of the passages on the sheet. The manifest says so, also where a language model filled in rows of
-    the sheet and nobody took its name out of them.
-    """
-    require_dataset(job, "pool")
-    pool, collection = job.inputs["pool"], Collection(job.inputs["dataset"])
-    pooled = pool.params_as(FalseNegativesParams)
-    split = pooled.split
-    if job.params.split not in (None, split):
-        raise UserError(f"{pool.folder}: is a pool of split {split}, but split is {job.params.split}")
-    path, machine_made = job.execution.path, 0
-    facts: dict[str, str | float] = {"verdict": "machine"}
-    if path:
-        answers, machine_made = read_sheet_answers(Path(path), job.params.fingerprint, pool)
-        facts["sheet"] = Path(path).name
-        if machine_made:
-            facts["machine_made"] = machine_made
-        else:
-            facts["verdict"] = "annotators"
-    else:
-        threshold = pooled.threshold if job.params.threshold is None else job.params.threshold
-        facts["threshold"] = threshold
-        answers = judge_by_machine(pool, threshold)
-
-    judged = read_judgements(collection, split)
-    before, added = [], []
-    for query, relevances in judged.items():
-        before += [(query, doc, relevance, split) for doc, relevance in relevances.items()]
-    for query, verdicts in answers.items():
-        added += [(query, doc, 1, split) for doc, is_relevant in verdicts.items() if is_relevant]
-    changes = describe_changes(collection.queries(split), judged, answers)
-    with writing(job) as draft:
-        tables.write_batches(
-            draft.path(QRELS), tables.make_batches([*before, *added], tables.QRELS_SCHEMA), tables.QRELS_SCHEMA
-        )
-        write_json(draft.path("changes.json"), {"split": split, **facts, **changes})
-        if machine_made:
-            warn(job, draft, f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators")
-        draft.facts |= {**facts, "qrels": len(before) + len(added), "new_positives": len(added)}
-
-
-def judge_by_machine(pool: Artifact, threshold: float) -> SheetAnswers:
-    """Return the judges' verdict on every passage of the sheet: positive if its score is above the threshold.
-
-    Scores of a pool that was ranked without judges are no probabilities, which is a `UserError`.
-    """
-    if not any(role.startswith("judge.") for role in pool.upstream):
-        raise UserError(f"{pool.folder}: was ranked without a judge and has no verdict; name a filled sheet or a judge")
-    answers: SheetAnswers = {}
-    for query, doc, score, is_open in tables.stream_rows(
-        pool.path("pool.parquet"), "query_id", "doc_id", "score", "asked"
-    ):
-        if is_open:
-            answers.setdefault(query, {})[doc] = score > threshold
-    return answers
-
-
-def read_sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[SheetAnswers, int]:
-    """Return the sheet's verdicts, query by query in the pool's order, and how many of them a language model filled in.
-
-    Rows without a verdict are left out. A `UserError` for another file than was planned, a verdict that is none, a
-    passage that is not in the pool or is labelled already, or two rows that contradict each other.
-    """
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; name a filled sheet")
-    if expected and sha256(path) != expected:
-        raise UserError(f"{path}: has changed since this stage was planned; run the command again")
-    pooled: dict[str, dict[str, int | None]] = {}  # query → document → its relevance, None where it is not labelled
-    for query, doc, relevance in tables.stream_rows(pool.path("pool.parquet"), "query_id", "doc_id", "relevance"):
-        pooled.setdefault(query, {})[doc] = relevance
-    verdicts: dict[tuple[str, str], tuple[int, bool]] = {}  # (query, document) → row, and whether it is relevant
+    verdicts: dict[Pair, bool] = {}
+    row_of: dict[Pair, int] = {}
     machine_made = set()
     for row, (query, doc, verdict, model) in read_filled_rows(path, _VERDICT_COLUMNS, [FILLED_BY]):
         if not verdict:
@@ -258,49 +213,20 @@ def read_sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tupl
         where, relevant = f"{path}:{row}", _VERDICTS.get(verdict.lower())
         if relevant is None:
             raise UserError(f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
-        _require_open(where, query, doc, pooled, pool.folder)
-        first, before = verdicts.setdefault((query, doc), (row, relevant))
+        require(where, query, doc)
+        before = verdicts.setdefault((query, doc), relevant)
+        first = row_of.setdefault((query, doc), row)
         if before != relevant:
             here, there = (f"{'' if value else 'not '}relevant" for value in (relevant, before))
             both = f"{doc} for query {query} is {here} here and {there} in row {first}"
             raise UserError(f"{where}: {both}; keep one of the rows")
-    answers: SheetAnswers = {}
-    for query, docs in pooled.items():
-        for doc in docs:
-            if (query, doc) in verdicts:
-                answers.setdefault(query, {})[doc] = verdicts[query, doc][1]
-    return answers, len(machine_made)
+    return verdicts, machine_made
 
 
-def _require_open(where: str, query: str, doc: str, pooled: dict[str, dict[str, int | None]], folder: Path) -> None:
-    """Refuse a verdict on a passage that is not in the pool, or is labelled already."""
-    if query not in pooled:
-        raise UserError(f"{where}: query_id {query!r} is not in {folder}; ids must stay as they were")
-    if doc not in pooled[query]:
-        raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
-    if pooled[query][doc] is not None:
-        raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
+def read_judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
+    """Read query id → document id → relevance of a split, in file order; empty where nothing is judged.
 
-
-def describe_changes(
-    queries: dict[str, str], judged: dict[str, dict[str, int]], answers: SheetAnswers, least: int = 1
-) -> dict[str, object]:
-    """Describe the effect of new labels: the mean number of positives and the share of queries with new ones.
-
-    A judgement of at least `least` is a positive.
+    A dataset of questions with answers has no qrels.
     """
-    before = {query: sum(relevance >= least for relevance in judged.get(query, {}).values()) for query in queries}
-    new = {query: sum(answers.get(query, {}).values()) for query in queries}
-    changed = [query for query in queries if new[query]]
-    return {
-        "queries": len(queries),
-        "asked_about": sum(map(len, answers.values())),
-        "new_positives": sum(new.values()),
-        "changed": len(changed),
-        "percent_changed": round(100 * len(changed) / len(queries), 2),
-        "positives_per_query": {
-            "before": round(sum(before.values()) / len(queries), 4),
-            "after": round((sum(before.values()) + sum(new.values())) / len(queries), 4),
-        },
-        "changes": {query: {"before": before[query], "after": before[query] + new[query]} for query in changed},
-    }
+    splits = pq.read_table(collection.artifact.path(QRELS), columns=["split"])["split"].unique()
+    return collection.qrels(split) if split in splits.to_pylist() else {}

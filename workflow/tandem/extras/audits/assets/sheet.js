@@ -57,6 +57,7 @@
       passage: safe(article.querySelector(".text").textContent),
       score: article.dataset.score,
       rank: article.dataset.rank,
+      label: article.dataset.label ?? "",
       verdict: verdictOf(article),
     };
   };

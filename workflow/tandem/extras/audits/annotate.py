@@ -1,0 +1,47 @@
+"""The command `annotate`: what annotators and reviewers of a pool fill in next, and whether the rule is met."""
+
+from pathlib import Path
+
+from tandem.errors import UserError
+from tandem.extras.audits.packages import RULE_FILE, AnnotationFolder, AnnotationRule, read_rule
+from tandem.extras.audits.report import tabulate_packages
+from tandem.extras.targets import Configurations
+from tandem.report.page import align_text
+from tandem.store.artifact import open_artifact
+from tandem.store.files import csv_text, write_text
+
+
+def annotate(*, configurations: Configurations = (), folder: Path | None = None) -> None:
+    """Write what annotators and reviewers of a pool fill in next, and report where each package stands.
+
+    The pool's pairs are divided into packages (`audits.false_negatives.review`). Call it again whenever somebody has
+    filled something in: a package that is filled in is reviewed, one that has not passed and was revised is reviewed
+    again. `audits.false_negatives.sheet: FOLDER` then takes the labels of the packages that have passed.
+
+    Args:
+        folder: where people work; default: `audits.false_negatives.sheet`, else annotation.
+    """
+    configuration, *others = configurations
+    if others:
+        raise UserError("--configfile and --config: name one configuration")
+    plan = configuration.plan()
+    entry = plan.settings.audits.false_negatives
+    folder = folder or Path(entry.sheet or "annotation")
+    stage = plan.planner.audit("false_negatives", plan.settings.dataset)
+    if not Path(stage.manifest).is_file():
+        raise UserError(f"{stage.folder}: is not made; run: {configuration.snakemake([stage.manifest])}")
+    if folder.is_file():
+        raise UserError(f"{folder}: is a file; packages need a folder, name it with --folder")
+    pool = open_artifact(Path(stage.folder))
+    rule = AnnotationRule(pool=pool.key, review=entry.review, seed=plan.settings.seed)
+    if (folder / RULE_FILE).is_file() and (begun := read_rule(folder, pool)) != rule:
+        differing = [f"{key} {value}" for key, value in begun.review if getattr(rule.review, key) != value]
+        differing += [f"seed {begun.seed}"] if begun.seed != rule.seed else []
+        raise UserError(f"{folder}: was begun with {', '.join(differing)}; keep to it, or name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    work = AnnotationFolder(folder, pool, rule)
+    work.write_missing()
+    _, summary = work.summarise()
+    grid = tabulate_packages(summary)
+    write_text(folder / "report.csv", csv_text(grid.head, grid.rows))
+    print(align_text(grid))

@@ -1,0 +1,193 @@
+"""Stage `relabel`: judgements of a split with the labels that annotators, or judges, give to a pool's passages.
+
+DuReader-retrieval §2.3. Annotators give positives to what was not labelled; where they saw labelled passages, too, they
+correct labels.
+"""
+
+from pathlib import Path
+
+from tandem.cluster.progress import warn
+from tandem.data import tables
+from tandem.data.collection import QRELS, Collection
+from tandem.errors import UserError
+from tandem.extras.audits.packages import read_accepted
+from tandem.extras.audits.sheets import Pair, read_judgements, read_verdicts
+from tandem.retrieval.inputs import require_dataset
+from tandem.stages.evaluation import FalseNegativesParams, RelabelParams, list_decisive_files
+from tandem.store.artifact import Artifact
+from tandem.store.files import fingerprint, sha256, write_json
+from tandem.store.job import Job, writing
+
+SheetAnswers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
+
+
+def run(job: Job[RelabelParams]) -> None:
+    """Write the split's judgements with the labels that annotators, or the judges, gave to passages of a pool.
+
+    Writes qrels.parquet (the dataset's judgements of the split, corrected, and the new positives), changes.json, and of
+    reviewed packages summary.json: whether each has passed, and how far reviewers and annotators agree.
+
+    Inputs: dataset; pool, of `false_negatives`. `job.execution.path` is a filled sheet, or a folder of packages of
+    which those that have passed their review count; without one the verdict is the machine's, of the unlabelled
+    passages on the sheet. The manifest says so, also where a language model filled in rows of the sheet and nobody took
+    its name out of them.
+    """
+    require_dataset(job, "pool")
+    pool, collection = job.inputs["pool"], Collection(job.inputs["dataset"])
+    pooled = pool.params_as(FalseNegativesParams)
+    split = pooled.split
+    if job.params.split not in (None, split):
+        raise UserError(f"{pool.folder}: is a pool of split {split}, but split is {job.params.split}")
+    path = Path(job.execution.path) if job.execution.path else None
+    machine_made = 0
+    facts: dict[str, str | int | float] = {"verdict": "machine"}
+    review = None
+    if path is None:
+        threshold = pooled.threshold if job.params.threshold is None else job.params.threshold
+        facts["threshold"] = threshold
+        answers = judge_by_machine(pool, threshold)
+    elif path.is_dir():
+        _require_unchanged(path, job.params.fingerprint, fingerprint(path, list_decisive_files(path)))
+        verdicts, review = read_accepted(path, pool)
+        answers = _sort_verdicts(verdicts, pool)
+        facts |= {"verdict": "annotators", "sheet": path.name, "packages": len(review.packages)}
+        facts["accepted"] = sum(package.accepted for package in review.packages.values())
+    else:
+        answers, machine_made = read_sheet_answers(path, job.params.fingerprint, pool)
+        facts["sheet"] = path.name
+        if machine_made:
+            facts["machine_made"] = machine_made
+        else:
+            facts["verdict"] = "annotators"
+
+    judged = read_judgements(collection, split)
+    before, added = [], []
+    for query, relevances in judged.items():
+        verdicts_of_query = answers.get(query, {})
+        for doc, relevance in relevances.items():
+            before.append((query, doc, correct_relevance(relevance, verdicts_of_query.get(doc)), split))
+    for query, verdicts_of_query in answers.items():
+        known = judged.get(query, {})
+        positives = [doc for doc, is_relevant in verdicts_of_query.items() if is_relevant and doc not in known]
+        added += [(query, doc, 1, split) for doc in positives]
+    changes = describe_changes(collection.queries(split), judged, answers)
+    with writing(job) as draft:
+        tables.write_batches(
+            draft.path(QRELS), tables.make_batches([*before, *added], tables.QRELS_SCHEMA), tables.QRELS_SCHEMA
+        )
+        write_json(draft.path("changes.json"), {"split": split, **facts, **changes})
+        if machine_made:
+            warn(job, draft, f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators")
+        if review:
+            write_json(draft.path("summary.json"), review.model_dump())
+            if left_out := len(review.packages) - review.accepted:
+                warn(
+                    job,
+                    draft,
+                    f"{left_out:,} of {len(review.packages):,} packages have not passed their review and are left out",
+                )
+        draft.facts |= {**facts, "qrels": len(before) + len(added), "new_positives": changes["new_positives"]}
+
+
+def correct_relevance(relevance: int, verdict: bool | None) -> int:
+    """Return a judgement after an annotator's verdict: as it is where the verdict agrees, or where there is none."""
+    if verdict is None or verdict == (relevance > 0):
+        return relevance
+    return int(verdict)
+
+
+def judge_by_machine(pool: Artifact, threshold: float) -> SheetAnswers:
+    """Return the judges' verdict on every unlabelled passage of the sheet: positive if it scores above the threshold.
+
+    Scores of a pool that was ranked without judges are no probabilities, which is a `UserError`.
+    """
+    if not any(role.startswith("judge.") for role in pool.upstream):
+        raise UserError(f"{pool.folder}: was ranked without a judge and has no verdict; name a filled sheet or a judge")
+    answers: SheetAnswers = {}
+    for query, doc, score, is_open, relevance in tables.stream_rows(
+        pool.path("pool.parquet"), "query_id", "doc_id", "score", "asked", "relevance"
+    ):
+        if is_open and relevance is None:
+            answers.setdefault(query, {})[doc] = score > threshold
+    return answers
+
+
+def read_sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[SheetAnswers, int]:
+    """Return the sheet's verdicts, query by query in the pool's order, and how many of them a language model filled in.
+
+    Rows without a verdict are left out. A `UserError` for another file than was planned, a verdict that is none, a
+    passage that is not in the pool or may not be relabelled, or two rows that contradict each other.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; name a filled sheet")
+    _require_unchanged(path, expected, sha256(path) if expected else None)
+    labelled = pool.params_as(FalseNegativesParams).labelled
+    # query → document → its relevance, None where it is not labelled, and whether it is on the sheet
+    pooled: dict[str, dict[str, tuple[int | None, bool]]] = {}
+    for query, doc, relevance, is_open in tables.stream_rows(
+        pool.path("pool.parquet"), "query_id", "doc_id", "relevance", "asked"
+    ):
+        pooled.setdefault(query, {})[doc] = relevance, is_open
+
+    def require_open(where: str, query: str, doc: str) -> None:
+        """Refuse a verdict on a passage that is not in the pool, or whose label is not asked about."""
+        if query not in pooled:
+            raise UserError(f"{where}: query_id {query!r} is not in {pool.folder}; ids must stay as they were")
+        if doc not in pooled[query]:
+            raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
+        relevance, is_open = pooled[query][doc]
+        if relevance is not None and not (labelled and is_open):
+            raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
+
+    verdicts, machine_made = read_verdicts(path, require_open)
+    return _sort_verdicts(verdicts, pool), len(machine_made)
+
+
+def _sort_verdicts(verdicts: dict[Pair, bool], pool: Artifact) -> SheetAnswers:
+    """Return verdicts query by query, in the pool's order."""
+    answers: SheetAnswers = {}
+    for query, doc in tables.stream_rows(pool.path("pool.parquet"), "query_id", "doc_id"):
+        if (query, doc) in verdicts:
+            answers.setdefault(query, {})[doc] = verdicts[query, doc]
+    return answers
+
+
+def _require_unchanged(path: Path, expected: str | None, digest: str | None) -> None:
+    if expected and digest != expected:
+        raise UserError(f"{path}: has changed since this stage was planned; run the command again")
+
+
+def describe_changes(
+    queries: dict[str, str], judged: dict[str, dict[str, int]], answers: SheetAnswers, least: int = 1
+) -> dict[str, object]:
+    """Describe the effect of new labels: the mean number of positives and the share of queries with new ones.
+
+    A judgement of at least `least` is a positive. Where positives were taken back, `removed_positives` counts them.
+    """
+    before: dict[str, int] = {}
+    new: dict[str, int] = {}
+    removed: dict[str, int] = {}
+    for query in queries:
+        relevances, verdicts = judged.get(query, {}), answers.get(query, {})
+        positives = {doc for doc, relevance in relevances.items() if relevance >= least}
+        before[query] = len(positives)
+        new[query] = sum(is_relevant for doc, is_relevant in verdicts.items() if doc not in positives)
+        removed[query] = sum(not is_relevant for doc, is_relevant in verdicts.items() if doc in positives)
+    after = {query: before[query] + new[query] - removed[query] for query in queries}
+    with_new = [query for query in queries if new[query]]
+    changed = [query for query in queries if new[query] or removed[query]]
+    changes: dict[str, object] = {
+        "queries": len(queries),
+        "asked_about": sum(map(len, answers.values())),
+        "new_positives": sum(new.values()),
+        "changed": len(with_new),
+        "percent_changed": round(100 * len(with_new) / len(queries), 2),
+        "positives_per_query": {
+            "before": round(sum(before.values()) / len(queries), 4),
+            "after": round(sum(after.values()) / len(queries), 4),
+        },
+        "changes": {query: {"before": before[query], "after": after[query]} for query in changed},
+    }
+    if any(removed.values()):
+        changes["removed_positives"] = sum(removed.values())
+    return changes
