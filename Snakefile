@@ -34,6 +34,7 @@ from tandem.extras.plan import NOTEBOOKS, FullPlan
 from tandem.extras.running.storage import check_storage
 from tandem.plan.graph import read_behind_inputs, read_by_views
 from tandem.plan.views import check_owner, record_owner, views_folder
+from tandem.plugins import find_contrib_rules
 from tandem.stages import KINDS
 from tandem.store.archive import archive_of
 from tandem.store.artifact import MANIFEST
@@ -123,6 +124,11 @@ include: "workflow/rules/stage.smk"
 include: "workflow/rules/chain.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/extras.smk"
+
+
+for rules in find_contrib_rules():
+
+    include: rules
 
 
 # This Snakemake has the folder's lock: slurm jobs that are there already belong to one that was killed.

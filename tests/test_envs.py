@@ -83,7 +83,7 @@ def test_an_environment_has_the_locked_versions(path, lock):
 
 
 def test_every_stage_has_an_environment():
-    rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow").rglob("*.smk")))
     named = set(re.findall(r"envs/(\w+)\.yaml", rules + (ROOT / "Snakefile").read_text()))
     assert named | {kind.env for kind in KINDS.values()} == {path.stem for path in ENVS}
     assert rules.count("shell:") == rules.count("conda:") >= 10
@@ -138,7 +138,7 @@ print(json.dumps(failures))
 def commands():
     """Environment → the commands, but for the stages', that rules run in it."""
     snakefile = (ROOT / "Snakefile").read_text()
-    rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow").rglob("*.smk")))
     named = dict(re.findall(r"^(\w+) = .*/envs/(\w+)\.yaml", snakefile, re.MULTILINE))
     around_others = set(re.findall(r"^[A-Z]+ = \".*python -m tandem ([\w-]+) ", rules, re.MULTILINE))
     run = {env: set(around_others) for env in (path.stem for path in ENVS)}

@@ -11,9 +11,8 @@ from jsonschema import Draft202012Validator
 from tandem.config.base import Section
 from tandem.config.loading import load_settings, read_bands, read_layout, read_section
 from tandem.config.merging import catalogue, gathered
-from tandem.config.reference import FILES, generated, list_entries
+from tandem.config.reference import generated, list_entries, list_files
 from tandem.config.settings import Settings, Sweep
-from tandem.config.tables import StatisticsLayout
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"
@@ -47,9 +46,8 @@ def test_layouts_load(path):
     assert read_layout(path).rows
 
 
-def test_bands_statistics_and_sweeps_load():
+def test_bands_and_sweeps_load():
     assert read_bands(BANDS)
-    assert all(read_section(StatisticsLayout, path).datasets for path in CONFIG.glob("statistics/*.yaml"))
     assert all(read_section(Sweep, path).grid for path in CONFIG.glob("sweeps/*.yaml"))
 
 
@@ -99,7 +97,7 @@ def test_every_key_has_a_description_and_every_section_a_docstring():
     models = {
         Settings,
         *(entry for entries in list_entries().values() for entry in entries),
-        *(s for s, _ in FILES.values()),
+        *(s for s, _ in list_files().values()),
     }
     assert models <= set(sections())
     for section in set(sections()):

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "workflow").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
-RULES = sorted((ROOT / "workflow/rules").glob("*.smk"))
+RULES = sorted((ROOT / "workflow").rglob("*.smk"))
 MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle"}
 FRAMES = {f"{verb}_pickle" for verb in ("read", "to")}
 CALLS = {

@@ -1,4 +1,4 @@
-# What the papers' tables do not need: audits, analyses and notebooks, statistics of collections, sweeps, estimates.
+# What the papers' tables do not need: audits, analyses and notebooks, sweeps, estimates.
 
 
 rule datasets:
@@ -58,32 +58,6 @@ rule audits:
     shell:
         f"{UNPACK}"
         "python -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} 2>&1 | tee {log:q}"
-
-
-# The papers' tables of datasets: printed | counted | verdict, for the collections that are on this machine.
-rule statistics_table:
-    localrule: True
-    input:
-        layout=lambda wildcards: local(str(plan.statistics[wildcards.table])),
-        printed=local(f"{ROOT}/config/statistics/printed.csv"),
-        datasets=lambda wildcards: [
-            tracked(stage.manifest) for stage in plan.counted(wildcards.table).stages.values()
-        ],
-    output:
-        local(multiext(f"{VIEWS}/statistics/{{table}}", csv=".csv", md=".md", html=".html")),
-    log:
-        local(f"{VIEWS}/statistics/{{table}}.log"),
-    conda:
-        DATA
-    params:
-        artifacts=lambda wildcards: json.dumps(
-            {name: stage.folder for name, stage in plan.counted(wildcards.table).stages.items()}
-        ),
-        presence=lambda wildcards: json.dumps(plan.counted(wildcards.table).absent),
-    shell:
-        f"{UNPACK}"
-        "python -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
-        " --presence {params.presence:q} --out {output.csv:q} 2>&1 | tee {log:q}"
 
 
 # Sweeps: the same systems at every point of a grid. The points are a file of their own, since a thousand of them do not
@@ -171,9 +145,9 @@ rule error_table:
 # config/papers/rocketqav2/table4.yaml lays out, `rocketqav2_figure4` the sweep of config/sweeps/rocketqav2_figure4.yaml,
 # `sweep_lr` that of `sweeps: {lr: …}`, and `sweeps` all of the configuration's.
 targets = {
-    "statistics": lambda: expand(f"{VIEWS}/statistics/{{table}}.csv", table=plan.statistics),
     "notebooks": plan.analyses.files,
     "dureader_retrieval_table10": lambda: [f"{VIEWS}/tables/dureader_retrieval/table10.csv"],
+    **{name: files for view in plan.added_views.values() for name, files in view.files().items()},
     **{paper: partial(plan.of_paper, paper) for paper in plan.tables.papers},
     **{name: partial(plan.tables.files, table) for name, table in plan.tables.targets.items()},
     **{name: partial(plan.sweeps.files, names) for name, names in plan.sweeps.targets.items()},

@@ -57,7 +57,6 @@ _OWN = (
     Command("table", "report.commands:write_table", STEPS, "A table's files."),
     Command("report", "extras.report:report", STEPS, "The report's page."),
     Command("sweep", "extras.sweep_page:write_sweep", STEPS, "A sweep's table and charts."),
-    Command("statistics", "extras.statistics:write_statistics", STEPS, "A table of datasets."),
     Command("audits", "extras.audits.report:write_audits", STEPS, "The page of the audits."),
     Command("fidelity", "extras.fidelity:write_fidelity", STEPS, "How well reduced datasets rank checkpoints."),
     Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),

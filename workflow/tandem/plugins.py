@@ -93,6 +93,11 @@ def load_contrib() -> list[Plugin]:
     return _contrib
 
 
+def find_contrib_rules() -> list[str]:
+    """Return the files of rules that packages of `contrib/` bring, which the Snakefile includes."""
+    return sorted(map(str, CONTRIB.glob("*/rules.smk")))
+
+
 def end_core() -> None:
     """Note that the core has declared all that it has: from now on a look-up loads the packages of `contrib/`."""
     global _core_is_declared

@@ -21,7 +21,7 @@ from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.merging import CATALOGUES
 from tandem.config.models import OBJECTIVES, TrainedModel
 from tandem.config.settings import Settings, Sweep
-from tandem.config.tables import Band, StatisticsLayout, TableLayout
+from tandem.config.tables import LAYOUT_FILES, Band
 from tandem.config.training import Train
 from tandem.config.validation import NAMES, SIGNS, branches
 from tandem.plugins import load_contrib
@@ -29,12 +29,6 @@ from tandem.plugins import load_contrib
 Schema = dict[str, Any]  # JSON schema, which leaves the program as it is
 # Base classes whose keys the reference lists once for all that share them, beside those of sources of encoders.
 _COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, Index, LlmReranker)
-FILES: dict[str, tuple[type[Section], str]] = {
-    "layout": (TableLayout, "Layouts of tables"),
-    "statistics": (StatisticsLayout, "Layouts of statistics tables"),
-    "sweep": (Sweep, "Sweeps"),
-    "bands": (Band, "Tolerance bands"),
-}  # schema → what such a file holds, and the heading of its keys in the reference
 _HEAD = """# All configuration keys
 
 Generated from `workflow/tandem/config/` by `make reference`; do not edit.
@@ -62,6 +56,12 @@ def list_entries() -> dict[str, tuple[type[Section], ...]]:
     }
 
 
+def list_files() -> dict[str, tuple[type[Section], str]]:
+    """Return what a user may write into a file of its own; see `LAYOUT_FILES`."""
+    load_contrib()
+    return {**LAYOUT_FILES, "sweep": (Sweep, "Sweeps")}
+
+
 def list_common() -> tuple[type[Section], ...]:
     """Return the classes whose keys the reference lists once."""
     return (*_COMMON, *(section for source in ENCODER_SOURCES.values() for section in source.common))
@@ -71,7 +71,7 @@ def schemas() -> dict[str, Schema]:
     """Name → JSON schema of each kind of file that users write."""
     kinds: dict[str, Any] = {"configuration": _configuration()}
     kinds |= {block: _by_name(list_entries()[block]) for block in CATALOGUES}
-    kinds |= {name: section for name, (section, _) in FILES.items()} | {"bands": list[Band]}
+    kinds |= {name: section for name, (section, _) in list_files().items()} | {"bands": list[Band]}
     result = {name: _without(TypeAdapter(kind).json_schema(), "title", str) for name, kind in kinds.items()}
     result["configuration"] = partial = _without(result["configuration"], "required", list)
     like = {"type": "string", "description": "another model, whose keys are taken over where this has none"}
@@ -110,7 +110,7 @@ def reference() -> str:
     """Return the page of all keys, in Markdown."""
     page = _Page()
     page.table("", Settings)
-    for section, heading in FILES.values():
+    for section, heading in list_files().values():
         page.lines += ["", f"## {heading}", "", getdoc(section) or "", ""]
         page.table("", section, depth=3)
     return "\n".join([_HEAD, *page.lines, ""])

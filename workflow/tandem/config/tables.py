@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from tandem.config.base import Items, Section, not_empty, problem
+from tandem.config.base import Items, Section, problem
+from tandem.plugins import Declarations
 
 _USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
 
@@ -147,62 +148,6 @@ class TableLayout(Section):
     )
 
 
-class StatisticsPaper(Section):
-    """The paper of a statistics table."""
-
-    citation: str = Field(description="authors, title, year")
-    source: str = Field(description="the paper in printed.csv")
-    tables: Items[str] = Field(min_length=1, description="its tables in printed.csv")
-
-
-class Quantity(Section):
-    """What is counted."""
-
-    split: str = Field(description="of which split; all: of the passages")
-    quantity: str = Field(description="queries, labels, passages, …")
-
-
-class CountedDataset(Section):
-    """The datasets that a printed name stands for; none if the catalogue has none."""
-
-    datasets: Items[str] = Field((), description="their counts are added up")
-    splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
-
-
-class SplitDataset(Section):
-    """A dataset whose splits are printed under other names."""
-
-    dataset: str = Field(description="name in the catalogue")
-    splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
-
-
-def _counted(value: Any) -> Any:
-    match value:
-        case None:
-            return {}
-        case str():
-            return {"datasets": [value]}
-        case list():
-            return {"datasets": value}
-        case {"dataset": name, **rest}:
-            return {"datasets": [name], **rest}
-    return value
-
-
-_counts = BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None)
-CountedDatasets = Annotated[dict[str, Annotated[CountedDataset, _counts]], AfterValidator(not_empty)]
-
-
-class StatisticsLayout(Section):
-    """A statistics table's layout: config/statistics/<paper>_<table>.yaml."""
-
-    title: str = Field(description="heading")
-    note: str = Field("", description="text below the table")
-    paper: StatisticsPaper = Field(description="the paper that prints it")
-    quantities: Items[Quantity] = Field((), description="shown even where they are not printed")
-    datasets: CountedDatasets = Field(description="printed name → dataset, datasets, {dataset, splits}, or null: none")
-
-
 DEVIATIONS, EXACT, WIDEST = 3.0, 0.02, 3.0  # of a measured band: its rule, the least and the largest width, in points
 
 
@@ -258,3 +203,10 @@ class Band(Section):
                 f".sd is {self.sd:g}: three of them accept anything within {wide:.1f} points; measure more seeds"
             )
         return self
+
+
+# What a user may write into a file of its own: name of its schema → its model, and the heading of its keys in the
+# reference.
+LAYOUT_FILES: Declarations[tuple[type[Section], str]] = Declarations(
+    [("layout", (TableLayout, "Layouts of tables")), ("bands", (Band, "Tolerance bands"))]
+)

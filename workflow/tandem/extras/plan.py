@@ -1,4 +1,4 @@
-"""The plan with what the papers' tables do not need: audits, analyses behind notebooks, indexes, statistics.
+"""The plan with what the papers' tables do not need: audits, analyses behind notebooks, indexes.
 
 The rules of extras.smk and the commands that look at everything a configuration could ask for use this plan; the core
 plans without it.
@@ -6,18 +6,14 @@ plans without it.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from tandem.config.datasets import UNSPACED
 from tandem.config.indexes import ExactTermIndex, SeismicIndex, SeismicSearch
-from tandem.config.loading import read_section
 from tandem.config.merging import Raw
 from tandem.config.models import ModelEntry
 from tandem.config.references import CROSS_PARTS
-from tandem.config.tables import StatisticsLayout
-from tandem.data.catalogue import locate_datasets, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
 from tandem.plan.context import Context, Upstream, json_of, search
@@ -49,16 +45,12 @@ class FullPlan(Plan):
         super().__init__(raw, root, views)
         self.catalogue = self.settings.model_dump(mode="json", exclude_unset=True)["datasets"]
         self.analyses = Analyses(self.planner, views, self.own_runs())
-        self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
-        # The datasets of a statistics table; looked at when one is needed, since looking for downloads takes a second.
-        self.counted = cache(lambda table: count_datasets(self.statistics[table], self.planner, self.catalogue))
 
     def targets(self) -> dict[str, list[Check]]:
         """Return target of the command line → what must be possible for it."""
         error_table: list[Check] = [partial(self.analyses.stage, "error_analysis"), self.analyses.sheet]
         return super().targets() | {
             "audits": [self.audits],
-            "statistics": [],
             "datasets": [],
             "estimate": [],
             "notebooks": [self.analyses.files],
@@ -68,9 +60,8 @@ class FullPlan(Plan):
         }
 
     def of_paper(self, paper: str) -> list[str]:
-        """Return the files of a paper's tables, those of its datasets and of its error analysis included."""
-        counts = [f"{self.views}/statistics/{name}.csv" for name in self.statistics if name.startswith(f"{paper}_")]
-        return [*super().of_paper(paper), *self.analyses.tables(paper), *counts]
+        """Return the files of a paper's tables, that of its error analysis included."""
+        return [*super().of_paper(paper), *self.analyses.tables(paper)]
 
     def audits(self) -> list[str]:
         """Return manifests of `audit_stages`."""
@@ -146,6 +137,7 @@ class FullPlan(Plan):
 
     def plan_every_target(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
+        super().plan_every_target()
         checks: list[Check] = [self.audits, self.tradeoffs, *(partial(self.analyses.stage, it) for it in NOTEBOOKS)]
         for check in checks:
             with suppress(UserError):
@@ -305,26 +297,3 @@ NOTEBOOKS = {
     "distillation_dynamics": Analyses.dynamics,
     "negatives": Analyses.hardness,
 }
-
-
-class StatisticsDatasets(NamedTuple):
-    """Hold the stages of one statistics table's datasets on this machine, and why others are not counted."""
-
-    stages: dict[str, Stage]
-    absent: dict[str, str]
-
-
-def count_datasets(layout: Path, planner: Planner, catalogue: Raw) -> StatisticsDatasets:
-    """Return the datasets of a table that can be counted without a download, and why the others cannot."""
-    named = [name for entry in read_section(StatisticsLayout, layout).datasets.values() for name in entry.datasets]
-    stages, absent = dict[str, Stage](), dict[str, str]()
-    known = [name for name in dict.fromkeys(named) if name in catalogue]
-    for name, presence in locate_datasets(known, read_entries(catalogue)).items():
-        if presence.state not in ("here", "local"):
-            absent[name] = f"not here ({str(presence).removeprefix('download ')})"
-            continue
-        try:
-            stages[name] = planner.dataset(name)
-        except UserError as error:
-            absent[name] = f"not here ({error})"
-    return StatisticsDatasets(stages, absent)

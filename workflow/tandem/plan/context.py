@@ -50,6 +50,8 @@ plans_encoder: Registry[Callable[..., Stage]] = Registry("encoder", "plans_encod
 plans_tokenizer: Registry[Callable[..., Stage]] = Registry("tokenizer", "plans_tokenizer", "plan")
 # By sort of reference: `(ctx, name, scope) -> {role: stage}` of the entries that a key names, see `plan_references`.
 plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry("reference", "plans_reference", "plan")
+# By name: the class of what may be asked for beside tables, sweeps and the report, see `tandem.plan.plan.View`.
+plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 # By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.
 checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
 

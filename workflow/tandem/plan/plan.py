@@ -2,14 +2,24 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, ClassVar
 
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan import audits
-from tandem.plan.context import Validated, check_name, checks_entry, list_blocks, plans_reranking, plans_run
+from tandem.plan.context import (
+    Validated,
+    check_name,
+    checks_entry,
+    list_blocks,
+    plans_reranking,
+    plans_run,
+    plans_view,
+)
 from tandem.plan.derived_runs import list_unused_aggregation_keys
 from tandem.plan.fusions import list_unused_fusion_keys
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
@@ -28,6 +38,39 @@ UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
     list_unused_aggregation_keys,
     list_unused_validation_keys,
 )
+
+
+class View:
+    """Something that may be asked for beside tables, sweeps and the report: a package registers it by `@plans_view`.
+
+    Its rules, in a file `rules.smk` beside the package's modules, ask `plan.view("<name>")`.
+
+    Attributes:
+        rules: names of its rules and targets, which no table's target may have.
+        tables: its files among the tables, without their endings, that no layout stands behind.
+    """
+
+    rules: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, plan: "Plan") -> None:
+        self.plan = plan
+
+    def targets(self) -> dict[str, list[Check]]:
+        """Return target of the command line → what must be possible for it."""
+        return {}
+
+    def files(self) -> dict[str, Callable[[], list[str]]]:
+        """Return target → its files, for targets that no rule has the name of."""
+        return {}
+
+    def files_of_paper(self, paper: str) -> list[str]:
+        """Return the files that belong to a paper, beside those of its layouts."""
+        return []
+
+    def everything(self) -> list[Check]:
+        """Return what plans the stages behind all that may be asked for; each may not be possible."""
+        return []
 
 
 class Plan:
@@ -63,6 +106,15 @@ class Plan:
         """The split whose scores are reported."""
         return self.planner.split()
 
+    @cached_property
+    def added_views(self) -> dict[str, View]:
+        """The views that packages and plugins add, by name."""
+        return {name: plans_view[name](self) for name in plans_view}
+
+    def view(self, name: str) -> Any:
+        """Return a view that a package adds, as its own rules ask for it."""
+        return self.added_views[name]
+
     def targets(self) -> dict[str, list[Check]]:
         """Return target of the command line → what must be possible for it."""
         targets: dict[str, list[Check]] = {
@@ -76,7 +128,16 @@ class Plan:
             targets[name] = [partial(self.sweeps.files, sweeps)]
         for name, table in self.tables.targets.items():
             targets[name] = [partial(self.tables.files, table)]
+        for view in self.added_views.values():
+            targets |= view.targets()
         return targets
+
+    def plan_every_target(self) -> None:
+        """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
+        for view in self.added_views.values():
+            for check in view.everything():
+                with suppress(UserError):
+                    check()
 
     def check(self, target: str) -> list[str]:
         """Check that a target of the command line is available; files pass that a rule may make.
@@ -121,7 +182,8 @@ class Plan:
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""
         if table := re.fullmatch(rf"{re.escape(self.views)}/tables/(.+)\.(csv|md|tex|json|html)", target):
-            own = [*self.tables.layouts, *OTHER_TABLES]
+            added = [name for view in self.added_views.values() for name in view.tables]
+            own = [*self.tables.layouts, *OTHER_TABLES, *added]
             if table[1] not in own:
                 raise UserError(f"{target}: {table[1]} is no table{nearest(table[1], own)}")
         stage = re.fullmatch(r"results/[^/]+/([^/]+)/([^/]+-[0-9a-f]{10})/stage\.json", target)
@@ -164,7 +226,8 @@ class Plan:
         if not tables:
             reason = self.tables.why_missing(*self.tables.papers[paper])
             raise UserError(f"{paper}: none of its tables can be made: {reason}")
-        return self.tables.files(*tables)
+        own = [file for view in self.added_views.values() for file in view.files_of_paper(paper)]
+        return [*self.tables.files(*tables), *own]
 
     def in_report(self) -> list[str]:
         """Return the files of the tables that the report shows; a `UserError` if there is none."""

@@ -8,6 +8,7 @@ from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, TablePlan, find_beside, name_system
+from tandem.plan.context import plans_view
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planners
 from tandem.plan.table_rows import NOT_TAKEN, LayoutRows
@@ -16,10 +17,10 @@ from tandem.stages import KINDS, rule_names
 from tandem.stages.training import ModelParams
 
 Row = dict[str, str]
-# Targets of the command line and rules, beside those of kinds of stages.
+# Targets of the command line and rules, beside those of kinds of stages and of views that packages add.
 RULE_NAMES = (
-    *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits", "statistics"),
-    *("statistics_table", "sweep", "sweeps", "notebook", "notebooks", "error_table", "dureader_retrieval_table10"),
+    *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits"),
+    *("sweep", "sweeps", "notebook", "notebooks", "error_table", "dureader_retrieval_table10"),
 )
 
 
@@ -271,7 +272,8 @@ def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
     files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
     files.pop("bands", None)
     papers = {table.split("/")[0] for table in files if "/" in table}
-    targets = {*RULE_NAMES, *KINDS, *rule_names(), *papers}
+    added = {name for view in plans_view for name in plans_view[view].rules}
+    targets = {*RULE_NAMES, *added, *KINDS, *rule_names(), *papers}
     named: dict[str, str] = {}
     for table in settings.tables:
         name = _table_name(table)

@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tandem.cluster.progress import Progress, format_duration, say
@@ -101,10 +100,8 @@ def plan_everything(configuration: targets.Configuration) -> FullPlan:
     plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweep_files()
     plan.plan_every_target()
-    optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
-    for plan_stages in (plan.validations, *optional):
-        with suppress(UserError):
-            plan_stages()
+    with suppress(UserError):
+        plan.validations()
     return plan
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from tandem.config.loading import read_section
-from tandem.config.tables import StatisticsLayout
+from tandem.contrib.statistics.options import StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG_NOTE_PREFIX, read_csv_rows
 from tandem.report.commands import JSON, CsvOut, write_views

@@ -9,20 +9,20 @@ from messages import unknown_key
 
 from tandem.cli import run as run_command
 from tandem.config.loading import read_section
-from tandem.config.tables import StatisticsLayout
-from tandem.data.dataset import run
-from tandem.errors import UserError
-from tandem.extras.statistics import (
+from tandem.contrib.statistics.command import (
     QUANTITIES,
     PrintedNumber,
     compare_with_printed,
     count_quantity,
     read_printed_numbers,
 )
+from tandem.contrib.statistics.options import StatisticsLayout
+from tandem.data.dataset import run
+from tandem.errors import UserError
 from tandem.store.job import Job
 
-STATISTICS = Path(__file__).parents[2] / "config/statistics"
-NUMBERS = Path(__file__).parents[2] / ".." / "shared/facts/paper_numbers.csv"
+STATISTICS = Path(__file__).parents[3] / "config/statistics"
+NUMBERS = Path(__file__).parents[3] / ".." / "shared/facts/paper_numbers.csv"
 
 
 def printed(value, note=""):

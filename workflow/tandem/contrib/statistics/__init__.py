@@ -1,0 +1,1 @@
+"""The papers' tables of datasets: what they print beside what artifacts count."""
