@@ -119,6 +119,17 @@ def add_line_and_id(folder: Path, doc: str, text: str) -> None:
     edit(folder, MAP, replace(json.dumps(ids | {str(len(ids)): doc})))
 
 
+def page(doc: str, text: str) -> str:
+    """A page of KILT's snapshot of Wikipedia, without a title."""
+    return json.dumps({"wikipedia_id": doc, "wikipedia_title": "", "text": [text]}, ensure_ascii=False) + "\n"
+
+
+def task(query: str, answer: str, doc: str) -> str:
+    """A question of one of KILT's data sets, with the page that answers it."""
+    output = {"answer": answer, "provenance": [{"wikipedia_id": doc, "title": "x"}]}
+    return json.dumps({"id": query, "input": "alpha?", "output": [output]}) + "\n"
+
+
 def searched(query: str, answer: str, *paragraphs: str) -> str:
     """DuReader 2.0: a question, and the documents that were found for it."""
     documents = [{"title": "", "paragraphs": [paragraph]} for paragraph in paragraphs]
@@ -313,6 +324,23 @@ FORMATS = {
         {
             "broken JSON": ("dev.json", append('{"question_id": \n')),
             "invalid pattern": ("dev.json", append(searched("q3", "(open", "(open"))),
+        },
+    ),
+    "kilt": Format(
+        {"source": "kilt", "questions": {"test": "q-kilt.jsonl"}},
+        {
+            "kilt_knowledgesource.json": page("d1", "alpha beta") + page("d2", "gamma"),
+            "q-kilt.jsonl": task("q1", "alpha", "d1"),
+        },
+        lambda folder, doc, text: edit(folder, "kilt_knowledgesource.json", append(page(doc, text))),
+        {
+            "broken JSON": ("q-kilt.jsonl", append('{"id": \n')),
+            "wrong column count": (
+                "kilt_knowledgesource.json",
+                append('{"wikipedia_id": "d9", "wikipedia_title": ""}\n'),
+            ),
+            "unknown id in qrels": ("q-kilt.jsonl", append(task("q2", "alpha", "none"))),
+            "invalid pattern": ("q-kilt.jsonl", replace(task("q1", "(open", "d1"))),
         },
     ),
     "deb822": Format(

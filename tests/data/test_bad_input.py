@@ -50,7 +50,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     "broken JSON": {
         "*": ABSENT, "beir": JSON_LINE, "files: .jsonl": JSON_LINE, "dureader2": JSON_LINE, "dpr": POOL,
         "files: .json": refused("{corpus}: item 3: not valid JSON"), "training_lists": JSON_LINE,
-        "lotte": refused("qas.search.jsonl:2: not valid JSON"),
+        "lotte": refused("qas.search.jsonl:2: not valid JSON"), "kilt": refused("q-kilt.jsonl:2: not valid JSON"),
         "entity_questions": POOL, "dureader_retrieval": refused("dev/dev.json:2: not valid JSON"),
         "squad": refused("{corpus}: Invalid JSON: EOF while parsing an object at line {last} column 1"),
     },
@@ -68,6 +68,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "rocketqa_tsv": refused("{corpus}:3: 2 columns by tabs; a line is query, title, text, label: 4 columns"),
         "dureader_retrieval": refused("{corpus}:3: 2 columns by tabs; a line is the text, or -, title or -, text, 0"),
         "deb822": refused("{corpus}:{last}: no field; a line of deb822 is `Name: value`"),
+        "kilt": refused("{corpus}:{last}: text is null; a list of texts is needed"),
         "dureader2": ABSENT,
     },
     "duplicate id": OWN_IDS | {
@@ -114,7 +115,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "*": refused("{corpus}:2: an empty line"), "files: .trec": SAME, "files: .parquet": ABSENT, "squad": SAME,
         "files: .json": SAME, "training_lists": refused("{corpus}:2: not valid JSON"),
         "beir": refused("{corpus}:2: not valid JSON"), "files: .jsonl": refused("{corpus}:2: not valid JSON"),
-        "dureader2": refused("{corpus}:2: not valid JSON"),
+        "dureader2": refused("{corpus}:2: not valid JSON"), "kilt": refused("{corpus}:2: not valid JSON"),
         "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 3; fetch"),
         "deb822": refused("{corpus}:3: a record without package"),
     },

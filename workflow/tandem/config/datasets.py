@@ -239,6 +239,16 @@ class Dpr(Published):
     questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
 
 
+class Kilt(Published):
+    """KILT's files: a snapshot of Wikipedia, and data sets with the pages that answer."""
+
+    file_keys = ("corpus", "questions")
+    source: Literal["kilt"]
+    corpus: str = Field("kilt_knowledgesource.json", description="file of the pages")
+    questions: dict[str, str] | None = Field(None, description="split → file of a data set, such as nq-dev-kilt.jsonl")
+    unit: Literal["page", "paragraph"] = Field("page", description="what a passage is")
+
+
 class EntityQuestions(Published):
     """EntityQuestions over DPR's passages."""
 
@@ -554,7 +564,7 @@ class Group(Derived):
 _SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
-    *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822),
+    *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822, Kilt),
     *(Pair, Dissimilar, Domains, Perturbed, Reduced, Joined, Windows, Expanded, GeneratedQueries, UnionDataset),
     *(Unlabelled, Group),
 )
