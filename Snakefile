@@ -34,7 +34,7 @@ from tandem.extras.plan import NOTEBOOKS, FullPlan
 from tandem.extras.running.storage import check_storage
 from tandem.plan.graph import read_behind_inputs, read_by_views
 from tandem.plan.views import check_owner, record_owner, views_folder
-from tandem.plugins import find_contrib_rules
+from tandem.plugins import find_rules
 from tandem.stages import KINDS
 from tandem.store.archive import archive_of
 from tandem.store.artifact import MANIFEST
@@ -126,7 +126,7 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/extras.smk"
 
 
-for rules in find_contrib_rules():
+for rules in find_rules():
 
     include: rules
 

@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+from messages import unknown_key
 
 from tandem.commands import COMMANDS, RESULTS, Command, register_command
+from tandem.config.settings import register_section
 from tandem.errors import UserError
 from tandem.plugins import load_plugins
 
@@ -37,6 +40,54 @@ def count_honey(*, jars: int = 1) -> None:
 
 register_command(Command("honey", count_honey, RESULTS, "How much honey that is."))
 """
+KEY = """
+from pydantic import Field
+
+from tandem.config.base import Section
+from tandem.config.settings import register_section
+
+
+class Honey(Section):
+    \"\"\"How much honey there is.\"\"\"
+
+    jars: int = Field(1, ge=1, description="full ones")
+
+
+register_section("honey", Honey, Honey(), "how much honey there is")
+"""
+TARGET = """
+from tandem.errors import UserError
+from tandem.plan.context import plans_view
+from tandem.plan.plan import View
+
+
+@plans_view("honey")
+class HoneyView(View):
+    \"\"\"A page about honey.\"\"\"
+
+    rules = ("honey",)
+
+    def targets(self):
+        return {"honey": [self.count]}
+
+    def count(self):
+        if self.plan.settings.honey.jars > 9:
+            raise UserError("honey.jars is more than there is")
+"""
+CONFIGURED = """
+import json, sys
+from tandem import ROOT
+from tandem.config.merging import gathered, merged
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+try:
+    plan = FullPlan(merged(gathered([], ROOT), json.loads(sys.argv[1])), ROOT)
+    plan.check(sys.argv[2])
+    variant = plan.planners.of({"honey.jars": 5}).settings
+    print(plan.settings.honey.jars, variant.honey.jars, *sorted(plan.targets().keys() & {"honey"}))
+except UserError as error:
+    print(error)
+"""
 PLAN = """
 import json
 from tandem import ROOT
@@ -60,7 +111,7 @@ def installed(tmp_path):
     (metadata / "entry_points.txt").write_text("[tandem.plugins]\nbees = bees.ideas\n")
     (package / "__init__.py").touch()
     (package / "numbers.py").write_text("FACTOR = 2.0\n")
-    (package / "ideas.py").write_text(LOSS + STAGE + COMMAND)
+    (package / "ideas.py").write_text(LOSS + STAGE + COMMAND + KEY + TARGET)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     def run(*words):
@@ -103,6 +154,39 @@ def test_its_command_is_one_as_others(installed):
     done = installed("-m", "tandem", "honey", "--jars", "many")
     assert done.returncode == 1
     assert done.stderr.startswith("tandem honey: Invalid value for --jars")
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"plugins": ["bees"], "honey": {"jars": 3}}, "3 5 honey"),
+        ({"plugins": ["bees"]}, "1 5 honey"),
+        ({"plugins": ["bees"], "honey": {"jars": 0}}, "honey.jars is 0; allowed: ≥ 1"),
+        ({"plugins": ["bees"], "hony": {}}, unknown_key("hony", "honey")),
+        ({"plugins": ["bees"], "honey": {"jars": 10}}, "honey.jars is more than there is"),
+        ({"honey": {}}, unknown_key("honey")),
+    ],
+)
+def test_it_has_keys_and_a_target(installed, config, line):
+    done = installed("-c", CONFIGURED, json.dumps(config), "honey")
+    assert done.returncode == 0, done.stderr
+    assert re.match(line, done.stdout), done.stdout
+
+
+def test_its_rules_are_the_snakefiles(installed, tmp_path):
+    (tmp_path / "bees/rules.smk").write_text("rule honey:\n    shell: 'true'\n")
+    code = "from tandem.plugins import find_rules, load_plugins; before = find_rules(); load_plugins(['bees'])\n"
+    done = installed("-c", code + "print(*{*find_rules()} - {*before})")
+    assert done.stdout.strip() == str(tmp_path / "bees/rules.smk"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("models", "key models is registered twice"), ("two words", "key two words"), ("copy", "key copy")],
+)
+def test_a_key_that_cannot_be_added_is_one_line(name, message):
+    with pytest.raises(UserError, match=message):
+        register_section(name, dict[str, str], {}, "a test's")
 
 
 def test_a_file_has_commands_too(tmp_path):

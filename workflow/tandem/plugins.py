@@ -93,9 +93,11 @@ def load_contrib() -> list[Plugin]:
     return _contrib
 
 
-def find_contrib_rules() -> list[str]:
-    """Return the files of rules that packages of `contrib/` bring, which the Snakefile includes."""
-    return sorted(map(str, CONTRIB.glob("*/rules.smk")))
+def find_rules() -> list[str]:
+    """Return the files of rules that packages bring, those of `contrib/` and installed ones that are loaded."""
+    own = sorted(CONTRIB.glob("*/rules.smk"))
+    installed = [plugin.path.parent / "rules.smk" for plugin in _loaded.values() if plugin.name]
+    return [str(path) for path in (*own, *installed) if path.is_file()]
 
 
 def end_core() -> None:

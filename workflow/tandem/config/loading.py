@@ -16,7 +16,7 @@ from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
 from tandem.config.merging import CATALOGUES, INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
-from tandem.config.settings import Settings, Sweep
+from tandem.config.settings import Settings, Sweep, settings_model
 from tandem.config.tables import Band, TableLayout
 from tandem.config.validation import no_object, parse, read, refuse_too_large
 from tandem.errors import NAME, UserError, nearest, printable, shortened
@@ -70,7 +70,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         values.pop(block)
         blocks[block] = {name: entry for name, entry in results.items() if entry is not None}
         wrong += merging.without_inherited(mistakes, config[block])
-    settings, lines = parse(Settings, values)
+    settings, lines = parse(settings_model(), values)
     wrong = [*lines, *wrong] or [
         f"{block}.{printable(name)}: not a name"  # it would break up every message about it
         for block, entries in config.items()

@@ -20,7 +20,7 @@ from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.merging import CATALOGUES
 from tandem.config.models import OBJECTIVES, TrainedModel
-from tandem.config.settings import Settings, Sweep
+from tandem.config.settings import Settings, Sweep, settings_model
 from tandem.config.tables import LAYOUT_FILES, Band
 from tandem.config.training import Train
 from tandem.config.validation import NAMES, SIGNS, branches
@@ -90,7 +90,7 @@ def _configuration() -> type[Settings]:
     for block, entries in list_entries().items():
         some = _by_name((*entries, None) if block == "models" else entries)
         blocks[block] = (some, Field({}, description=Settings.model_fields[block].description))
-    return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, **blocks)
+    return create_model("Settings", __base__=settings_model(), __doc__=Settings.__doc__, **blocks)
 
 
 def _by_name(sections: tuple[type[Section] | None, ...]) -> Any:
@@ -109,7 +109,7 @@ def _without(schema: Any, key: str, kind: type) -> Any:
 def reference() -> str:
     """Return the page of all keys, in Markdown."""
     page = _Page()
-    page.table("", Settings)
+    page.table("", settings_model())
     for section, heading in list_files().values():
         page.lines += ["", f"## {heading}", "", getdoc(section) or "", ""]
         page.table("", section, depth=3)

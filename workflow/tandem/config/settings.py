@@ -1,9 +1,10 @@
 """The whole configuration: all keys, their types and defaults; audits, analyses, sweeps, and how stages run."""
 
+from functools import cache
 from operator import not_
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SerializeAsAny, create_model
 
 from tandem.config.base import Count, Distinct, Items, Section, Seed, not_empty, problem
 from tandem.config.datasets import Dataset
@@ -30,6 +31,10 @@ from tandem.config.retrieval import (
     Sparse,
 )
 from tandem.config.tables import Score
+from tandem.errors import UserError, printable
+from tandem.plugins import Declarations
+
+_SectionType = TypeVar("_SectionType")
 
 HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
 
@@ -300,3 +305,45 @@ class Settings(Section):
     sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")
     systems: Items[RunRef] = Field((), description="further runs that are targets, as `tandem search` needs")
     execution: ExecutionSettings = Field(ExecutionSettings(), description="how to run; in no key, changes no result")
+
+    def section(self, name: str, kind: type[_SectionType]) -> _SectionType:
+        """Return the value of a key that a plugin adds by `register_section`, of the type that it has there."""
+        value = getattr(self, name)
+        assert isinstance(value, kind)
+        return value
+
+
+# Name of a key → its type, its default and its description.
+_ADDED_KEYS: Declarations[tuple[Any, Any, str]] = Declarations()
+
+
+def register_section(name: str, annotation: Any, default: Any, description: str) -> None:
+    """Add a key of the configuration: a section, or a mapping from names to sections.
+
+    Args:
+        annotation: its type: `Honey`, `dict[str, Hive]`.
+        default: the value of a configuration that does not name it.
+    Raises:
+        UserError: the name is taken, or is none.
+    """
+    if name in Settings.model_fields or name in _ADDED_KEYS:
+        raise UserError(f"key {name} is registered twice; rename one of them")
+    if not name.isidentifier() or hasattr(Settings, name):
+        raise UserError(f"key {printable(name)}: allowed are letters, digits and _, and no name of pydantic's")
+    _ADDED_KEYS[name] = annotation, default, description
+
+
+def settings_model() -> type[Settings]:
+    """Return the settings with the keys that plugins add, those of the packages of `contrib/` among them."""
+    return _extend_settings(tuple(_ADDED_KEYS))
+
+
+@cache
+def _extend_settings(added: tuple[str, ...]) -> type[Settings]:
+    if not added:
+        return Settings
+    fields: dict[str, Any] = {}
+    for name in added:
+        annotation, default, description = _ADDED_KEYS[name]
+        fields[name] = (annotation, Field(default, description=description))
+    return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, __module__=__name__, **fields)

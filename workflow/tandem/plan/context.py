@@ -17,7 +17,7 @@ from tandem.config.datasets import Dataset
 from tandem.config.merging import of_searched
 from tandem.config.models import COMPARING, ModelEntry
 from tandem.config.references import excluded
-from tandem.config.settings import Settings, Training
+from tandem.config.settings import Settings, Training, settings_model
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import Stage, Stages
 from tandem.plugins import plugins_behind
@@ -56,10 +56,14 @@ plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
 
 
-@cache
 def list_blocks(registry: Registry[Any]) -> tuple[str, ...]:
     """Return the blocks of the configuration that a registry knows, in the order of the configuration's keys."""
-    return tuple(block for block in Settings.model_fields if block in registry)
+    return _list_blocks(registry, settings_model())
+
+
+@cache
+def _list_blocks(registry: Registry[Any], settings: type[Settings]) -> tuple[str, ...]:
+    return tuple(block for block in settings.model_fields if block in registry)
 
 
 def list_system_blocks() -> tuple[str, ...]:
