@@ -36,6 +36,18 @@ def test_a_stored_teachers_options_and_weights_count():
     assert wide == approx((2.7 + 3.6 + 2.9) / 3)
 
 
+def test_a_stored_teachers_scores_are_divided(capsys):
+    # margins 3 - 1 = 2 of the model; 8 - 2 = 6 of the teacher, 3 at half the size: (2 - 3)² and (2 - 6)²
+    scores, teacher = [3.0, 1.0], [8.0, 2.0]
+    options = {"loss": "margin_mse", "supervision": 0.0}
+    assert list_loss(scores, teacher, **options, teacher_temperature=2.0)["distil"].item() == approx(1)
+    assert not capsys.readouterr().err
+    assert list_loss(scores, teacher, **options)["distil"].item() == approx(16)
+    assert "3 times as far apart" in capsys.readouterr().err
+    list_loss(scores, teacher, loss="kl")  # of proportions
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", distillation)
 def test_a_live_teacher_learns_from_its_student_in_the_papers_semantics_alone(make_objective, gradients, batch, name):
     values, grads = gradients(make_objective("joint", BIG, torch.float64, semantics=name), batch)

@@ -33,6 +33,12 @@ Supervision = Annotated[str, Choice(supervision)]
 Distillation = Annotated[str, Choice(distillation)]
 
 
+def learns_scale(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a loss by a teacher's scores as one that teaches their size too, not their order or proportions alone."""
+    vars(loss)["learns_scale"] = True
+    return loss
+
+
 def option_takers() -> dict[str, list[str]]:
     """Return each option that is a key itself, and the names of the losses that take it."""
     takers = {option: list(losses) for option, losses in _own_option_takers().items()}
@@ -133,6 +139,9 @@ class Distil(Teaching):
     )
     normalize: Annotated[IfSet[Literal["none", "z_score", "min_max"] | None], Input()] = Field(
         None, description="of each teacher's scores within a list, before they are averaged; null: none, without runs"
+    )
+    teacher_temperature: IfSet[Annotated[float, Field(gt=0)] | None] = Field(
+        None, description="divides the scores of `from`, before `loss`; null: 1"
     )
     in_batch: IfSet[InBatchTeaching | None] = Field(None, description="of dual encoders: a teacher in batch")
     supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone")

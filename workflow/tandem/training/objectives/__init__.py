@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from tandem.cluster.progress import say
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
@@ -16,7 +17,12 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import average_over_positives, find_distillation_loss, find_supervision_loss
+from tandem.training.losses import (
+    average_over_positives,
+    find_distillation_loss,
+    find_supervision_loss,
+    teaches_scale,
+)
 
 
 class Objective(Protocol):
@@ -75,6 +81,31 @@ def add(totals: dict[str, float], values: dict[str, float]) -> None:
         totals[name] = totals.get(name, 0.0) + value
 
 
+def tell_scales(student: Tensor, teacher: Tensor, scored: Tensor) -> None:
+    """Say so where a teacher's scores lie further apart in a list than the model's, or less far: beyond 3 to 2.
+
+    Vectors of length 1 over a temperature reach no score above its inverse: a model that has to learn wider margins
+    learns their width before their order.
+
+    Args:
+        student, teacher: scores of the first lists of a training, shape (queries, list).
+        scored: True where both count, same shape.
+    """
+
+    def spread(scores: Tensor) -> float:
+        """Mean over the lists of the distance between the highest and the lowest score."""
+        highest = scores.masked_fill(~scored, -torch.inf).amax(1)
+        lowest = scores.masked_fill(~scored, torch.inf).amin(1)
+        return float((highest - lowest).mean())
+
+    ratio = spread(teacher) / max(spread(student), 1e-9)
+    if not 2 / 3 <= ratio <= 3 / 2:
+        say(
+            f"the teacher's scores lie {ratio:.2g} times as far apart as the model's, which this loss teaches, too; "
+            f"distil.teacher_temperature at {ratio:.2g} times its value would take that away"
+        )
+
+
 class ListLoss:
     """weight · distillation(scores, teacher) + supervision · loss(scores) with `train.distil`; else the loss alone."""
 
@@ -82,6 +113,7 @@ class ListLoss:
         self.supervision = find_supervision_loss(train.loss, train)
         self.distil = train.distil
         self.distillation = find_distillation_loss(self.distil.loss, self.distil) if self.distil else None
+        self.tells_scales = self.distil is not None and teaches_scale(self.distil.loss) and World.current().first
 
     def __call__(self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return the loss's terms, each summed over the lists.
@@ -97,9 +129,12 @@ class ListLoss:
             return {"sup": average_over_positives(self.supervision, scores, mask, batch.positives)}
         terms = {}
         if batch.teacher is not None:
-            teacher = torch.from_numpy(batch.teacher).to(own)
+            teacher = torch.from_numpy(batch.teacher).to(own) / (self.distil.teacher_temperature or 1.0)
             scored = make_mask(batch, own) & teacher.isfinite()
             lists = scored.sum(-1) > 1  # one score compares with nothing
+            if self.tells_scales and lists.any():
+                tell_scales(own[lists].detach(), teacher[lists], scored[lists])
+                self.tells_scales = False
             distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
             terms["distil"] = distilled * self.distil.weight
         elif self.distil.in_batch is None:
