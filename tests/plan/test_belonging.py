@@ -129,6 +129,8 @@ def test_captions_name_the_split_that_a_paper_prints():
         layout = load_layout(file)
         lines = read_printed(find_beside(file, "printed.csv"), source.source, source.table).lines
         for column in layout.columns:
+            if column.dataset in layout.splits:
+                continue  # its queries are a whole collection of the paper's, and a split of what is searched here
             split = column.split or (layout.printed_on.split if layout.printed_on else "")
             for line in lines:
                 named = column.dataset_name in ("", line.dataset) and column.setting in ("", line.setting)
