@@ -4,6 +4,15 @@ import os
 import socket
 import sys
 
+import pytest
+import torch
+
+
+def skip_without_gpus(count):
+    """Skip a test of several processes where each would need a GPU of its own, and there are some, but too few."""
+    if 0 < torch.cuda.device_count() < count:
+        pytest.skip(f"{count} processes need {count} GPUs")
+
 
 def port():
     """A port that is free now."""
@@ -20,7 +29,8 @@ def fork(size, work):
         if child:
             started.append(child)
             continue
-        rendezvous = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": meeting}
+        rendezvous = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}
+        rendezvous |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": meeting}
         os.environ.update({name: str(value) for name, value in rendezvous.items()} if size > 1 else {})
         try:
             work()

@@ -10,6 +10,7 @@ import torch
 from comparing import assert_same
 from exact_cases import BIG, CASES, DTYPES, RUNS, SMALL, dev_values, results
 from pytest import approx
+from ranks import skip_without_gpus
 from safetensors.torch import load_file
 
 from tandem.training.forward import Budget
@@ -32,6 +33,7 @@ def whole():
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory):
     """The folder of what two and three processes have computed."""
+    skip_without_gpus(3)
     folder = tmp_path_factory.mktemp("world")
     done = subprocess.run([sys.executable, exact_cases.__file__, str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from comparing import interrupt
+from ranks import skip_without_gpus
 from tiny_stages import OBJECTIVES, TRAIN
 
 from tandem.store.files import sha256
@@ -73,6 +74,7 @@ def killed(model_job, command, tmp_path_factory):
 
     `TANDEM_KILLS=20` kills each of them so many times.
     """
+    skip_without_gpus(2)
     folder, rng, plan = tmp_path_factory.mktemp("killed"), random.Random(7), []
     each = int(os.environ.get("TANDEM_KILLS", "2"))
 
