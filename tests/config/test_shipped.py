@@ -36,7 +36,8 @@ def test_configurations_load(path):
 @pytest.mark.parametrize("path", sorted(CONFIG.glob("recipes/*.yaml")), ids=named)
 def test_recipes_load(path):
     # A recipe may take models of another over.
-    others = ["dureader_retrieval", "rocketqa", "rocketqav2", "ance", "star", "cakd", "tas_b"]
+    others = ["dureader_retrieval", "rocketqa", "rocketqav2", "ance", "star", "cakd", "tas_b", "doc2query"]
+    others += ["unicoil", "contriever", "colbert", "splade"]
     recipes = list(dict.fromkeys([*others, path.stem]))
     assert load_settings({"dataset": "pydocs", "encoder": "minilm", "recipes": recipes}, ROOT).models
 

@@ -115,6 +115,31 @@ def draw(make_job, tmp_path_factory, dataset, tokens):
     return make
 
 
+def test_a_teachers_first_passages_are_positives_and_its_last_ones_negatives(draw, train_run, dataset):
+    """DRAGON's labels: nobody's judgements count."""
+    rows, report, artifact = draw({"run": train_run}, labels="rank", positives=2, first_rank=8, depth=9, negatives=None)
+    ranked = {query: docs for query, docs, _ in iter_run(train_run, dataset)}
+    lists = {}
+    for row in rows:
+        lists.setdefault(row["query_id"], []).append((row["doc_id"], row["label"], row["source"]))
+    assert len(lists) == report["queries"] == 20
+    for query, own in lists.items():
+        assert own[:2] == [(doc, 1, "rank") for doc in ranked[query][:2]]
+        assert own[2:] == [(doc, 0, "run") for doc in ranked[query][7:9]]
+    assert read_lists(artifact.path("candidates.parquet")).positives.tolist() == [2] * 20
+
+
+def test_what_may_be_no_negative_is_no_positive_by_rank_either(make_dataset, make_job, tmp_path):
+    passages = [(f"p{number}", "", f"text {number}") for number in range(6)]
+    excluding = make_dataset(tmp_path / "excluding-0123456789", passages)
+    rows = {"query_id": ["train-owl"], "doc_id": ["p1"], "relevance": pa.array([-100], pa.int32()), "split": ["train"]}
+    pq.write_table(pa.table(rows), excluding.folder / "qrels.parquet")
+    docs = index_passages(Collection(excluding))
+    values = CandidatesParams(seed=3, labels="rank", positives=2)
+    labels = PositiveLabels(make_job("candidates", tmp_path / "c-0123456789", values, {"dataset": excluding}), docs)
+    assert labels.first_ranked("train-owl", docs.rows(["p0", "p1", "p2", "p3"])).tolist() == [0, 2]
+
+
 def test_random_negatives_need_no_run(draw):
     rows, report, _ = draw({}, depth=6, negatives=4)
     assert len(rows) == 20 * 5

@@ -92,6 +92,56 @@ def test_generated_queries_are_a_dataset_to_train_on(plan):
     assert planned.planner.run("de", "test", "here").dataset == "pydocs"
 
 
+CONTEXTS = {
+    "generators": {"writes": {"source": "train", "prompt": "{query}", "target": "sentence", "length": 32}},
+    "generations": {"contexts": {"by": "writes", "of": "queries", "method": "greedy", "number": 1, "split": "dev"}},
+}
+
+
+def test_queries_with_texts_behind_them_search_the_same_index(plan):
+    """GAR: each context a run, the runs fused; the texts are of the split that is searched."""
+    expand = {"from": "contexts"}
+    planned = plan(
+        **CONTEXTS,
+        sparse={"gar": {"expand": expand}, "tuned": {"expand": expand, "tuned": True}},
+        fusions={"both": {"of": ["bm25", "gar"]}},
+    )
+    plain, gar = (planned.planner.run(name, "test", "here") for name in ("bm25", "gar"))
+    assert gar.upstream["lucene"] is plain.upstream["lucene"]
+    texts = gar.upstream["generated"]
+    assert (texts.values["side"], texts.values["split"], gar.values["texts"]) == ("queries", "test", 1)
+    assert "texts" not in plain.values
+    assert texts.upstream["generator"].values["target"] == "sentence"
+    assert planned.planner.run("gar", "train", "here").upstream["generated"].values["split"] == "train"
+    tuned = planned.planner.run("tuned", "test", "here")
+    assert tuned.upstream["tuned"].upstream["generated"].values["split"] == "dev"
+    assert tuned.upstream["generated"] == texts
+    fused = planned.planner.run("both", "test", "here")
+    assert gar in fused.upstream.values()
+
+
+def test_sentences_and_generated_queries_are_one_dataset(plan):
+    """DRAGON's queries, and lists by the ranks of two teachers in turn."""
+    by_rank = {"labels": "rank", "positives": 10, "first_rank": 46, "depth": 50}
+    planned = plan(
+        datasets={
+            "asked": {"source": "generated_queries", "from": "texts"},
+            "dragon": {"source": "cropped_sentences", "queries_of": "asked", "most": 500},
+        },
+        models={
+            "one": {"objective": "dual", "dataset": "dragon", "candidates": {"from": "bm25", **by_rank}},
+            "two": {"like": "one", "init": "one", "candidates": {"also": [{"from": "de_bm25neg", **by_rank}]}},
+        },
+    )
+    two = planned.planner.model("two", "here")
+    data = two.upstream["dataset"]
+    assert (data.upstream["of"].name, data.upstream["queries"].name) == ("pydocs", "asked")
+    assert two.upstream["start"] == planned.planner.model("one", "here")
+    assert [two.upstream[role].values["positives"] for role in ("candidates", "candidates.1")] == [10, 10]
+    assert two.upstream["candidates.1"].upstream["run"].dataset == "dragon"
+    assert "positives" not in planned.planner.model("de_bm25neg", "here").upstream["candidates"].values
+
+
 def test_a_server_is_no_input_and_its_address_is_execution(plan):
     run = plan(generators={"own": SERVER}, expansions={"x": {"from": "texts", "number": 1}}).planner.run(
         "x", "test", "here"
@@ -120,8 +170,41 @@ def test_costs_are_known(plan):
     assert longer > plain
 
 
+def test_costs_of_longer_queries_and_of_sentences_are_known(plan):
+    planned = plan(
+        **CONTEXTS,
+        sparse={"gar": {"expand": {"from": "contexts"}}},
+        datasets={
+            "mine": COUNTED,
+            "asked": {"source": "generated_queries", "from": "texts", "number": 2},
+            "dragon": {"source": "cropped_sentences", "queries_of": "asked"},
+            "few": {"source": "cropped_sentences", "most": 100},
+        },
+        dataset="mine",
+    )
+    machine = Hardware.load(ROOT / "config/hardware", "cpu")
+    about = new_setting(planned.settings, machine)
+    gar, plain = (planned.planner.run(name, "test", "here") for name in ("gar", "bm25"))
+    costs = {stage.kind: estimate_stage(stage, about, machine) for stage in upstream_first([gar])}
+    assert 0 < costs["train_generator"].seconds < 86400
+    assert 0 < costs["generated"].seconds < 3600  # of 300 queries
+    assert costs["bm25"].parts["core"] > estimate_stage(plain, about, machine).parts["core"]
+    sizes = {name: about.sizes(planned.planner.dataset(name)).queries for name in ("dragon", "few")}
+    assert sizes["dragon"]["train"] > 5000 * 2 + 5000  # two queries a passage beside its sentences
+    assert sizes["few"] == {"train": 100}
+
+
 def made(**entry):
     return {"made": {"source": "generated_queries", "from": "texts", **entry}}
+
+
+UNTITLED = {"pydocs": {"source": "pydocs", "packages": ["numpy"], "title": False}}
+SENTENCES = {"cropped": {"source": "cropped_sentences"}}
+
+
+def by_rank(**keys):
+    lists = {"from": "bm25", "depth": 20, "labels": "rank", **keys}
+    return {"models": {"de": {"objective": "dual", "candidates": lists}}}
 
 
 MISTAKES = [
@@ -149,6 +232,26 @@ MISTAKES = [
     ({"datasets": made(best_by="ce_bm25neg")}, "datasets.made.best_by is ce_bm25neg, but all queries stay"),
     ({"datasets": made(found_by="bm25", found_within=500)}, "datasets.made.found_within is 500"),
     ({"datasets": made(), "dataset": "made"}, "datasets.made.of is null"),
+    ({"generators": {"own": {"source": "train", "target": "answer"}}}, "generators.own.prompt names no query"),
+    ({"generators": {"own": {"source": "train", "target": "abstract"}}}, 'generators.own.target is "abstract"'),
+    (
+        {"generators": {"own": {**CONTEXTS["generators"]["writes"], "target": "title"}}, "datasets": UNTITLED},
+        "generators.own.target is title, but datasets.pydocs.title is false",
+    ),
+    ({"sparse": {"x": {"expand": {"from": "contexts"}}}}, "sparse.x.expand.from: contexts is no entry of generations"),
+    ({"sparse": {"x": {"expand": {"from": "texts"}}}}, "sparse.x.expand.from: generations.texts reads passages"),
+    (
+        {**CONTEXTS, "sparse": {"x": {"expand": {"from": "contexts", "number": 2}}}},
+        "sparse.x.expand.number is 2, but generations.contexts has 1 of a query",
+    ),
+    ({"datasets": SENTENCES, "dataset": "cropped"}, "datasets.cropped.of is null"),
+    (by_rank(), "models.de.candidates.labels is rank, which needs positives"),
+    (by_rank(positives=5), "models.de.candidates.first_rank is 1, but the first 5 passages are positives"),
+    (by_rank(positives=5, labels="qrels"), "models.de.candidates.positives is of labels: rank"),
+    (
+        by_rank(positives=5, first_rank=9, **{"from": "random"}),
+        "models.de.candidates.labels is rank, but from is random",
+    ),
 ]
 
 

@@ -22,6 +22,7 @@ SYSTEMS = [
     *("deepct", "unicoil", "splade", "uhd_bert", "spade", "colbert", "coil", "me_bert"),
     *("dpr", "ance", "ance_tele", "star", "adore", "pair", "repbert", "cocondenser", "retromae", "contriever"),
     *("bert_reranker", "tfr_bert", "cakd", "poly_encoder", "tas_b", "tct_colbert", "cl_drd", "prod", "augsbert"),
+    *("nprinc", "dragon"),
 ]  # of the surveys, in the order in which one may build on another
 
 
@@ -276,6 +277,28 @@ def test_ance_searches_anew_with_each_model_of_its_chain(surveyed):
     assert model(surveyed, "star").upstream["start"] is model(surveyed, "ance_0")
 
 
+def test_dragons_teachers_come_one_after_the_other(surveyed):
+    teachers = ["unicoil", "contriever_2", "colbert", "splade_distilled"]
+    for number, name in enumerate(("dragon_1", "dragon_2", "dragon_3", "dragon_4")):
+        lists = [stage for role, stage in model(surveyed, name).upstream.items() if role.startswith("candidates")]
+        assert [stage.name.partition("@")[0] for stage in lists] == teachers[: number + 1]
+        assert {stage.values["positives"] for stage in lists} == {10}
+        assert {(stage.values["first_rank"], stage.values["depth"]) for stage in lists} == {(46, 50)}
+        assert {stage.dataset for stage in lists} == {"dragon"}
+    assert model(surveyed, "dragon_4").upstream["start"] is model(surveyed, "dragon_3")
+    queries = surveyed.planner.dataset("dragon").upstream["queries"]
+    assert (queries.name, queries.values["number"]) == ("dragon_generated", 3)
+
+
+def test_nprinc_learns_from_generated_queries_and_then_from_labels(surveyed):
+    second, last = model(surveyed, "nprinc_generated_2"), model(surveyed, "nprinc")
+    assert (second.dataset, last.dataset) == ("nprinc", "msmarco-titles-unlabelled")
+    assert last.upstream["start"] is second
+    runs = [drawn(surveyed, "nprinc", role).upstream["run"] for role in ("candidates", "candidates.1")]
+    assert runs[0].kind == "bm25"
+    assert runs[1].upstream["passages"].upstream["model"] is model(surveyed, "nprinc_1")
+
+
 def test_adore_trains_the_querys_tower_alone_upon_stars_passages(surveyed):
     star, adore = model(surveyed, "star"), model(surveyed, "adore")
     assert (star.values["shared"], adore.values["shared"]) == (True, False)
@@ -395,7 +418,7 @@ def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch)
     papers = ["review/table1", "rocketqav2/table2", "rocketqav2/table3"]
     plan = planned(*files, tables=["systems", *papers])
     rows = plan.tables.rows("systems")
-    assert len(rows) == 58
+    assert len(rows) == 63
     assert not [row for row in rows if row.absent]
     stages = upstream_first(plan.tables.requested_scores())
     assert {stage.values["source"] for stage in stages if stage.kind == "encoder"} == {"package"}

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import ir_measures
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from trec import iter_trec
 
@@ -12,7 +14,7 @@ from tandem.data.collection import Collection
 from tandem.data.dataset import run as make_dataset
 from tandem.stages.data import LANGUAGES
 from tandem.store.artifact import open_artifact
-from tandem.store.job import Job
+from tandem.store.job import Job, writing
 
 DATASET = {"dataset": "dataset"}
 BOTH = {"dataset": "dataset", "lucene": "index"}
@@ -204,3 +206,33 @@ def test_scifact_has_the_published_effectiveness(words, real, tmp_path):
     measures = [ir_measures.parse_measure(name) for name in expected]
     metrics = ir_measures.calc_aggregate(measures, qrels, hits(tmp_path / "run"))
     assert {str(measure): value for measure, value in metrics.items()} == pytest.approx(expected, abs=1e-4)
+
+
+def test_generated_texts_stand_behind_their_query(stages, words, collection, make_job, tmp_path):
+    """GAR: the query's own words count, and those of its first text; another query has none."""
+    collection({"a": "the otter swims", "b": "rivers are cold"}, {"q": "otters", "r": "otters", "s": "otters"})
+    texts = [("q", 0, "cold rivers"), ("q", 1, "swims"), ("r", 0, "")]
+    written = make_job(
+        "generated",
+        tmp_path / "texts",
+        {"seed": 1, "side": "queries", "split": "test"},
+        {"dataset": tmp_path / "dataset"},
+    )
+    with writing(written) as draft:
+        columns = dict(zip(("id", "number", "text"), zip(*texts, strict=True), strict=True))
+        pq.write_table(pa.table(columns), draft.path("generated.parquet"))
+    expanded = BM25 | {"texts": 1}
+    lines = [
+        words("lucene", "index", ENGLISH, DATASET),
+        words("bm25", "plain", BM25, BOTH),
+        words("bm25", "run", expanded, BOTH | {"generated": "texts"}),
+        words("bm25", "dev", expanded | {"split": "dev"}, BOTH | {"generated": "texts"}),
+        words("bm25", "many", BM25 | {"texts": 9}, BOTH | {"generated": "texts"}),
+    ]
+    *done, other_split, too_many = stages(*lines)
+    assert done == [None] * 3
+    assert "dev" in other_split
+    assert "has 5 texts of a query, fewer than texts: 9" in too_many
+    plain, run = hits(tmp_path / "plain"), hits(tmp_path / "run")
+    assert {query: set(docs) for query, docs in run.items()} == {"q": {"a", "b"}, "r": {"a"}, "s": {"a"}}
+    assert run["q"]["a"] == run["r"]["a"] == plain["q"]["a"]

@@ -510,6 +510,24 @@ class GeneratedQueries(Derived):
         return set()
 
 
+class CroppedSentences(Derived):
+    """Sentences of passages as training queries, each with its passage as positive (DRAGON)."""
+
+    always_has = ("train",)
+    source: Literal["cropped_sentences"]
+    of: DatasetRef | None = Field(
+        None, description="the dataset whose passages they are cropped from; null: the one that is searched"
+    )
+    queries_of: QueriesRef | None = Field(
+        None, description="a dataset over the same passages, whose training queries stand beside; null: none"
+    )
+    most: int | None = Field(None, ge=1, description="crop at most so many, chosen by a hash; null: every sentence")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return nothing: its queries are not the dataset's."""
+        return set()
+
+
 class Unlabelled(Derived):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
 
@@ -566,7 +584,7 @@ _SOURCES: dict[str, type[Dataset]] = by_value(
     *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
     *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822, Kilt),
     *(Pair, Dissimilar, Domains, Perturbed, Reduced, Joined, Windows, Expanded, GeneratedQueries, UnionDataset),
-    *(Unlabelled, Group),
+    *(CroppedSentences, Unlabelled, Group),
 )
 # The classes that read them. Those above have their keys here, so that planning imports none of them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")

@@ -15,6 +15,7 @@ from tandem.config.training import Lora, Optimisation
 PASSAGE, QUERY = "{passage}", "{query}"  # where a prompt has the text
 PLAIN = PASSAGE
 Method = Literal["greedy", "beam", "top_k", "nucleus"]
+Target = Literal["query", "answer", "sentence", "title", "passage"]  # what a generator learns to write
 
 
 def _has_one_text(prompt: str) -> str:
@@ -81,7 +82,13 @@ class TrainedGenerator(ReadsTokens, NewGenerator):
     dataset: str | None = Field(None, description="whose pairs it learns from; null: `train_on`")
     start: str | None = Field(None, description="generator that learns further; null: new, by `layers` to `hidden`")
     split: str = Field("train", description="the queries' split")
-    target_length: int = Field(32, ge=2, description="tokens that it learns of a query, the last one included")
+    target: Target = Field(
+        "query",
+        exclude_if=equals("query"),
+        description="what it learns to write: of a passage its query; or of a query (prompt {query}) its answer, a "
+        "relevant passage's sentence, title, or text (GAR)",
+    )
+    target_length: int = Field(32, ge=2, description="tokens that it learns of a target, the last one included")
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
     train: Seq2SeqTrain = Field(Seq2SeqTrain(), description="how it is trained")
 

@@ -125,12 +125,16 @@ class Refresh(Section):
 class Candidates(Section):
     """Where the training lists come from.
 
-    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
-    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
+    A positive has a label (qrels), is the first of the window that holds an answer (answers), is the judge's best if
+    above `positive_above` (judge), or is among the run's first `positives` (rank). Where answers label, passages with
+    an answer are never negatives.
     """
 
     split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
-    labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a positive")
+    labels: Literal["qrels", "answers", "judge", "rank"] = Field("qrels", description="what makes a positive")
+    positives: IfSet[int | None] = Field(
+        None, ge=1, description="of labels: rank: the run's first so many passages are positives (DRAGON: 10)"
+    )
     bar_answers: bool = Field(False, description="passages with an answer are no negatives")
     take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
     negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")

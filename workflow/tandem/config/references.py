@@ -25,8 +25,11 @@ DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")
 _M = TypeVar("_M", bound=Model)
 Excluded = dict[str, Any]  # field → True, or what is excluded within it: as `model_dump` takes it
 # What is named: a dataset; a run; a run or a source of negatives; what a training starts from; a dual encoder, or one
-# whose vectors of queries are clustered; a cross-encoder or ensemble; one of these, or a run, that teaches.
-Sort = Literal["dataset", "run", "negatives", "start", "dual encoder", "topics", "cross-encoder", "teacher"]
+# whose vectors of queries are clustered; a cross-encoder or ensemble; one of these, or a run, that teaches; texts that
+# are generated for queries.
+Sort = Literal[
+    "dataset", "run", "negatives", "start", "dual encoder", "topics", "cross-encoder", "teacher", "texts of queries"
+]
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,15 @@ class LexicalMethod(Section):
     )
 
 
+class QueryTexts(Section):
+    """Which generated texts stand behind a query (GAR)."""
+
+    from_: Annotated[str, Reference("texts of queries", "generated")] = Field(
+        alias="from", description="entry of `generations` that reads queries; its texts are of the split searched for"
+    )
+    number: int = Field(1, ge=1, description="texts behind a query, the first ones; at most the entry's `number`")
+
+
 class Sparse(LexicalMethod):
     """A variant of BM25, or another classical score, an entry of `sparse`."""
 
@@ -104,6 +113,7 @@ class Sparse(LexicalMethod):
     k1: float | None = Field(None, ge=0, description="null: that of `bm25`")
     b: float | None = Field(None, ge=0, le=1, description="null: that of `bm25`")
     tuned: bool = Field(False, description="k1 and b are chosen by `bm25.tune`")
+    expand: QueryTexts | None = Field(None, description="generated texts that stand behind each query; null: none")
 
 
 class Depth(Section):

@@ -1,4 +1,4 @@
-"""Texts cut into windows, Chinese texts cut into words, and passages whose texts are nearly the same, by trigrams.
+"""Texts cut into windows and sentences, Chinese texts into words, and passages that are nearly the same, by trigrams.
 
 Windows are overlapping pieces of a fixed length, so that a model with a short input reads all of a text. Dai & Callan
 (2019) slide a window of 150 words in steps of 75 over every document.
@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from tandem.data import tables
 from tandem.data.collection import join_contents
 
 _WORD = re.compile(r"\S+")
+# A sentence ends behind these marks, and the quotes and brackets that close there, where white space follows; those of
+# Chinese and Japanese, which are written without spaces, end one wherever they stand. So does an empty line.
+_SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+|(?<=[。！？])[”’」』）]*\s*|\n\s*\n""")
 _WINDOW_MARK = "#"  # between a document's id and the number of a window
 
 
@@ -61,6 +65,22 @@ def cut_windows(text: str, length: int, stride: int, unit: str, most: int | None
         _, end = units[last]
         windows.append(text[begin:end])
     return windows
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text, in order, without white space around them; those without a letter are left out.
+
+    By their marks alone, in any language: an abbreviation with a full stop ends one, too.
+
+    >>> split_sentences("Otters swim. “Do owls?” They do not…")
+    ['Otters swim.', '“Do owls?”', 'They do not…']
+    """
+    bounds = [0]
+    for end in _SENTENCE_END.finditer(text):
+        bounds.append(end.end())
+    bounds.append(len(text))
+    pieces = [text[first:last].strip() for first, last in pairwise(bounds)]
+    return [piece for piece in pieces if any(map(str.isalnum, piece))]
 
 
 def name_window(document: str, number: int) -> str:

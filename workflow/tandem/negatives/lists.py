@@ -29,7 +29,7 @@ class QueryPool:
         judged, judged_positives: the judge's probabilities for `rows` and `positives`, NaN until there is a judge.
         far: which of `rows` may be negatives; all until `keep_below` leaves out those too near a positive.
         barred_as: why the others may not be, in `dropped`.
-        labelled: origin of the label of `positives`: `qrels` or `answer`.
+        labelled: origin of the label of `positives`: `qrels`, `answer` or `rank`.
         source: where `rows` come from: `run` or `random`.
     """
 
@@ -169,8 +169,8 @@ class DrawnList:
         ranks: rank in the run, 0 for a passage that was not taken from it.
         scores: the run's scores, NaN for none.
         judged: the judge's probabilities, NaN for none.
-        sources: of a positive `qrels`, `answer` (it holds one) or `judge`; of a negative `run`, or `random` without a
-            run.
+        sources: of a positive `qrels`, `answer` (it holds one), `rank` or `judge`; of a negative `run`, or `random`
+            without a run.
     """
 
     kind: str

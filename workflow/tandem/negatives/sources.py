@@ -25,9 +25,9 @@ class PositiveLabels:
     """Hold the labels of a split's queries.
 
     `labels` decides where positives come from: `qrels`; `answers`, the first passage of the window that holds an answer
-    (RocketQA on Natural Questions); `judge`, from nowhere: the judge decides. With `bar_answers`, and always where
-    answers label, no passage that holds an answer is a negative. What qrels grade `EXCLUDED` is neither, whatever
-    labels. Memory: some 100 bytes a passage that holds an answer.
+    (RocketQA on Natural Questions); `rank`, the source's first ones (DRAGON); `judge`, from nowhere: the judge decides.
+    With `bar_answers`, and always where answers label, no passage that holds an answer is a negative. What qrels grade
+    `EXCLUDED` is neither, whatever labels. Memory: some 100 bytes a passage that holds an answer.
     """
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
@@ -39,10 +39,18 @@ class PositiveLabels:
         self.ignore_identical_ids = params.ignore_identical_ids
         self.name = "answer" if params.labels == "answers" else params.labels  # the origin of a positive
         self.window = slice(params.first_rank - 1, params.depth)
+        self.first = params.positives
         by_qrels = self.labels == "qrels"
         self.qrels = collection.qrels(params.split) if by_qrels else collection.excluded(params.split)
         self.queries = list(self.qrels if by_qrels else collection.queries(params.split))
         self.answers = read_answering_passages(job)
+
+    def first_ranked(self, query: str, rows: Array) -> Array:
+        """Rows of the positives of labels by rank; `rows` are the source's, best first.
+
+        What may be no negative is no positive either.
+        """
+        return rows[~np.isin(rows, self.barred(query))][: self.first]
 
     def positives(self, query: str, ids: list[str]) -> Array:
         """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
@@ -142,7 +150,8 @@ class Pools:
         for query, ids, rows, scores in entries:
             if query in self.known and query not in self.selected:
                 continue
-            positives = labels.positives(query, ids)
+            by_rank = labels.labels == "rank"
+            positives = labels.first_ranked(query, rows) if by_rank else labels.positives(query, ids)
             if not len(positives) and labels.labels != "judge":
                 report.without_positive += 1
                 continue

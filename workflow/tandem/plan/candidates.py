@@ -111,6 +111,7 @@ def _check_judging(at: str, lists: Candidates) -> None:
     if lists.labels != "qrels" and lists.least_grade > 1:
         raise UserError(f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades")
 
+    _check_ranks(at, lists)
     if lists.labels == "judge":
         if denoise is None or denoise.positive_above is None or denoise.hybrid:
             raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
@@ -132,6 +133,23 @@ def _check_judging(at: str, lists: Candidates) -> None:
         )
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
+
+
+def _check_ranks(at: str, lists: Candidates) -> None:
+    """Refuse labels by rank without a rank down to which passages are positives, and negatives of these ranks."""
+    if lists.labels != "rank":
+        if lists.positives is not None:
+            raise UserError(f"{at}.positives is of labels: rank, but labels is {lists.labels}; leave it out")
+        return
+    if is_source(lists.from_):
+        raise UserError(f"{at}.labels is rank, but from is {lists.from_}, which ranks no passage; name a run")
+    if lists.positives is None:
+        raise UserError(f"{at}.labels is rank, which needs positives: how many of the run's first passages are some")
+    if lists.first_rank <= lists.positives:
+        first = f"{at}.first_rank is {lists.first_rank}, but the first {lists.positives} passages are positives"
+        raise UserError(f"{first}; raise it")
+    if lists.bar_answers:
+        raise UserError(f"{at}.bar_answers: labels is rank, which knows no answers; leave it out")
 
 
 def _check_below_positive(at: str, lists: Candidates) -> None:

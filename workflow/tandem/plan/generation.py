@@ -1,6 +1,6 @@
 """Generators, what they write, and datasets made of it, as stages."""
 
-from tandem.config.datasets import Expanded, GeneratedQueries
+from tandem.config.datasets import CroppedSentences, Expanded, GeneratedQueries
 from tandem.config.generation import (
     PASSAGE,
     QUERY,
@@ -12,7 +12,9 @@ from tandem.config.generation import (
     TrainedGenerator,
 )
 from tandem.config.language_models import LanguageModel
-from tandem.config.references import CROSS_PARTS, DUAL_PARTS
+from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
+from tandem.config.retrieval import QueryTexts
+from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.models.heads import check_generator
 from tandem.plan.context import (
@@ -23,11 +25,13 @@ from tandem.plan.context import (
     json_of,
     plans_dataset,
     plans_entry,
+    plans_reference,
     require_name,
 )
 from tandem.plan.datasets import NOTES_OF_THE_WHOLE, dataset, make_dataset, notes_of, require_split
 from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, plan_published, tokens_of_dual
 from tandem.plan.graph import Stage
+from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import run_depth
 from tandem.plan.runs import run
 from tandem.plan.towers import at_commit, folder_of
@@ -63,8 +67,8 @@ def check_generation(ctx: Context, name: str) -> None:
 
 @checks_entry("datasets")
 def check_generated_dataset(ctx: Context, name: str) -> None:
-    """Refuse a dataset of generated texts that cannot be planned; others are looked at when they are needed."""
-    if isinstance(ctx.settings.datasets[name], Expanded | GeneratedQueries):
+    """Refuse a dataset of generated or cropped texts that cannot be planned; others are looked at when needed."""
+    if isinstance(ctx.settings.datasets[name], Expanded | GeneratedQueries | CroppedSentences):
         dataset(ctx, name)
 
 
@@ -93,28 +97,47 @@ def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
     at = f"generators.{name}"
     settings = ctx.settings
     data = entry.dataset or settings.train_on or settings.dataset
-    if PASSAGE not in entry.prompt:
-        raise UserError(f"{at}.prompt names no passage, but it learns to write passages' queries; write {PASSAGE}")
     require_split(ctx, data, entry.split, f"{at}: is trained")
-    if ctx.dataset_entry(data).relevance == "answers":
-        raise UserError(
-            f"{at}: learns from relevant passages, but dataset {data} has answers; name a dataset with qrels"
-        )
+    _check_target(ctx, at, entry, data)
     seed = ctx.seed(entry.train.seed)
     if entry.start:
         start = generator(ctx, entry.start, f"{at}.start")
     else:
         params = json_of(entry, *NewGenerator.model_fields) | {"seed": seed}
         start = ctx.stage("new_generator", "shared", name, params, {"encoder": encoder(ctx, settings.encoder)})
-    keys = ("prompt", "length", "target_length", "split", "lora")
+    keys = ("prompt", "length", "target", "target_length", "split", "lora")
     own = json_of(entry, *keys) | {"train": json_of(entry.train) | {"seed": seed}}
+    if entry.target == "sentence":
+        own["match"] = ctx.dataset_entry(data).match
     upstream = {"dataset": dataset(ctx, data), "start": start}
     return ctx.stage("train_generator", data, name, own, upstream, ctx.execution(*TRAINING))
 
 
-def generated(ctx: Context, name: str, where: str, data: str) -> Stage:
+def _check_target(ctx: Context, at: str, entry: TrainedGenerator, data: str) -> None:
+    """Refuse a generator that does not read what its target is of, or whose dataset cannot have the target."""
+    labelled = ctx.dataset_entry(data)
+    if entry.target != "query":
+        if QUERY not in entry.prompt:
+            raise UserError(
+                f"{at}.prompt names no query, but target is {entry.target}, which it learns to write of one; "
+                f"write {QUERY}"
+            )
+        if entry.target == "title" and labelled.title is False:
+            raise UserError(f"{at}.target is title, but datasets.{data}.title is false; name another target")
+        return
+    if PASSAGE not in entry.prompt:
+        raise UserError(f"{at}.prompt names no passage, but it learns to write passages' queries; write {PASSAGE}")
+    if labelled.relevance == "answers":
+        raise UserError(
+            f"{at}: learns from relevant passages, but dataset {data} has answers; name a dataset with qrels"
+        )
+
+
+def generated(ctx: Context, name: str, where: str, data: str, split: str | None = None) -> Stage:
     """Return the stage that generates an entry of `generations` for a dataset; `where` names the key that refers to it.
 
+    Args:
+        split: of queries: theirs; null: the entry's.
     Raises:
         UserError: it is unknown, its prompt has no place for what it reads, or a server would write one text again and
             again.
@@ -134,8 +157,8 @@ def generated(ctx: Context, name: str, where: str, data: str) -> Stage:
     params = json_of(entry, *Decoding.model_fields) | {"side": entry.of, "seed": ctx.seed(entry.seed)}
     params |= {"prompt": by.prompt, "passages": entry.passages}
     if entry.of == "queries":
-        require_split(ctx, data, entry.split, f"{at}: reads queries")
-        params["split"] = entry.split
+        require_split(ctx, data, split or entry.split, f"{at}: reads queries")
+        params["split"] = split or entry.split
     upstream = {"dataset": dataset(ctx, data)}
     execution: Json = {}
     if isinstance(by, AskedGenerator):
@@ -146,6 +169,25 @@ def generated(ctx: Context, name: str, where: str, data: str) -> Stage:
         params["length"] = by.length
         upstream["generator"] = generator(ctx, entry.by, f"{at}.by")
     return ctx.stage("generated", data, name, params, upstream, execution)
+
+
+@plans_reference("texts of queries")
+def plan_texts_of_queries(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
+    """Plan the texts that a key names, for the queries that are searched for; see `QueryTexts`."""
+    assert isinstance(name.section, QueryTexts)
+    [entry] = name.names
+    texts = generated(ctx, entry, name.path, scope.dataset, scope.split)
+    if texts.values["side"] != "queries":
+        raise UserError(f"{name.path}: generations.{entry} reads passages; queries' texts are needed (of: queries)")
+    _check_number(name.path.rpartition(".")[0], name.section.number, entry, texts, "query")
+    return {name.role: texts}
+
+
+def _check_number(at: str, number: int, entry: str, texts: Stage, side: str) -> None:
+    """Refuse more texts of a passage or query than are generated."""
+    if number > texts.values["number"]:
+        have = f"generations.{entry} has {texts.values['number']} of a {side}"
+        raise UserError(f"{at}.number is {number}, but {have}; lower it, or raise that")
 
 
 def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
@@ -214,7 +256,15 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
     return make_dataset(ctx, name, entry, upstream)
 
 
-def _base(at: str, entry: Expanded | GeneratedQueries) -> str:
+@plans_dataset("cropped_sentences")
+def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
+    """Return the stage of a dataset whose queries are sentences of its passages."""
+    at = f"datasets.{name}"
+    _base(at, entry)
+    return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
+
+
+def _base(at: str, entry: Expanded | GeneratedQueries | CroppedSentences) -> str:
     """Return the dataset that another is made of.
 
     Raises:
@@ -230,9 +280,7 @@ def _made_of(ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: st
     texts = generated(ctx, entry.from_, f"{at}.from", base)
     if texts.values["side"] != "passages":
         raise UserError(f"{at}.from: generations.{entry.from_} reads queries; passages' texts are needed")
-    if entry.number > texts.values["number"]:
-        have = f"generations.{entry.from_} has {texts.values['number']} of a passage"
-        raise UserError(f"{at}.number is {entry.number}, but {have}; lower it, or raise that")
+    _check_number(at, entry.number, entry.from_, texts, "passage")
     return {"of": dataset(ctx, base), "generated": texts}
 
 

@@ -1,7 +1,8 @@
 """BM25 and its variants: which stages index, tune and search.
 
 `bm25` and `bm25.<analyzer>` are the configuration's `bm25`; a name of `sparse:` is a variant of it, which may be tuned,
-expanded by RM3, searched over fields, scored by another formula, by another engine or by another classical score.
+expanded by RM3 or by texts that are generated for a query, searched over fields, scored by another formula, by another
+engine or by another classical score.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, checks_entry, json_of, plans_run
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.graph import Stage
-from tandem.plan.reported import cutoff, run_depth, searched
+from tandem.plan.references import Scope, plan_references
+from tandem.plan.reported import cutoff, reported_split, run_depth, searched
 from tandem.stages.base import Json
 from tandem.stages.data import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
@@ -40,16 +42,17 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
     upstream = {"dataset": dataset(ctx, data), _engine(ctx, variant): _index(ctx, at, variant, data)}
     method = _method_params(variant)
     params = searched(ctx, split, data) | method
+    own = plan_references(ctx, variant, at, Scope(data, split))
     if isinstance(variant.similarity, Lsi):
-        own = json_of(variant.similarity, "sublinear", "dimensions")
-        upstream["lsi"] = ctx.stage("lsi", data, name, own, dict(upstream))
+        options = json_of(variant.similarity, "sublinear", "dimensions")
+        upstream["lsi"] = ctx.stage("lsi", data, name, options, dict(upstream))
     if variant.tuned:
         upstream["tuned"] = _tune(ctx, name, at, variant, method, upstream, data)
     elif not variant.similarity:
         bm25 = ctx.settings.bm25
         params["k1"] = bm25.k1 if variant.k1 is None else variant.k1
         params["b"] = bm25.b if variant.b is None else variant.b
-    return ctx.stage("bm25", data, f"{name}.{split}", params, upstream)
+    return ctx.stage("bm25", data, f"{name}.{split}", params, upstream | own)
 
 
 def _method_params(variant: Sparse) -> Json:
@@ -57,6 +60,8 @@ def _method_params(variant: Sparse) -> Json:
     params = json_of(variant, *LexicalMethod.model_fields)
     if variant.delta is None:
         params["delta"] = FORMULAS[variant.formula]
+    if variant.expand is not None:
+        params["texts"] = variant.expand.number
     return params
 
 
@@ -95,7 +100,8 @@ def _tune(
     params["ignore_identical_ids"] = entry.ignore_identical_ids
     if _every_field_has_b(variant):
         params["b"] = params["b"][:1]  # no field reads it, k1 alone is chosen
-    return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, dict(upstream))
+    own = plan_references(ctx, variant, at, Scope(data, tune.split))
+    return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, upstream | own)
 
 
 def _every_field_has_b(variant: Sparse) -> bool:
@@ -127,6 +133,7 @@ def check_variant(ctx: Context, name: str) -> None:
     variant = ctx.settings.sparse[name]
     at = f"sparse.{name}"
     engine = _engine(ctx, variant)
+    plan_references(ctx, variant, at, Scope(ctx.settings.dataset, reported_split(ctx, ctx.settings.dataset)))
     if variant.similarity:
         _check_similarity(variant, at)
     _CHECKS_BY_ENGINE[engine](variant, at)

@@ -102,6 +102,7 @@ class Bm25Variant(LexicalMethod, RunParams):
     """A search by BM25, or by another classical score, whatever k1 and b are."""
 
     queries: int | None = Field(None, ge=1, description="search for the first so many queries; null: all")
+    texts: int = Field(0, ge=0, exclude_if=not_, description="generated texts behind a query, the first ones")
 
 
 class Bm25Params(Bm25Variant):

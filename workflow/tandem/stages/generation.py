@@ -5,8 +5,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from tandem.config.base import Precision
-from tandem.config.generation import Decoding, NewGenerator, Prompt, Seq2SeqTrain
+from tandem.config.base import Precision, equals
+from tandem.config.datasets import AnswerMatch
+from tandem.config.generation import Decoding, NewGenerator, Prompt, Seq2SeqTrain, Target
 from tandem.config.language_models import LanguageModel
 from tandem.config.training import Lora
 from tandem.stages.base import Kind, Params, Part
@@ -30,10 +31,14 @@ class NewGeneratorParams(NewGenerator, Params):
 
 
 class TrainGeneratorParams(Params):
-    """Training of a generator on a dataset's pairs of a passage and a query."""
+    """Training of a generator on a dataset's pairs of a passage and a query, or of a query and what answers it."""
 
     objective: Literal["seq2seq"] = Field("seq2seq", description="what is learned: each token of the target")
     prompt: Prompt = Field("{passage}", description="what the generator reads")
+    target: Target = Field("query", exclude_if=equals("query"), description="what it learns to write")
+    match: AnswerMatch = Field(
+        "string", exclude_if=equals("string"), description="of sentences: how an answer is found in one"
+    )
     length: int = Field(256, ge=8, description="tokens that it reads, the prompt's and special ones included")
     target_length: int = Field(32, ge=2, description="tokens of a target, the last one included")
     split: str = Field("train", description="the queries' split")

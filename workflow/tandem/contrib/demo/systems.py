@@ -57,7 +57,10 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
     run = planner.run(system, plan.split, "the system")
     for fixed in list_fixed_runs(run):
         name = fixed.name.rpartition(".")[0]
-        raise UserError(f"{name} is a run of the stage {fixed.kind}, which answers no new query; name another system")
+        what = "has texts that were generated for known queries"
+        if not _has_generated_texts(fixed):
+            what = f"is a run of the stage {fixed.kind}"
+        raise UserError(f"{name} {what}, which answers no new query; name another system")
     return run
 
 
@@ -79,7 +82,16 @@ def list_all_runs(run: Stage) -> list[Stage]:
 
 def list_fixed_runs(run: Stage) -> list[Stage]:
     """Return those of a run and its sources that cannot be made for a new query, such as a plugin's scorer's."""
-    return [other for other in list_all_runs(run) if not other.declared.scoring.by or other.values.get("scorer")]
+    return [
+        other
+        for other in list_all_runs(run)
+        if not other.declared.scoring.by or other.values.get("scorer") or _has_generated_texts(other)
+    ]
+
+
+def _has_generated_texts(run: Stage) -> bool:
+    """Return whether the queries of a run have generated texts behind them."""
+    return "generated" in run.upstream
 
 
 def find_part(run: Stage) -> SystemPart:

@@ -17,6 +17,7 @@ from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import (
     MODEL_WORK,
+    TOKENS_PER_SENTENCE,
     TOKENS_PER_WORD,
     Hardware,
     Setting,
@@ -108,7 +109,8 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
             return size
         source = stage.upstream.get("of") or stage.upstream.get("corpus")
         if source:
-            return find_derived_size(stage, find_size(source))
+            beside = stage.upstream.get("queries")
+            return find_derived_size(stage, find_size(source), find_size(beside) if beside else None)
         raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
 
     return Setting(
@@ -120,8 +122,13 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
     )
 
 
-def find_derived_size(stage: Stage, whole: Volumes) -> Volumes:
-    """Return the size of a derived dataset."""
+def find_derived_size(stage: Stage, whole: Volumes, beside: Volumes | None = None) -> Volumes:
+    """Return the size of a derived dataset.
+
+    Args:
+        whole: of the dataset that it is made of.
+        beside: of the one whose queries it has too.
+    """
     params = params_of(stage)
     match params.source:
         case "reduced":  # for validation: at most what a query brings, times its queries
@@ -155,6 +162,13 @@ def find_derived_size(stage: Stage, whole: Volumes) -> Volumes:
             read = params_of(stage.upstream["generated"]).passages or whole.passages
             count = min(whole.passages, read) * params.number
             count = min(count, stage.values.get("best") or count)
+            return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
+
+        case "cropped_sentences":
+            each = max(1.0, whole.lengths["passage"] / TOKENS_PER_SENTENCE)
+            count = round(whole.passages * each)
+            count = min(count, stage.values.get("most") or count)
+            count += beside.queries.get("train", 0) if beside else 0
             return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
 
     return whole

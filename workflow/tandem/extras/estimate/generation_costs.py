@@ -4,7 +4,15 @@ from dataclasses import replace
 from math import ceil
 
 from tandem.extras.estimate.model_costs import BYTES_PER_TRAINED_WEIGHT, FORWARD_AND_BACKWARD
-from tandem.extras.estimate.resources import PROCESS_BYTES, Setting, Work, cost, params_of
+from tandem.extras.estimate.resources import (
+    PROCESS_BYTES,
+    TOKENS_PER_SENTENCE,
+    Setting,
+    Volumes,
+    Work,
+    cost,
+    params_of,
+)
 from tandem.extras.estimate.stage_costs import BYTES_PER_ID, measure_mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
@@ -37,6 +45,23 @@ def count_writing(decoder: EncoderShape, texts: float, tokens: float, read: floa
     return decoder.forward(texts, tokens) + texts * tokens * (decoder.layers * attention + projection)
 
 
+_FEW_TOKENS = 5  # of an answer, or of a title
+
+
+def count_pair_tokens(stage: Stage, size: Volumes) -> tuple[float, float]:
+    """Return how many tokens a generator reads of a training pair, and how many it learns to write."""
+    params = params_of(stage)
+    if params.target == "query":
+        return size.tokens("passage", params.length), size.tokens("query", params.target_length)
+    lengths = {
+        "answer": _FEW_TOKENS,
+        "title": _FEW_TOKENS,
+        "sentence": TOKENS_PER_SENTENCE,
+        "passage": size.lengths["passage"],
+    }
+    return size.tokens("query", params.length), min(params.target_length, lengths[params.target])
+
+
 @cost("train_generator")
 def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
     """Estimate the pairs of all steps forward and backward."""
@@ -46,8 +71,8 @@ def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
     pairs = setting.positives(stage, params.split)
     steps = train.steps or ceil(train.epochs * pairs / train.pairs_per_batch)
 
-    read = size.tokens("passage", params.length) + 2
-    target = size.tokens("query", params.target_length) + 1
+    read, target = count_pair_tokens(stage, size)
+    read, target = read + 2, target + 1
     forward = encoder.forward(train.pairs_per_batch, read)
     forward += count_writing(decoder, train.pairs_per_batch, target, read)
 
@@ -73,7 +98,8 @@ def estimate_generated(stage: Stage, setting: Setting) -> Work:
 
     encoder, decoder = measure_generator(stage.upstream["generator"], setting)
     copies = params.beams if params.method == "beam" else params.number
-    tokens = min(params.tokens, size.lengths["query"] + 1)
+    # What is written of a query may be anything: as many tokens as are allowed.
+    tokens = params.tokens if params.side == "queries" else min(params.tokens, size.lengths["query"] + 1)
     operations = encoder.forward(texts, read)
     operations += _DECODING_FACTOR * count_writing(decoder, texts * copies, tokens, read)
     rows = params.batch_tokens / read  # whose logits stand in memory, two or three times

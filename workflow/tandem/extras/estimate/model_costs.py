@@ -96,7 +96,8 @@ def count_instances(stage: Stage, setting: Setting) -> int:
     """Return the visits in an epoch of a training, which are lists, positives or rows (`train.instance`).
 
     A query has one list, or two where undenoised and denoised ones are mixed. Its positives are those of the dataset;
-    where answers or a judge label, one. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
+    where answers or a judge label, one; where ranks do, as many as they make. Rows are a dual encoder's single
+    negatives and a cross-encoder's pairs.
     """
     train, objective = params_of(stage).train, params_of(stage).objective
     instance = getattr(train, "instance", "query")
@@ -109,6 +110,8 @@ def count_instances(stage: Stage, setting: Setting) -> int:
         visits = queries
         if instance != "query" and params.labels == "qrels":
             visits = setting.positives(candidates, params.split)
+        if instance != "query" and params.positives:
+            visits = queries * params.positives
         share_with_lists = min(1.0, (params.queries or UNLIMITED) / max(1, queries))
         lists_per_query = 2 if params.denoise and params.denoise.hybrid else 1
         count += round(visits * share_with_lists) * lists_per_query

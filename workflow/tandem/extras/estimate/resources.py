@@ -39,6 +39,7 @@ _TERA_RATES = ("flat_search", "faiss", "faiss_alone")  # rates in millions of mi
 _TYPICAL_LENGTHS = {"zh": {"passage": 272.0, "query": 9.3}}
 TYPICAL_WEB_LENGTHS = {"passage": 73.0, "query": 8.5}
 TOKENS_PER_WORD = 1.3
+TOKENS_PER_SENTENCE = 25.0
 DUAL_SPECIAL, PAIR_SPECIAL = 2, 3  # tokens
 _BYTES_PER_LINE = 5  # of a run
 _BYTES_PER_TREC_LINE = 55  # of the same line in run.trec

@@ -88,7 +88,8 @@ def estimate_lsi(stage: Stage, setting: Setting) -> Work:
 @cost("bm25")
 def estimate_bm25(stage: Stage, setting: Setting) -> Work:
     """Estimate searching."""
-    rows = count_bm25_searches(stage, setting, setting.queries(stage), params_of(stage).depth)
+    terms = count_query_terms(stage, setting)
+    rows = count_bm25_searches(stage, setting, setting.queries(stage), params_of(stage).depth, terms)
     return Work(rows=rows, memory=measure_bm25_process(stage, setting), run=setting.run(stage))
 
 
@@ -98,8 +99,17 @@ def estimate_tune_bm25(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = min(setting.queries(stage), params.queries or UNLIMITED)
     searches = len(params.k1) * len(params.b) * queries
-    rows = count_bm25_searches(stage, setting, searches, params.depth)
+    rows = count_bm25_searches(stage, setting, searches, params.depth, count_query_terms(stage, setting))
     return Work(rows=rows, memory=measure_bm25_process(stage, setting))
+
+
+def count_query_terms(stage: Stage, setting: Setting) -> float:
+    """Return how many times as many terms a query has with the texts that were generated for it, at most."""
+    texts: int = params_of(stage).texts
+    if not texts:
+        return 1.0
+    tokens: int = params_of(stage.upstream["generated"]).tokens
+    return 1.0 + texts * tokens / setting.size(stage).lengths["query"]
 
 
 def count_bm25_searches(

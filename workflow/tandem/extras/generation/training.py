@@ -1,4 +1,7 @@
-"""Stage `train_generator`: a generator learns to write the queries of a collection's own training pairs."""
+"""Stage `train_generator`: a generator learns from a collection's own training pairs.
+
+It learns to write the query of a relevant passage, or of a query what answers it; see `contexts`.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +13,7 @@ from tandem.cluster.progress import say, warn
 from tandem.config.training import Optimisation, Train
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
+from tandem.extras.generation.contexts import read_contexts
 from tandem.extras.generation.objective import Seq2Seq
 from tandem.extras.generation.prompts import Reader, check_positions, target_ids
 from tandem.models.device import device, resolve_precision, use_workers
@@ -67,22 +71,31 @@ def run(job: TrainJob) -> None:
 
 
 def read_pairs(job: TrainJob, model: Any, tokenizer: Any) -> Pairs:
-    """Tokenise a split's pairs of a query and a relevant passage, in the order of the labels.
+    """Tokenise what is read and what is to be written of a split's pairs, in the order of the labels.
 
-    Memory: the texts and token ids of these passages.
+    Memory: the texts and token ids of the relevant passages.
     """
     collection, params = Collection(job.inputs["dataset"]), job.params
-    queries, judged = collection.queries(params.split), collection.qrels(params.split)
+    if params.target == "query":
+        pairs = read_query_pairs(collection, params.split)
+    else:
+        pairs = read_contexts(collection, params.split, params.target, params.match)
+    reader = Reader(tokenizer, params.prompt, params.length, job.key)
+    sources = reader.read([source for source, _ in pairs])
+    start, end = start_token(model) if model.config.is_encoder_decoder else None, end_tokens(model, tokenizer)[0]
+    targets = target_ids(tokenizer, [target for _, target in pairs], params.target_length, start, end)
+    return Pairs(Tokens(sources, targets, Template.of(tokenizer)), reader.cut)
+
+
+def read_query_pairs(collection: Collection, split: str) -> list[tuple[str, str]]:
+    """Return (passage, query) of a split's relevant passages, in the order of the labels."""
+    queries, judged = collection.queries(split), collection.qrels(split)
     named = [(query, doc) for query, own in judged.items() for doc, relevance in own.items() if relevance > 0]
     passages = collection.texts({doc for _, doc in named})
     known = [(query, doc) for query, doc in named if doc in passages and query in queries]
     if not known:
-        raise UserError(f"{job.inputs['dataset'].folder}: no query of split {params.split} has a relevant passage")
-    reader = Reader(tokenizer, params.prompt, params.length, job.key)
-    sources = reader.read([join_contents(*passages[doc]) for _, doc in known])
-    start, end = start_token(model) if model.config.is_encoder_decoder else None, end_tokens(model, tokenizer)[0]
-    targets = target_ids(tokenizer, [queries[query] for query, _ in known], params.target_length, start, end)
-    return Pairs(Tokens(sources, targets, Template.of(tokenizer)), reader.cut)
+        raise UserError(f"{collection.artifact.folder}: no query of split {split} has a relevant passage")
+    return [(join_contents(*passages[doc]), queries[query]) for query, doc in known]
 
 
 def build(job: TrainJob, model: Any, tokens: Tokens, padding: int, world: World) -> Seq2Seq:

@@ -20,6 +20,7 @@ from tandem.cluster.work import Parts
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import convert_to_rows, read_rows, write_lists, write_rows
+from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     CHOSEN,
@@ -33,6 +34,7 @@ from tandem.evaluation.measures import (
 from tandem.retrieval.lexical import LexicalEngine
 from tandem.stages.base import Json
 from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
+from tandem.stages.generation import TEXTS_FILE
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
@@ -74,6 +76,29 @@ def require_index(job: Job[Any]) -> Artifact:
     return index
 
 
+def read_queries(job: Job[Any]) -> dict[str, str]:
+    """Return query id → text of the job's split, in file order, each with the texts that were generated for it.
+
+    As many of the input `generated` as `texts` says stand behind the query, a space before each; empty ones are left
+    out (GAR: Mao et al. 2021).
+    """
+    params: Bm25Variant = job.params
+    queries = Collection(job.inputs["dataset"]).queries(params.split)
+    if not params.texts:
+        return queries
+    generated = job.inputs["generated"]
+    of, made = os.path.basename(generated.upstream["dataset"]), generated.params
+    if (of, made["side"], made.get("split")) != (job.inputs["dataset"].key, "queries", params.split):
+        has = f"holds texts of {made['side']} of {of}, split {made.get('split')}"
+        raise UserError(f"{generated.folder}: {has}; expected queries of {job.inputs['dataset'].key}, {params.split}")
+    if params.texts > made["number"]:
+        raise UserError(f"{generated.folder}: has {made['number']} texts of a query, fewer than texts: {params.texts}")
+    for query, number, text in stream_rows(generated.path(TEXTS_FILE), "id", "number", "text"):
+        if text and number < params.texts:
+            queries[query] += f" {text}"
+    return queries
+
+
 def find_k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
     """Return k1 and b: parameters, or as the input `tuned` has chosen them on the same index.
 
@@ -97,7 +122,7 @@ def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
     params = job.params
     collection = Collection(job.inputs["dataset"])
     k1, b = find_k1_and_b(job, require_index(job))
-    queries = list(collection.queries(params.split).items())[: params.queries]
+    queries = list(read_queries(job).items())[: params.queries]
     with ExitStack() as stack:
 
         @cache
@@ -120,6 +145,8 @@ def run_shard(job: Job[Bm25Params]) -> Json:
 
 def run(job: Job[Bm25Params]) -> None:
     """Search the input `lucene` or `bm25s` with the queries of the input `dataset`; writes a run.
+
+    With `texts` the queries have those of the input `generated` behind them.
 
     Execution: `workers` threads, `heap` of Java. A query that matches no passage has no line.
     """
@@ -144,7 +171,7 @@ def run_bm25_tuning(job: Job[TuneBm25Params]) -> None:
     collection = Collection(job.inputs["dataset"])
     qrels = collection.qrels(params.split)
     judged = set(list_answerable(qrels))
-    queries = [entry for entry in collection.queries(params.split).items() if entry[0] in judged][: params.queries]
+    queries = [entry for entry in read_queries(job).items() if entry[0] in judged][: params.queries]
     if not queries:
         raise UserError(f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on")
     names = [query for query, _ in queries]

@@ -1,0 +1,111 @@
+"""What a generator learns to write of a query, instead of a passage's query (GAR: Mao et al. 2021).
+
+GAR has three contexts: the query's answer, the sentence of a relevant passage that holds it, and such a passage's
+title. A collection that has no answers gives the sentence of a relevant passage that shares the most words with the
+query; one without titles either has the passages themselves, of which a generator learns the beginning.
+"""
+
+from collections.abc import Callable, Iterator
+
+from tandem.config.generation import Target
+from tandem.data.collection import ANSWERS, Collection
+from tandem.data.text import split_sentences
+from tandem.errors import UserError
+from tandem.evaluation.matching import Matcher, split_words
+
+Passages = list[tuple[str, str]]  # (title, text) of the passages that are relevant to a query
+
+
+def read_contexts(collection: Collection, split: str, target: Target, rule: str) -> list[tuple[str, str]]:
+    """Return (query, context) of a split's queries, in their order, each pair once.
+
+    A query may have several contexts, one of each relevant passage, but only its first answer, as in GAR. Memory: the
+    relevant passages' texts.
+
+    Args:
+        rule: by which an answer is found in a sentence, of `MATCHING_RULES`.
+    Raises:
+        UserError: no query has such a context; says what is missing.
+    """
+    queries = collection.queries(split)
+    answers = _read_answers(collection, split)
+    if target == "answer":
+        pairs = [(queries[query], own[0]) for query, own in answers.items() if own]
+    else:
+        contexts = _CONTEXTS_OF[target]
+        pairs = []
+        for query, passages in _read_passages(collection, split, queries):
+            found = contexts(queries[query], passages, answers.get(query, []), rule)
+            pairs += [(queries[query], context) for context in dict.fromkeys(found)]
+    if not pairs:
+        raise UserError(f"{collection.artifact.folder}: {_LACKING[target].format(split=split)}")
+    return pairs
+
+
+_LACKING: dict[Target, str] = {
+    "answer": "no query of split {split} has an answer, which target: answer needs; name another target, or a dataset "
+    "with answers",
+    "sentence": "no relevant passage of split {split} has a sentence with an answer, or with a word of its query; name "
+    "another target",
+    "title": "no relevant passage of split {split} has a title, which target: title needs; name another target",
+    "passage": "no relevant passage of split {split} has a text",
+}
+
+
+def _read_answers(collection: Collection, split: str) -> dict[str, list[str]]:
+    """Return query id → answers; empty for a dataset, or a split, without any."""
+    if ANSWERS not in collection.artifact.manifest.files:
+        return {}
+    try:
+        return collection.answers(split)
+    except UserError:
+        return {}
+
+
+def _read_passages(collection: Collection, split: str, queries: dict[str, str]) -> Iterator[tuple[str, Passages]]:
+    """Yield each query that has relevant passages, with these, in the order of the labels."""
+    relevant = {
+        query: [doc for doc, relevance in judged.items() if relevance > 0]
+        for query, judged in collection.qrels(split).items()
+        if query in queries
+    }
+    texts = collection.texts({doc for docs in relevant.values() for doc in docs})
+    for query, docs in relevant.items():
+        yield query, [texts[doc] for doc in docs if doc in texts]
+
+
+def _sentences(query: str, passages: Passages, answers: list[str], rule: str) -> list[str]:
+    """Return a sentence of each passage: the first with an answer, or of a query without answers the nearest to it."""
+    found = []
+    for _, text in passages:
+        sentences = split_sentences(text)
+        sentence = _find_answer(sentences, answers, rule) if answers else _find_nearest(sentences, query)
+        found += [sentence] if sentence else []
+    return found
+
+
+def _find_answer(sentences: list[str], answers: list[str], rule: str) -> str | None:
+    matcher = Matcher(rule, [answers])
+    return next((sentence for sentence in sentences if matcher.matches(sentence, [0])[0]), None)
+
+
+def _find_nearest(sentences: list[str], query: str) -> str | None:
+    """Return the sentence with the most of a query's words, of equal ones the first; None where none has one."""
+    asked = {word for word in split_words(query) if word.isalnum()}
+    shared = [len(asked.intersection(split_words(sentence))) for sentence in sentences]
+    return sentences[shared.index(max(shared))] if any(shared) else None
+
+
+def _titles(query: str, passages: Passages, answers: list[str], rule: str) -> list[str]:
+    return [title for title, _ in passages if title]
+
+
+def _texts(query: str, passages: Passages, answers: list[str], rule: str) -> list[str]:
+    return [text for _, text in passages if text]
+
+
+_CONTEXTS_OF: dict[Target, Callable[[str, Passages, list[str], str], list[str]]] = {
+    "sentence": _sentences,
+    "title": _titles,
+    "passage": _texts,
+}
