@@ -82,7 +82,7 @@ def test_a_checkpoint_that_is_whole_is_not_given_up_for_one_that_is_not(prepared
     with pytest.raises(UserError, match="loss is nan at step 2"):
         training.run()
     assert load_checkpoint(training).step == 1
-    assert training.overflowed() == ""
+    assert training.find_overflow() == ""
 
 
 @pytest.mark.parametrize("kind", ["dual", "cross", "joint"])

@@ -68,7 +68,7 @@ def test_a_chain_is_the_training_that_changes_its_lists_in_midst(model_job, refr
             self.optimizer.state[own] = first["optimizer"].state[other]
         return first["state"]
 
-    monkeypatch.setattr(TrainingLoop, "resumed", go_on)
+    monkeypatch.setattr(TrainingLoop, "resume", go_on)
     run(link(model_job, whole, 2, refreshed))
     assert weights(tmp_path / "de.2-0000000000") == weights(whole / "de.2-0000000000")
 

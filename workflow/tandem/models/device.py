@@ -5,7 +5,9 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,6 +39,11 @@ def move_to_device(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor on the device that models run on; the copy to a GPU is not waited for."""
     where = device()
     return tensor if where.type == "cpu" else tensor.pin_memory().to(where, non_blocking=True)
+
+
+def place_array(array: np.ndarray[Any, Any]) -> Tensor:
+    """Return an array as a tensor on the device that models run on."""
+    return move_to_device(torch.from_numpy(array))
 
 
 def place_all(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -75,8 +75,8 @@ def find_origin(job: Job[ModelParams], part: str) -> Artifact:
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}
     artifact = None
-    while role := next((role for role in roles if role in upstream), None):
-        artifact = open_artifact(Path(upstream[role]), verify=False)
+    while known := [role for role in roles if role in upstream]:
+        artifact = open_artifact(Path(upstream[known[0]]), verify=False)
         upstream = artifact.upstream
     if artifact is None:
         raise ValueError(f"{job.key} starts from nothing")
@@ -121,19 +121,21 @@ def _describe_data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
     ]
     rows += [(role, Path(at).name) for role, at in sorted(candidates.upstream.items()) if role.startswith("judge.")]
     for role, what in (("teacher", "scores to learn from"), ("in_batch_teacher", "teacher in batch")):
-        if teacher := job.inputs.get(role):
-            rows.append((what, teacher.key))
+        if role in job.inputs:
+            rows.append((what, job.inputs[role].key))
     return _write_table("what", "value", rows)
 
 
 def _describe_numbers(job: Job[ModelParams], state: State) -> str:
     """Return the card's table of numbers that the training measured."""
     last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
-    rows: list[tuple[str, Any]] = [("steps", state.step), *((f"last {name}", f"{v:.6g}") for name, v in last.items())]
-    if chosen := find_chosen(job.params.train, read_points(state.log)):
+    rows: list[tuple[str, Any]] = [("steps", state.step)]
+    rows += [(f"last {name}", f"{value:.6g}") for name, value in last.items()]
+    chosen = find_chosen(job.params.train, read_points(state.log))
+    if chosen:
         rows.append(("best validation", f"{chosen.mean:.6g} at step {chosen.step}"))
-    validation = job.inputs.get("validation")
-    rows += [("validation lists from", validation.key)] if validation else []
+    if "validation" in job.inputs:
+        rows.append(("validation lists from", job.inputs["validation"].key))
     where = "Scores on test queries are computed after this card: see the tables of the report, by the model's name."
     return f"{_write_table('measured', 'value', rows)}\n\n{where}"
 
@@ -143,7 +145,8 @@ def _describe_lineage(job: Job[ModelParams], encoder: Artifact) -> str:
     libraries, commit, dirty = provenance()
     rows: list[tuple[str, Any]] = [(role, artifact.key) for role, artifact in sorted(job.inputs.items())]
     rows.append(("encoder", encoder.key))
-    if weights := encoder.manifest.facts.get("weights_sha256"):
+    weights = encoder.manifest.facts.get("weights_sha256")
+    if weights:
         rows.append(("its weights' sha256", weights))
     rows.append(("commit", f"{commit}{' with changes' if dirty else ''}"))
     rows += [(f"library {name}", version) for name, version in libraries.items()]
@@ -156,10 +159,12 @@ def _split_path(item: tuple[str, object]) -> list[str]:
 
 
 def _sort_params(params: Json) -> list[tuple[str, str]]:
-    """Dotted path and value of every parameter."""
+    """Return dotted path and value of every parameter."""
     return [(path, json.dumps(value)) for path, value in sorted(flatten(params).items(), key=_split_path)]
 
 
 def _write_table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:
     """Return a Markdown table of two columns."""
-    return "\n".join([f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+    lines = [f"| {left} | {right} |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in rows]
+    return "\n".join(lines)

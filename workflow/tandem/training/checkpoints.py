@@ -29,6 +29,7 @@ from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
 STATE = "state"  # beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
+_STEP = "step-"  # how the folder of a checkpoint's state begins; the number of its step follows
 _WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 _CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # scancel, preemption, shutdown; Ctrl-C; a closed terminal
@@ -52,7 +53,7 @@ def list_learning(models: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as safetensors writes them."""
+    """Return tensors as safetensors writes them."""
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
@@ -73,8 +74,11 @@ class Checkpoints:
     def save(self, state: State, models: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Write the state, the optimizer's as `<parameter>|<what>`, under a temporary name, then rename it."""
         parameters = list_learning(models)
-        final = self.folder / f"step-{state.step:08d}"
-        moments = {f"{name}|{what}": t for name, p in parameters.items() for what, t in optimizer.state[p].items()}
+        final = self.folder / f"{_STEP}{state.step:08d}"
+        moments: dict[str, Tensor] = {}
+        for name, parameter in parameters.items():
+            for what, tensor in optimizer.state[parameter].items():
+                moments[f"{name}|{what}"] = tensor
         with replacing(final) as partial:
             partial.mkdir(parents=True, exist_ok=True)
             save_file(on_cpu(parameters), partial / _WEIGHTS)
@@ -90,8 +94,12 @@ class Checkpoints:
         with replacing(self.best(step)) as partial:
             save_file(on_cpu(list_learning(models)), partial)
         complete = self.complete()
-        newest = self.best(int(complete[-1].name[5:])).name if complete else ""
-        for old in sorted(path for path in self.folder.glob("best-*") if path.name <= newest)[:-1]:
+        if not complete:
+            return
+        # A resumption begins at the newest checkpoint and needs the best weights up to its step.
+        newest_step = int(complete[-1].name.removeprefix(_STEP))
+        up_to_newest = [path for path in sorted(self.folder.glob("best-*")) if path <= self.best(newest_step)]
+        for old in up_to_newest[:-1]:
             old.unlink()
 
     def best(self, step: int) -> Path:
@@ -101,9 +109,9 @@ class Checkpoints:
     def load(self, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
         """Continue from the newest checkpoint; without one, a fresh state."""
         complete = self.complete()
-        parameters = list_learning(models)
         if not complete:
             return State()
+        parameters = list_learning(models)
         values = json.loads((complete[-1] / "state.json").read_text())
         load_weights(models, complete[-1] / _WEIGHTS)
         for path, tensor in load_file(complete[-1] / OPTIMIZER).items():
@@ -117,12 +125,12 @@ class Checkpoints:
 
     def complete(self) -> list[Path]:
         """Return the checkpoints to continue from, the newest last."""
-        return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").is_file())
+        return sorted(path for path in self.folder.glob(f"{_STEP}*") if (path / "state.json").is_file())
 
 
 def list_state_files(folder: Path) -> dict[str, str]:
-    """sha256 of every file of a state by its place in the folder; Snakemake adds one of its own, which is left out."""
-    return {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.glob("step-*/*"))}
+    """Return sha256 of every file of a state, by its place in the folder, without the file that Snakemake adds."""
+    return {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.glob(f"{_STEP}*/*"))}
 
 
 def find_state(checkpoint: Artifact) -> Path:
@@ -161,8 +169,11 @@ class Stop:
         self.world = world
         self.signal = 0
         left = scheduler.read_seconds_left(os.environ) if world.first else None
-        self.end = time.monotonic() + left if left is not None else None
-        self.last = self.end - seconds if self.end is not None else None
+        self.end: float | None = None
+        self.last: float | None = None
+        if left is not None:
+            self.end = time.monotonic() + left
+            self.last = self.end - seconds
 
     def __enter__(self) -> Self:
         main = threading.current_thread() is threading.main_thread()
@@ -183,8 +194,9 @@ class Stop:
 
     def requested(self) -> bool:
         """Return whether any of the processes is to end; all of them call this after each step."""
-        own = self.signal or (self.last is not None and time.monotonic() >= self.last)
-        return self.world.total({"stop": float(bool(own))})["stop"] > 0
+        is_late = self.last is not None and time.monotonic() >= self.last
+        own = float(self.signal != 0 or is_late)
+        return self.world.total({"stop": own})["stop"] > 0
 
     def stop(self, label: str) -> None:
         """End by `Stopped` after the first process has saved the state; its slurm job returns to the queue.

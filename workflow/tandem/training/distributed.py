@@ -80,17 +80,18 @@ class World:
         dist.destroy_process_group()
 
     def slice(self, count: int) -> slice:
-        """This process' part of `count` things in a row; the first processes take one more where it is uneven."""
+        """Return this process' part of `count` things in a row; the first take one more where it is uneven."""
         each, more = divmod(count, self.size)
         start = self.rank * each + min(self.rank, more)
-        return slice(start, start + each + (self.rank < more))
+        own = each + 1 if self.rank < more else each
+        return slice(start, start + own)
 
     def share(self, batch: Batch) -> Batch:
-        """This process' queries of a batch, with their lists; there may be none."""
+        """Return this process' queries of a batch, with their lists; there may be none."""
         return batch.select(self.slice(len(batch.queries)))
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Rows of all processes in order, with gradient.
+        """Return the rows of all processes in order, with gradient.
 
         Args:
             rows: this process' rows, shape (rows, …); their number may differ between processes, and be 0.
@@ -116,15 +117,19 @@ class World:
             return
         learning = [p for p in models.parameters() if p.requires_grad]
         reached = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
-        gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in learning]
+        gradients = []
+        for p in learning:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
+            gradients.append(gradient.reshape(-1))
         flat = torch.cat([reached.to(learning[0].dtype), *gradients])
         dist.all_reduce(flat)
+        counts = flat[: len(learning)].tolist()  # processes that reached each parameter
         sums = flat[len(learning) :].split([p.numel() for p in learning])
-        for p, gradient, reached_somewhere in zip(learning, sums, flat[: len(learning)].tolist(), strict=True):
-            p.grad = gradient.view_as(p).to(p.dtype) if reached_somewhere else None
+        for p, gradient, count in zip(learning, sums, counts, strict=True):
+            p.grad = gradient.view_as(p).to(p.dtype) if count else None
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
-        """Sums of values over the processes, by name; all processes name the same in the same order."""
+        """Return the sums of values over the processes, by name; all processes name the same in the same order."""
         if self.size == 1:
             return values
         sums = torch.tensor(list(values.values()), dtype=torch.float64, device=device())

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import move_to_device
+from tandem.models.device import place_array
 from tandem.models.dual import DualEncoder
-from tandem.models.ragged import Ids, make_micro_batches
+from tandem.models.ragged import Ids, Ragged, make_micro_batches
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import World
 from tandem.training.lists import Batch
@@ -89,7 +89,8 @@ class Replayed:
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
             values = torch.cat([self._part(number) for number in range(len(self.parts))])
-            values = values[move_to_device(torch.from_numpy(np.argsort(np.concatenate(self.parts))))]
+            places = np.argsort(np.concatenate(self.parts))  # of each row among those of the micro-batches
+            values = values[place_array(places)]
         if self.fits or not learning:
             return values
         self.cached = values.detach().requires_grad_()
@@ -100,7 +101,7 @@ class Replayed:
         if self.cached is None or self.cached.grad is None:
             return
         for number, rows in enumerate(self.parts):
-            self._part(number).backward(self.cached.grad[move_to_device(torch.from_numpy(rows))])
+            self._part(number).backward(self.cached.grad[place_array(rows)])
 
     def _part(self, number: int) -> Tensor:
         """Return values of one micro-batch, with its own dropout."""
@@ -109,9 +110,9 @@ class Replayed:
 
 
 def on_lists(scores: Tensor, batch: Batch) -> Tensor:
-    """Scores in the order of `batch.mask` → shape (queries, list); 0 where no passage stands."""
-    at = move_to_device(torch.from_numpy(np.argwhere(batch.mask)))
-    return scores.new_zeros(batch.passages.shape).index_put((at[:, 0], at[:, 1]), scores)
+    """Lay scores in the order of `batch.mask` out as lists, shape (queries, list); 0 where no passage stands."""
+    lists, columns = place_array(np.argwhere(batch.mask)).unbind(1)
+    return scores.new_zeros(batch.passages.shape).index_put((lists, columns), scores)
 
 
 @dataclass(frozen=True)
@@ -124,24 +125,26 @@ class CrossScores:
     budget: Budget
 
     def of(self, batch: Batch, seeds: Seeds) -> Replayed:
-        """Scores of the pairs of the batch's lists, in the order of `batch.mask`."""
+        """Compute the scores of the pairs of the batch's lists, in the order of `batch.mask`."""
         rows = batch.passages[batch.mask]
         queries = self.tokens.queries.take(np.repeat(batch.queries, batch.mask.sum(1)))
-        passages = self.tokens.passages.take(rows)
+        return self.replay(queries, self.tokens.passages.take(rows), seeds, self.tokens.passages.count_texts(rows))
+
+    def replay(self, queries: Ragged, passages: Ragged, seeds: Seeds, texts: Ids | int = 1) -> Replayed:
+        """Compute the scores of pairs, row by row; each passage is `texts` texts, of PARADE its windows."""
         template = self.tokens.template
 
         def compute(rows: Ids) -> Tensor:
             scores: Tensor = self.model(queries.take(rows), passages.take(rows), template, self.precision, MULTIPLE)
             return scores
 
-        texts = self.tokens.passages.count_texts(rows)
         read = self.model.adapt(template)
         lengths = read.pair_lengths(np.diff(queries.offsets), np.diff(passages.offsets), texts)
         empty = next(self.model.parameters()).new_zeros(0)
         return Replayed(compute, lengths, empty, self.budget, seeds, self.model.packed)
 
     def split(self, batch: Batch) -> Iterator[Batch]:
-        """Consecutive lists of a batch whose pairs have at most `graph_tokens` together, at least one list each.
+        """Yield consecutive lists of a batch whose pairs have at most `graph_tokens` together, at least one list each.
 
         A batch without lists is one part without lists.
         """
@@ -150,11 +153,12 @@ class CrossScores:
         passages = self.tokens.passages
         template = self.model.adapt(self.tokens.template)
         pairs = template.pair_lengths(queries, passages.lengths(rows), passages.count_texts(rows))
-        yield from split_lists(batch, np.where(batch.mask, pairs, 0).sum(1), self.budget.graph_tokens)
+        sizes = np.where(batch.mask, pairs, 0).sum(1)
+        yield from split_lists(batch, sizes, self.budget.graph_tokens)
 
 
 def split_lists(batch: Batch, sizes: Ids, most: int) -> Iterator[Batch]:
-    """Consecutive lists of a batch of at most so many tokens together, at least one list each.
+    """Yield consecutive lists of a batch of at most so many tokens together, at least one list each.
 
     Args:
         sizes: tokens of each list, shape (queries,).
@@ -180,10 +184,10 @@ class TextVectors:
     budget: Budget
 
     def of_side(self, side: str, rows: Ids, seeds: Seeds) -> Replayed:
-        """Vectors of rows of a side, `query` or `passage`, by that side's tower, all of the shape `model.shape`."""
+        """Compute vectors of rows of a side, `query` or `passage`, by its tower, all of the shape `model.shape`."""
         stored = self.tokens.queries if side == "query" else self.tokens.passages
         template = self.tokens.template
-        special = self.tokens.template.extra[0]
+        special = template.extra[0]
         texts = stored.take(rows)
         shape = self.model.shape(side, stored.longest + special)
 
@@ -191,20 +195,24 @@ class TextVectors:
             vectors = self.model.encode(side, texts.take(part), template, self.precision, MULTIPLE)
             if vectors.shape[1:] == shape:
                 return vectors
-            return nn.functional.pad(vectors, (0, 0) * (vectors.dim() - 2) + (0, shape[0] - vectors.shape[1]))
+            # Two paddings for each dimension, from the last one to the second, that of tokens: it alone grows.
+            paddings = (0, 0) * (vectors.dim() - 2) + (0, shape[0] - vectors.shape[1])
+            return nn.functional.pad(vectors, paddings)
 
         empty = next(self.model.parameters()).new_zeros(0, *shape)
         return Replayed(compute, np.diff(texts.offsets) + special, empty, self.budget, seeds, self.model.packed)
 
     def of_batch(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
-        """Vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""
+        """Compute vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""
         queries = self.of_side("query", batch.queries, seeds.child(0))
-        return queries, self.of_side("passage", batch.passages[batch.mask], seeds.child(1))
+        passages = self.of_side("passage", batch.passages[batch.mask], seeds.child(1))
+        return queries, passages
 
     def pool_scores(self, queries: Ids, pool: Ids, world: World) -> Tensor:
         """s_de(q, p), shape (queries, pool), of this process' queries; each process encodes a share of the pool."""
         seeds = Seeds((0,))
-        passages = world.gather(self.of_side("passage", pool[world.slice(len(pool))], seeds).values())
+        share = self.of_side("passage", pool[world.slice(len(pool))], seeds)
+        passages = world.gather(share.values())
         return self.model.scores(self.of_side("query", queries, seeds).values(), passages)
 
 
@@ -215,4 +223,4 @@ def list_scores(score: ScoreFunction, queries: Tensor, passages: Tensor, batch: 
     """
     rows = np.zeros(batch.passages.shape, np.int64)
     rows[batch.mask] = np.arange(int(batch.mask.sum()))
-    return score(queries, passages[move_to_device(torch.from_numpy(rows))])
+    return score(queries, passages[place_array(rows)])

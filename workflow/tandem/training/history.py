@@ -28,14 +28,8 @@ from tandem.training.validation import MEASURE, ValidationSet
 
 _DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
-_FACTS_OF_A_CHECKPOINT = (
-    "lists",
-    "steps",
-    "planned_steps",
-    "sizes",
-    "precision",
-    "device",
-)  # a model's are those of its checkpoint
+# A model's are those of its checkpoint.
+_FACTS_OF_A_CHECKPOINT = ("lists", "steps", "planned_steps", "sizes", "precision", "device")
 
 
 @dataclass(frozen=True)
@@ -230,16 +224,23 @@ def take_over(job: Job[ModelParams]) -> None:
     last = checkpoints[-1]
     with writing(job) as draft:
         for name in selected.manifest.files:
-            link(selected.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
+            source = last if name == "log.parquet" else selected
+            link(source.path(name), draft.path(name))
+
         model = json.loads(selected.path("model.json").read_text(encoding="utf-8"))
-        measure, value = read_validation_value(validations[index]) if validations else ("", 0.0)
-        draft.path("model.json").unlink()
-        chosen = [value, steps[index]] if validations else None
-        write_json(draft.path("model.json"), model | {"best": chosen, "checkpoint": selected.key})
+        model["best"] = None
+        measure = ""
+        if validations:
+            measure, value = read_validation_value(validations[index])
+            model["best"] = [value, steps[index]]
+        model["checkpoint"] = selected.key
+        draft.path("model.json").unlink()  # a link: writing into it would change the checkpoint's
+        write_json(draft.path("model.json"), model)
+
         facts = selected.manifest.facts
-        draft.facts |= {name: facts[name] for name in _FACTS_OF_A_CHECKPOINT if name in facts} | {
-            "checkpoint": selected.key
-        }
+        draft.facts |= {name: facts[name] for name in _FACTS_OF_A_CHECKPOINT if name in facts}
+        draft.facts["checkpoint"] = selected.key
         draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
-        if line := warn_of_no_gain(history, "dev", f"dev {measure}"):
+        line = warn_of_no_gain(history, "dev", f"dev {measure}")
+        if line:
             warn(job, draft, line)

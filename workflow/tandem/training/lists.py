@@ -238,10 +238,15 @@ class Positives:
         owners = np.repeat(np.arange(len(rows)), stop - first)
         return owners, self.keys[join_ranges(first, stop - first)] & _PASSAGE_MASK
 
+    def list_pairs(self) -> tuple[Ids, Ids]:
+        """Return query row and passage row of every known positive, by query, then passage."""
+        return self.keys >> _PASSAGE_BITS, self.keys & _PASSAGE_MASK
+
     def without(self, queries: Ids) -> "Positives":
         """Return the positives of all other queries."""
-        keys = self.keys[~np.isin(self.keys >> _PASSAGE_BITS, queries)]
-        return Positives(keys >> _PASSAGE_BITS, keys & _PASSAGE_MASK, self.texts, self.own)
+        query_rows, passage_rows = self.list_pairs()
+        is_left = ~np.isin(query_rows, queries)
+        return Positives(query_rows[is_left], passage_rows[is_left], self.texts, self.own)
 
     def mask_known(self, queries: Ids, passages: Ids) -> Ids:
         """Return whether each passage is a known positive of each query, or itself, or a copy.
@@ -256,11 +261,12 @@ class Positives:
             owners = np.append(owners, has_own)
             relevant = np.append(relevant, own[has_own])
         relevant, among = self._number_texts(relevant, passages)
+        # The passages with one text stand side by side in `order`: those with a positive's text are a range of it.
         order = np.argsort(among, kind="stable")
         left = np.searchsorted(among[order], relevant, "left")
-        right = np.searchsorted(among[order], relevant, "right")
+        counts = np.searchsorted(among[order], relevant, "right") - left
         known = np.zeros((len(queries), len(passages)), bool)
-        known[np.repeat(owners, right - left), order[join_ranges(left, right - left)]] = True
+        known[np.repeat(owners, counts), order[join_ranges(left, counts)]] = True
         return known
 
     def lengthen(self, batch: Batch) -> Batch:
@@ -271,10 +277,10 @@ class Positives:
         """
         added = batch.passages[:, 0]
         firsts, own = self._number_texts(added, batch.passages)
-        repeated = np.ones(len(firsts), bool)
-        repeated[np.unique(firsts, return_index=True)[1]] = False
-        listed = (own[:, :, None] == firsts).any(1)
-        barred = self.mask_known(batch.queries, added) | listed | repeated
+        is_repeated = np.ones(len(firsts), bool)
+        is_repeated[np.unique(firsts, return_index=True)[1]] = False
+        is_listed = (own[:, :, None] == firsts).any(1)
+        barred = self.mask_known(batch.queries, added) | is_listed | is_repeated
         teacher = batch.teacher
         if teacher is not None:
             unscored = np.full(barred.shape, np.nan, teacher.dtype)

@@ -5,9 +5,8 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-import numpy as np
 import torch
 
 from tandem.cluster.progress import Progress, say
@@ -69,7 +68,7 @@ class TrainingLoop:
         if self.steps < parts:
             only = f"train.checkpoints is {parts}, but there are only {self.steps} steps"
             raise UserError(f"train {self.job.key}: {only}")
-        self.last = -(-self.steps * part // parts)
+        self.last = math.ceil(self.steps * part / parts)
         usual = math.ceil(self.steps / self.validations) if train.choose == "dev" else None
         self.validate_every = train.validate_every or usual
         self.optimizer = make_optimizer(self.objective.models, train)
@@ -83,17 +82,17 @@ class TrainingLoop:
         """
         make_deterministic()
         keep_memory()
-        state = self.resumed()
+        state = self.resume()
         self.history = read_points(state.log)
         if not self.history:
-            self.maybe_validate(state)
+            self.validate_if_due(state)
         seconds = self.job.execution.checkpoint_seconds
         saved = time.monotonic()
         label = f"train {self.job.key}"
         quiet = not self.world.first
         with (
             Progress(label, self.last, "steps", done=state.step, quiet=quiet) as progress,
-            prefetch_items(self.drawn(state.step)) as drawn,
+            prefetch_items(self.draw(state.step)) as drawn,
             Stop(self.job.execution.stop_seconds, self.world) as stop,
         ):
             for batch, tokens in drawn:
@@ -102,41 +101,51 @@ class TrainingLoop:
                 state.log += [(state.step, name, value) for name, value in values.items()]
                 state.log.append((state.step, "tokens_per_second", tokens / (time.monotonic() - began)))
                 progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in values.items()))
-                self.maybe_validate(state)
+                self.validate_if_due(state)
                 if is_exhausted(self.train, self.history):
                     break
-                stopped = state.step < self.last and stop.requested()
-                due = stopped or time.monotonic() - saved >= seconds
-                if self.world.first and state.step < self.last and due:
+
+                is_last = state.step >= self.last
+                is_stopped = not is_last and stop.requested()
+                is_due = is_stopped or time.monotonic() - saved >= seconds
+                if self.world.first and is_due and not is_last:
                     self.check_weights(state)
                     self.checkpoints.save(state, self.objective.models, self.optimizer)
                     saved = time.monotonic()
-                if stopped:
+                if is_stopped:
                     stop.stop(f"train {self.job.key} at step {state.step:,}/{self.steps:,}")
         if self.world.first:
-            if self.until is not None:
-                self.check_weights(state)
-                left = Checkpoints(self.job.out / STATE)
-                left.remove()
-                left.save(state, self.objective.models, self.optimizer)
-            if chosen := find_chosen(self.train, self.history):
-                load_weights(self.objective.models, self.checkpoints.best(chosen.step))
-            self.check_weights(state)
+            self.finish(state)
         return state
+
+    def finish(self, state: State) -> None:
+        """Leave the state of a segment for the next one, and the selected weights in the models."""
+        if self.until is not None:
+            self.check_weights(state)
+            left = Checkpoints(self.job.out / STATE)
+            left.remove()
+            left.save(state, self.objective.models, self.optimizer)
+        chosen = find_chosen(self.train, self.history)
+        if chosen:
+            load_weights(self.objective.models, self.checkpoints.best(chosen.step))
+        self.check_weights(state)
 
     def check_weights(self, state: State) -> None:
         """Refuse to save or hand over weights that are no numbers: a step may make them though its loss was fine."""
-        if name := self.overflowed():
+        name = self.find_overflow()
+        if name:
             problem = f"{name} holds inf or nan after step {state.step}; lower train.lr"
             raise UserError(f"train {self.job.key}: {problem}")
 
-    def overflowed(self) -> str:
+    def find_overflow(self) -> str:
         """Return the name of the first parameter that holds inf or nan, else ""."""
-        named = self.objective.models.named_parameters()
-        return next((name for name, weight in named if not torch.isfinite(weight).all()), "")
+        for name, weight in self.objective.models.named_parameters():
+            if not torch.isfinite(weight).all():
+                return name
+        return ""
 
-    def resumed(self) -> State:
-        """This job's newest checkpoint, else the state of the job before, else the start; the same in all processes."""
+    def resume(self) -> State:
+        """Load this job's newest checkpoint, else the state of the job before, else the start, in all processes."""
         state = self.checkpoints.load(self.objective.models, self.optimizer)
         before = self.job.inputs.get("after")
         if not state.step and before is not None:
@@ -145,10 +154,11 @@ class TrainingLoop:
             say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
         return state
 
-    def drawn(self, first: int) -> Iterator[tuple[Batch, int]]:
-        """Return the batches from step `first` on, with their tokens."""
+    def draw(self, first: int) -> Iterator[tuple[Batch, int]]:
+        """Yield the batches from step `first` on, each with the number of its tokens."""
         every = iter_batches(self.instances, self.train.queries_per_batch, self.seed, self.visits, first)
-        return ((batch, self.tokens_in(batch)) for batch in itertools.islice(every, self.last - first))
+        for batch in itertools.islice(every, self.last - first):
+            yield batch, self.count_tokens(batch)
 
     def step(self, state: State, batch: Batch) -> dict[str, float]:
         """Take one optimizer step and return the loss and its parts, the gradient's norm and the learning rate.
@@ -160,7 +170,8 @@ class TrainingLoop:
         models = self.objective.models
         models.train()
         self.optimizer.zero_grad(set_to_none=True)
-        values = self.world.total(self.objective.backward(batch, Seeds((self.seed, state.step), self.world.rank)))
+        seeds = Seeds((self.seed, state.step), self.world.rank)
+        values = self.world.total(self.objective.backward(batch, seeds))
         self.world.sum_gradients(models)
         lr = schedule_lr(state.step, self.steps, self.train)
         set_rate(self.optimizer, lr)
@@ -168,21 +179,27 @@ class TrainingLoop:
         values["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, self.train.clip or math.inf))
         for name in ("loss", "gradient_norm"):
             if not math.isfinite(values[name]):
-                earlier = self.overflowed()
-                if self.world.first and not (earlier and self.checkpoints.complete()):  # sound weights are worth more
-                    self.checkpoints.save(state, models, self.optimizer)
-                problem = f"{name} is {values[name]} at step {state.step + 1}"
-                queries = f"(queries {', '.join(self.names(batch.queries[:8]))} …)"
-                since = f"; {earlier} held inf or nan before it" if earlier else ""
-                raise UserError(f"train {self.job.key}: {problem} {queries}{since}")
+                self.give_up(state, batch, f"{name} is {values[name]}")
         self.optimizer.step()
         state.step += 1
         return {**values, "lr": lr}
 
-    def maybe_validate(self, state: State) -> None:
+    def give_up(self, state: State, batch: Batch, problem: str) -> NoReturn:
+        """Save the state before a step that cannot be taken, and raise the `UserError` that says why."""
+        earlier = self.find_overflow()
+        # Weights that are no numbers do not replace an older checkpoint, whose weights are sound.
+        if self.world.first and not (earlier and self.checkpoints.complete()):
+            self.checkpoints.save(state, self.objective.models, self.optimizer)
+        queries = ", ".join(self.names(batch.queries[:8]))
+        since = f"; {earlier} held inf or nan before it" if earlier else ""
+        raise UserError(f"train {self.job.key}: {problem} at step {state.step + 1} (queries {queries} …){since}")
+
+    def validate_if_due(self, state: State) -> None:
         """Validate the start, every so many steps and the end; save the weights that are the best so far."""
         every = self.validate_every
-        if self.validate is None or not every or (state.step % every and state.step != self.steps):
+        if self.validate is None or not every:
+            return
+        if state.step % every != 0 and state.step != self.steps:
             return
         point = ValidationPoint(state.step, self.validate())
         self.history.append(point)
@@ -195,8 +212,8 @@ class TrainingLoop:
             if self.world.first:
                 self.checkpoints.save_best(self.objective.models, state.step)
 
-    def tokens_in(self, batch: Batch) -> int:
-        """Tokens of the batch's passages and queries, without special tokens: what throughput counts."""
+    def count_tokens(self, batch: Batch) -> int:
+        """Count the tokens of the batch's passages and queries, without special tokens, for the throughput."""
         tokens = self.objective.tokens
-        passages = tokens.passages.lengths(np.maximum(batch.passages, 0))
-        return int(np.where(batch.mask, passages, 0).sum() + tokens.queries.lengths(batch.queries).sum())
+        passages = tokens.passages.lengths(batch.passages[batch.mask])
+        return int(passages.sum() + tokens.queries.lengths(batch.queries).sum())

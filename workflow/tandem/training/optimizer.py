@@ -71,10 +71,12 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg"] = torch.zeros_like(weights)
             state["exp_avg_sq"] = torch.zeros_like(weights)
         state["step"] += 1
+        steps = state["step"]
         mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
         square = state["exp_avg_sq"].lerp_(gradient.square(), 1 - beta2)
-        root = (square / (1 - beta2 ** state["step"])).sqrt()
-        update = mean / (1 - beta1 ** state["step"]) / (root + group["eps"]) + group["weight_decay"] * weights
+        root = (square / (1 - beta2**steps)).sqrt()
+        ratio = mean / (1 - beta1**steps) / (root + group["eps"])
+        update = ratio + group["weight_decay"] * weights
         norm = weights.norm()
         length = update.norm()
         trust = torch.where((norm > 0) & (length > 0), norm / length, torch.ones_like(norm))
@@ -86,21 +88,22 @@ def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimi
 
     A group's `share` is that of its part's peak learning rate in the training's: 1 unless the part has its own.
     """
-    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}  # by share, and whether they are decayed
     for name, parameter in models.named_parameters():
         if not parameter.requires_grad:
             continue
-        own_lr = None
+        lr = train.lr
         if isinstance(train, JointTrain):
             part = name.partition(".")[0]
-            own_lr = train.part(part).lr
-        share = (own_lr or train.lr) / train.lr
+            lr = train.part(part).lr or train.lr
+        share = lr / train.lr
         is_decayed = parameter.dim() > 1 and "LayerNorm" not in name
         groups.setdefault((share, is_decayed), []).append(parameter)
-    options: list[dict[str, Any]] = [
-        {"params": parameters, "share": share, "weight_decay": train.weight_decay if decayed else 0.0}
-        for (share, decayed), parameters in groups.items()
-    ]
+
+    options: list[dict[str, Any]] = []
+    for (share, is_decayed), parameters in groups.items():
+        decay = train.weight_decay if is_decayed else 0.0
+        options.append({"params": parameters, "share": share, "weight_decay": decay})
     optimizer: torch.optim.Optimizer
     if train.optimizer == "lamb":
         optimizer = Lamb(options, lr=train.lr)
@@ -116,7 +119,8 @@ def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimi
 
 def _count_changes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Raise every parameter's version, which the fused kernel does not: layouts of weights are renewed by it."""
-    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
+    for group in optimizer.param_groups:
+        torch.autograd.graph.increment_version(group["params"])
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -152,9 +156,12 @@ def fit_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: List
     """
     minutes = train.budget_minutes or 0.0
     shortest = train.model_copy(update={"queries_per_batch": 1, "list_size": _SHORTEST_LIST, "positives": 1})
-    lists_within = minutes * 60 * OPERATIONS_PER_SECOND / count_step_operations(models, tokens, lists, shortest)
-    passages_of_a_visit = _SHORTEST_LIST * lists_within / (_VISITS_OF_A_POSITIVE * int(lists.positives.sum()))
-    longest = int(np.add(*count_visited(lists, _LONGEST_LIST, train.positives)).max())
+    operations_of_a_list = count_step_operations(models, tokens, lists, shortest)
+    lists_within = minutes * 60 * OPERATIONS_PER_SECOND / operations_of_a_list
+    visits = _VISITS_OF_A_POSITIVE * int(lists.positives.sum())
+    passages_of_a_visit = _SHORTEST_LIST * lists_within / visits
+    positives, negatives = count_visited(lists, _LONGEST_LIST, train.positives)
+    longest = int((positives + negatives).max())
     size = int(min(max(passages_of_a_visit, _SHORTEST_LIST), longest))
 
     sized = train.model_copy(update={"list_size": size, "positives": min(train.positives, size - 1)})

@@ -75,7 +75,7 @@ def run(job: ModelJob) -> None:
 
 
 def run_untrained(job: Job[UntrainedParams]) -> None:
-    """Stage `untrained`: the input `encoder` as a dual encoder, as a training of 0 steps would leave it."""
+    """Write the input `encoder` as a dual encoder, as a training of 0 steps would leave it: stage `untrained`."""
     folder = job.inputs["encoder"].folder / "hf"
     torch.manual_seed(0)  # a new linear layer, where tokens' vectors have one
     model = start_towers(folder, True, job.params, f"{job.kind} {job.key}")
@@ -96,8 +96,9 @@ def train_in(job: ModelJob, world: World) -> None:
     lists, learned, validation = split_lists(job, drawn, positives, data)
     objective = build_ranker(job, learned, budget, world)
     if world.first:
-        say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
-    measure = partial(validate, objective, validation, world) if validation else None
+        by = f"validates on {validation.origin}" if validation else "is not validated"
+        say(f"train {job.key} · {by}")
+
     validations = USUAL_VALIDATIONS
     if validation and train.budget_minutes and train.choose == "dev" and train.validate_every is None:
         cost = count_validation_operations(objective.models, objective.tokens, validation)
@@ -105,21 +106,32 @@ def train_in(job: ModelJob, world: World) -> None:
         train = train.model_copy(update={"budget_minutes": minutes})
     if train.sizes == "data":
         train = fit_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
-    topics = read_query_topics(job, data.queries)
-    part = job.params.until
-    training = TrainingLoop(job, train, objective, lists, measure, world, part, data.queries.ids, topics, validations)
+    until = job.params.until
+    training = TrainingLoop(
+        job,
+        train,
+        objective,
+        lists,
+        validate=partial(validate, objective, validation, world) if validation else None,
+        world=world,
+        until=until,
+        names=data.queries.ids,
+        topics=read_query_topics(job, data.queries),
+        validations=validations,
+    )
     if world.first and train.sizes == "data":
-        say(
-            f"train {job.key} · sizes from the data: "
-            + ", ".join(f"{k} {v:g}" for k, v in list_fitted_sizes(training).items())
-        )
+        sizes = [f"{name} {size:g}" for name, size in list_fitted_sizes(training).items()]
+        say(f"train {job.key} · sizes from the data: {', '.join(sizes)}")
+
     state = training.run()
-    if world.first:
-        whole = training.until is None or training.until[0] == training.until[1]
-        write_model(
-            job, training, state, *(describe_outcome(train, state.log, lists, validation) if whole else ({}, []))
-        )
-        Checkpoints(job.out / "checkpoints").remove()
+    if not world.first:
+        return
+    effect: Json = {}
+    warnings: list[str] = []
+    if until is None or until[0] == until[1]:  # to the end
+        effect, warnings = describe_outcome(train, state.log, lists, validation)
+    write_model(job, training, state, effect, warnings)
+    Checkpoints(job.out / "checkpoints").remove()
 
 
 def split_lists(
@@ -142,7 +154,9 @@ def split_lists(
         if validation is None:
             problem = "there is no dev query with a relevant passage and only one training query; set it to last"
             raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
-    return lists, positives.without(validation.batch.queries) if validation else positives, validation
+    if validation is not None:
+        positives = positives.without(validation.batch.queries)
+    return lists, positives, validation
 
 
 def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: World = SINGLE_PROCESS) -> Ranker:
@@ -160,8 +174,8 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
                 objective = TermRecall(start, tokens, train, positives, budget, world)
             elif train.live_negatives is not None:
                 start.untie()
-                memory, workers = job.execution.search_memory, job.execution.workers
-                passages = FrozenPassages(inputs["passages"], inputs["dataset"], memory, workers)
+                memory = job.execution.search_memory
+                passages = FrozenPassages(inputs["passages"], inputs["dataset"], memory, job.execution.workers)
                 objective = Live(
                     start, tokens, train, positives, budget, world, passages=passages, depth=train.live_negatives
                 )
@@ -195,7 +209,8 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
 
 def open_tokens(job: ModelJob) -> Tokens:
     """Return the token ids of the texts that lists name: with PARADE of documents, by their windows."""
-    return Tokens.open(job.inputs["tokens"]) if job.params.parade is None else open_documents(job.inputs["tokens"])
+    tokens = job.inputs["tokens"]
+    return Tokens.open(tokens) if job.params.parade is None else open_documents(tokens)
 
 
 def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
@@ -209,7 +224,9 @@ def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -
 
 def find_tokens(inputs: Mapping[str, Artifact], part: str) -> Artifact:
     """Return the token ids that a part reads."""
-    return inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
+    if part == "cross" and "cross_tokens" in inputs:
+        return inputs["cross_tokens"]
+    return inputs["tokens"]
 
 
 def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
@@ -287,8 +304,10 @@ def read_training_lists(job: ModelJob) -> Lists:
     if teacher is not None and Path(teacher.upstream["candidates"]).name != candidates.key:
         problem = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
         raise UserError(f"model: teacher {problem}; expected {candidates.folder}")
-    first = read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
-    parts = [first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))]
+    scores = teacher.path("scores.npy") if teacher else None
+    parts = [read_lists(candidates.path("candidates.parquet"), scores)]
+    for more in job.many("candidates"):
+        parts.append(read_lists(more.path("candidates.parquet")))
     return merge_lists(parts) if job.params.one_list else join_lists(parts)
 
 
@@ -305,14 +324,19 @@ def read_query_topics(job: ModelJob, queries: IdRows) -> Ids | None:
 def list_fitted_sizes(training: TrainingLoop) -> dict[str, float]:
     """Return the sizes of a training that follow from the data."""
     train = training.train
-    own = {"list_size": train.list_size, "queries_per_batch": train.queries_per_batch, "lr": train.lr}
-    return own | {"positives": train.positives, "steps": training.steps}
+    return {
+        "list_size": train.list_size,
+        "queries_per_batch": train.queries_per_batch,
+        "lr": train.lr,
+        "positives": train.positives,
+        "steps": training.steps,
+    }
 
 
 def write_model(job: ModelJob, training: TrainingLoop, state: State, effect: Json, warnings: Sequence[str]) -> None:
     """Write the finished model: `dual/` and `cross/`, `model.json`, `log.parquet`.
 
-    `effect`, `warnings`: `outcome`'s.
+    `effect`, `warnings`: those of `describe_outcome`.
     """
     params = job.params
     objective = training.objective
@@ -325,14 +349,25 @@ def write_model(job: ModelJob, training: TrainingLoop, state: State, effect: Jso
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
             write_card(draft.folder / part, job, tokens, state, len(lists), from_data)
         chosen = find_chosen(params.train, read_points(state.log))
-        best = [chosen.mean, chosen.step] if chosen else None
-        description = {"objective": params.objective, "parts": sorted(objective.models), "steps": state.step}
-        write_json(draft.path("model.json"), {**description, "best": best})
+        description = {
+            "objective": params.objective,
+            "parts": sorted(objective.models),
+            "steps": state.step,
+            "best": [chosen.mean, chosen.step] if chosen else None,
+        }
+        write_json(draft.path("model.json"), description)
         write_log(state, draft.path("log.parquet"))
-        precision = resolve_precision(params.train.precision)
-        draft.facts |= {"lists": len(lists), "steps": state.step, "precision": precision, "device": device().type}
-        draft.facts |= {"planned_steps": training.steps} | effect
-        draft.facts |= {"sizes": from_data} if from_data else {}
+
+        draft.facts |= {
+            "lists": len(lists),
+            "steps": state.step,
+            "precision": resolve_precision(params.train.precision),
+            "device": device().type,
+            "planned_steps": training.steps,
+            **effect,
+        }
+        if from_data:
+            draft.facts["sizes"] = from_data
         if params.until is not None:
             draft.facts[STATE] = list_state_files(job.out / STATE)
         for line in warnings:
@@ -341,6 +376,9 @@ def write_model(job: ModelJob, training: TrainingLoop, state: State, effect: Jso
 
 def write_log(state: State, path: Path) -> None:
     """Write the log as rows of step, name and value."""
-    steps, names, values = zip(*state.log, strict=True) if state.log else ((), (), ())
-    columns = {"step": pa.array(steps, pa.int64()), "name": pa.array(names, pa.string())}
-    pq.write_table(pa.table({**columns, "value": pa.array(values, pa.float64())}), path)
+    columns = {
+        "step": pa.array([step for step, _, _ in state.log], pa.int64()),
+        "name": pa.array([name for _, name, _ in state.log], pa.string()),
+        "value": pa.array([value for _, _, value in state.log], pa.float64()),
+    }
+    pq.write_table(pa.table(columns), path)

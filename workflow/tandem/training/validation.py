@@ -176,8 +176,11 @@ def draw_apart(lists: Lists, most: int, seed: int) -> Ids:
     None if there is only one query.
     """
     known = np.unique(lists.queries)
-    count = min(most, max(1, len(known) // _SHARE)) if len(known) > 1 else 0
-    return np.sort(np.random.default_rng([seed, 2]).permutation(known)[:count])
+    if len(known) < 2:
+        return known[:0]
+    count = min(most, max(1, len(known) // _SHARE))
+    drawn = np.random.default_rng([seed, 2]).permutation(known)[:count]
+    return np.sort(drawn)
 
 
 def pad_lists(lists: Sequence[Ids]) -> Ids:

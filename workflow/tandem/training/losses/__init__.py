@@ -28,7 +28,8 @@ DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (student, teach
 
 def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
     """Return the loss by the first passage of this name, with the options of its section."""
-    return partial(supervision[name], **read_options(supervision[name], section))
+    loss = supervision[name]
+    return partial(loss, **read_options(loss, section))
 
 
 def average_over_positives(loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None) -> Tensor:
@@ -57,7 +58,8 @@ def average_over_positives(loss: SupervisionLoss, scores: Tensor, mask: Tensor, 
 
 def find_distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
     """Return the loss by a teacher's scores of this name, with the options of its section."""
-    return partial(distillation[name], **read_options(distillation[name], section))
+    loss = distillation[name]
+    return partial(loss, **read_options(loss, section))
 
 
 def teaches_scale(name: str) -> bool:

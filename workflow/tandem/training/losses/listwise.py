@@ -54,8 +54,7 @@ def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
     sign[:, 0] = 1.0
     # 1 - σ(s) = σ(-s)
     losses = -logsigmoid(sign * scores).masked_fill(~mask, 0.0)
-    mean_of_lists = losses.sum(-1) / mask.sum(-1)
-    return mean_of_lists.sum()
+    return sum_list_means(losses, mask)
 
 
 @supervision("approx_ndcg")
@@ -111,8 +110,12 @@ def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: T
     What RocketQAv2's released `joint_encoder.py` computes: Paddle's `kldiv_loss` takes the re-ranker as its target,
     averages over all elements of (queries, passages), and has no gradient for the target.
     """
-    terms = compute_divergence(reranker.detach(), retriever, mask)
-    mean_of_lists = terms.sum(-1) / mask.sum(-1)
+    return sum_list_means(compute_divergence(reranker.detach(), retriever, mask), mask)
+
+
+def sum_list_means(values: Tensor, mask: Tensor) -> Tensor:
+    """Average the values of each list's passages, summed over lists; `values` are 0 where `mask` is False."""
+    mean_of_lists = values.sum(-1) / mask.sum(-1)
     return mean_of_lists.sum()
 
 
@@ -160,9 +163,7 @@ def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperatur
     What averaging over all elements of (queries, passages) gives, the default of torch's and Paddle's KL: OpenMatch
     (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
     """
-    terms = compute_divergence(teacher.detach() / temperature, student / temperature, mask)
-    mean_of_lists = terms.sum(-1) / mask.sum(-1)
-    return mean_of_lists.sum()
+    return sum_list_means(compute_divergence(teacher.detach() / temperature, student / temperature, mask), mask)
 
 
 @distillation("kl_reverse")
@@ -208,8 +209,7 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     8.5
     """
     errors = (student - teacher.detach()).masked_fill(~mask, 0.0)
-    mean_of_lists = errors.square().sum(-1) / mask.sum(-1)
-    return mean_of_lists.sum()
+    return sum_list_means(errors.square(), mask)
 
 
 @distillation("mse_probability")

@@ -47,7 +47,7 @@ class Ranker(Objective, Protocol):
     """Describe an objective whose parts rank passages."""
 
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
-        """Scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
+        """Return scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
 
         Shapes (queries, pool) and (queries, list); `batch` has this process' queries, `pool` is that of all processes.
         """
@@ -68,11 +68,15 @@ def apply_gradient(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
         `loss`, and beside it each term where there are several.
     """
     parts = {name: term / queries for name, term in terms.items()}
-    loss = torch.stack(list(parts.values())).sum() if len(parts) > 1 else next(iter(parts.values()))
-    loss.backward()
-    named = {"loss": loss} | (parts if len(parts) > 1 else {})
+    if len(parts) > 1:
+        values = {"loss": torch.stack(list(parts.values())).sum(), **parts}
+    else:
+        (loss,) = parts.values()
+        values = {"loss": loss}
+    values["loss"].backward()
     # Read at once: each value that is read makes a GPU wait.
-    return dict(zip(named, torch.stack(list(named.values())).tolist(), strict=True))
+    numbers = torch.stack(list(values.values())).tolist()
+    return dict(zip(values, numbers, strict=True))
 
 
 def add(totals: dict[str, float], values: dict[str, float]) -> None:
@@ -131,11 +135,12 @@ class ListLoss:
         if batch.teacher is not None:
             teacher = torch.from_numpy(batch.teacher).to(own) / (self.distil.teacher_temperature or 1.0)
             scored = make_mask(batch, own) & teacher.isfinite()
+            known = teacher.masked_fill(~scored, 0.0)
             lists = scored.sum(-1) > 1  # one score compares with nothing
             if self.tells_scales and lists.any():
                 tell_scales(own[lists].detach(), teacher[lists], scored[lists])
                 self.tells_scales = False
-            distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
+            distilled = self.distillation(own[lists], known[lists], scored[lists])
             terms["distil"] = distilled * self.distil.weight
         elif self.distil.in_batch is None:
             raise ValueError("train.distil needs lists with a teacher's scores")
@@ -171,12 +176,13 @@ class SeparableRanker(ABC):
 
     @abstractmethod
     def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
-        """Gradient and values of a few lists' share of the loss; `queries` is the size of the whole batch."""
+        """Add the gradient of a few lists' share of the loss, return its values; `queries`: of the whole batch."""
 
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """See `Ranker`."""
-        return {"cross": on_lists(self.pairs.of(batch, Seeds((0,))).values(), batch)}
+        pairs = self.pairs.of(batch, Seeds((0,)))
+        return {"cross": on_lists(pairs.values(), batch)}
 
 
 @dataclass(eq=False)
@@ -199,7 +205,8 @@ class Cross(SeparableRanker):
         """See `SeparableRanker`."""
         pairs = self.pairs.of(batch, seeds)
         scores = on_lists(pairs.values(), batch)
-        values = apply_gradient(self.list_loss(scores, make_mask(batch, scores), scores, batch), queries)
+        terms = self.list_loss(scores, make_mask(batch, scores), scores, batch)
+        values = apply_gradient(terms, queries)
         pairs.backward()
         return values
 
@@ -238,24 +245,27 @@ class Joint(SeparableRanker):
 
     def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
         """See `SeparableRanker`."""
-        sides = self.vectors.of_batch(batch, seeds.child(0))
-        de = list_scores(self.dual.scores, sides[0].values(), sides[1].values(), batch)
+        query_side, passage_side = self.vectors.of_batch(batch, seeds.child(0))
+        de = list_scores(self.dual.scores, query_side.values(), passage_side.values(), batch)
         if self.static:
             self.cross.eval()
         pairs = self.pairs.of(batch, seeds.child(1))
         with torch.set_grad_enabled(not self.static):
             ce = on_lists(pairs.values(), batch)
+
         mask = make_mask(batch, de)
         kl = self.distillation(de, ce, mask) * self.train.weight
-        sup = (
-            torch.zeros_like(kl) if self.static else average_over_positives(self.supervision, ce, mask, batch.positives)
-        )
+        if self.static:
+            sup = torch.zeros_like(kl)
+        else:
+            sup = average_over_positives(self.supervision, ce, mask, batch.positives)
         values = apply_gradient({"kl": kl, "sup": sup}, queries)
-        for computed in (*sides, pairs):
+        for computed in (query_side, passage_side, pairs):
             computed.backward()
         return values
 
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """See `Ranker`."""
-        return {"dual": self.vectors.pool_scores(batch.queries, pool, self.world), **super().scores(batch, pool)}
+        dual = self.vectors.pool_scores(batch.queries, pool, self.world)
+        return {"dual": dual, **super().scores(batch, pool)}

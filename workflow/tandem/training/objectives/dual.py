@@ -60,7 +60,8 @@ class InBatch:
     def own_positives(self) -> Tensor:
         """Vectors of the first passage of each list of this process, shape (queries, …)."""
         lengths = self.batch.mask.sum(1)
-        return self.own_passages[torch.from_numpy(lengths.cumsum() - lengths).to(self.scores.device)]
+        starts = lengths.cumsum() - lengths
+        return self.own_passages[torch.from_numpy(starts).to(self.scores.device)]
 
 
 def list_batch_rows(batch: Batch, world: World) -> tuple[Ids, Ids]:
@@ -93,16 +94,23 @@ class Teacher:
         """
         mine, lists = list_batch_rows(batch, world)
         # A passage that stands in two lists is scored once: to rounding, losses of an order would make a pair of it.
-        passages, at = np.unique(batch.passages[batch.mask], return_inverse=True)
+        passages, place_of = np.unique(batch.passages[batch.mask], return_inverse=True)
         scores = self.vectors.pool_scores(world.share(batch).queries, passages, world)
-        scores = scores[:, torch.from_numpy(at).to(scores.device)]
-        first = np.searchsorted(lists, mine)[:, None]
-        places = np.broadcast_to(np.arange(len(lists)), (len(mine), len(lists)))
-        others = places != first if self.params.own_negatives else lists != mine[:, None]
-        columns = torch.from_numpy(np.concatenate([first, places], 1)).to(scores.device)
-        mask = torch.from_numpy(np.concatenate([np.ones_like(first, bool), others], 1)).to(scores.device)
+        scores = scores[:, torch.from_numpy(place_of).to(scores.device)]
+
+        # A list for each query: its positive, which is the first passage of its own, then all passages of the batch.
+        positives = np.searchsorted(lists, mine)[:, None]
+        every = np.broadcast_to(np.arange(len(lists)), (len(mine), len(lists)))
+        is_taught = every != positives if self.params.own_negatives else lists != mine[:, None]
+        columns = torch.from_numpy(np.concatenate([positives, every], 1)).to(scores.device)
+        is_taught = np.concatenate([np.ones_like(positives, bool), is_taught], 1)
+        mask = torch.from_numpy(is_taught).to(scores.device)
         teacher = scores.gather(1, columns) / self.params.teacher_temperature
-        return lambda student: self.params.weight * self.distillation(student.gather(1, columns), teacher, mask)
+
+        def compute(student: Tensor) -> Tensor:
+            return self.params.weight * self.distillation(student.gather(1, columns), teacher, mask)
+
+        return compute
 
 
 class BrokenQueries:
@@ -120,8 +128,10 @@ class BrokenQueries:
         copies = self.rows[queries]
         if (copies < 0).any():
             raise ValueError("a query that is trained on has no broken copy")
-        drawn = [np.random.default_rng((*seeds.entropy, int(row))).integers(copies.shape[1]) for row in queries]
-        return np.asarray(copies[np.arange(len(queries)), np.array(drawn, np.int64)])
+        kinds = np.empty((len(queries), 1), np.int64)
+        for number, row in enumerate(queries.tolist()):
+            kinds[number] = np.random.default_rng((*seeds.entropy, row)).integers(copies.shape[1])
+        return np.take_along_axis(copies, kinds, axis=1)[:, 0]
 
 
 @dataclass(eq=False)
@@ -164,14 +174,15 @@ class BatchDualObjective(DualObjective):
         train = self.train
         if (train.self_teaching is not None) != (self.broken is not None):
             raise ValueError("train.self_teaching and the broken queries belong together")
-        self.divergence = find_distillation_loss("kl", Teaching())
+        is_taught = train.distil is not None and train.distil.in_batch is not None
+        if is_taught != (self.teacher is not None):
+            raise ValueError("train.distil.in_batch and its teacher belong together")
         dimension = self.model.dimension
-        widest = max(self.train.matryoshka, default=0)
+        widest = max(train.matryoshka, default=0)
         if widest >= dimension:
             raise UserError(f"train.matryoshka is {widest}, but vectors have {dimension} numbers: name fewer")
         self.list_loss = ListLoss(train)
-        if (train.distil is not None and train.distil.in_batch is not None) != (self.teacher is not None):
-            raise ValueError("train.distil.in_batch and its teacher belong together")
+        self.divergence = find_distillation_loss("kl", Teaching())
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
@@ -186,14 +197,17 @@ class BatchDualObjective(DualObjective):
             typos = sides[-1].values()
         teach = self.teacher.loss(batch, self.world) if self.teacher else None
         options = (self.model.scores, seeds.step, self.world.gather, teach)
+
         terms: dict[str, Tensor] = {}
         for dim in (None, *self.train.matryoshka):
-            q, p, every = (self._cut(vectors, dim) for vectors in (queries, passages, everyone))
+            q = self._cut(queries, dim)
+            p = self._cut(passages, dim)
+            every = self._cut(everyone, dim)
             scores, mask = self.scored(q, p, every, own, batch)
-            found = self.terms(InBatch(q, every, scores, mask, own, p, *options))
+            terms_of_cut = self.terms(InBatch(q, every, scores, mask, own, p, *options))
             if typos is not None:
-                found["self_teaching"] = self.teach_typos(self._cut(typos, dim), q, every, p, own)
-            for name, term in found.items():
+                terms_of_cut["self_teaching"] = self.teach_typos(self._cut(typos, dim), q, every, p, own)
+            for name, term in terms_of_cut.items():
                 terms[name] = terms[name] + term if name in terms else term
         values = apply_gradient(terms, len(batch.queries))
         for side in sides:
@@ -225,12 +239,13 @@ class BatchDualObjective(DualObjective):
         """
         if dim is None:
             return vectors
-        return nn.functional.normalize(vectors[..., :dim], dim=-1) if self.model.normalize else vectors[..., :dim]
+        begins = vectors[..., :dim]
+        return nn.functional.normalize(begins, dim=-1) if self.model.normalize else begins
 
     def scored(
         self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """Scores and mask over each query's own list, followed in batch by all lists' passages.
+        """Return scores and mask over each query's own list, followed in batch by all lists' passages.
 
         Args:
             everyone: the passages' vectors of all processes.
@@ -243,9 +258,11 @@ class BatchDualObjective(DualObjective):
         if not self.train.in_batch:
             return scores, mask
         mine, lists = list_batch_rows(batch, self.world)
-        negative = (lists != mine[:, None]) & ~self.positives.mask_known(own.queries, batch.passages[batch.mask])
-        crossed = self.model.scores(queries, everyone)
-        return torch.cat([scores, crossed], 1), torch.cat([mask, torch.from_numpy(negative).to(mask.device)], 1)
+        is_known = self.positives.mask_known(own.queries, batch.passages[batch.mask])
+        is_negative = (lists != mine[:, None]) & ~is_known
+        scores_of_others = self.model.scores(queries, everyone)
+        mask_of_others = torch.from_numpy(is_negative).to(mask.device)
+        return torch.cat([scores, scores_of_others], 1), torch.cat([mask, mask_of_others], 1)
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
         """Return the loss's terms by name, each a sum over this process' queries.
@@ -292,5 +309,6 @@ def sum_regularisers(params: Regularise, state: InBatch) -> Tensor:
         weights = {name: weight for name, weight in side_weights or () if weight}
         if weights:
             vectors = state.passages if side == "passage" else state.gather(state.queries)
-            total = total + torch.stack([w * regulariser[name](vectors) for name, w in weights.items()]).sum()
+            values = [weight * regulariser[name](vectors) for name, weight in weights.items()]
+            total = total + torch.stack(values).sum()
     return total * ramp_up(state.step, params.ramp) * len(state.batch.queries)

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from tandem.cluster.progress import Progress
 from tandem.data.rows import PassageOrder
 from tandem.errors import UserError
-from tandem.models.device import move_to_device
+from tandem.models.device import place_array
 from tandem.models.dual import dot_scores
 from tandem.models.ragged import Ids
 from tandem.retrieval.embeddings import FP16, FP32, Embeddings, FloatVectors, Stretches
@@ -62,7 +61,7 @@ class FrozenPassages:
     def take(self, rows: Ids) -> Tensor:
         """Return the vectors of passages in float32, shape (*rows.shape, dim)."""
         vectors = self.embeddings.pick(rows.ravel()).astype(np.float32)
-        return move_to_device(torch.from_numpy(vectors)).reshape(*rows.shape, -1)
+        return place_array(vectors).reshape(*rows.shape, -1)
 
 
 @dataclass(eq=False, kw_only=True)

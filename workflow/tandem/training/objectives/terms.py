@@ -31,10 +31,10 @@ class TermRecall(DualObjective):
         super().__post_init__()
         if not isinstance(self.model, UniCoil):
             raise UserError("train.loss is term_recall, which needs the representation unicoil")
-        keys = self.positives.keys
-        order = np.argsort(keys & 0xFFFFFFFF, kind="stable")
-        self.queries = keys[order] >> 32
-        self.passages = keys[order] & 0xFFFFFFFF
+        queries, passages = self.positives.list_pairs()
+        by_passage = np.argsort(passages, kind="stable")
+        self.queries = queries[by_passage]
+        self.passages = passages[by_passage]
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The loss falls apart per passage."""
@@ -47,7 +47,8 @@ class TermRecall(DualObjective):
             _, weights, own = self.model.scalars("passage", texts.take(part), *options)
             recall = np.concatenate([self.recall(int(row)) for row in rows[part]])
             target = torch.zeros_like(weights).masked_scatter(own, torch.from_numpy(recall).to(weights))
-            return ((weights - target).square() * own).sum(1) / own.sum(1).clamp(min=1)
+            errors = (weights - target).square() * own
+            return errors.sum(1) / own.sum(1).clamp(min=1)
 
         lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
         errors = Replayed(compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds)
@@ -56,11 +57,12 @@ class TermRecall(DualObjective):
         return values
 
     def recall(self, passage: int) -> Ids:
-        """QTR of each token of a passage, given its row; shape (tokens,), without special ones."""
+        """Return QTR of each token of a passage, given its row; shape (tokens,), without special ones."""
         first, last = np.searchsorted(self.passages, (passage, passage + 1))
         queries = [self.tokens.queries[int(row)] for row in self.queries[first:last]]
         own = self.tokens.passages[passage]
-        if separators := self.tokens.template.separators("passage"):
+        separators = self.tokens.template.separators("passage")
+        if separators:
             title = int(count_title_tokens(self.tokens.passages)[passage])
             own = np.delete(own, slice(title, title + len(separators)))
         shares: Ids = np.mean([np.isin(own, query) for query in queries], axis=0)
@@ -88,10 +90,11 @@ class CoTraining(DualObjective):
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`; beside `loss` stand L_w as `weights` and the terms of L_e."""
-        by_expansion, by_weights = (self.hardest(judge, batch) for judge in (self.expansion, self.weights))
+        by_expansion = self.hardest(self.expansion, batch)
+        by_weights = self.hardest(self.weights, batch)
         weights = self.weights.backward(by_expansion, seeds.child(0))["loss"]
         values = self.expansion.backward(by_weights, seeds.child(1))
-        return values | {"loss": values["loss"] + weights, "weights": weights}
+        return {**values, "loss": values["loss"] + weights, "weights": weights}
 
     @torch.no_grad()
     def hardest(self, judge: BatchDualObjective, batch: Batch) -> Batch:
@@ -109,13 +112,16 @@ class CoTraining(DualObjective):
         losses = self.world.gather(-scores.log_softmax(1)[:, 0])
         self.models.train()
         count = max(1, round(self.train.co_training * len(losses)))
-        return batch.select(np.sort((-losses).cpu().numpy().argsort(kind="stable")[:count]))
+        hardest_first = (-losses).cpu().numpy().argsort(kind="stable")
+        return batch.select(np.sort(hardest_first[:count]))
 
 
 class Expanding(BatchDualObjective):
     """Compute the loss of a passage's expansion, which also learns to say the terms of its query."""
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
-        """Those of `BatchDualObjective`, and -Σ_{t ∈ q} log( e^{e(p+)_t} / Σ_j e^{e(p+)_j} ), summed over queries."""
+        """Add -Σ_{t ∈ q} log( e^{e(p+)_t} / Σ_j e^{e(p+)_j} ), summed over queries, to `BatchDualObjective`'s."""
         likely = state.own_positives.log_softmax(1)
-        return super().terms(state) | {"query_terms": -(state.queries * likely).sum()}
+        terms = super().terms(state)
+        terms["query_terms"] = -(state.queries * likely).sum()
+        return terms
