@@ -70,14 +70,25 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
                     freeze(encoder, mode, tokens)
                 elif is_onednn_used() and not compiled:
                     make_ready(encoder, tokens)
-                # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes.
-                own = FLOAT32 if is_onednn_used() else MASKED if device().type == "cuda" and not training else None
-                own = own if encoder.config.model_type in PACKED_FAMILIES else None
-                if attention := PACKED_ATTENTION if packed else "eager" if training and device().type == "cpu" else own:
+                attention = _choose_attention(encoder, packed, training)
+                if attention:
                     register()
                     encoder.set_attn_implementation(attention)
                 if compiled:
                     compile_layers(encoder, packed)
+
+
+def _choose_attention(encoder: Any, packed: bool, training: bool) -> str | None:
+    """Return the attention that an encoder shall have; None: its own."""
+    if packed:
+        return PACKED_ATTENTION
+    if training and device().type == "cpu":
+        return "eager"  # the fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes
+    if encoder.config.model_type not in PACKED_FAMILIES:
+        return None
+    if is_onednn_used():
+        return FLOAT32
+    return MASKED if device().type == "cuda" and not training else None
 
 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:

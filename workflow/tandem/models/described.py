@@ -33,9 +33,8 @@ _TEMPERATURE = 0.05  # the inverse of 20, the scale of cosines in sentence-trans
 _MASK_MODULES = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
 _SKIPPED_TOKENS = "tokens that are left out besides passages' punctuation"
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
-_LIBRARY_PREFIX = re.compile(
-    r"^(sentence_transformers|pylate)\..*\."
-)  # whose modules are computed here; no other code is
+# The packages whose modules are computed here; no other code is.
+_LIBRARY_PREFIX = re.compile(r"^(sentence_transformers|pylate)\..*\.")
 # Of options of transformers those that change no vector.
 _HARMLESS = {
     *("add_pooling_layer", "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "model_max_length"),
@@ -76,10 +75,12 @@ def describe_towers(folder: Path) -> Json:
         return _describe_pylate(folder, modules)
     if names in SPARSE:
         return _describe_sparse(folder, folder / modules[1][1] / "config.json")
-    if names == ["Router"] and (static := find_static_queries(folder)):
+    static = find_static_queries(folder) if names == ["Router"] else None
+    if static:
         return _describe_sparse(folder, static.pooling / "config.json", queries="tokens")
-    if others := [name for name in names if name not in ("Transformer", "Pooling", "Dense", "Normalize")]:
-        raise _refuse_unknown(listed, f"the module {others[0]}")
+    for name in names:
+        if name not in ("Transformer", "Pooling", "Dense", "Normalize"):
+            raise _refuse_unknown(listed, f"the module {name}")
     dense = [path for name, path in modules if name == "Dense"]
     unit = names[-1:] == ["Normalize"]
     if names != ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * unit]:
@@ -88,9 +89,7 @@ def describe_towers(folder: Path) -> Json:
     check_dense(folder, dense)
     towers: Json = {"pooling": _read_pooling(folder / modules[1][1] / "config.json")}
     config = read_optional(folder / LIBRARY)
-    similarity = config.get("similarity_fn_name") or "cosine"
-    if similarity not in ("cosine", "dot"):
-        raise _refuse_unknown(folder / LIBRARY, f"the similarity {similarity}")
+    similarity = _read_similarity(folder, config, "cosine", "dot")
     if unit and similarity == "dot" and config.get("truncate_dim"):
         raise _refuse_unknown(folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot")
     if unit or similarity == "cosine":
@@ -120,13 +119,22 @@ def _describe_token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Jso
     expansion = read_optional(read).get("query_expansion") or {}
     if expansion.get("strategy", "fixed") != "fixed" or expansion.get("token"):
         raise _refuse_unknown(read, "queries that are filled up otherwise than by [MASK]")
-    if (similarity := config.get("similarity_fn_name") or "maxsim") != "maxsim":
+    _read_similarity(folder, config, "maxsim")
+    options: Json = {
+        "query_tokens": expansion.get("length"),
+        "attend": bool(expansion.get("attend")),
+        "skip_punctuation": _has_no_punctuation(mask_path, mask.get("skiplist_words") or []),
+    }
+    prompts = _read_prompts(folder / LIBRARY, config)
+    return _describe_late_interaction(folder, dense, options, prompts, "Normalize" in names)
+
+
+def _read_similarity(folder: Path, config: Json, *allowed: str) -> str:
+    """Return how vectors are compared: the first of what is allowed, where the library's file does not say it."""
+    similarity: str = config.get("similarity_fn_name") or allowed[0]
+    if similarity not in allowed:
         raise _refuse_unknown(folder / LIBRARY, f"the similarity {similarity}")
-    queries = {"query_tokens": expansion.get("length"), "attend": bool(expansion.get("attend"))}
-    options = queries | {"skip_punctuation": _has_no_punctuation(mask_path, mask.get("skiplist_words") or [])}
-    return _describe_late_interaction(
-        folder, dense, options, _read_prompts(folder / LIBRARY, config), "Normalize" in names
-    )
+    return similarity
 
 
 def _describe_late_interaction(
@@ -138,9 +146,17 @@ def _describe_late_interaction(
     """
     check_dense(folder, dense)
     dim = read_model_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
-    towers = {"representation": {"type": "multi", "dim": dim} | options, "pooling": "cls"}
-    optional = {"prompts": prompts, "dense": dense}
-    return towers | {"normalize": normalize, "temperature": 1.0} | {key: row for key, row in optional.items() if row}
+    towers: Json = {
+        "representation": {"type": "multi", "dim": dim, **options},
+        "pooling": "cls",
+        "normalize": normalize,
+        "temperature": 1.0,
+    }
+    if prompts:
+        towers["prompts"] = prompts
+    if dense:
+        towers["dense"] = dense
+    return towers
 
 
 def check_dense(folder: Path, dense: Iterable[str]) -> None:
@@ -149,9 +165,11 @@ def check_dense(folder: Path, dense: Iterable[str]) -> None:
     before = "the encoder"
     size = next((config[key] for key in HIDDEN_SIZE_KEYS if key in config), None)
     for name in dense:
-        layer = read_model_json(path := folder / name / "config.json")
-        if missing := [key for key in ("in_features", "out_features") if not isinstance(layer.get(key), int)]:
-            raise UserError(f"{path}: {missing[0]} is {layer.get(missing[0])}; expected a whole number")
+        path = folder / name / "config.json"
+        layer = read_model_json(path)
+        for key in ("in_features", "out_features"):
+            if not isinstance(layer.get(key), int):
+                raise UserError(f"{path}: {key} is {layer.get(key)}; expected a whole number")
         if size not in (None, layer["in_features"]):
             problem = f"in_features is {layer['in_features']}, expected {size}, which {before} makes"
             raise UserError(f"{path}: {problem}; copy the layers that belong to the encoder")
@@ -167,10 +185,14 @@ def _has_no_punctuation(path: Path, words: list[str]) -> bool:
 
 
 def read_markers(folder: Path) -> dict[str, str]:
-    """Tokens that stand behind the first special one in checkpoints of PyLate or Stanford's, by side; else empty."""
+    """Return the tokens behind the first special one in checkpoints of PyLate or Stanford's, by side; else empty."""
     config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
-    values = {side: next((config[key] for key in keys if key in config), None) for side, keys in _MARKER_KEYS.items()}
-    return {side: str(marker) for side, marker in values.items() if marker is not None}
+    markers = {}
+    for side, keys in _MARKER_KEYS.items():
+        values = [config[key] for key in keys if key in config]
+        if values and values[0] is not None:
+            markers[side] = str(values[0])
+    return markers
 
 
 def _describe_pylate(folder: Path, modules: list[tuple[str, str]]) -> Json:
@@ -179,19 +201,28 @@ def _describe_pylate(folder: Path, modules: list[tuple[str, str]]) -> Json:
     path = folder / LIBRARY
     config = read_optional(folder / LIBRARY)
     _require(path, config, "query_prefix", "document_prefix", "query_length")
-    if (similarity := str(config.get("similarity_fn_name") or "maxsim")).lower() not in ("maxsim", "cosine"):
+    similarity = str(config.get("similarity_fn_name") or "maxsim")
+    if similarity.lower() not in ("maxsim", "cosine"):
         raise _refuse_unknown(path, f"the similarity {similarity}")
     if config.get("query_expansion"):
         raise _refuse_unknown(path, "query_expansion beside PyLate's own keys")
     filled = config.get("do_query_expansion") is not False
     words = config.get("skiplist_words")
-    options = {"query_tokens": config["query_length"] if filled else None}
-    options |= {"attend": filled and bool(config.get("attend_to_expansion_tokens"))}
-    options |= {"skip_punctuation": _has_no_punctuation(path, list(string.punctuation) if words is None else words)}
+    if words is None:
+        words = list(string.punctuation)
+    options: Json = {
+        "query_tokens": config["query_length"] if filled else None,
+        "attend": filled and bool(config.get("attend_to_expansion_tokens")),
+        "skip_punctuation": _has_no_punctuation(path, words),
+    }
     texts = _read_prompts(path, config)
-    prompts = {side: marker + texts.get(side, "").removeprefix(marker) for side, marker in read_markers(folder).items()}
+    prompts = {}
+    for side, marker in read_markers(folder).items():
+        prompt = marker + texts.get(side, "").removeprefix(marker)
+        if prompt:
+            prompts[side] = prompt
     dense = [place for name, place in modules if name == "Dense"]
-    return _describe_late_interaction(folder, dense, options, {side: text for side, text in prompts.items() if text})
+    return _describe_late_interaction(folder, dense, options, prompts)
 
 
 def is_stanford(folder: Path) -> bool:
@@ -211,8 +242,12 @@ def _describe_stanford(folder: Path) -> Json:
     for key, value in {"similarity": "cosine", "interaction": "colbert"}.items():
         if config.get(key, value) != value:
             raise _refuse_unknown(path, f"the {key} {config[key]}")
-    options = {"dim": config["dim"], "query_tokens": config["query_maxlen"]}
-    options |= {"attend": bool(config.get("attend_to_mask_tokens")), "skip_punctuation": config["mask_punctuation"]}
+    options: Json = {
+        "dim": config["dim"],
+        "query_tokens": config["query_maxlen"],
+        "attend": bool(config.get("attend_to_mask_tokens")),
+        "skip_punctuation": config["mask_punctuation"],
+    }
     prompts = {side: f"{marker} " for side, marker in read_markers(folder).items()}
     return _describe_late_interaction(folder, [], options, prompts) | {"dense": ["1_Dense"]}
 
@@ -226,15 +261,21 @@ def _describe_sparse(folder: Path, path: Path, **known: str) -> Json:
     """Return the same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
     config = read_model_json(path)
     library = read_optional(folder / LIBRARY)
-    if (similarity := library.get("similarity_fn_name") or "dot") != "dot":
-        raise _refuse_unknown(folder / LIBRARY, f"the similarity {similarity}")
+    _read_similarity(folder, library, "dot")
     _check_inputs(find_encoder_files(folder))
-    keys = {"pooling": "pooling_strategy", "activation": "activation_function"}
-    options = {key: config[theirs] for key, theirs in keys.items() if theirs in config} | known
-    top = {"top": library["max_active_dims"]} if library.get("max_active_dims") else {}
-    towers = {"pooling": "max", "normalize": False, "temperature": 1.0}
+    representation: Json = {"type": "sparse"}
+    for key, theirs in {"pooling": "pooling_strategy", "activation": "activation_function"}.items():
+        if theirs in config:
+            representation[key] = config[theirs]
+    representation |= known
+    if library.get("max_active_dims"):
+        representation["top"] = library["max_active_dims"]
+
+    towers: Json = {"pooling": "max", "normalize": False, "temperature": 1.0, "representation": representation}
     prompts = _read_prompts(folder / LIBRARY, library)
-    return towers | {"representation": {"type": "sparse"} | options | top} | ({"prompts": prompts} if prompts else {})
+    if prompts:
+        towers["prompts"] = prompts
+    return towers
 
 
 def _read_pooling(path: Path) -> str:
@@ -264,7 +305,7 @@ def _read_prompts(path: Path, config: Json) -> dict[str, str]:
     """Return each side's prompt: of queries as `encode_query` chooses it, of passages by `find_passage_prompt`."""
     prompts = config.get("prompts") or {}
     names = {"query": "query", "passage": find_passage_prompt(prompts)}
-    sides = {side: text for side, name in names.items() if (text := prompts.get(name))}
+    sides = {side: prompts[name] for side, name in names.items() if prompts.get(name)}
     default = config.get("default_prompt_name")
     if default not in (None, "query", *PASSAGE) and prompts.get(default) and not sides:
         hint = "say prompts: {query: …, passage: …} in an entry of encoders; '' is none"
@@ -294,12 +335,13 @@ def find_foreign_inputs(folder: Path) -> tuple[Path, str] | None:
     modalities = config.get("modality_config") or {}
     if "message" in modalities:
         return path, "texts in a chat's template"
-    if (text := modalities.get("text", _READ_OUTPUTS[0])) not in _READ_OUTPUTS:
+    text = modalities.get("text", _READ_OUTPUTS[0])
+    if text not in _READ_OUTPUTS:
         return path, f"texts read by {json.dumps(text)}"
     for key in (*OPTIONS, "processing_kwargs"):
-        options = config.get(key) or {}
-        if own := [name for name, value in options.items() if name not in _HARMLESS and value is not None]:
-            return path, f"{own[0]} in {key}"
+        for name, value in (config.get(key) or {}).items():
+            if name not in _HARMLESS and value is not None:
+                return path, f"{name} in {key}"
     return None
 
 

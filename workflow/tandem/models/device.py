@@ -28,8 +28,10 @@ def device() -> torch.device:
     A line says so where the machine has GPUs that torch cannot use.
     """
     if not torch.cuda.is_available():
-        if gpus := list_offered(os.environ):
-            why = f"it needs a driver for CUDA {cuda}" if (cuda := torch.version.cuda) else "it was built without CUDA"
+        gpus = list_offered(os.environ)
+        if gpus:
+            cuda = torch.version.cuda
+            why = f"it needs a driver for CUDA {cuda}" if cuda else "it was built without CUDA"
             say(f"computes on the CPU: torch {torch.__version__} sees none of the GPUs {', '.join(gpus)}; {why}")
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -81,7 +83,10 @@ def keep_memory() -> None:
     A training frees and takes the same activations every step: without it, a tenth of a dual encoder's step on a CPU
     goes into fresh pages.
     """
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # musl has none
         libc.mallopt(MMAP_MAX, 0)
         libc.mallopt(TRIM_THRESHOLD, RETAINED)
 
@@ -118,8 +123,10 @@ def has_bf16() -> bool:
 
 
 def resolve_precision(setting: str) -> str:
-    """`auto` → `bf16` where the device has it, else `fp32`; anything else stays."""
-    return setting if setting != "auto" else "bf16" if has_bf16() else "fp32"
+    """Return a precision; of `auto` `bf16` where the device has it, else `fp32`."""
+    if setting != "auto":
+        return setting
+    return "bf16" if has_bf16() else "fp32"
 
 
 def precision(setting: str) -> torch.autocast:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tandem.config.representations import REPRESENTATIONS, Representation, is_single, representation
 from tandem.errors import UserError
 from tandem.models.described import check_dense
-from tandem.models.device import device, move_to_device
+from tandem.models.device import device, move_to_device, place_array
 from tandem.models.encoding import check_range, encode_and_pool, make_equal_batches
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
@@ -311,7 +311,7 @@ def encode_all(
     largest = torch.zeros((), device=device())
     for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch, equal):
         largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
-        result[move_to_device(torch.from_numpy(rows)), : vectors.shape[1]] = vectors.to(dtype)
+        result[place_array(rows), : vectors.shape[1]] = vectors.to(dtype)
     hint = "train with normalize: true, or look for a diverged model"
     tower: Any = model.towers[side]
     check_range(float(largest), dtype, tower.config.name_or_path, hint)

@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from tandem.errors import UserError
-from tandem.models.device import device, move_to_device, precision
+from tandem.models.device import device, move_to_device, place_array, precision
 from tandem.models.folders import BEHIND_PADDING
 from tandem.models.ragged import Ids, join_ranges, sum_lengths
 from tandem.models.tokens import Inputs
@@ -42,11 +42,12 @@ def fill_length(tokens: int, budget: int) -> int:
     The budget, or its half, quarter, eighth or sixteenth where that is enough; a longer text's next multiple of 8.
     """
     steps = [budget >> halvings for halvings in range(5)]
-    return min((step for step in steps if step >= tokens), default=-(-tokens // 8) * 8)
+    next_multiple = -(-tokens // 8) * 8  # rounded up
+    return min([step for step in steps if step >= tokens], default=next_multiple)
 
 
 def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
-    """Keyword arguments for an encoder: all texts in one row, filled up to `fill_length` by texts of padding.
+    """Return keyword arguments for an encoder: all texts in one row, filled up to `fill_length` by texts of padding.
 
     The filler is cut into texts no longer than the longest one, so that each has positions.
 
@@ -88,7 +89,7 @@ def register() -> None:
 
 
 def mask_always(*arguments: Any, **options: Any) -> Tensor | None:
-    """transformers' mask, also of a batch without padding, for which CUDA would take another kernel without one.
+    """Make transformers' mask, also of a batch without padding, for which CUDA would take another kernel without one.
 
     A text's last bits would depend on the others; and looking for padding waits for the GPU.
     """
@@ -131,7 +132,7 @@ def compute_packed_attention(
 def compute_attention_in_float32(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
+    """Run PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
 
     Args and returns: as `compute_packed_attention` for padded inputs; shape (texts, length, heads, dim), float32.
     """
@@ -163,7 +164,7 @@ def compute_by_kernel(
 def compute_by_padding(
     query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
 ) -> Tensor:
-    """Attention of each text to itself, computed on padded copies: for any device and precision.
+    """Compute the attention of each text to itself on padded copies: for any device and precision.
 
     Args:
         query, key, value: shape (tokens, heads, dim).
@@ -180,14 +181,15 @@ def compute_by_padding(
     stands = positions < bounds[1:, None]
     positions = positions.clamp(max=len(query) - 1)
     q, k, v = (part[positions].transpose(1, 2) for part in (query, key, value))
-    scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~stands[:, None, None], torch.finfo(query.dtype).min)
+    scores = q @ k.transpose(2, 3) * scaling
+    scores = scores.masked_fill(~stands[:, None, None], torch.finfo(query.dtype).min)
     weights = nn.functional.dropout(scores.softmax(-1), dropout)
     mixed: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
     return mixed
 
 
 def make_equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
-    """Batches of rows of one length, as many in each: filled up, a row meets the same tensor shape in any company.
+    """Yield batches of rows of one length, as many in each: filled up, a row meets the same shape in any company.
 
     Args:
         padded: a row's length with padding, shape (rows,).
@@ -195,10 +197,12 @@ def make_equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
     Yields:
         The rows of a batch, and how many it is to be filled up to.
     """
-    budget = min(budget, _CPU_TOKENS) if device().type == "cpu" else budget
+    if device().type == "cpu":
+        budget = min(budget, _CPU_TOKENS)
     for length in np.unique(padded):
         members = np.flatnonzero(padded == length)
-        rows = max(1, budget // max(1, int(length)) // _LEAST_ROWS) * _LEAST_ROWS
+        fit = budget // max(1, int(length))
+        rows = max(1, fit // _LEAST_ROWS) * _LEAST_ROWS
         for start in range(0, len(members), rows):
             yield members[start : start + rows], rows
 
@@ -214,7 +218,9 @@ def encode_and_pool(encoder: Any, inputs: Inputs, pooling: str, mode: str, packe
         Shape (texts, dim), of segments (texts, 2, dim), float32.
     """
     arguments = inputs.padded(multiple) if packed is None else pack_texts(inputs, packed, encoder.config)
-    placed = {name: move_to_device(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+    placed: dict[str, Any] = {}
+    for name, value in arguments.items():
+        placed[name] = move_to_device(value) if isinstance(value, Tensor) else value
     if packed is not None:
         from torch import _dynamo
 
@@ -222,16 +228,22 @@ def encode_and_pool(encoder: Any, inputs: Inputs, pooling: str, mode: str, packe
         _dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
     with precision(mode):
         hidden = encoder(**placed).last_hidden_state
-    mask: Any = placed.get("attention_mask")
-    bounds = placed["cu_seq_lens_q"][: len(inputs.lengths) + 1] if packed is not None else None
-    if pooling != "segments" or inputs.first is None:
-        return pool_states(hidden, mask, pooling) if bounds is None else pool_packed(hidden[0], bounds, pooling)
-    first = move_to_device(torch.from_numpy(inputs.first))
-    if bounds is None:
-        own = torch.arange(mask.shape[1], device=mask.device) < first[:, None]
-        return torch.stack([pool_states(hidden, mask * part, "mean") for part in (own, ~own)], 1)
-    cuts = torch.stack([bounds[:-1], bounds[:-1] + first], 1).flatten()
-    return pool_packed(hidden[0], torch.cat([cuts, bounds[-1:]]), "mean").view(len(first), 2, -1)
+    first = place_array(inputs.first) if pooling == "segments" and inputs.first is not None else None
+    if packed is None:
+        mask = placed["attention_mask"]
+        if first is None:
+            return pool_states(hidden, mask, pooling)
+        is_first = torch.arange(mask.shape[1], device=mask.device) < first[:, None]
+        means = [pool_states(hidden, mask * part, "mean") for part in (is_first, ~is_first)]
+        return torch.stack(means, 1)
+
+    bounds = placed["cu_seq_lens_q"][: len(inputs.lengths) + 1]  # without the filler's
+    if first is None:
+        return pool_packed(hidden[0], bounds, pooling)
+    # Each pair is pooled as two texts, of which the second begins where the first ends.
+    starts = torch.stack([bounds[:-1], bounds[:-1] + first], 1).flatten()
+    pooled = pool_packed(hidden[0], torch.cat([starts, bounds[-1:]]), "mean")
+    return pooled.view(len(first), 2, -1)
 
 
 def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
@@ -247,18 +259,21 @@ def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
     """
     hidden = _to_float32(hidden)
     if pooling in ("mean", "weightedmean"):
-        weights = (mask * mask.cumsum(1) if pooling == "weightedmean" else mask)[..., None].to(hidden.dtype)
+        counts = mask * mask.cumsum(1) if pooling == "weightedmean" else mask
+        weights = counts[..., None].to(hidden.dtype)
         return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+    texts = torch.arange(len(hidden), device=hidden.device)
     if pooling == "max":
         vectors = hidden.masked_fill(mask[..., None] == 0, -torch.inf).amax(1)
-    else:
-        at = mask.argmax(1) if pooling == "cls" else mask.shape[1] - 1 - mask.flip(1).argmax(1)
-        vectors = hidden[torch.arange(len(hidden), device=hidden.device), at]
+    elif pooling == "cls":
+        vectors = hidden[texts, mask.argmax(1)]
+    else:  # the last token is the first one from the end
+        vectors = hidden[texts, mask.shape[1] - 1 - mask.flip(1).argmax(1)]
     return vectors.masked_fill(~mask.any(1)[:, None], 0.0)
 
 
 def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
-    """`pool_states` of texts laid end to end.
+    """Return one vector per text, as `pool_states`, of texts laid end to end.
 
     Args:
         hidden: token vectors, shape (tokens, dim).
@@ -266,16 +281,22 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
     """
     hidden = _to_float32(hidden)
     offsets = bounds.long()
-    if pooling in ("cls", "lasttoken"):
-        return hidden[offsets[:-1] if pooling == "cls" else offsets[1:] - 1]
+    if pooling == "cls":
+        return hidden[offsets[:-1]]
+    if pooling == "lasttoken":
+        return hidden[offsets[1:] - 1]
     if pooling == "weightedmean":
         places = torch.arange(len(hidden), device=hidden.device)
         text = torch.searchsorted(offsets[1:], places, right=True).clamp(max=len(bounds) - 2)
         weights = (places - offsets[text] + 1).to(hidden.dtype)[:, None]
-        # unsafe: the bounds need no check, which would wait for the GPU
-        sums = [torch.segment_reduce(part, "sum", offsets=offsets, unsafe=True) for part in (hidden * weights, weights)]
-        return sums[0] / sums[1]
-    return torch.segment_reduce(hidden, pooling, offsets=offsets, unsafe=True)
+        sums = _reduce_texts(hidden * weights, "sum", offsets)
+        return sums / _reduce_texts(weights, "sum", offsets)
+    return _reduce_texts(hidden, pooling, offsets)
+
+
+def _reduce_texts(rows: Tensor, how: str, offsets: Tensor) -> Tensor:
+    # unsafe: the bounds need no check, which would wait for the GPU
+    return torch.segment_reduce(rows, how, offsets=offsets, unsafe=True)
 
 
 def _to_float32(hidden: Tensor) -> Tensor:

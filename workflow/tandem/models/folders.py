@@ -105,7 +105,8 @@ def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
 
 def find_encoder_files(folder: Path) -> Path:
     """Return the folder with an encoder's weights and tokenizer: itself, or that of its passages' encoder."""
-    return static.passages if (static := find_static_queries(folder)) else folder
+    static = find_static_queries(folder)
+    return static.passages if static else folder
 
 
 def check_folder(folder: Path) -> None:
@@ -166,25 +167,31 @@ def list_weight_files(folder: Path) -> list[Path]:
 
 
 def hash_weights(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
-    """sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
+    """Return sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
 
     Weights of queries' tokens, where an encoder has them, are one more file, the last. `digest` is that of one file.
     """
+    files = list_weight_files(find_encoder_files(folder))
     static = find_static_queries(folder)
-    files = list_weight_files(find_encoder_files(folder)) + (list_weight_files(static.queries) if static else [])
+    if static:
+        files += list_weight_files(static.queries)
     if files == [folder / WEIGHTS_FILE]:
         return digest(files[0])
-    return hashlib.sha256("".join(f"{digest(path)}  {path.name}\n" for path in files).encode()).hexdigest()
+    lines = [f"{digest(path)}  {path.name}\n" for path in files]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
-    """sha256 of the lines that `sha256sum` prints of a folder's files beside the weights, by path.
+    """Return sha256 of the lines that `sha256sum` prints of a folder's files beside the weights, by path.
 
     Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
     """
     static = find_static_queries(folder)
     own = find_encoder_files(folder)
-    files = {path for pattern in ENCODER_FILES for path in own.glob(pattern)}.difference(list_weight_files(own))
+    files: set[Path] = set()
+    for pattern in ENCODER_FILES:
+        files |= set(own.glob(pattern))
+    files -= set(list_weight_files(own))
     if static:
         files |= {*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.pooling / "config.json"}
     lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
@@ -201,9 +208,10 @@ def find_longest_input(folder: Path) -> int | None:
 
 
 def read_positions(config: Mapping[str, Any]) -> int | None:
-    """Tokens of the longest input, special ones included, by a `config.json`; None where it says no limit."""
+    """Return the tokens of the longest input, special ones included, by a `config.json`; None if it says no limit."""
     limit: int | None = config.get("max_position_embeddings")
-    if limit and (family := config.get("model_type")) in BEHIND_PADDING:
+    family = config.get("model_type")
+    if limit and family in BEHIND_PADDING:
         padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)
         return limit if padding is None else limit - padding - 1
     return limit

@@ -26,7 +26,7 @@ def list_learning_encoders(models: nn.Module) -> list[Any]:
         if isinstance(part, PreTrainedModel) and part.base_model is part and part not in within:
             encoders.append(part)
             within.update(part.modules())
-    return [encoder for encoder in encoders if any(parameter.requires_grad for parameter in encoder.parameters())]
+    return [encoder for encoder in encoders if any(weights.requires_grad for weights in encoder.parameters())]
 
 
 def add_lora(models: nn.Module, params: Lora) -> None:
@@ -37,7 +37,8 @@ def add_lora(models: nn.Module, params: Lora) -> None:
         linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
         if not linear:
             raise UserError("lora is set, but the encoder has no linear layer (layers: 0); leave it out")
-        if unknown := sorted(set(params.targets or ()) - linear):
+        unknown = sorted(set(params.targets or ()) - linear)
+        if unknown:
             raise UserError(f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}")
         config = LoraConfig(
             r=params.rank,
@@ -48,12 +49,8 @@ def add_lora(models: nn.Module, params: Lora) -> None:
         inject_adapter_in_model(config, encoder)
 
 
-_MODULES_AFTER_LAYERS = (
-    "pooler",
-    "final_norm",
-    "final_layer_norm",
-    "norm",
-)  # what encoders name that follows their last layer
+# What encoders name that follows their last layer.
+_MODULES_AFTER_LAYERS = ("pooler", "final_norm", "final_layer_norm", "norm")
 
 
 def freeze_layers(models: nn.Module, count: int) -> None:
@@ -65,18 +62,20 @@ def freeze_layers(models: nn.Module, count: int) -> None:
     for encoder in list_learning_encoders(models):
         size = encoder.config.num_hidden_layers
         family = encoder.config.model_type
-        stacks = [(name, module) for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)]
-        stack, layers = next(((name, stack) for name, stack in stacks if len(stack) == size), ("", None))
-        if layers is None:
+        stacks = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)}
+        names = [name for name, module in stacks.items() if len(module) == size]
+        if not names:
             raise UserError(f"train.freeze_layers is {count}, but layers of {family} share their weights; set it to 0")
         if count >= size:
             raise UserError(f"train.freeze_layers is {count}, but the encoder has {size} layers; allowed: below {size}")
-        holder = encoder.get_submodule(stack.rpartition(".")[0])
         encoder.requires_grad_(False)
-        above = [getattr(module, name, None) for module in {encoder, holder} for name in _MODULES_AFTER_LAYERS]
-        for module in [*layers[count:], *above]:
-            if module is not None:
-                module.requires_grad_(True)
+        stacks[names[0]][count:].requires_grad_(True)
+        holder = encoder.get_submodule(names[0].rpartition(".")[0])
+        for module in (encoder, holder):
+            for name in _MODULES_AFTER_LAYERS:
+                after = getattr(module, name, None)
+                if after is not None:
+                    after.requires_grad_(True)
 
 
 def merge_lora(encoder: Any) -> Any:

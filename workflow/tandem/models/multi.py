@@ -89,8 +89,9 @@ class TokenVectors(DualEncoder):
         tokenizer = load_tokenizer(query)
         if model.options.query_tokens and tokenizer.mask_token_id is None:
             raise UserError(f"{query}: its tokenizer has no mask token to fill queries up; set query_tokens to null")
-        ids = tokenizer.convert_tokens_to_ids(list(string.punctuation)) if model.options.skip_punctuation else []
-        skipped = sorted({at for at in ids if at is not None and at != tokenizer.unk_token_id})
+        marks = list(string.punctuation) if model.options.skip_punctuation else []
+        unknown = (None, tokenizer.unk_token_id)
+        skipped = sorted({token for token in tokenizer.convert_tokens_to_ids(marks) if token not in unknown})
         model.know(int(tokenizer.mask_token_id or 0), skipped)
         return model
 
@@ -115,12 +116,11 @@ class TokenVectors(DualEncoder):
         return least
 
     def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
-        """Vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
+        """Compute vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
         rows = Ragged.of(texts)
         expanded = self.options.query_tokens if side == "query" else None
         if expanded:
-            lengths = rows.offsets[1:] - rows.offsets[:-1]
-            rows = rows.cut(lengths.clip(max=expanded - template.extra[0]))
+            rows = rows.cut(np.diff(rows.offsets).clip(max=expanded - template.extra[0]))
         inputs = template.single_inputs(rows, side)
         width = expanded or int(inputs.lengths.max(initial=0))
         arguments = place_all(inputs.padded(multiple, width))
@@ -128,27 +128,30 @@ class TokenVectors(DualEncoder):
         stands = arguments["attention_mask"].bool()
         if expanded:
             filler = ~stands & (torch.arange(ids.shape[1], device=ids.device) < expanded)
-            arguments["input_ids"] = ids = ids.masked_fill(filler, self.mask_id)
+            arguments["input_ids"] = ids.masked_fill(filler, self.mask_id)
             stands = stands | filler
             if self.options.attend:
                 arguments["attention_mask"] = stands.to(arguments["attention_mask"].dtype)
-        else:
+        elif side == "passage":
             remaining = stands & ~torch.isin(ids, self.skipped)
-            stands = torch.where(remaining.any(1, keepdim=True), remaining, stands) if side == "passage" else stands
+            stands = torch.where(remaining.any(1, keepdim=True), remaining, stands)
         with precision(mode):
             states = self.towers[side](**arguments).last_hidden_state
-        if first := self.options.first(side):
-            at = (~stands).byte().argsort(stable=True, dim=1)[:, :first]
-            states = states.take_along_dim(at[..., None], 1)
-            stands = stands.take_along_dim(at, 1)
+
+        count = self.options.first(side)
+        if count:  # a stable sort puts the tokens that count in front, in their order
+            places = (~stands).byte().argsort(stable=True, dim=1)[:, :count]
+            states = states.take_along_dim(places[..., None], 1)
+            stands = stands.take_along_dim(places, 1)
         vectors: Tensor = states.to(torch.promote_types(states.dtype, torch.float32))
         for layer in self.layers(side):
             vectors = layer(vectors)
-        vectors = nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+        if self.normalize:
+            vectors = nn.functional.normalize(vectors, dim=-1)
         return (vectors * stands[..., None])[:, :width]
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """`compute_max_sim` over this model's temperature."""
+        """Return `compute_max_sim` over this model's temperature."""
         return compute_max_sim(queries, passages) / self.temperature
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
@@ -168,9 +171,14 @@ class TokenVectors(DualEncoder):
             return
         names = [*["Dense"] * len(shape.dense), "MultiVectorMask", *["Normalize"] * shape.normalize]
         write_json(folder / "modules.json", list_modules(["Transformer", *names]))
-        expansion = {"strategy": "fixed", "length": self.options.query_tokens, "attend": self.options.attend}
-        more = {"query_expansion": expansion} if self.options.query_tokens else {}
-        write_json(folder / "sentence_bert_config.json", TRANSFORMER | more)
+        inputs = {**TRANSFORMER}
+        if self.options.query_tokens:
+            inputs["query_expansion"] = {
+                "strategy": "fixed",
+                "length": self.options.query_tokens,
+                "attend": self.options.attend,
+            }
+        write_json(folder / "sentence_bert_config.json", inputs)
         words = list(string.punctuation) if self.options.skip_punctuation else []
         mask = f"{1 + len(shape.dense)}_MultiVectorMask"
         write_json(folder / mask / "config.json", {"skiplist_words": words, "skiplist_tasks": ["document"]})
@@ -191,9 +199,12 @@ class TokenVectors(DualEncoder):
         config: dict[str, object] = {
             f"{side}_prefix": find_leading_token(tokenizer, prompt) for side, prompt in prompts.items()
         }
-        config |= {"query_length": expanded} if expanded else {}
-        config |= {"do_query_expansion": bool(expanded), "attend_to_expansion_tokens": self.options.attend}
-        return config | {"skiplist_words": skipped}
+        if expanded:
+            config["query_length"] = expanded
+        config["do_query_expansion"] = bool(expanded)
+        config["attend_to_expansion_tokens"] = self.options.attend
+        config["skiplist_words"] = skipped
+        return config
 
     @staticmethod
     def usage(shape: DualShape, lengths: InputLengths) -> str:
@@ -278,7 +289,7 @@ class Coil(OwnTokens):
         return counts
 
     def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
-        """Rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
+        """Compute rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
 
         Without E a text that has no tokens of its own has a row for the first special one: none is nothing at all.
         """
@@ -291,16 +302,17 @@ class Coil(OwnTokens):
         rows = (_with_ids(layer(states), ids + 1) * own[..., None])[:, :width]
         if not whole:
             return rows
-        vectors = whole[0](states[:, 0])
         size = self.options.dim
         pieces = self.options.pieces
-        vectors = nn.functional.pad(vectors, (0, pieces * size - vectors.shape[1])).unflatten(1, (pieces, size))
+        vectors = whole[0](states[:, 0])
+        vectors = nn.functional.pad(vectors, (0, pieces * size - vectors.shape[1]))
+        vectors = vectors.unflatten(1, (pieces, size))
         tower: Any = self.towers[side]
         numbers = tower.config.vocab_size + 1 + torch.arange(pieces, device=ids.device)
         return torch.cat([_with_ids(vectors, numbers.expand(len(ids), -1)), rows], 1)
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """`compute_max_sim` of the same tokens alone, over this model's temperature."""
+        """Return `compute_max_sim` of the same tokens alone, over this model's temperature."""
         return compute_max_sim(queries, passages, same_token=True) / self.temperature
 
 
@@ -332,8 +344,9 @@ def _compute_block(queries: Tensor, passages: Tensor, same_token: bool) -> Tenso
     is_token = passages.detach().any(-1)[..., None, :]
     if not same_token:
         return torch.einsum(formula, queries, passages).masked_fill(~is_token, -torch.inf).amax(-1).sum(-1)
-    ids = join_digits(queries.detach()), join_digits(passages.detach())
-    matches = is_token & (ids[0][:, None, :, None] == ids[1][..., None, :])
+    query_ids = join_digits(queries.detach())
+    passage_ids = join_digits(passages.detach())
+    matches = is_token & (query_ids[:, None, :, None] == passage_ids[..., None, :])
     products = torch.einsum(formula, queries[..., :-2], passages[..., :-2])
     nearest = products.masked_fill(~matches, -torch.inf).amax(-1)
     return nearest.masked_fill(~matches.any(-1), 0.0).sum(-1)
@@ -341,4 +354,5 @@ def _compute_block(queries: Tensor, passages: Tensor, same_token: bool) -> Tenso
 
 def _with_ids(vectors: Tensor, ids: Tensor) -> Tensor:
     """Vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `join_digits`."""
-    return torch.cat([vectors, torch.stack([ids // DIGIT, ids % DIGIT], -1).to(vectors)], -1)
+    digits = torch.stack([ids // DIGIT, ids % DIGIT], -1)
+    return torch.cat([vectors, digits.to(vectors)], -1)

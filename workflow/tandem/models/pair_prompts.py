@@ -67,7 +67,8 @@ class Around:
         Special tokens that the prompt spells count as such. Words and texts are tokenised each on their own, which
         gives the ids of the whole where blanks stand between them and tokens begin with their blank, as T5's do.
         """
-        plain, (start, end) = PlainTextTokenizer(tokenizer), Template.of(tokenizer).single
+        plain = PlainTextTokenizer(tokenizer)
+        start, end = Template.of(tokenizer).single
         ids, _ = plain.tokenise([plain.prompt(words.strip()) for words in _PLACES.split(prompt)])
         query, *passages, after = (tuple(row) for row in ids)
         return cls((*start, *query), tuple(passages), (*after, *end))
@@ -75,7 +76,7 @@ class Around:
 
 def join_passages(first: Ragged, second: Ragged, between: Sequence[int]) -> Ragged:
     """Return the two passages of each row as one text, with ids between them."""
-    separators = Ragged(np.tile(np.array(between, np.int64), len(first)), np.arange(len(first) + 1) * len(between))
+    separators = Ragged.of([np.array(between, np.int64)] * len(first))
     joined = Inputs.join([(first, 0), (separators, 0), (second, 0)], False, 0)
     return Ragged(joined.ids, sum_lengths(joined.lengths))
 

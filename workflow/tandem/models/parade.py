@@ -17,7 +17,7 @@ from tandem.config.models import PARADE_POOLINGS, ParadeOptions
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
 from tandem.models.cross import FINE_STEP, PAIR_LENGTH_STEP, CrossEncoder, load_head, read_cross, save_head, save_whole
-from tandem.models.device import move_to_device
+from tandem.models.device import place_array
 from tandem.models.encoding import encode_and_pool, make_equal_batches
 from tandem.models.folders import WEIGHTS_FILE, read_parade
 from tandem.models.hub import load_encoder, save_encoder
@@ -140,10 +140,10 @@ class Parade(CrossEncoder):
         # Windows of a document → a row of their vectors; what no window fills is masked.
         sizes = np.diff(documents.bounds)
         stands = np.arange(int(sizes.max(initial=1))) < sizes[:, None]
-        places = move_to_device(torch.from_numpy(np.argwhere(stands)))
+        places = place_array(np.argwhere(stands))
         padded = vectors.new_zeros(*stands.shape, vectors.shape[-1])
         padded = padded.index_put((places[:, 0], places[:, 1]), vectors)
-        return self.score_vectors(padded, move_to_device(torch.from_numpy(stands)), template)
+        return self.score_vectors(padded, place_array(stands), template)
 
     def score_vectors(self, vectors: Tensor, stands: Tensor, template: Template) -> Tensor:
         """Return the logits of documents from their windows' vectors.
@@ -220,7 +220,7 @@ class Parade(CrossEncoder):
                 filled = np.full(DOCUMENTS_PER_BATCH, batch[0])
                 filled[: len(batch)] = batch
                 rows_of_windows = documents.bounds[filled][:, None] + np.arange(count)
-                own = move_to_device(torch.from_numpy(vectors[rows_of_windows]))
+                own = place_array(vectors[rows_of_windows])
                 stands = torch.ones(own.shape[:2], dtype=torch.bool, device=own.device)
                 logits = self.score_vectors(own, stands, template)
                 scores[batch] = logits[: len(batch)].float().cpu().numpy()

@@ -58,7 +58,7 @@ BATCHED = 1e-3
 
 
 def run(job: Job[EncoderParams]) -> None:
-    """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
+    """Copy an encoder's files into `hf/` after checking its weights: stage `encoder`."""
     params = job.params
     source, commit = find_source(job)
     static = find_static_queries(source)
@@ -72,7 +72,9 @@ def run(job: Job[EncoderParams]) -> None:
         where = f"{first} to {shards[-1].name}" if shards else first
         raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
     require_files(source, params)
-    if (planned := job.execution.vectors) and (described := describe_towers(source)) and described != planned:
+    planned = job.execution.vectors
+    described = describe_towers(source) if planned else {}
+    if described and described != planned:
         keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
         entry = f"{{source: hub, name: {params.name}, revision: {params.revision}, {keys}}}"
         raise UserError(f"encoder: {params.name} describes {keys}; name it under encoders: {entry}")
@@ -107,7 +109,10 @@ def find_source(job: Job[_P]) -> tuple[Path, str | None]:
 def require_files(source: Path, params: EncoderParams) -> None:
     """Refuse a folder whose files, but the weights, are others than when the run was planned."""
     expected = params.files_sha256
-    if expected and (digest := hash_files(source)) != expected:
+    if not expected:
+        return
+    digest = hash_files(source)
+    if digest != expected:
         raise UserError(f"{source}: sha256 of its other files is {digest}, expected {expected}; start again")
 
 
@@ -208,7 +213,8 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
         raise UserError(f"{source}: {kind} is not an encoder of texts alone; choose one of texts") from None
     if len(tokenizer) > rows:
         raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
-    if len(tokenizer) <= len(special := set(tokenizer.all_special_ids)):
+    special = set(tokenizer.all_special_ids)
+    if len(tokenizer) <= len(special):
         hint = "copy the tokenizer's files that belong to the weights"
         raise UserError(f"{source}: its tokenizer has no word, only {len(special)} special tokens; {hint}")
     if tokenizer.cls_token and tokenizer.sep_token and not any(Template.of(tokenizer).single):
@@ -222,7 +228,9 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
     except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
-    if (shape := tuple(states.shape)) != (1, length := inputs["input_ids"].shape[1], size):
+    length = inputs["input_ids"].shape[1]
+    shape = tuple(states.shape)
+    if shape != (1, length, size):
         raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
     _check_finite(states, model, source)
     if not torch.allclose(states, padded[:, :length], rtol=BATCHED, atol=BATCHED):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tandem.config.representations import PolyCodes, SpadeTerms, WinnersTakeAll, representation
 from tandem.errors import UserError
-from tandem.models.device import move_to_device, place_all, precision
+from tandem.models.device import place_all, place_array, precision
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import save_encoder
 from tandem.models.ragged import Ragged
@@ -73,10 +73,10 @@ class OwnTokens(DualEncoder, ABC):
                 hidden = self.towers[side](**placed, output_hidden_states=True).hidden_states
                 states = torch.cat([hidden[layer] for layer in layers], dim=-1)
         at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
-        lengths = move_to_device(torch.from_numpy(np.diff(texts.offsets)))
+        lengths = place_array(np.diff(texts.offsets))
         own = (at >= 0) & (at < lengths[:, None])
         if separators := template.separators(side):
-            titles = move_to_device(torch.from_numpy(count_title_tokens(texts).astype(np.int64)))[:, None]
+            titles = place_array(count_title_tokens(texts).astype(np.int64))[:, None]
             own &= (at < titles) | (at >= titles + len(separators))
         return states.to(torch.promote_types(states.dtype, torch.float32)), placed["input_ids"], own
 
@@ -255,7 +255,7 @@ class PolyEncoder(OwnTokens):
         states, _, _ = self.states(side, texts, template, mode, multiple)
         if side == "passage":
             return states[:, 0]
-        lengths = move_to_device(torch.from_numpy(np.diff(texts.offsets))) + template.extra[0]
+        lengths = place_array(np.diff(texts.offsets)) + template.extra[0]
         padding = torch.arange(states.shape[1], device=states.device) >= lengths.clamp(min=1)[:, None]
         (codes,) = self.layers(side)
         attention: Tensor = codes(states).masked_fill(padding[..., None], float("-inf")).softmax(1)
