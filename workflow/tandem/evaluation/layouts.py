@@ -116,7 +116,10 @@ class Layout(TableLayout):
     @property
     def printed(self) -> set[str]:
         """Return the columns in which a paper prints any number."""
-        return {column for row in self.rows for column, value in row.printed.items() if value is not None}
+        columns: set[str] = set()
+        for row in self.rows:
+            columns |= {column for column, value in row.printed.items() if value is not None}
+        return columns
 
 
 class PlannedRow(Model):
@@ -269,9 +272,10 @@ def _resolve_rows(
         if "dataset" in row.with_ or "dataset" in row.with_own:
             raise UserError(f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched")
         datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
-        if unknown := [dataset for dataset in row.columns if dataset not in datasets]:
-            known = ", ".join(datasets) or "none"
-            raise UserError(f"{where}.columns: no column is of {unknown[0]}; they are of {known}")
+        for dataset in row.columns:
+            if dataset not in datasets:
+                known = ", ".join(datasets) or "none"
+                raise UserError(f"{where}.columns: no column is of {dataset}; they are of {known}")
         printed, wrong = _read_printed_values(f"{where}.printed", row, columns, table)
         baseline = None if row.quoted else _find_baseline(where, layout, row, ids)
         if baseline in quoted:
@@ -357,12 +361,15 @@ def read_printed(path: Path, source: str, table: str) -> _SourceTable:
     """Return the printed percentages of a table; a `UserError` without it, or for a value that is no number."""
     status = path.stat() if path.is_file() else None  # what is missing is named by the reader
     printed = _read_percentages(path, status and (status.st_mtime_ns, status.st_size))
-    known = dict.fromkeys(f"{row.source}, {row.table}" for _, row in printed)
-    if own := [(where, row) for where, row in printed if (row.source, row.table) == (source, table)]:
-        for where, row in own:
+    lines = []
+    for where, row in printed:
+        if (row.source, row.table) == (source, table):
             parse_score(where, "value", row.value)
-        return _SourceTable(f"{source}, {table}", [row for _, row in own])
-    raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
+            lines.append(row)
+    if not lines:
+        known = dict.fromkeys(f"{row.source}, {row.table}" for _, row in printed)
+        raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
+    return _SourceTable(f"{source}, {table}", lines)
 
 
 @cache

@@ -15,7 +15,7 @@ import string
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -91,9 +91,12 @@ class Matcher:
     def __init__(self, rule: str, answers: Sequence[Sequence[str]]) -> None:
         self.rule = rule
         self.empty = self.broken = self.timeouts = 0
-        self.needles = [[n for answer in own if (n := self._needle(answer)) is not None] for own in answers]
+        self.needles: list[list[str | regex.Pattern[str]]] = []  # of each question
+        for answers_of_question in answers:
+            needles = map(self._prepare, answers_of_question)
+            self.needles.append([needle for needle in needles if needle is not None])
 
-    def _needle(self, answer: str) -> "str | regex.Pattern[str] | None":
+    def _prepare(self, answer: str) -> "str | regex.Pattern[str] | None":
         needle = MATCHING_RULES[self.rule](answer)
         if not needle.strip():
             self.empty += 1
@@ -109,7 +112,11 @@ class Matcher:
     def matches(self, text: str, questions: Sequence[int]) -> list[bool]:
         """Return for each question, by its number, whether a passage holds an answer; the passage is tokenised once."""
         passage = MATCHING_RULES[self.rule](text)
-        return [any(self._contains(needle, passage) for needle in self.needles[q]) for q in questions]
+
+        def holds_answer(question: int) -> bool:
+            return any(self._contains(needle, passage) for needle in self.needles[question])
+
+        return [holds_answer(question) for question in questions]
 
     def _contains(self, needle: "str | regex.Pattern[str]", passage: str) -> bool:
         if isinstance(needle, str):
@@ -192,13 +199,14 @@ class _RunPairs:
 
     def __init__(self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int) -> None:
         ranked = ((numbers[q], docs[:depth]) for q, docs, _ in iter_run(run, dataset) if q in numbers)
-        questions = []
-        lengths = []
+        questions: list[int] = []
+        lengths: list[int] = []
         names = []
         while batch := list(islice(ranked, _QUERIES_PER_BLOCK)):
             questions += [number for number, _ in batch]
-            lengths += [len(docs) for _, docs in batch]
-            names.append(pa.array([doc for _, docs in batch for doc in docs], pa.large_string()))
+            lists = [docs for _, docs in batch]
+            lengths += map(len, lists)
+            names.append(pa.array(chain.from_iterable(lists), pa.large_string()))
         if not questions:
             problem = f"holds none of the {len(numbers):,} questions with answers"
             raise UserError(f"{run.folder}: {problem}; give a run of them")
@@ -218,8 +226,9 @@ class _RunPairs:
 
         With `title`, a passage's text is `title . text` (DPR's `use_title`).
         """
+        # The pairs of document i are order[bounds[i] : bounds[i + 1]].
         order = np.argsort(self.docs, kind="stable")
-        ends = np.cumsum(np.bincount(self.docs, minlength=len(self.ids)))
+        bounds = np.cumsum(np.bincount(self.docs + 1, minlength=len(self.ids) + 1))
         ids = IdRows(pa.chunked_array([self.ids]), "passage", self.where)
         missing = np.ones(len(ids), bool)
         with Progress(label, collection.passages, "passages") as progress:
@@ -232,9 +241,10 @@ class _RunPairs:
                 if title:
                     titles = retrieved["title"].to_pylist()
                     texts = [f"{name} . {text}" for name, text in zip(titles, texts, strict=True)]
-                pairs = [order[ends[doc - 1] if doc else 0 : ends[doc]] for doc in docs.tolist()]
+                pairs = [order[bounds[doc] : bounds[doc + 1]] for doc in docs.tolist()]
                 if pairs:
-                    yield _PassageBlock(texts, [self.questions[own].tolist() for own in pairs], np.concatenate(pairs))
+                    questions = [self.questions[own].tolist() for own in pairs]
+                    yield _PassageBlock(texts, questions, np.concatenate(pairs))
                 progress.add(len(batch))
                 if not missing.any():
                     return
@@ -248,6 +258,7 @@ def _match(piece: _PassageBlock) -> tuple[_Integers, list[bool], int]:
     """Return the positions of a piece's pairs, whether each matches, and the searches that were given up."""
     matcher = _worker["matcher"]
     before = matcher.timeouts
-    pairs = zip(piece.texts, piece.questions, strict=True)
-    values = [value for text, own in pairs for value in matcher.matches(text, own)]
+    values: list[bool] = []
+    for text, questions in zip(piece.texts, piece.questions, strict=True):
+        values += matcher.matches(text, questions)
     return piece.pairs, values, matcher.timeouts - before

@@ -181,7 +181,8 @@ def _parse(name: str) -> ir_measures.Measure:
     if base.lower() == "accuracy":  # that of ir_measures compares pairs of passages
         meant = f"Success@{at or 20}, the share of queries with a hit (top-k accuracy)"
         raise UserError(f"measures: {name}: did you mean {meant}?")
-    if (own := written.get(base, base)) != base:
+    own = written.get(base, base)
+    if own != base:
         raise UserError(f"measures: {name} is written {name.replace(base, own, 1)} here")
     if base not in known:
         near = difflib.get_close_matches(base, known, n=1, cutoff=0.5)
@@ -239,9 +240,8 @@ def evaluate(
         ranked = {query: order_by_score(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
         evaluator = PROVIDERS.evaluator(measures, {query: qrels[query] for query in ranked})
-        explicit = {q: {d: float(len(p) - at) for at, (d, _) in enumerate(p)} for q, p in ranked.items()}
         try:
-            for metric in evaluator.iter_calc(explicit):
+            for metric in evaluator.iter_calc({query: _number_down(ranking) for query, ranking in ranked.items()}):
                 values[rows[metric.query_id], columns[metric.measure]] = metric.value
         except ZeroDivisionError:
             names = ", ".join(map(str, measures))
@@ -252,6 +252,11 @@ def evaluate(
     return Evaluation(queries, values, len(queries) - seen)
 
 
+def _number_down(ranking: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return a score for each document of a ranking that falls by 1 a place: no measure breaks ties by itself."""
+    return {doc: float(len(ranking) - place) for place, (doc, _) in enumerate(ranking)}
+
+
 def warn_undecided(value: float, tried: str, measure: str, split: str) -> list[str]:
     """Return a warning if the best of what was tried is worth 0, since the first was taken then; else none."""
     return [] if value else [f"{measure} on {split} is 0 for all {tried}: the first is taken"]
@@ -259,8 +264,8 @@ def warn_undecided(value: float, tried: str, measure: str, split: str) -> list[s
 
 def count_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
     """Return how many of a query's results `skip_excluded` leaves out at most: so much deeper a cutoff may look."""
-    graded = max((sum(grade == EXCLUDED for grade in judged.values()) for judged in qrels.values()), default=0)
-    return graded + ignore_identical_ids
+    excluded = [list(judged.values()).count(EXCLUDED) for judged in qrels.values()]
+    return max(excluded, default=0) + ignore_identical_ids
 
 
 def skip_excluded(
@@ -277,5 +282,6 @@ def skip_excluded(
             yield query, docs, scores
             continue
         ignored = query if ignore_identical_ids else None
-        if counting := [row for row, doc in enumerate(docs) if doc != ignored and judged.get(doc) != EXCLUDED]:
+        counting = [row for row, doc in enumerate(docs) if doc != ignored and judged.get(doc) != EXCLUDED]
+        if counting:
             yield query, [docs[row] for row in counting], scores[counting]

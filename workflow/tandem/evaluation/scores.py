@@ -62,7 +62,8 @@ def read_relevance(
     else:
         labels = inputs.get("labels", collection.artifact)
         qrels = Collection(labels).qrels(split)
-        if "labels" in inputs and (unknown := qrels.keys() - collection.queries(split).keys()):
+        unknown = qrels.keys() - collection.queries(split).keys() if "labels" in inputs else None
+        if unknown:
             lacks = f"labels {len(unknown):,} queries that split {split} lacks, the first {min(unknown)}"
             raise UserError(f"{labels.folder}: {lacks}; give labels of {collection.artifact.folder}")
         result = Relevance(list_answerable(qrels), qrels, "labels" if "labels" in inputs else "qrels")
@@ -145,8 +146,9 @@ def run(job: Job[ScoreParams]) -> None:
             warn(job, draft, f"none of the {len(result.queries)} queries has a result: every value is 0")
         elif result.missing:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
-        if not job.params.ignore_identical_ids and (line := _warn_of_own_passages(job)):
-            warn(job, draft, line)
+        own_passages = "" if job.params.ignore_identical_ids else _warn_of_own_passages(job)
+        if own_passages:
+            warn(job, draft, own_passages)
         if short:
             left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"
             by = "judgements or ignore_identical_ids" if job.params.ignore_identical_ids else "judgements"
@@ -209,9 +211,11 @@ def average_members(job: Job[ScoreParams], members: Sequence[str]) -> Evaluation
 
     As BEIR reports CQADupStack: the mean over its twelve forums, whatever their size.
     """
-    summaries = [read_score_summary(member) for member in job.many("member")]
-    values = np.array([[summary.mean[name] for name in job.params.measures] for summary in summaries])
-    return Evaluation(list(members), values, 0)
+    rows = []
+    for member in job.many("member"):
+        means = read_score_summary(member).mean
+        rows.append([means[name] for name in job.params.measures])
+    return Evaluation(list(members), np.array(rows), 0)
 
 
 def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
@@ -239,8 +243,9 @@ def list_measures(artifact: Artifact) -> list[str]:
 
 def list_shared_measures(artifacts: Sequence[Artifact]) -> list[str]:
     """Return the measures that all of some score artifacts have, in the order of the first."""
-    measures = [list_measures(artifact) for artifact in artifacts]
-    return [name for name in measures[0] if all(name in others for others in measures)]
+    first, *others = map(list_measures, artifacts)
+    shared = set(first).intersection(*others)
+    return [name for name in first if name in shared]
 
 
 def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str], Floats64]:

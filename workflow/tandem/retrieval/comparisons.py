@@ -85,18 +85,20 @@ class Comparing:
     def score(self, query: int, top: Array) -> Array:
         """Return the scores of a list's comparisons, float32, shape (pairs,)."""
         self.model = self.model or self.open()
-        template, params = self.tokens.template, self.job.params
+        params = self.job.params
+        template = self.tokens.template
         first, second = list_pairs(len(top))
         lengths = self.tokens.passages.lengths(top)
         # pairs of like length together; they are computed in shapes that do not depend on their company
         order = np.argsort(-((lengths[first] + lengths[second]) // PAIR_LENGTH_STEP), kind="stable")
         scores = np.empty(len(first), np.float32)
         for start in range(0, len(order), _AT_ONCE):
-            at = order[start : start + _AT_ONCE]
-            before, behind = (self.tokens.passages.take(top[places[at]]) for places in (first, second))
+            pairs = order[start : start + _AT_ONCE]
+            before = self.tokens.passages.take(top[first[pairs]])
+            behind = self.tokens.passages.take(top[second[pairs]])
             joined = join_passages(before, behind, self.model.separator(template))
-            queries = self.tokens.queries.take(np.full(len(at), query))
-            scores[at] = self.model.score(
+            queries = self.tokens.queries.take(np.full(len(pairs), query))
+            scores[pairs] = self.model.score(
                 queries, joined, template, resolve_precision(params.precision), params.batch_tokens
             )
         if not np.isfinite(scores).all():
@@ -177,7 +179,7 @@ def aggregate(method: ComparisonAggregate, logits: Array, count: int) -> Array:
 
 
 def rerank(job: Job[RerankComparedParams]) -> Iterator[RankedRows]:
-    """(the query's row, its documents' rows, their scores): compared ones first, of equal ones the earlier."""
+    """Yield (the query's row, its documents' rows, their scores): compared ones first, of equal ones the earlier."""
     stored: Any = np.load(job.inputs["compared"].path(COMPARISONS_FILE), mmap_mode="r", allow_pickle=False)
     start = 0
     for query, ranked, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]):
@@ -195,8 +197,9 @@ def run_rerank(job: Job[RerankComparedParams]) -> None:
     """Write a run as deep as the input `run`, whose top is ordered by the input `compared`."""
     require_dataset(job, "run", "compared")
     compared = job.inputs["compared"]
-    if (of := Path(compared.upstream["run"]).name) != job.inputs["run"].key:
-        raise UserError(f"{job.kind}: {compared.folder} compares passages of {of}; expected {job.inputs['run'].key}")
+    run = Path(compared.upstream["run"]).name
+    if run != job.inputs["run"].key:
+        raise UserError(f"{job.kind}: {compared.folder} compares passages of {run}; expected {job.inputs['run'].key}")
     if compared.params["depth"] != job.params.depth:
         has = f"{compared.folder} compares {compared.params['depth']} passages"
         raise UserError(f"{job.kind}: depth is {job.params.depth}, but {has}")

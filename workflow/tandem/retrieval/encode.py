@@ -173,14 +173,15 @@ class Encoding:
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
-        self.job, self.encoder = job, ENCODERS[KINDS[job.kind].vectors]
+        self.job = job
+        self.encoder = ENCODERS[KINDS[job.kind].vectors]
         self.texts, self.ids = select(job)
         self.offsets = find_token_offsets(job, self.texts) if self.encoder is TokenEncoder else None
         self.rows = self.texts if self.offsets is None else range(int(self.offsets[-1]))
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
         files["model"] = list_part_files(job.inputs["model"], "dual")
-        options = job.params.block, compute_origin(job, files), job.params.dtype
-        self.blocks = self.encoder.blocks(job.out, len(self.rows), *options)
+        origin = compute_origin(job, files)
+        self.blocks = self.encoder.blocks(job.out, len(self.rows), job.params.block, origin, job.params.dtype)
 
     def complete(self, numbers: range) -> dict[int, Json]:
         """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
@@ -228,8 +229,10 @@ def run(job: Job[EmbeddingsParams]) -> None:
     blocks = encoding.blocks
     facts = encoding.complete(range(len(encoding.blocks)))
     blocks.remove_partial()
-    computed = {key: sorted({block[key] for block in facts.values()}) for key in ("precision", "device")}
-    for key, values in computed.items():
+    computed: dict[str, list[str]] = {}
+    for key in ("precision", "device"):
+        values = sorted({block[key] for block in facts.values()})
+        computed[key] = values
         if len(values) > 1:
             say(f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ")
     model = job.inputs["model"]
@@ -255,8 +258,10 @@ def run(job: Job[EmbeddingsParams]) -> None:
         if isinstance(blocks, SparseBlocks):
             weights = sum(block["weights"] for block in facts.values())
             draft.facts["active_terms"] = round(weights / max(1, blocks.rows), 2)  # of the mean text
-        if shares := [block["kept"] for block in facts.values() if block.get("kept") is not None]:
-            draft.facts["kept_by_int8"] = share = round(float(np.mean(shares)), 4)
+        shares = [block["kept"] for block in facts.values() if block.get("kept") is not None]
+        if shares:
+            share = round(float(np.mean(shares)), 4)
+            draft.facts["kept_by_int8"] = share
             if share < LEAST_KEPT:
                 loss = f"int8 keeps {share:.0%} of the {NEAREST} nearest of a sample of passages"
                 warn(job, draft, f"{loss}: some numbers are much larger than the rest; encode.dtype: fp16 loses none")

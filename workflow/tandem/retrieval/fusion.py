@@ -267,7 +267,7 @@ def rrf(pool: FusionPool, params: FuseParams) -> Floats64:
 
 @fusion_grid("weighted")
 def weightings(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
-    """Weights that sum to 1, in steps of `step`: all points of a simplex grid, the most even first.
+    """Return weights that sum to 1, in steps of `step`: all points of a simplex grid, the most even first.
 
     For two runs and a step of 0.1 these are (0.5, 0.5), (0.6, 0.4), (0.4, 0.6), … (0, 1).
     """

@@ -83,10 +83,11 @@ def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids,
         nearest[np.isneginf(nearest)] = 0.0
     else:
         nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
-    some = np.flatnonzero(of_query)
     sums = np.zeros((len(of_query), len(of_passage)))
-    if len(some):
-        sums[some] = np.add.reduceat(nearest, (of_query.cumsum() - of_query)[some], axis=0)
+    queries_with_tokens = np.flatnonzero(of_query)  # reduceat knows no empty ranges
+    if len(queries_with_tokens):
+        starts = (of_query.cumsum() - of_query)[queries_with_tokens]
+        sums[queries_with_tokens] = np.add.reduceat(nearest, starts, axis=0)
     return sums
 
 
@@ -227,7 +228,10 @@ def open_token_search(job: Job[MaxSimParams], search: TokenSearch) -> Iterator[T
     with open_threads(job.execution.workers) as threads:
         index = OpenedIndex(artifact, threads, gpu)
         index.tune(params.nprobe, params.ef_search)
-        decode = None if params.rescore else (index if gpu == NONE else OpenedIndex(artifact, threads)).decode
+        decode = None
+        if not params.rescore:  # an index on a GPU is not read back
+            decoder = index if gpu == NONE else OpenedIndex(artifact, threads)
+            decode = decoder.decode
         yield TokenSearcher(search, index, params.rescore_factor, decode)
 
 

@@ -22,7 +22,8 @@ def run(job: Job[RestoreQueriesParams]) -> None:
     Raises:
         UserError: `perturbed` is made of another dataset, or the run is on other queries.
     """
-    perturbed, dataset = job.inputs["perturbed"], job.inputs["dataset"]
+    perturbed = job.inputs["perturbed"]
+    dataset = job.inputs["dataset"]
     require_dataset(job, "run", of="perturbed")
     made_of = Path(perturbed.upstream.get("of", "nothing")).name
     if perturbed.params.get("source") != "perturbed" or made_of != dataset.key:
@@ -32,7 +33,7 @@ def run(job: Job[RestoreQueriesParams]) -> None:
     before = name_perturbed(job.params.kind, "")
 
     def restored(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
-        """(query, documents, scores) of each query, by the name that it has unbroken."""
+        """Yield (query, documents, scores) of each query, by the name that it has unbroken."""
         for query, docs, scores in iter_run(job.inputs["run"], perturbed):
             if not query.startswith(before):
                 raise UserError(f"{job.kind}: {job.inputs['run'].folder} is on query {query}, which is not {before}…")

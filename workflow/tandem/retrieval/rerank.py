@@ -41,7 +41,7 @@ _RankedDocuments = tuple[int, Rows]  # a query's row and its documents' rows, be
 
 
 def iterate_groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocuments], Array, Array, Array]]:
-    """Lists of the input run, about `PAIRS_PER_LOOKUP` pairs at a time, and the pairs of their first `depth` documents.
+    """Yield lists of the input run, about `PAIRS_PER_LOOKUP` pairs at a time, and the pairs of their first `depth`.
 
     These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
@@ -75,7 +75,7 @@ def iterate_groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocumen
 def score_texts(
     job: Job[RerankParams], group: list[_RankedDocuments], names: DatasetNames, texts: dict[str, str]
 ) -> Array:
-    """Scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
+    """Return the scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
     params = job.params
     score = pair_scorer[job.params.scorer or ""]
     tops = [(names.queries[query], names.of(ranked[: params.depth])) for query, ranked in group]

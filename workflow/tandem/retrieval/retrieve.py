@@ -187,8 +187,10 @@ class Retrieval:
 
     def list_missing(self, partials: Sequence[Partial]) -> list[int]:
         """Return the blocks that no shard has searched."""
-        done = {number for blocks, _ in partials for number in blocks}
-        return [number for number in range(len(self.passages)) if number not in done]
+        missing = set(range(len(self.passages)))
+        for blocks, _ in partials:
+            missing.difference_update(blocks)
+        return sorted(missing)
 
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:
         """Yield the packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""

@@ -135,7 +135,8 @@ class Frequencies(TermWeights):
         b = self.params.b
         tf = self.read_frequencies(number)
         lengths = np.repeat(tf.sum(axis=1), np.diff(tf.indptr))
-        tf.data *= self.idf[tf.indices] / (tf.data + k1 * (1 - b + b * lengths / self.mean_length))
+        norms = k1 * (1 - b + b * lengths / self.mean_length)
+        tf.data *= self.idf[tf.indices] / (tf.data + norms)
         return tf
 
 

@@ -94,7 +94,8 @@ def run(job: Job[Bm25sParams]) -> None:
                 lengths += np.diff(Ragged.open(draft.folder, name, DTYPE).offsets)
         if not vocabulary:
             raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}")
-        if empty := int((lengths == 0).sum()):
+        empty = int((lengths == 0).sum())
+        if empty:
             warn(job, draft, f"{empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
@@ -125,7 +126,11 @@ def make_term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
         # Words of one or two letters stay as they are, as in Porter's program; Snowball's empties `s`.
         return porter(whole) if params.analyzer != "none" and len(whole) > 2 else whole
 
-    return lambda text: [stemmed for word in _WORD.findall(text.lower()) if (stemmed := term(word))]
+    def split(text: str) -> list[str]:
+        terms = map(term, _WORD.findall(text.lower()))
+        return list(filter(None, terms))
+
+    return split
 
 
 class TermNumbers:

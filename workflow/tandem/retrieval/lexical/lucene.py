@@ -88,13 +88,15 @@ def list_versions(java: JavaClass) -> dict[str, str]:
 
 
 def find_anserini() -> Path:
-    """Anserini's jar inside the installed pyserini, found without importing it."""
+    """Return Anserini's jar inside the installed pyserini, found without importing it."""
     spec = importlib.util.find_spec("pyserini")
-    folders = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    jars = sorted(jar for folder in folders for jar in (folder / "resources" / "jars").glob("anserini-*-fatjar.jar"))
+    folders = (spec.submodule_search_locations or []) if spec else []
+    jars: list[Path] = []
+    for folder in folders:
+        jars += Path(folder, "resources/jars").glob("anserini-*-fatjar.jar")
     if not jars:
         raise UserError("pyserini: its jar of Anserini is missing; install the pinned pyserini again")
-    return jars[-1]
+    return max(jars)
 
 
 def find_java() -> Path:
@@ -170,15 +172,19 @@ class OpenIndex:
         steps.subList(steps.size() - 1, steps.size()).clear()
 
     def batch(self, ids: Sequence[str], queries: Sequence[Any], depth: int, threads: int) -> dict[str, _DocumentScores]:
-        """Hits by query, by Anserini's own batch search on Java's threads.
+        """Return hits by query, by Anserini's own batch search on Java's threads.
 
         Queries and hits travel as one text of JSON: fetching one hit after the other takes longer than the search
         itself. JSON keeps every float32.
         """
         arrays = self.java("java.lang.Class").forName("java.util.ArrayList")
-        sides = (self.mapper.readValue(json.dumps(side), arrays) for side in (queries, ids))
-        results = json.loads(self.mapper.writeValueAsString(self.searcher.batch_search(*sides, depth, threads)))
-        return {query: [(hit["docid"], hit["score"]) for hit in hits] for query, hits in results.items()}
+        texts = self.mapper.readValue(json.dumps(queries), arrays)
+        names = self.mapper.readValue(json.dumps(ids), arrays)
+        results = self.mapper.writeValueAsString(self.searcher.batch_search(texts, names, depth, threads))
+        hits_by_query = {}
+        for query, hits in json.loads(results).items():
+            hits_by_query[query] = [(hit["docid"], hit["score"]) for hit in hits]
+        return hits_by_query
 
     def close(self) -> None:
         """Close the files of the index."""
@@ -221,9 +227,10 @@ class Lucene(OpenIndex):
         self.facts: dict[str, object] = {"lucene": list_versions(self.java)}
         analyzer = make_analyzer(self.java, index)
         self.searcher.set_analyzer(analyzer)
-        if rm3 := params.rm3:
-            options = rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight
-            self.searcher.set_rm3(None, *options, False, index.language == "en")
+        rm3 = params.rm3
+        if rm3:
+            is_english = index.language == "en"
+            self.searcher.set_rm3(None, rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight, False, is_english)
         self.keep_ties()
         weights = params.fields.weights() if params.fields else None
         similarity = build_similarity(self.java, params.similarity) if params.similarity else None
@@ -242,7 +249,8 @@ class Lucene(OpenIndex):
             split = [self.split(text) for text in texts]
             results = self.clauses.search(ids, split, depth) if self.clauses else self.batch(ids, split, depth, 1)
             for query in ids:
-                if hits := results[query]:
+                hits = results[query]
+                if hits:
                     yield query, [doc for doc, _ in hits], [score for _, score in hits]
             progress.add(len(ids))
 

@@ -26,13 +26,15 @@ from tandem.retrieval.lexical.bm25s import DTYPE, NUMBERS_PER_BLOCK, TERMS_NAME,
 from tandem.stages.data import Bm25Variant, LsiParams
 from tandem.store.job import Job, writing
 
-IDF, DIRECTIONS, PASSAGES = "idf.npy", "directions.npy", "passages.npy"
+IDF = "idf.npy"
+DIRECTIONS = "directions.npy"
+PASSAGES = "passages.npy"
 START_SEED = 0  # of the vector that the iteration for singular values starts from
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """TF-IDF of terms by their number."""
+    """Weigh terms, by their number, by TF-IDF."""
 
     idf: Floats64
     sublinear: bool
@@ -55,9 +57,9 @@ class Weighting:
         """Return the vector of a query's terms, which may repeat, shape (1, terms)."""
         from scipy import sparse
 
-        row = np.zeros(len(numbers), np.int64)
-        shape = (1, len(self.idf))
-        counts = sparse.csr_matrix((np.ones(len(numbers)), (row, np.array(numbers, np.int64))), shape=shape)
+        rows = np.zeros(len(numbers), np.int64)
+        columns = np.array(numbers, np.int64)
+        counts = sparse.csr_matrix((np.ones(len(numbers)), (rows, columns)), shape=(1, len(self.idf)))
         counts.sum_duplicates()
         return self.weigh(counts)
 
@@ -66,7 +68,8 @@ def count_terms(terms: Ragged, vocabulary: int) -> Iterator[Any]:
     """Yield the counts of terms of passages, some at a time: SciPy's matrices, a row a passage."""
     field = Field(terms, 1.0, 0.0)  # whose lengths do not count
     for start in range(0, len(terms), NUMBERS_PER_BLOCK):
-        yield field.frequencies(slice(start, min(start + NUMBERS_PER_BLOCK, len(terms))), vocabulary)
+        stop = min(start + NUMBERS_PER_BLOCK, len(terms))
+        yield field.frequencies(slice(start, stop), vocabulary)
 
 
 def inverse_frequencies(terms: Ragged, vocabulary: int) -> Floats64:
@@ -91,7 +94,8 @@ def run(job: Job[LsiParams]) -> None:
     from scipy import sparse
     from scipy.sparse.linalg import svds
 
-    index, dimensions = job.inputs["bm25s"], job.params.dimensions
+    index = job.inputs["bm25s"]
+    dimensions = job.params.dimensions
     terms = Ragged.open(index.folder, TERMS_NAME, DTYPE)
     vocabulary = len(json.loads(index.path(VOCABULARY).read_text(encoding="utf-8")))
     if dimensions >= min(len(terms), vocabulary):
@@ -140,11 +144,11 @@ class VectorSpace(Bm25s):
     def scores(self, k1: float, b: float) -> Any:
         """Return the cosines of all passages with a query, to be computed; k1 and b are not read."""
         if self.lsi:
-            return LatentScores(
-                Weighting(np.load(self.lsi.path(IDF), allow_pickle=False), self.sublinear), self.lsi.folder
-            )
+            idf = np.load(self.lsi.path(IDF), allow_pickle=False)
+            return LatentScores(Weighting(idf, self.sublinear), self.lsi.folder)
         terms = Ragged.open(self.folder, TERMS_NAME, DTYPE)
-        return CosineScores(terms, Weighting(inverse_frequencies(terms, len(self.vocab)), self.sublinear))
+        idf = inverse_frequencies(terms, len(self.vocab))
+        return CosineScores(terms, Weighting(idf, self.sublinear))
 
 
 class CosineScores:
@@ -156,13 +160,15 @@ class CosineScores:
     def __init__(self, terms: Ragged, weighting: Weighting) -> None:
         from scipy import sparse
 
-        self.weighting, self.passages = weighting, len(terms)
+        self.weighting = weighting
+        self.passages = len(terms)
         blocks = [weighting.weigh(counts).astype(np.float32) for counts in count_terms(terms, len(weighting.idf))]
         self.columns: Any = sparse.vstack(blocks, format="csc")
 
     def get_scores_from_ids(self, numbers: list[int]) -> Floats:
         """Return the cosines of all passages with a query's terms: float32, shape (passages,)."""
-        query, scores = self.weighting.weigh_query(numbers), np.zeros(self.passages)
+        query = self.weighting.weigh_query(numbers)
+        scores = np.zeros(self.passages)
         for number, weight in zip(query.indices.tolist(), query.data.tolist(), strict=True):
             begin, end = self.columns.indptr[number : number + 2]
             scores[self.columns.indices[begin:end]] += weight * self.columns.data[begin:end]

@@ -133,7 +133,9 @@ def score_yes_no(params: RerankLlmParams, query: str, passages: list[str], answe
     compared = [answers.compare(prompt, prompts.ANSWER_WORDS[params.form]) for prompt in questions]
     odds = [answer.score for answer in compared]
     lowest = min((score for score in odds if score is not None), default=0.0)
-    filled = [lowest - 1 - place if score is None else score for place, score in enumerate(odds)]
+    filled = []
+    for place, score in enumerate(odds):
+        filled.append(lowest - 1 - place if score is None else score)
     scores = np.array(filled, np.float32)
     return ScoredQuery(scores, *count_words(compared, params.unlikely_below))
 
@@ -184,7 +186,7 @@ _METHODS = {"pairwise": score_pairwise, "yes_no": score_yes_no, "listwise": rank
 def rerank_run(
     job: Job[RerankLlmParams], answers: AnswerStore, counts: Counter[str], progress: Progress
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores), some queries at a time; the first `depth` documents have the model's scores.
+    """Yield (query, documents, scores), some queries at a time; the first `depth` documents have the model's scores.
 
     Answers are counted in `counts`; see `refuse_unlikely`.
     """
