@@ -27,6 +27,11 @@ def plan(configured, overridden):
         ),
         ({"lengths/query": 40, "lengths/passage": 490, "lengths/pair": 513}, "pairs of 513 tokens"),
         ({"models/ce_bm25neg/train/freeze_layers": 6}, "models.ce_bm25neg.train.freeze_layers is 6, .* below 6"),
+        (
+            {"models/de_bm25neg/query_layers": 6, "models/de_bm25neg/shared": False},
+            r"models\.de_bm25neg\.query_layers is 6, .* below 6",
+        ),
+        ({"models/de_bm25neg/query_layers": 1}, r"models\.de_bm25neg\.query_layers is 1, .* set shared: false"),
         ({"models/de_bm25neg/train/matryoshka": [384]}, "models.de_bm25neg.train.matryoshka is 384, .* below 384"),
         (
             {"models/de_bm25neg/train/matryoshka": [64, 64]},
@@ -43,6 +48,7 @@ def test_what_does_not_fit_is_named(plan, keys, line):
 @pytest.mark.parametrize(
     "keys",
     [
+        {"models/de_bm25neg/query_layers": 5, "models/de_bm25neg/shared": False},
         {"lengths/query": 40, "lengths/passage": 469},
         {"lengths/query": 40, "lengths/passage": 500, "lengths/pair": 512},
         {"models/ce_bm25neg/train/freeze_layers": 5, "models/de_bm25neg/train/matryoshka": [383, 64]},

@@ -2,13 +2,18 @@
 
 import pytest
 import torch
+from tiny_sparse import masked_lm_folder
+from tiny_sparse import start as start_sparse
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.lora import set_dropout
+from tandem.models.lora import keep_layers, set_dropout
+from tandem.models.sparse import SparseEncoder
 from tandem.stages.training import ModelParams
-from tandem.training.stage import check_input_lengths, start_cross, start_dual
+from tandem.store.artifact import open_artifact
+from tandem.training.stage import check_input_lengths, run, start_cross, start_dual
 
 TOWERS = {"shared": False, "pooling": "mean", "normalize": False, "temperature": 1.0}
 PARAMS = ModelParams.model_validate({"objective": "dual", "train": {}, **TOWERS})
@@ -41,6 +46,43 @@ def test_a_dual_encoder_goes_on_from_a_trained_one(dual_model):
     again = start_dual(dual_model, PARAMS.model_copy(update={"pooling": "cls"}))
     assert same(again, DualEncoder.load(dual_model.folder / "dual"))
     assert not again.shared
+
+
+def test_a_smaller_tower_of_queries_is_transformers_own_with_so_many_layers(quick_job, encoder):
+    job = quick_job("dual", "small", shape={"shared": False, "query_layers": 1})
+    run(job)
+    folder = open_artifact(job.out).folder / "dual"
+    trained = DualEncoder.load(folder)
+    towers = {side: AutoModel.from_pretrained(folder / side) for side in ("query", "passage")}
+    whole = AutoConfig.from_pretrained(encoder.folder / "hf").num_hidden_layers
+    assert [towers[side].config.num_hidden_layers for side in towers] == [1, whole]
+    assert whole > 1
+
+    start = AutoModel.from_pretrained(encoder.folder / "hf")
+    begun = start_dual(encoder, job.params).towers["query"]
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    states = start(ids, output_hidden_states=True).hidden_states[1]
+    torch.testing.assert_close(begun.eval()(ids).last_hidden_state, states)
+    plain = towers["query"].eval()(ids).last_hidden_state
+    torch.testing.assert_close(trained.towers["query"].eval()(ids).last_hidden_state, plain)
+    assert not torch.equal(plain, states)  # it has learned
+
+    again = start_dual(open_artifact(job.out), job.params)
+    assert same(again, trained)
+
+
+def test_a_masked_language_model_keeps_its_head_above_fewer_layers(encoder_folder, tmp_path):
+    folder = masked_lm_folder(tmp_path / "mlm", encoder_folder)
+    model = start_sparse(folder, shared=False)
+    keep_layers(model.towers["query"], 1)
+    model.save(tmp_path / "dual", AutoTokenizer.from_pretrained(folder))
+    plain = AutoModelForMaskedLM.from_pretrained(tmp_path / "dual" / "query").eval()
+    assert plain.config.num_hidden_layers == 1
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    loaded = SparseEncoder.load(tmp_path / "dual")
+    torch.testing.assert_close(loaded.towers["query"].eval()(ids).logits, plain(ids).logits)
+    with pytest.raises(UserError, match="query_layers is 1, but the encoder has 1 layers"):
+        keep_layers(loaded.towers["query"], 1)
 
 
 def test_dropout_is_set_everywhere_or_left_alone(cross_model):

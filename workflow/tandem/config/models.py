@@ -253,6 +253,9 @@ class DualModel(TrainedModel):
         None, description="what a text becomes, by name or with options; null: as in the start, else single"
     )
     shared: bool | None = Field(None, description="one tower for both sides; null: true")
+    query_layers: int | None = Field(
+        None, ge=1, description="the query's tower has this many of the encoder's first layers; null: all"
+    )
     pooling: Pooling | None = Field(None, description="null: the encoder's, else cls")
     normalize: bool | None = Field(None, description="vectors of length 1; null: the encoder's, else false")
     temperature: float | None = Field(None, gt=0, description="divides the scores; null: the encoder's, else 1")

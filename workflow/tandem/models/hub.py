@@ -198,15 +198,21 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
 
 
 def _keep_first_layers(config: Any, folder: Path, layers: int) -> Any:
-    """Return a folder's configuration, of its first layers alone; lists of one entry a layer are cut with it."""
+    """Return a folder's configuration, of its first layers alone."""
     whole = config.num_hidden_layers
     if layers > whole:
         raise UserError(f"encoder: layers is {layers}, but {folder} has {whole}")
+    cut_configuration(config, layers)
+    return config
+
+
+def cut_configuration(config: Any, layers: int) -> None:
+    """Have a configuration be that of an encoder's first layers; lists of one entry a layer are cut with it."""
+    whole = config.num_hidden_layers
     config.num_hidden_layers = layers
     for name, value in list(vars(config).items()):
         if isinstance(value, list) and len(value) == whole and name.startswith("layer"):
             setattr(config, name, value[:layers])
-    return config
 
 
 def check_length(model: Any, tokens: int, what: str) -> None:

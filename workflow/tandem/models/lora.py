@@ -13,6 +13,7 @@ from torch import nn
 
 from tandem.config.training import Lora
 from tandem.errors import UserError
+from tandem.models.hub import cut_configuration
 from tandem.store.files import write_json
 
 
@@ -62,15 +63,14 @@ def freeze_layers(models: nn.Module, count: int) -> None:
     for encoder in list_learning_encoders(models):
         size = encoder.config.num_hidden_layers
         family = encoder.config.model_type
-        stacks = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)}
-        names = [name for name, module in stacks.items() if len(module) == size]
-        if not names:
+        stack, layers = find_layers(encoder)
+        if layers is None:
             raise UserError(f"train.freeze_layers is {count}, but layers of {family} share their weights; set it to 0")
         if count >= size:
             raise UserError(f"train.freeze_layers is {count}, but the encoder has {size} layers; allowed: below {size}")
         encoder.requires_grad_(False)
-        stacks[names[0]][count:].requires_grad_(True)
-        holder = encoder.get_submodule(names[0].rpartition(".")[0])
+        layers[count:].requires_grad_(True)
+        holder = encoder.get_submodule(stack.rpartition(".")[0])
         for module in (encoder, holder):
             for name in _MODULES_AFTER_LAYERS:
                 after = getattr(module, name, None)
@@ -99,6 +99,29 @@ def save_adapter(encoder: Any, folder: Path) -> None:
     config = encoder.base_model.peft_config["default"].to_dict()
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
     write_json(folder / "adapter_config.json", dict(sorted(plain.items())))
+
+
+def find_layers(encoder: Any) -> tuple[str, nn.ModuleList | None]:
+    """Return the name and the list of an encoder's layers; an empty name and None where they share their weights."""
+    for name, module in encoder.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == encoder.config.num_hidden_layers:
+            return name, module
+    return "", None
+
+
+def keep_layers(encoder: Any, count: int) -> None:
+    """Keep only an encoder's `count` first layers, in place; its configuration, which is saved with it, says so.
+
+    A `UserError` if it has no more than that, or they share their weights.
+    """
+    name, layers = find_layers(encoder)
+    size, family = encoder.config.num_hidden_layers, encoder.config.model_type
+    if layers is None:
+        raise UserError(f"query_layers is {count}, but layers of {family} share their weights; leave it out")
+    if count >= size:
+        raise UserError(f"query_layers is {count}, but the encoder has {size} layers; allowed: below {size}")
+    encoder.set_submodule(name, layers[:count])
+    cut_configuration(encoder.config, count)
 
 
 def set_dropout(models: nn.Module, probability: float | None) -> None:

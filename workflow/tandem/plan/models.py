@@ -139,6 +139,11 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:
         "shared": getattr(entry, "shared", None) is not False,
         "representation": json_of(chosen or described_representation(described)),
     }
+    if layers := getattr(entry, "query_layers", None):
+        if values["shared"] or values["representation"].get("queries") == "tokens":
+            problem = f"models.{name}.query_layers is {layers}, but queries have no encoder of their own"
+            raise UserError(f"{problem}; set shared: false, and leave out queries: tokens")
+        values["query_layers"] = layers
     for key in UNDESCRIBED:
         values[key] = _own_or_described(ctx, name, entry, start, key, described)
     more = {key: value for key, value in described.items() if key not in (*UNDESCRIBED, "representation")}
@@ -160,6 +165,12 @@ def _inherited_towers(ctx: Context, name: str, entry: ModelEntry, part: str, bas
     inherited = _towers(ctx, ctx.model_name(start), base, part)
     if entry.objective == "joint" and part == "cross":  # the keys of a joint model are of its dual encoder
         return inherited
+    own_layers = getattr(entry, "query_layers", None)
+    if own_layers not in (None, inherited.get("query_layers")):
+        has = inherited.get("query_layers") or "all of them"
+        raise UserError(
+            f"models.{name}.query_layers is {own_layers}, but {start}, a trained model, has {has}; leave it out"
+        )
     has_new_head = base.objective == "dual" and part == "cross"
     for key, value in inherited.items():
         own = getattr(entry, key, None)

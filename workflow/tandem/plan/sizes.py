@@ -249,11 +249,12 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
         at: the path of the model's entry.
         params: those of its stage.
     """
-    frozen = entry.train.freeze_layers
-    shape = _known_shape(ctx, encoder) if frozen else None
-    if shape and frozen >= shape.layers:
-        has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"
-        raise UserError(f"{at}.train.freeze_layers is {frozen}, but {has}")
+    frozen, kept = entry.train.freeze_layers, getattr(entry, "query_layers", None)
+    shape = _known_shape(ctx, encoder) if frozen or kept else None
+    for key, layers in (("train.freeze_layers", frozen), ("query_layers", kept)):
+        if shape and layers and layers >= shape.layers:
+            has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"
+            raise UserError(f"{at}.{key} is {layers}, but {has}")
     cut = max(getattr(entry.train, "matryoshka", ()), default=0)
     size = dimension(ctx, params, encoder) if cut else None
     if size and cut >= size:

@@ -79,6 +79,9 @@ class ModelParams(Learning):
 
     objective: Literal["dual", "cross", "joint"] = Field(description="what is learned")
     shared: bool = Field(True, description="one tower for both sides of a dual encoder")
+    query_layers: int | None = Field(
+        None, ge=1, exclude_if=not_, description="layers of the query's tower, the encoder's first; null: all"
+    )
     prompt: str | None = Field(None, exclude_if=not_, description="of a cross-encoder: the words around its texts")
     words: tuple[str, ...] = Field((), exclude_if=not_, description="of pooling decoder: what it scores by")
     compares: bool = Field(False, exclude_if=not_, description="a cross-encoder that reads two passages")

@@ -24,7 +24,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.lora import add_lora, freeze_layers, set_dropout
+from tandem.models.lora import add_lora, freeze_layers, keep_layers, set_dropout
 from tandem.models.pair_prompts import PairOptions
 from tandem.models.parade import Parade, load_cross
 from tandem.models.ragged import Ids
@@ -232,7 +232,10 @@ def find_tokens(inputs: Mapping[str, Artifact], part: str) -> Artifact:
 def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
     """Return a dual encoder from an encoder or from a trained model."""
     if (artifact.folder / "hf").is_dir():
-        return start_towers(artifact.folder / "hf", params.shared, params, f"start {artifact.key}")
+        model = start_towers(artifact.folder / "hf", params.shared, params, f"start {artifact.key}")
+        if params.query_layers:
+            keep_layers(model.towers["query"], params.query_layers)
+        return model
     return load_dual(artifact.folder / "dual")
 
 
