@@ -118,7 +118,7 @@ def locate_datasets(names: Iterable[str], datasets: Entries) -> dict[str, Presen
 
     presences = {}
     for name, own in parts.items():
-        needed = [need for part in own for need in known[part]]
+        needed = list(chain.from_iterable(known[part] for part in own))
         presences[name] = _locate_dataset(name, datasets, needed)
     return presences
 
@@ -134,7 +134,8 @@ def _locate_dataset(name: str, datasets: Entries, needed: list[Need]) -> Presenc
         return Presence("here", entry.path)
 
     files = {other: member.files for other, member in family if member.files}
-    absent = [need for need in needed if not any((get_home() / path).exists() for path in need.paths)]
+    home = get_home()
+    absent = [need for need in needed if not any(Path(home, path).exists() for path in need.paths)]
     is_public = entry.access != "licence" or needed or files
     if any(need.on_request for need in absent) or not is_public:
         return Presence("licence", entry.where or "")

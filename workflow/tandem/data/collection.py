@@ -13,7 +13,9 @@ from tandem.data.tables import iterate_rows, open_parquet, stream_rows
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
-CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
+CORPUS = "corpus.parquet"
+QUERIES = "queries.parquet"
+QRELS = "qrels.parquet"
 # Relevance of a training passage that only holds the answer's words, or is a window of a relevant document whose label
 # another window carries: no positive and, as in RocketQA, no negative. Some collections use -1 for irrelevant passages.
 LITERAL_MATCH = -2
@@ -21,7 +23,9 @@ LITERAL_MATCH = -2
 # scored, and no negative. So ir_datasets marks BRIGHT's excluded ids, problems from where the query is from.
 EXCLUDED = -100
 # Only where the source has them; of passages without a domain it is empty.
-ANSWERS, LISTS, DOMAINS = "answers.parquet", "lists.parquet", "domains.parquet"
+ANSWERS = "answers.parquet"
+LISTS = "lists.parquet"
+DOMAINS = "domains.parquet"
 
 
 def join_contents(title: str, text: str) -> str:

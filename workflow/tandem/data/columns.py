@@ -46,7 +46,8 @@ class DatasetNames:
     """
 
     def __init__(self, dataset: Artifact, order: PassageOrder | None = None) -> None:
-        self.collection, self.order = Collection(dataset), order
+        self.collection = Collection(dataset)
+        self.order = order
 
     @cached_property
     def queries(self) -> list[str]:

@@ -56,7 +56,8 @@ def run(job: Job[DatasetParams]) -> None:
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
     `checksum` and `counts` (the expected ones of the source; others are warnings).
     """
-    source, composer = open_source(job), Composer(job.params.normalize)
+    source = open_source(job)
+    composer = Composer(job.params.normalize)
     warnings = Warnings(f"dataset {job.key}")
     parts = ("corpus", "queries", "qrels", "answers", "lists", "domains")
     sums = {name: tables.Checksum() for name in parts}
@@ -136,13 +137,13 @@ def _compare(
 
 
 def _write_answers(answers: pa.Table, queries: SelectedQueries, draft: Draft, warnings: Warnings) -> int:
-    """Write answers.parquet for selected queries, unless the source has none; the number of queries with answers."""
+    """Write answers.parquet for selected queries, unless the source has none; return how many have answers."""
     if answers.num_rows == 0:
         return 0
     ids = answers["query_id"].to_pylist()
     require_unique("query", "answers", TextHashes(ids), ids.__getitem__)
     rows = [(query, texts) for query, texts in tables.iterate_rows(answers) if query in queries.splits]
-    blank = sum(not any(text.strip() for text in texts) for _, texts in rows)
+    blank = sum(not "".join(texts).strip() for _, texts in rows)
     warnings.count(blank, "questions have no answer text")
     batches = tables.make_batches(rows, tables.ANSWERS_SCHEMA)
     tables.write_batches(draft.path(ANSWERS), batches, tables.ANSWERS_SCHEMA)
@@ -243,10 +244,17 @@ class CorpusWriter:
     def __init__(
         self, job: Job[DatasetParams], source: Source, path: Path, composer: Composer, queries: SelectedQueries
     ) -> None:
-        self.job, self.source, self.path, self.composer = job, source, path, composer
+        self.job = job
+        self.source = source
+        self.path = path
+        self.composer = composer
         self.own_passages = OwnPassages(queries)
-        self.parts, self.place, self.titles = Parts(job, ".arrow"), source.places["corpus"], job.params.title
-        self.ids, self.statistics, self.sample = TextHashes(), CorpusStatistics(), TextSample()
+        self.parts = Parts(job, ".arrow")
+        self.place = source.places["corpus"]
+        self.titles = job.params.title
+        self.ids = TextHashes()
+        self.statistics = CorpusStatistics()
+        self.sample = TextSample()
 
     def write(self, checksum: tables.Checksum) -> None:
         """Write every passage; without `titles` they are blanked, after `checksum` took them.

@@ -232,7 +232,8 @@ def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: f
     It is continued if the server still has the same version, with `trust` even if the server does not tell: a checksum
     decides in the end. The pause doubles with each try.
     """
-    furthest, failures = part.size, 0
+    furthest = part.size
+    failures = 0
     while True:
         try:
             return _request(url, part, label, trust)

@@ -74,6 +74,13 @@ class DatasetFiles:
             raise UserError(f"{self.place}: holds no {' or '.join(names)} (plain or packed); put it there")
         return path
 
+    def find_by_split(self, names: Mapping[str, Iterable[str]]) -> list[tuple[str, Path]]:
+        """Return (split, file) of the files that are named for each split, in the order of the splits."""
+        paths = []
+        for split in sorted(names, key=sort_key):
+            paths += [(split, self.find(name)) for name in names[split]]
+        return paths
+
     def glob(self, pattern: str, required: bool = True) -> list[Path]:
         """Return all files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any.
 
@@ -127,7 +134,9 @@ class Downloads:
                 raise UserError(f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed")
             if name.endswith("/") and not (file.member or "").endswith("/"):
                 raise UserError(f"{where}: {name} is a folder; its member must end in `/` too")
-        self.dataset, self.files, self.mirrors = dataset, files, mirrors
+        self.dataset = dataset
+        self.files = files
+        self.mirrors = mirrors
         self.folder = get_data_folder() / dataset
         self._folders = [(name, name.removeprefix(_HERE)) for name in files if name.endswith("/")]  # and their prefixes
         self._paths: dict[str, Path] = {}

@@ -13,7 +13,9 @@ from tandem.data.sources import Answers, Query
 
 _TextColumn = tuple[str, ...]
 _FORM: Final = "NFC"
-PASSAGES_SIDE, _QUERIES_SIDE, _ANSWERS_SIDE = "passages", "queries", "answers"
+PASSAGES_SIDE = "passages"
+_QUERIES_SIDE = "queries"
+_ANSWERS_SIDE = "answers"
 
 
 def is_composed(text: str) -> bool:

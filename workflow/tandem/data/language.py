@@ -73,7 +73,9 @@ def identify_language(text: str) -> str:
     if script != "LATIN":
         return _LANGUAGE_OF_SCRIPT.get(script, script.lower())
     words = _WORD.findall(text[:_CHARACTERS].lower())
-    votes = Counter(language for word in words for language in BY_WORD.get(word, ()))
+    votes = Counter[str]()
+    for word in words:
+        votes.update(BY_WORD.get(word, ()))
     for language, count in votes.most_common(1):
         if count >= max(2, _LEAST_STOP_WORDS * len(words)):
             return language
@@ -88,7 +90,8 @@ class TextSample:
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
         self._texts: list[str] = []
-        self._every, self._seen = 1, 0
+        self._every = 1
+        self._seen = 0
         self.add(texts)
 
     def add(self, texts: Sequence[str]) -> None:

@@ -32,7 +32,8 @@ class Mentions:
     def __init__(self, mentions: Iterable[tuple[str, int]]) -> None:
         """Take the name of the query and the label of each pair, 1 or 0."""
         self.queries: dict[str, int] = {}
-        self._query, self._label = array("q"), array("b")
+        self._query = array("q")
+        self._label = array("b")
         for query, label in mentions:
             self._query.append(self.queries.setdefault(query, len(self.queries)))
             self._label.append(label)

@@ -57,7 +57,8 @@ def swap_letters(word: str, draw: random.Random) -> str:
     if not places:
         return word
     place = draw.choice(places)
-    first, second = word[place], word[place + 1]
+    first = word[place]
+    second = word[place + 1]
     return word[:place] + second + first + word[place + 2 :]
 
 

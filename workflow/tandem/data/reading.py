@@ -227,7 +227,8 @@ def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[
 
 def read_records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line`, JSON object) of each line of a JSON-lines file but the first `skipped`."""
-    name, numbered = str(path), iterate_lines(path, skipped=skipped)
+    name = str(path)
+    numbered = iterate_lines(path, skipped=skipped)
     for number, line in numbered:
         where = f"{name}:{number}"
         try:
@@ -256,7 +257,8 @@ def read_fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list
 
     `what` they are is for the error.
     """
-    name, numbered = str(path), iterate_lines(path)
+    name = str(path)
+    numbered = iterate_lines(path)
     for number, line in numbered:
         columns = line.split("\t")
         if len(columns) not in counts:
@@ -328,7 +330,10 @@ class _Shallow:
     """
 
     def __init__(self, path: Path, file: io.BufferedIOBase, start: bytes, deepest: int) -> None:
-        self.path, self.file, self.start, self.deepest = path, file, start, deepest
+        self.path = path
+        self.file = file
+        self.start = start
+        self.deepest = deepest
         self.open = self.bytes = 0
 
     def read(self, size: int) -> bytes:
@@ -424,7 +429,8 @@ def read_trec_run(path: Path) -> Iterator[RunLine]:
     """Yield the lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
     numbered = iterate_lines(path)
     for number, line in numbered:
-        where, columns = f"{path}:{number}", line.split()
+        where = f"{path}:{number}"
+        columns = line.split()
         if len(columns) != 6:
             if is_end(line, numbered):
                 return

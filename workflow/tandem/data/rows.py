@@ -62,12 +62,14 @@ class IdRows:
     """
 
     def __init__(self, ids: pa.ChunkedArray, what: str, where: object) -> None:
-        self.what, self.where = what, where
+        self.what = what
+        self.where = where
         self.all: pa.Array = ids.cast(pa.large_string()).combine_chunks()
         for self.multiplier in MULTIPLIERS:
             hashes = hash_ids(self.all, self.multiplier)
             order = np.argsort(hashes, kind="stable")
-            self._hashes, self._rows = hashes[order], order.astype(np.uint32)
+            self._hashes = hashes[order]
+            self._rows = order.astype(np.uint32)
             if not np.any(self._hashes[1:] == self._hashes[:-1]):
                 return
         ordered = self.all.take(pc.sort_indices(self.all)).to_pylist()
@@ -127,7 +129,11 @@ IDS_PER_PART = (
     1 << 21
 )  # ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
 _SAMPLED_PER_PART = 256  # ids that are looked at for each part
-RANKS_FILE, ROWS_FILE, ENDS_FILE, IDS_FILE, META_FILE = "ranks.npy", "rows.npy", "ends.npy", "ids.bin", "order.json"
+RANKS_FILE = "ranks.npy"
+ROWS_FILE = "rows.npy"
+ENDS_FILE = "ends.npy"
+IDS_FILE = "ids.bin"
+META_FILE = "order.json"
 _ORDER_FILES = (RANKS_FILE, ROWS_FILE, ENDS_FILE, IDS_FILE)
 _PART_SCHEMA = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
 
@@ -151,10 +157,8 @@ class PassageOrder:
         self.where = dataset.folder
         self.ranks: NDArray[np.uint32] = np.load(folder / RANKS_FILE, mmap_mode="r", allow_pickle=False)
         self.by_rank: NDArray[np.uint32] = np.load(folder / ROWS_FILE, mmap_mode="r", allow_pickle=False)
-        ends, text = (
-            np.load(folder / ENDS_FILE, mmap_mode="r", allow_pickle=False),
-            np.memmap(folder / IDS_FILE, np.uint8, "r"),
-        )
+        ends = np.load(folder / ENDS_FILE, mmap_mode="r", allow_pickle=False)
+        text = np.memmap(folder / IDS_FILE, np.uint8, "r")
         self._ids = pa.LargeStringArray.from_buffers(len(self.ranks), pa.py_buffer(ends), pa.py_buffer(text))
 
     def ids(self, ranks: Rows) -> list[str]:

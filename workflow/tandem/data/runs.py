@@ -35,7 +35,8 @@ from tandem.store.job import Draft, Job
 
 NamedRanking = tuple[str, Sequence[str], Sequence[float] | Floats]  # query id, document ids, scores
 
-RUN_FILE, TREC_FILE = "run.parquet", "run.trec"
+RUN_FILE = "run.parquet"
+TREC_FILE = "run.trec"
 LINES_PER_GROUP = 1 << 20  # of a row group, which holds whole lists
 _LISTS_PER_BLOCK = 1024  # whose ids are looked up together
 _LOWEST = np.float32(-np.inf)
@@ -166,9 +167,12 @@ def convert_to_rows(
     done: set[str] = set()
     source = iter(ranked)
     while block := list(islice(source, _LISTS_PER_BLOCK)):
-        ids = [doc for _, listed, _ in block for doc in listed]
+        ids: list[str] = []
+        sizes: list[int] = []
+        for _, listed, _ in block:
+            ids += listed
+            sizes.append(len(listed))
         rows = docs.rows(ids, missing_ok=absent_parts is not None)
-        sizes = [len(listed) for _, listed, _ in block]
         query_rows = queries.rows([query for query, _, _ in block])
 
         unknown = np.flatnonzero(rows < 0)
@@ -195,7 +199,8 @@ def write_trec(path: Path, ranked: Iterable[NamedRanking], tag: str) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for query, docs, scores in ranked:
             pairs = zip(docs, np.asarray(scores).tolist(), strict=True)
-            file.writelines(f"{query} Q0 {d} {rank} {s:.9g} {tag}\n" for rank, (d, s) in enumerate(pairs, start=1))
+            for rank, (doc, score) in enumerate(pairs, start=1):
+                file.write(f"{query} Q0 {doc} {rank} {score:.9g} {tag}\n")
 
 
 def iter_rows(run: Artifact, dataset: Artifact) -> Iterator[RankedRows]:
@@ -303,7 +308,8 @@ def normalise_min_max(scores: Floats64) -> Floats64:
     """
     if is_flat(scores[~np.isnan(scores)]):
         return np.where(np.isnan(scores), 0.0, 1.0)
-    low, high = np.nanmin(scores), np.nanmax(scores)
+    low = np.nanmin(scores)
+    high = np.nanmax(scores)
     return _fill_missing((scores - low) / (high - low))
 
 

@@ -105,7 +105,8 @@ class CorpusStatistics:
     """
 
     def __init__(self) -> None:
-        self._words, self._characters = array("I"), array("I")
+        self._words = array("I")
+        self._characters = array("I")
         self.texts = TextHashes()
         self.empty = 0
 

@@ -153,7 +153,8 @@ class OwnPassages:
     """
 
     def __init__(self, queries: SelectedQueries) -> None:
-        self.queries, self.counts = queries, Counter[str]()
+        self.queries = queries
+        self.counts = Counter[str]()
 
     def add(self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> None:
         """Look at some passages."""

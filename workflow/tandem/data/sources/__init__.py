@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -70,9 +70,9 @@ class Listing:
         if len(paths) == 1 and is_archive(place):
             folder = open_folder(place)
         if folder.is_dir():
-            patterns = ("*/" * depth + "*" for depth in range(_DEEPEST_FOLDERS))
-            below = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-            files = drop_leftovers(islice(below, _MOST_FILES))
+            # `*`, `*/*`, … instead of `**`: the files of upper folders come first.
+            found = chain.from_iterable(folder.glob("*/" * depth + "*") for depth in range(_DEEPEST_FOLDERS))
+            files = drop_leftovers(islice(filter(Path.is_file, found), _MOST_FILES))
         else:
             if any(path.is_absolute() for path in files):
                 files = [path.absolute() for path in files]
@@ -180,7 +180,8 @@ def open_source(job: DatasetJob) -> Source:
     Raises:
         UserError: an unknown source, an unknown or wrong key, or a missing file.
     """
-    name, values = job.params.source, job.params.model_extra or {}
+    name = job.params.source
+    values = job.params.model_extra or {}
     if name not in dataset_format:
         raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}")
     source = dataset_format[name]

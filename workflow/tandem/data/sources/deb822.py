@@ -66,7 +66,8 @@ class Deb822Source(Source):
     def __init__(self, job: DatasetJob, entry: datasets.Deb822) -> None:
         super().__init__(job, entry)
         self._splits = entry.hash_splits or datasets.HashSplits(dev=("10-15",), test=("0-10",))
-        self._descriptions, self._synopses = entry.descriptions, entry.synopses
+        self._descriptions = entry.descriptions
+        self._synopses = entry.synopses
         files = DatasetFiles(job)
         self._place = files.place
         self._packages = find_lists(files, f"{entry.lists}Packages")
@@ -116,7 +117,8 @@ class Deb822Source(Source):
         for name, package in sorted(packages.items()):
             of_english = english.get((name, package.md5), package.description)
             description = of_english if texts is english else texts.get((name, package.md5), "")
-            synopsis, text = get_synopsis(of_english), get_description(description)
+            synopsis = get_synopsis(of_english)
+            text = get_description(description)
             if (
                 len(synopsis.split()) < _SYNOPSIS_WORDS
                 or count_description_words(text, self._descriptions) < _DESCRIPTION_WORDS
@@ -218,12 +220,15 @@ def read_deb822(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
     Lines that a value is continued on follow it after a line feed, without the white space before them.
     """
-    start, record, field = 0, dict[str, str](), ""
+    start = 0
+    record = dict[str, str]()
+    field = ""
     for number, line in iterate_lines(path):
         if not line.strip(" \t"):  # a line may hold a space that does not break, and continues a field then
             if record:
                 yield f"{path}:{start}", record
-            record, field = {}, ""
+            record = {}
+            field = ""
         elif line[0] in " \t":
             if not field:
                 raise UserError(f"{path}:{number}: a line that continues nothing; a field, `Name: value`, is needed")
@@ -232,7 +237,8 @@ def read_deb822(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             name, colon, value = line.partition(":")
             if not colon or " " in name:
                 raise UserError(f"{path}:{number}: no field; a line of deb822 is `Name: value`")
-            start, field = start if record else number, name.lower()
+            start = start if record else number
+            field = name.lower()
             record[field] = value.strip()
     if record:
         yield f"{path}:{start}", record

@@ -112,7 +112,9 @@ class DprSource(WikipediaQuestions):
 
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield the positives of the pools: 2 for gold or 1."""
-        return ((each.id, doc, grade, each.split) for each in self.questions for doc, grade in each.positives)
+        for question in self.questions:
+            for doc, grade in question.positives:
+                yield question.id, doc, grade, question.split
 
     def read_lists(self) -> Iterator[Listed]:
         """Yield the pools, with BM25's scores; a passage listed twice counts where it stands first."""
@@ -172,11 +174,12 @@ class EntityQuestionsSource(WikipediaQuestions):
 
     @cached_property
     def questions(self) -> list[DprQuestion]:
-        return [
-            DprQuestion(f"{split}-{relation}-{number}", split, record.text, record.answers, [])
-            for split, relation, path in self._paths
-            for number, record in enumerate(read_questions(path))
-        ]
+        questions = []
+        for split, relation, path in self._paths:
+            for number, record in enumerate(read_questions(path)):
+                name = f"{split}-{relation}-{number}"
+                questions.append(DprQuestion(name, split, record.text, record.answers, []))
+        return questions
 
 
 def _read_contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, float | None]]:
@@ -214,10 +217,8 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
     """Yield every question of a file, in order: a JSON array if it is named `.json`, packed or not, else `.qa.csv`."""
     if strip_packing(path.name).endswith(".json"):
         for where, record in read_items(path):
-            text, answers = (
-                read_text(where, record, "question"),
-                read_texts(where, "answers", record.get("answers") or []),
-            )
+            text = read_text(where, record, "question")
+            answers = read_texts(where, "answers", record.get("answers") or [])
             yield QuestionRecord(where, text, answers, record)
     else:
         numbered = iterate_lines(path)

@@ -25,7 +25,7 @@ from tandem.config.datasets import DuReader2 as Entry
 from tandem.data.files import DatasetFiles
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
-from tandem.data.splits import group_by_split, require_splits, sort_key
+from tandem.data.splits import group_by_split, require_splits
 from tandem.data.text import load_segmenter
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -59,8 +59,7 @@ class DuReader2Source(Source):
         for split, names in splits.items():
             if not names:
                 raise UserError(f"splits.{split}: {names!r}; a list of file names is needed")
-        files = DatasetFiles(job)
-        self._files = [(split, files.find(name)) for split in sorted(splits, key=sort_key) for name in splits[split]]
+        self._files = DatasetFiles(job).find_by_split(splits)
         self.places = {"corpus": "dureader2 passages", "queries": "dureader2 questions"}
 
     @classmethod
@@ -121,7 +120,8 @@ def _read_questions(path: Path) -> Iterator[tuple[str, DuReaderQuestion]]:
     for where, record in read_records(path):
         answers = read_texts(where, "answers", record.get("answers", []))
         documents = read_objects(where, "documents", record.get("documents"))
-        query, text = read_text(where, record, "question_id", number=True), read_text(where, record, "question")
+        query = read_text(where, record, "question_id", number=True)
+        text = read_text(where, record, "question")
         answers = [answer for answer in answers if answer.strip()]
         yield (
             where,
@@ -162,7 +162,8 @@ def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
         length += len(paragraph)
         if length > enough or (len(together) == 1 and length == enough):
             yield together
-            together, length = [], 0
+            together = []
+            length = 0
     if together:
         yield together
 

@@ -55,7 +55,8 @@ class GeneratedSource(DerivedSource):
     def __init__(self, job: DatasetJob, entry: datasets.Expanded | datasets.GeneratedQueries) -> None:
         super().__init__(job, entry)
         self.generated = require_input(job, "generated", "generated")
-        of, params = Path(self.generated.upstream["dataset"]).name, self.generated.params
+        of = Path(self.generated.upstream["dataset"]).name
+        params = self.generated.params
         if of != self.base.key or params["side"] != "passages":
             what = f"texts of {params['side']} of {of}"
             raise UserError(
@@ -64,7 +65,8 @@ class GeneratedSource(DerivedSource):
         if entry.number > params["number"]:
             have = f"{self.generated.folder} has {params['number']} of a passage"
             raise UserError(f"dataset {job.key}: number is {entry.number}, but {have}; lower it, or generate more")
-        self.number, self.scores = entry.number, read_text_scores(job, self.generated, entry.number)
+        self.number = entry.number
+        self.scores = read_text_scores(job, self.generated, entry.number)
         self.facts |= {"generated": self.generated.key}
 
     def texts(self) -> Iterator[GeneratedText]:
@@ -134,7 +136,9 @@ class GeneratedQueriesSource(GeneratedSource):
 
     def __init__(self, job: DatasetJob, entry: datasets.GeneratedQueries) -> None:
         super().__init__(job, entry)
-        self._best, self._within, self._job = entry.best, entry.found_within, job
+        self._best = entry.best
+        self._within = entry.found_within
+        self._job = job
         self.places["queries"] = str(self.generated.folder / TEXTS_FILE)
 
     def rows(self, part: str) -> Iterator[Any]:
@@ -206,7 +210,8 @@ class GeneratedQueriesSource(GeneratedSource):
         """
         if "run" not in self._job.inputs:
             return None
-        run, every = require_input(self._job, "run", "run"), require_input(self._job, "all", "dataset")
+        run = require_input(self._job, "run", "run")
+        every = require_input(self._job, "all", "dataset")
         if (of := Path(run.upstream["dataset"]).name) != every.key:
             raise UserError(f"dataset {self._job.key}: {run.folder} is over {of}; expected {every.key}")
         own = self._list_passage_rows(every)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 from tandem.config import datasets
 from tandem.config.datasets import position_names
@@ -92,7 +92,7 @@ class JoinedSource(DerivedSource):
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
         """Labelled passage → its document, and where it stands there, from 1."""
-        labelled = {row[1] for rows in (super().read_qrels(), super().read_lists()) for row in rows}
+        labelled = {passage for _, passage, _, _ in chain(super().read_qrels(), super().read_lists())}
         places = {}
         for document in self._documents():
             for number, (passage, _, _) in enumerate(document, start=1):
@@ -120,10 +120,11 @@ class JoinedSource(DerivedSource):
                 if split == entry.split and relevance > 0 and passage in self._places:
                     number = self._places[passage][1]
                     positions[query] = min(number, positions.get(query, number))
-        # A position is behind as many bounds as are smaller.
-        return {
-            query: self._names[sum(number > bound for bound in entry.positions)] for query, number in positions.items()
-        }
+        named = {}
+        for query, number in positions.items():
+            bounds_before = sum(number > bound for bound in entry.positions)
+            named[query] = self._names[bounds_before]
+        return named
 
 
 def _stronger(first: int, second: int) -> int:

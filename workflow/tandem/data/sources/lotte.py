@@ -19,7 +19,8 @@ from tandem.errors import UserError
 from tandem.stages.base import Json
 
 _QUESTION_KINDS = ("search", "forum")  # of questions; each counts from 0
-_CORPUS_FILE, _QUESTIONS_FILE = "collection.tsv", "qas.{}.jsonl"
+_CORPUS_FILE = "collection.tsv"
+_QUESTIONS_FILE = "qas.{}.jsonl"
 
 
 @dataset_format("lotte")

@@ -77,7 +77,8 @@ class BeirQueries(JudgedFiles):
     def __init__(self, job: DatasetJob, entry: Dataset) -> None:
         super().__init__(job, entry)
         files = DatasetFiles(job)
-        self._queries, self._answers = files.find("queries.jsonl"), files.find_optional("answers.jsonl")
+        self._queries = files.find("queries.jsonl")
+        self._answers = files.find_optional("answers.jsonl")
         self._qrels = group_qrels(files.glob(QRELS_FILES, required=False))
         if not self._qrels and not self._answers:
             raise UserError(f"{files.place}: holds no qrels/<split>.tsv, packed or not; put it there")
@@ -173,8 +174,8 @@ class OwnFilesSource(JudgedFiles):
         qrels = match_by_split(roles["qrels"])
         if not corpus or not queries:
             return None
-        qrels_words = [word for name in roles["qrels"] for word in split_name(name)]
-        names_split = any(word in SPLIT_WORDS for word in qrels_words)
+        qrels_words = set[str]().union(*map(split_name, roles["qrels"]))
+        names_split = not qrels_words.isdisjoint(SPLIT_WORDS)
         if list(queries) == ["test"] or (names_split and len(queries) == 1):
             # They belong to the splits that judge them.
             queries = dict.fromkeys(qrels or queries, *queries.values())

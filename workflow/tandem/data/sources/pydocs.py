@@ -123,7 +123,10 @@ def find_modules(packages: Iterable[str]) -> list[Module]:
     Raises:
         UserError: a package is not installed, or is no Python source.
     """
-    return sorted({module for package in set(packages) for module in _find_modules_of(package)})
+    modules = set[Module]()
+    for package in packages:
+        modules.update(_find_modules_of(package))
+    return sorted(modules)
 
 
 def _find_modules_of(package: str) -> list[Module]:
@@ -136,11 +139,15 @@ def _find_modules_of(package: str) -> list[Module]:
             raise UserError(f"packages: {package!r} is not written in Python; leave it out")
         return [(package, Path(spec.origin))]
     modules = []
-    files = ((root, path) for root in spec.submodule_search_locations for path in Path(root).rglob("*.py"))
-    for location, path in files:
-        *folders, name = path.relative_to(location).with_suffix("").parts
-        if _SKIPPED.isdisjoint(folders) and not name.startswith("test_") and name != "conftest":
-            modules.append((".".join((package, *folders, *([] if name == "__init__" else [name]))), path))
+    for location in spec.submodule_search_locations:
+        for path in Path(location).rglob("*.py"):
+            *folders, name = path.relative_to(location).with_suffix("").parts
+            if not _SKIPPED.isdisjoint(folders) or name.startswith("test_") or name == "conftest":
+                continue
+            parts = [package, *folders]
+            if name != "__init__":
+                parts.append(name)
+            modules.append((".".join(parts), path))
     return modules
 
 

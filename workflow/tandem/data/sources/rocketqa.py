@@ -152,8 +152,11 @@ class RocketQaTsvSource(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        kinds = ("dual", "cross")
-        return {kind: name for kind in kinds for name in listing.matching(f"{kind}.train.tsv")} or None
+        keys: Json = {}
+        for kind in ("dual", "cross"):
+            for name in listing.matching(f"{kind}.train.tsv"):
+                keys[kind] = name
+        return keys or None
 
     def read_corpus(self) -> Iterator[Passage]:
         """Yield each passage where it is mentioned first."""

@@ -98,10 +98,10 @@ class SquadSource(Source):
     @cached_property
     def _ids(self) -> dict[str, set[str]]:
         """Split → ids of its questions."""
-        ids = {split: {question.id for question in _read_questions(path)} for split, path in self._files.items()}
+        ids = {split: _read_ids(path) for split, path in self._files.items()}
         for split, path in self._translated.items():
             known = ids[split]
-            ids[split] = {question.id for question in _read_questions(path)}
+            ids[split] = _read_ids(path)
             unknown = min(ids[split] - known, default=None)
             if unknown:
                 error = f"{path}: question {unknown} is not in {self._files[split]}"
@@ -174,6 +174,10 @@ def _read_questions(path: Path) -> Iterator[SquadQuestion]:
         empty = empty and not paragraph.questions
     if empty:
         raise UserError(f"{path}: holds no question; name a file with questions, or leave this one out")
+
+
+def _read_ids(path: Path) -> set[str]:
+    return {question.id for question in _read_questions(path)}
 
 
 def read_paragraphs(path: Path) -> Iterator[tuple[str, Paragraph]]:

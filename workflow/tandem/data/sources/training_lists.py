@@ -33,7 +33,7 @@ from tandem.data.reading import JsonObject, parse_score, read_beginning, read_it
 from tandem.data.roles import PASSAGES_ROLE, QUERY_IDS
 from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
 from tandem.data.sources.rocketqa import hash_texts
-from tandem.data.splits import SPLIT_WORDS, require_splits, sort_key, split_name
+from tandem.data.splits import SPLIT_WORDS, require_splits, split_name
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -79,7 +79,7 @@ class TrainingListsSource(Source):
         super().__init__(job, entry)
         files = DatasetFiles(job)
         lists = require_splits("lists", entry.lists, "a file")
-        self._paths = [(split, files.find(name)) for split in sorted(lists, key=sort_key) for name in lists[split]]
+        self._paths = files.find_by_split(lists)
         self._corpus = files.find(entry.corpus) if entry.corpus else None
         if self._corpus:
             choose_reader(self._corpus, PASSAGES_ROLE)  # or refuses the file's name
@@ -100,7 +100,9 @@ class TrainingListsSource(Source):
         if not splits:
             return None
 
-        keys: Json = {"lists": {split: names[0] if len(names) == 1 else names for split, names in splits.items()}}
+        keys: Json = {"lists": {}}
+        for split, names in splits.items():
+            keys["lists"][split] = names[0] if len(names) == 1 else names
         taken = list(chain.from_iterable(splits.values()))
         has_ids = any(_has_key(heads[name], ("docid", "positive_document_ids")) for name in taken)
         corpus = [name for name in heads if "corpus" in words[name] and name not in taken]

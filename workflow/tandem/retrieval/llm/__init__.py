@@ -217,7 +217,8 @@ class Server:
         return ModelAnswer(str(text or ""), None, *_read_usage(response))
 
     def _likely_text(self, response: Any) -> ModelAnswer:
-        answer, logprobs = self._text(response), response.choices[0].logprobs
+        answer = self._text(response)
+        logprobs = response.choices[0].logprobs
         words = logprobs.content if logprobs else None
         score = float(sum(word.logprob for word in words)) if words else None
         return ModelAnswer(answer.text, score, answer.read, answer.written)
@@ -271,7 +272,8 @@ def open_answers(job: Job[Any], template: str | None, model: LanguageModel | Non
     Args:
         template: of a model in this process, see `LocalModel`.
     """
-    params, endpoint = model or job.params, job.execution.endpoint
+    params = model or job.params
+    endpoint = job.execution.endpoint
     if endpoint is None:
         from tandem.models.device import use_workers  # torch: not for those who ask a server
 
