@@ -111,7 +111,7 @@ def test_what_learns_from_the_reported_queries_is_named(folder, configured, more
 def test_systems_that_no_requested_table_shows_are_named(folder, plan):
     mine = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
     systems = ["de_bm25neg", "bm25+mxbai-rerank-xsmall"]
-    of_all = "published, summary, zero_shot"
+    of_all = "measures, published, summary, trec_dl, zero_shot"
     line = f"systems names {systems[1]}, which no table of `tables` shows; tables of all systems: {of_all}"
     table4 = plan(mine, "d", systems=systems, tables=["dureader_retrieval/table4"])
     assert line in table4.check("all")
