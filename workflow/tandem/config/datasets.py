@@ -478,21 +478,23 @@ class Appended(Section):
     )
 
 
-class Expanded(Appended, Derived):
+class OfSearched(Derived):
+    """A dataset over the passages of another, of the one that is searched where it names none."""
+
+    of: DatasetRef | None = Field(None, description="the dataset whose passages it has; null: the one that is searched")
+
+
+class Expanded(Appended, OfSearched):
     """The passages of a dataset, each with queries behind it that a generator wrote for it (doc2query)."""
 
     source: Literal["expanded"]
-    of: DatasetRef | None = Field(None, description="the dataset; null: the one that is searched")
 
 
-class GeneratedQueries(Derived):
+class GeneratedQueries(OfSearched):
     """Queries that a generator wrote as training queries, each with its passage as positive (InPars, Promptagator)."""
 
     always_has = ("train",)
     source: Literal["generated_queries"]
-    of: DatasetRef | None = Field(
-        None, description="the dataset whose passages they are about; null: the one that is searched"
-    )
     from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
     number: int = Field(1, ge=1, description="queries of a passage, the first ones; at most the entry's `number`")
     found_by: Annotated[str | None, Input()] = Field(
@@ -510,14 +512,11 @@ class GeneratedQueries(Derived):
         return set()
 
 
-class CroppedSentences(Derived):
+class CroppedSentences(OfSearched):
     """Sentences of passages as training queries, each with its passage as positive (DRAGON)."""
 
     always_has = ("train",)
     source: Literal["cropped_sentences"]
-    of: DatasetRef | None = Field(
-        None, description="the dataset whose passages they are cropped from; null: the one that is searched"
-    )
     queries_of: QueriesRef | None = Field(
         None, description="a dataset over the same passages, whose training queries stand beside; null: none"
     )

@@ -33,10 +33,18 @@ Supervision = Annotated[str, Choice(supervision)]
 Distillation = Annotated[str, Choice(distillation)]
 
 
-def learns_scale(loss: Callable[..., Any]) -> Callable[..., Any]:
+_SCALE_TAUGHT: set[Callable[..., Any]] = set()
+
+
+def teaches_scale(loss: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a loss by a teacher's scores as one that teaches their size too, not their order or proportions alone."""
-    vars(loss)["learns_scale"] = True
+    _SCALE_TAUGHT.add(loss)
     return loss
+
+
+def is_scale_taught(name: str) -> bool:
+    """Return whether the loss by a teacher's scores of this name is one of `teaches_scale`."""
+    return distillation[name] in _SCALE_TAUGHT
 
 
 def option_takers() -> dict[str, list[str]]:

@@ -14,12 +14,10 @@ import yaml
 
 from tandem.config.datasets import (
     UNSPACED,
-    CroppedSentences,
     Dataset,
     Domains,
-    Expanded,
-    GeneratedQueries,
     Joined,
+    OfSearched,
     Perturbed,
     Unlabelled,
     Windows,
@@ -33,7 +31,7 @@ CATALOGUES = ("datasets", "encoders", "generators", "indexes", "rerankers")
 _OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
-INHERITING = (Windows, Unlabelled, Domains, Joined, Perturbed, Expanded, GeneratedQueries, CroppedSentences)
+INHERITING = (Windows, Unlabelled, Domains, Joined, Perturbed, OfSearched)
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 
 
@@ -267,7 +265,7 @@ def of_searched(datasets: dict[str, Dataset], searched: str) -> dict[str, Datase
     """Datasets in which those that are `of: null` are of the one that is searched, unless they are that one."""
     result = dict(datasets)
     for name, entry in datasets.items():
-        is_open = isinstance(entry, Expanded | GeneratedQueries | CroppedSentences) and entry.of is None
+        is_open = isinstance(entry, OfSearched) and entry.of is None
         if is_open and searched in datasets and name != searched:
             named = {**result, name: entry.model_copy(update={"of": searched})}
             result[name] = _completed(name, named[name], named)

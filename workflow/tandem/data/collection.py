@@ -101,14 +101,19 @@ class Collection:
 
     def answers(self, split: str) -> dict[str, list[str]]:
         """Return query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
-        queries = self.queries(split)
         if ANSWERS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
-        answers = dict(iterate_rows(pq.read_table(self.artifact.path(ANSWERS))))
-        of_split = {query: answers[query] for query in queries if query in answers}
+        of_split = self.known_answers(split)
         if not of_split:
             raise UserError(f"{self.artifact.path(ANSWERS)}: no query of split {split} has answers")
         return of_split
+
+    def known_answers(self, split: str) -> dict[str, list[str]]:
+        """Return query id → answers of a split's questions that have some, in file order; none where there are none."""
+        if ANSWERS not in self.artifact.manifest.files:
+            return {}
+        answers = dict(iterate_rows(pq.read_table(self.artifact.path(ANSWERS))))
+        return {query: answers[query] for query in self.queries(split) if query in answers}
 
     def lists(self) -> Iterator[tuple[str, list[tuple[str, int, float | None]]]]:
         """Yield (query id, its (document id, label, score)) of the source's own training lists, in its order."""

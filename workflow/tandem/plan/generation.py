@@ -1,6 +1,6 @@
 """Generators, what they write, and datasets made of it, as stages."""
 
-from tandem.config.datasets import CroppedSentences, Expanded, GeneratedQueries
+from tandem.config.datasets import CroppedSentences, Expanded, GeneratedQueries, OfSearched
 from tandem.config.generation import (
     PASSAGE,
     QUERY,
@@ -68,7 +68,7 @@ def check_generation(ctx: Context, name: str) -> None:
 @checks_entry("datasets")
 def check_generated_dataset(ctx: Context, name: str) -> None:
     """Refuse a dataset of generated or cropped texts that cannot be planned; others are looked at when needed."""
-    if isinstance(ctx.settings.datasets[name], Expanded | GeneratedQueries | CroppedSentences):
+    if isinstance(ctx.settings.datasets[name], OfSearched):
         dataset(ctx, name)
 
 
@@ -264,7 +264,7 @@ def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
     return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
 
 
-def _base(at: str, entry: Expanded | GeneratedQueries | CroppedSentences) -> str:
+def _base(at: str, entry: OfSearched) -> str:
     """Return the dataset that another is made of.
 
     Raises:

@@ -35,10 +35,16 @@ def reported_split(ctx: Context, name: str) -> str:
 def check_reported_split(ctx: Context) -> None:
     """Refuse a `score.split` that neither the configured dataset has, as far as known, nor one that stands in."""
     settings = ctx.settings
-    split, stand_in = settings.score.split, settings.stand_in or {}
-    searched = [settings.dataset, *([stand_in] if isinstance(stand_in, str) else stand_in.values())]
-    searched = [name for name in searched if name in ctx.datasets]
-    if split is None or not searched or any(may_have_split(ctx, name, split) for name in searched):
+    split = settings.score.split
+    if split is None:
+        return
+    searched = [settings.dataset]
+    if isinstance(settings.stand_in, str):
+        searched.append(settings.stand_in)
+    elif settings.stand_in:
+        searched += settings.stand_in.values()
+    known = [name for name in searched if name in ctx.datasets]
+    if not known or any(may_have_split(ctx, name, split) for name in known):
         return
     have = sorted(splits(ctx, settings.dataset) or ())
     others = [name for name, entry in ctx.datasets.items() if split in (getattr(entry, "splits", None) or ())]

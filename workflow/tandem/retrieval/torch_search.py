@@ -29,7 +29,7 @@ NO_PASSAGE = -(1 << 63)  # the least int64: the signed key of an empty place
 _VALUE_TYPES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
 _PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked at
 _READERS = 4  # threads that copy stored vectors: a GPU searches faster than one of them copies
-_MOST_PINNED = 1 << 30  # bytes of a buffer that is copied to a GPU: locking pages takes a second for each few of them
+_MOST_PINNED = 1 << 30  # bytes of a buffer that is copied to a GPU; to lock so many in memory takes most of a second
 _LOW_HALF = 0xFFFFFFFF
 _ALL_BUT_SIGN = 0x7FFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes

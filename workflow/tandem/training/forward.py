@@ -192,6 +192,7 @@ class TextVectors:
         shape = self.model.shape(side, stored.longest + special)
 
         def compute(part: Ids) -> Tensor:
+            """Return the vectors of some of the rows."""
             vectors = self.model.encode(side, texts.take(part), template, self.precision, MULTIPLE)
             if vectors.shape[1:] == shape:
                 return vectors

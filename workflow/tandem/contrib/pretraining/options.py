@@ -1,8 +1,8 @@
 """The keys of encoders of source `pretrain`, and the parameters of the stages that make them."""
 
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from tandem.config.base import Choice, Model, Pooling, Section, by_value, problem
 from tandem.config.encoders import MadeEncoder
@@ -38,18 +38,27 @@ class Masking(Pretrain):
     mask_probability: float = Field(0.15, gt=0, le=1, description="share of the tokens that are hidden")
 
 
-class CondenserTrain(Masking):
-    """Condenser: a short head restores tokens from the vector and early states."""
+class ShortHead(Masking):
+    """A short head that restores hidden tokens from the vector and the token states of an early layer."""
 
     head_layers: int = Field(2, ge=1, description="layers of the head")
     skip_from: int | None = Field(None, ge=0, description="layer whose token states enter the head; null: the middle")
 
 
-class TsdaeTrain(Pretrain):
+class Decoder(Pretrain):
+    """A shallow decoder that restores a text from a vector."""
+
+    decoder_layers: int = Field(2, ge=1, description="layers of the decoder")
+
+
+class CondenserTrain(ShortHead):
+    """Condenser: a short head restores tokens from the vector and early states."""
+
+
+class TsdaeTrain(Decoder):
     """TSDAE: a decoder restores a passage from the vector of what is left of it."""
 
     deletion_probability: float = Field(0.6, ge=0, lt=1, description="share of the tokens that are deleted")
-    decoder_layers: int = Field(2, ge=1, description="layers of the decoder")
 
 
 class IctTrain(Spans):
@@ -59,20 +68,18 @@ class IctTrain(Spans):
     keep_probability: float = Field(0.1, ge=0, le=1, description="share of the spans that stay in their passage")
 
 
-class CotMaeTrain(Spans):
+class CotMaeTrain(Spans, Decoder):
     """CoT-MAE: a shallow decoder restores a span from the vector of another one of its passage."""
 
     mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
     decoder_mask_probability: float = Field(0.45, gt=0, le=1, description="share of the decoder's hidden tokens")
-    decoder_layers: int = Field(2, ge=1, description="layers of the decoder")
 
 
-class LexMaeTrain(Masking):
+class LexMaeTrain(Masking, Decoder):
     """LexMAE: a shallow decoder restores the passage from weights of terms."""
 
     mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
     decoder_mask_probability: float = Field(0.5, gt=0, le=1, description="share of the decoder's hidden tokens")
-    decoder_layers: int = Field(2, ge=1, description="layers of the decoder")
 
 
 class RetroMaeTrain(Masking):
@@ -88,12 +95,8 @@ class DupMaeTrain(RetroMaeTrain):
     bag_weight: float = Field(1.0, gt=0, description="weight of the loss of the set of words")
 
 
-class CoCondenserTrain(Spans):
+class CoCondenserTrain(Spans, ShortHead):
     """coCondenser: a short head restores tokens from the vector; spans of one passage are near."""
-
-    mask_probability: float = Field(0.15, gt=0, le=1, description="share of the tokens that are hidden")
-    head_layers: int = Field(2, ge=1, description="layers of the head")
-    skip_from: int | None = Field(None, ge=0, description="layer whose token states enter the head; null: the middle")
 
 
 class NewEncoder(Section):
@@ -119,6 +122,9 @@ class PretrainedEncoder(NewEncoder, MadeEncoder):
     dataset: DatasetRef | None = Field(
         None, description="whose passages it learns from; null: the one that is searched"
     )
+    if TYPE_CHECKING:  # fields of each class below, with values and keys of its own
+        objective: Any
+        train: Any
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -205,19 +211,11 @@ class LexMaeEncoder(PretrainedEncoder):
     train: LexMaeTrain = Field(LexMaeTrain(), description="how it learns")
 
 
-AnyPretrained = (
-    CropEncoder
-    | MlmEncoder
-    | RetroMaeEncoder
-    | CoCondenserEncoder
-    | CondenserEncoder
-    | TsdaeEncoder
-    | IctEncoder
-    | CotMaeEncoder
-    | DupMaeEncoder
-    | LexMaeEncoder
-)
-PRETRAINING: dict[str, type[AnyPretrained]] = by_value("objective", *get_args(AnyPretrained))
+# Objective → the model of an entry, and how it learns: of every class above.
+PRETRAINING: dict[str, type[PretrainedEncoder]] = by_value("objective", *PretrainedEncoder.__subclasses__())
+PRETRAININGS: dict[str, type[Model]] = {
+    name: type(entry.model_fields["train"].default) for name, entry in PRETRAINING.items()
+}
 
 
 class VocabularyParams(NewEncoder, Params):
@@ -226,27 +224,10 @@ class VocabularyParams(NewEncoder, Params):
     seed: int = Field(description="seed of the random weights")
 
 
-# Objective → how it learns.
-PRETRAININGS: dict[str, type[Model]] = {
-    name: type(entry.model_fields["train"].default) for name, entry in PRETRAINING.items()
-}
-
-
 class PretrainParams(Learning):
     """Pre-training of an encoder from a corpus alone."""
 
     trains = PRETRAININGS
 
     objective: Annotated[str, Choice(PRETRAININGS)] = Field(description="what is learned")
-    train: (
-        Spans
-        | Masking
-        | RetroMaeTrain
-        | CoCondenserTrain
-        | CondenserTrain
-        | TsdaeTrain
-        | IctTrain
-        | CotMaeTrain
-        | DupMaeTrain
-        | LexMaeTrain
-    ) = Field(description="how it learns; the seed is set")
+    train: SerializeAsAny[Pretrain] = Field(description="how it learns; the seed is set")

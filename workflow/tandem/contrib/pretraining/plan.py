@@ -1,6 +1,6 @@
 """Encoders of source `pretrain` as stages."""
 
-from tandem.contrib.pretraining.options import AnyPretrained, NewEncoder, PretrainedEncoder
+from tandem.contrib.pretraining.options import NewEncoder, PretrainedEncoder
 from tandem.errors import UserError
 from tandem.plan.context import TRAINING, Context, json_of, plans_encoder, plans_tokenizer
 from tandem.plan.datasets import dataset
@@ -10,7 +10,7 @@ from tandem.plan.towers import towers
 
 
 @plans_encoder("pretrain")
-def plan_pretraining(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
+def plan_pretraining(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage:
     """Return the stage that pre-trains an encoder."""
     data = entry.dataset or ctx.settings.dataset
     with ctx.opening("encoders", name):
@@ -26,7 +26,7 @@ def plan_pretraining(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
 
 
 @plans_tokenizer("pretrain")
-def plan_vocabulary(ctx: Context, name: str, entry: AnyPretrained) -> Stage:
+def plan_vocabulary(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage:
     """Return the stage that learns a tokenizer from a corpus and draws the first weights."""
     data = entry.dataset or ctx.settings.dataset
     at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2

@@ -44,6 +44,7 @@ class KiltSource(Source):
         return {"questions": match_by_split(names)}
 
     def read_corpus(self) -> Iterator[Passage]:
+        """Yield the pages, or their paragraphs, each with the page's title."""
         for where, record in read_records(self._corpus):
             page = read_text(where, record, "wikipedia_id", number=True)
             title = read_text(where, record, "wikipedia_title")

@@ -248,7 +248,10 @@ class PoolStatistics:
     """Count over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
 
     def __init__(self, systems: Sequence[str], top: int, threshold: float | None, labelled: bool) -> None:
-        self.systems, self.top, self.threshold, self.labelled = systems, top, threshold, labelled
+        self.systems = systems
+        self.top = top
+        self.threshold = threshold
+        self.labelled = labelled
         self.asked = 0
         self.pools: list[PoolCounts] = []
         self.retrieved, self.alone = (np.zeros(len(systems), np.int64) for _ in range(2))

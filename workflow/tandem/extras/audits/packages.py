@@ -122,7 +122,8 @@ class AnnotationFolder:
         if not pool.params_as(FalseNegativesParams).labelled:
             problem = f"{pool.folder}: its sheet has unlabelled passages alone"
             raise UserError(f"{problem}; set audits.false_negatives.labelled: true to have labels corrected")
-        self.folder, self.rule = folder, rule
+        self.folder = folder
+        self.rule = rule
         self.packages = cut_packages(read_sheet_rows(pool.path("sheet.csv")), rule.review.package)
         if not self.packages:
             raise UserError(f"{pool.folder}: nothing is asked about; there is nothing to annotate")
@@ -227,7 +228,6 @@ class AnnotationFolder:
 
     def describe(self, name: str, rounds: list[Round]) -> PackageReview:
         """Return where a package stands."""
-        pairs, annotated = len(self.packages[name]), self.read_package(name)
         last = rounds[-1] if rounds else None
         shares = last.accuracies if last else []
         accuracy = last.accuracy if last else None
@@ -243,8 +243,8 @@ class AnnotationFolder:
         else:
             state = f"to be revised: {self._name_file(self.path_of_package(name))}"
         return PackageReview(
-            pairs=pairs,
-            answered=len(annotated),
+            pairs=len(self.packages[name]),
+            answered=len(self.read_package(name)),
             round=len(rounds),
             reviewers=[None if share is None else round(100 * float(share), 2) for share in shares],
             percent=None if accuracy is None else round(100 * float(accuracy), 2),

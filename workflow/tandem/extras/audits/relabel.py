@@ -50,8 +50,10 @@ def run(job: Job[RelabelParams]) -> None:
         _require_unchanged(path, job.params.fingerprint, fingerprint(path, list_decisive_files(path)))
         verdicts, review = read_accepted(path, pool)
         answers = _sort_verdicts(verdicts, pool)
-        facts |= {"verdict": "annotators", "sheet": path.name, "packages": len(review.packages)}
-        facts["accepted"] = sum(package.accepted for package in review.packages.values())
+        facts["verdict"] = "annotators"
+        facts["sheet"] = path.name
+        facts["packages"] = len(review.packages)
+        facts["accepted"] = review.accepted
     else:
         answers, machine_made = read_sheet_answers(path, job.params.fingerprint, pool)
         facts["sheet"] = path.name
@@ -80,12 +82,10 @@ def run(job: Job[RelabelParams]) -> None:
             warn(job, draft, f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators")
         if review:
             write_json(draft.path("summary.json"), review.model_dump())
-            if left_out := len(review.packages) - review.accepted:
-                warn(
-                    job,
-                    draft,
-                    f"{left_out:,} of {len(review.packages):,} packages have not passed their review and are left out",
-                )
+            left_out = len(review.packages) - review.accepted
+            if left_out:
+                share = f"{left_out:,} of {len(review.packages):,} packages"
+                warn(job, draft, f"{share} have not passed their review and are left out")
         draft.facts |= {**facts, "qrels": len(before) + len(added), "new_positives": changes["new_positives"]}
 
 

@@ -8,7 +8,7 @@ query; one without titles either has the passages themselves, of which a generat
 from collections.abc import Callable, Iterator
 
 from tandem.config.generation import Target
-from tandem.data.collection import ANSWERS, Collection
+from tandem.data.collection import Collection
 from tandem.data.text import split_sentences
 from tandem.errors import UserError
 from tandem.evaluation.matching import Matcher, split_words
@@ -28,7 +28,7 @@ def read_contexts(collection: Collection, split: str, target: Target, rule: str)
         UserError: no query has such a context; says what is missing.
     """
     queries = collection.queries(split)
-    answers = _read_answers(collection, split)
+    answers = collection.known_answers(split)
     if target == "answer":
         pairs = [(queries[query], own[0]) for query, own in answers.items() if own]
     else:
@@ -50,16 +50,6 @@ _LACKING: dict[Target, str] = {
     "title": "no relevant passage of split {split} has a title, which target: title needs; name another target",
     "passage": "no relevant passage of split {split} has a text",
 }
-
-
-def _read_answers(collection: Collection, split: str) -> dict[str, list[str]]:
-    """Return query id → answers; empty for a dataset, or a split, without any."""
-    if ANSWERS not in collection.artifact.manifest.files:
-        return {}
-    try:
-        return collection.answers(split)
-    except UserError:
-        return {}
 
 
 def _read_passages(collection: Collection, split: str, queries: dict[str, str]) -> Iterator[tuple[str, Passages]]:

@@ -62,11 +62,6 @@ def find_distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
     return partial(loss, **read_options(loss, section))
 
 
-def teaches_scale(name: str) -> bool:
-    """Return whether the loss of this name teaches the size of a teacher's scores, too."""
-    return "learns_scale" in vars(distillation[name])
-
-
 @regulariser("flops")
 def flops(vectors: Tensor) -> Tensor:
     """Σ_j ( (1/n) Σ_i |w_ij| )², the n texts' mean activation of each dimension, squared.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tandem.config.losses import distillation, learns_scale, supervision
+from tandem.config.losses import distillation, supervision, teaches_scale
 
 _RANK_TEMPERATURE = 0.1  # T of `approx_ndcg`, TF-Ranking's default; the paper's α = 1/T
 
@@ -191,7 +191,7 @@ def kl_minmax(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
 
 
 @distillation("mse")
-@learns_scale
+@teaches_scale
 def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """(s(q,p) - t(q,p))², averaged over each query's passages, summed over queries.
 

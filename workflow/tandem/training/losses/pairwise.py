@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tandem.config.losses import distillation, learns_scale, supervision
+from tandem.config.losses import distillation, supervision, teaches_scale
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def list_discounts(count: int, like: Tensor) -> Tensor:
 
 
 @distillation("margin_mse")
-@learns_scale
+@teaches_scale
 def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """((s(q,p+) - s(q,p-)) - (t(q,p+) - t(q,p-)))², averaged over each query's negatives, summed over queries.
 

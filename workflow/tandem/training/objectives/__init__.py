@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tandem.cluster.progress import say
+from tandem.config.losses import is_scale_taught
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
@@ -17,12 +18,7 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import (
-    average_over_positives,
-    find_distillation_loss,
-    find_supervision_loss,
-    teaches_scale,
-)
+from tandem.training.losses import average_over_positives, find_distillation_loss, find_supervision_loss
 
 
 class Objective(Protocol):
@@ -97,7 +93,7 @@ def tell_scales(student: Tensor, teacher: Tensor, scored: Tensor) -> None:
     """
 
     def spread(scores: Tensor) -> float:
-        """Mean over the lists of the distance between the highest and the lowest score."""
+        """Return the mean over the lists of the distance between the highest and the lowest score."""
         highest = scores.masked_fill(~scored, -torch.inf).amax(1)
         lowest = scores.masked_fill(~scored, torch.inf).amin(1)
         return float((highest - lowest).mean())
@@ -117,7 +113,7 @@ class ListLoss:
         self.supervision = find_supervision_loss(train.loss, train)
         self.distil = train.distil
         self.distillation = find_distillation_loss(self.distil.loss, self.distil) if self.distil else None
-        self.tells_scales = self.distil is not None and teaches_scale(self.distil.loss) and World.current().first
+        self.tells_scales = self.distil is not None and is_scale_taught(self.distil.loss) and World.current().first
 
     def __call__(self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return the loss's terms, each summed over the lists.
