@@ -3,7 +3,6 @@
 `exact_cases.py <folder>` writes `<folder>/<processes>/<rank>.safetensors` and `<rank>.json`, for 2 and 3 processes.
 """
 
-import json
 import sys
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from ranks import together
-from safetensors.torch import save_file
+from several_processes import write_results
 from tiny_training import BATCH, objective
 
 from tandem.training.distributed import SINGLE_PROCESS, World
@@ -99,16 +98,13 @@ def compute(folder):
     """Compute every case in this process of several."""
     torch.set_num_threads(1)
     folder.mkdir(exist_ok=True)
-    every, gradients = {}, {}
+    computed = {}
     with World.current().joined() as world:
         for case in CASES:
             for number, (dtype, queries, budget) in enumerate(RUNS):
-                key = f"{case}|{number}"
-                every[key], grads = results(case, budget, DTYPES[dtype][0], queries, world)
-                gradients |= {f"{key}|{path}": gradient for path, gradient in grads.items()}
-        every["dev"] = [dev_values(world), dev_values(world, 1)]
-        save_file({path: t.contiguous().clone() for path, t in gradients.items()}, folder / f"{world.rank}.safetensors")
-        (folder / f"{world.rank}.json").write_text(json.dumps(every))
+                computed[f"{case}|{number}"] = results(case, budget, DTYPES[dtype][0], queries, world)
+        computed["dev"] = [dev_values(world), dev_values(world, 1)], {}
+        write_results(folder, world.rank, computed)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 import json
 import shutil
 
-import pyarrow.parquet as pq
 import pytest
 from comparing import interrupt
+from several_processes import read_curve
 from tiny_stages import OBJECTIVES
 
 from tandem.errors import UserError
@@ -19,11 +19,6 @@ def weights(folder):
     return {
         str(p.relative_to(folder)): sha256(p) for p in sorted(folder.rglob("*.safetensors")) if "state" not in p.parts
     }
-
-
-def logged(folder):
-    """The log without the clock's part."""
-    return [r for r in pq.read_table(folder / "log.parquet").to_pylist() if r["name"] != "tokens_per_second"]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +55,8 @@ def test_four_segments_are_the_training_in_one_piece(objective, model_job, chain
     assert [open_artifact(folder).manifest.facts["steps"] for folder in checkpoints] == STEPS
     assert weights(checkpoints[-1]) == weights(job.out)
     assert len({tuple(weights(folder).items()) for folder in checkpoints}) == 4
-    assert logged(checkpoints[-1]) == logged(job.out)
-    assert logged(checkpoints[1]) == [row for row in logged(job.out) if row["step"] <= STEPS[1]]
+    assert read_curve(checkpoints[-1]) == read_curve(job.out)
+    assert read_curve(checkpoints[1]) == [row for row in read_curve(job.out) if row["step"] <= STEPS[1]]
 
 
 def test_a_segment_that_was_interrupted_goes_on(segment, chains, tmp_path, monkeypatch, capfd):

@@ -1,9 +1,5 @@
 """Micro-batches, cached gradients and several processes give one big batch's loss and gradient of every parameter."""
 
-import json
-import subprocess
-import sys
-
 import exact_cases
 import pytest
 import torch
@@ -11,7 +7,7 @@ from comparing import assert_same
 from exact_cases import BIG, CASES, DTYPES, RUNS, SMALL, dev_values, results
 from pytest import approx
 from ranks import skip_without_gpus
-from safetensors.torch import load_file
+from several_processes import read_results, run_program
 
 from tandem.training.forward import Budget
 
@@ -35,18 +31,14 @@ def computed(tmp_path_factory):
     """The folder of what two and three processes have computed."""
     skip_without_gpus(3)
     folder = tmp_path_factory.mktemp("world")
-    done = subprocess.run([sys.executable, exact_cases.__file__, str(folder)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_program(exact_cases.__file__, folder)
     return folder
 
 
 @pytest.fixture(scope="module", params=[2, 3], ids=["2 processes", "3 processes"])
 def together(request, computed):
     """The values of each of several processes, and its gradients."""
-    return [
-        (json.loads(path.with_suffix(".json").read_text()), load_file(path))
-        for path in sorted((computed / str(request.param)).glob("*.safetensors"))
-    ]
+    return read_results(computed / str(request.param))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -74,19 +66,18 @@ def test_cached_gradients_replay_dropout(case):
 def test_several_processes_equal_one(case, whole, together):
     assert len(together) > 1
     for number, (dtype, queries, _) in enumerate(RUNS):
-        start = f"{case}|{number}|"
-        for record, gradients in together:
-            own = {path.removeprefix(start): g for path, g in gradients.items() if path.startswith(start)}
-            assert_same((record[f"{case}|{number}"], own), whole(case, dtype, queries), DTYPES[dtype][1])
+        for process in together:
+            assert_same(process[f"{case}|{number}"], whole(case, dtype, queries), DTYPES[dtype][1])
 
 
 def test_several_processes_validate_what_one_does(together):
     alone = [dev_values(), dev_values(lists=1)]
     assert 0 < alone[0]["dual"] < 1
-    for record, _ in together:
-        assert [list(values) for values in record["dev"]] == [["dual", "cross"]] * 2
-        assert record["dev"][0] == approx(alone[0])
-        assert record["dev"][1] == approx(alone[1])
+    for process in together:
+        every, one = process["dev"][0]
+        assert list(every) == list(one) == ["dual", "cross"]
+        assert every == approx(alone[0])
+        assert one == approx(alone[1])
 
 
 def test_shares_cover_the_batch_in_order():

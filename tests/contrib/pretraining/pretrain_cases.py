@@ -3,7 +3,6 @@
 `pretrain_cases.py <folder>` writes `<folder>/<rank>.safetensors` and `<rank>.json`.
 """
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from ranks import together
-from safetensors.torch import save_file
+from several_processes import write_results
 from tiny_training import WORDS, bert, texts
 
 from tandem.contrib.pretraining.masking import Vocabulary
@@ -71,16 +70,13 @@ def results(name, budget=BIG, count=COUNTS[0], world=SINGLE_PROCESS, **more):
 def compute(folder):
     """Every case in this process of several, with much memory and with little."""
     torch.set_num_threads(1)
-    every, gradients = {}, {}
+    computed = {}
     with World.current().joined() as world:
         for name in CASES:
             for count in COUNTS:
                 for size, budget in (("big", BIG), ("small", SMALL)):
-                    key = f"{name}|{count}|{size}"
-                    every[key], grads = results(name, budget, count, world)
-                    gradients |= {f"{key}|{path}": gradient for path, gradient in grads.items()}
-        save_file({path: t.contiguous().clone() for path, t in gradients.items()}, folder / f"{world.rank}.safetensors")
-        (folder / f"{world.rank}.json").write_text(json.dumps(every))
+                    computed[f"{name}|{count}|{size}"] = results(name, budget, count, world)
+        write_results(folder, world.rank, computed)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,12 @@
 """Micro-batches, cached gradients and two processes give one big batch's pre-training loss and gradients."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pretrain_cases
 import pytest
 import torch
 from comparing import assert_same
 from pretrain_cases import BIG, CASES, COUNTS, SMALL, results
 from pytest import approx
-from safetensors.torch import load_file
+from several_processes import read_results, run_program
 
 from tandem.training.forward import Budget
 
@@ -37,19 +32,15 @@ def test_cached_gradients_replay_dropout(name):
 def together(tmp_path_factory):
     """The values that each of two processes reports, and its gradients."""
     folder = tmp_path_factory.mktemp("world")
-    line = [sys.executable, pretrain_cases.__file__, str(folder)]
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, **paths})
-    assert done.returncode == 0, done.stderr
-    return [(json.loads((folder / f"{i}.json").read_text()), load_file(folder / f"{i}.safetensors")) for i in range(2)]
+    run_program(pretrain_cases.__file__, folder)
+    return read_results(folder)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_equal_one(name, together):
+    assert len(together) == 2
     for count in COUNTS:
         whole = results(name, BIG, count)
         for size in ("big", "small"):
-            key = f"{name}|{count}|{size}"
-            for values, gradients in together:
-                own = {path.removeprefix(f"{key}|"): g for path, g in gradients.items() if path.startswith(f"{key}|")}
-                assert_same((values[key], own), whole)
+            for computed in together:
+                assert_same(computed[f"{name}|{count}|{size}"], whole)

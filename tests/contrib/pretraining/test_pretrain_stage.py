@@ -1,14 +1,9 @@
 """Stage `pretrain`: killed and resumed, what it writes, what can be made of it, and that it learns."""
 
-import signal
-import subprocess
-import sys
-import time
-
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from comparing import interrupt
+from several_processes import kill_and_resume, read_curve
 
 from tandem.contrib.pretraining.stage import run as pretrain
 from tandem.errors import UserError
@@ -88,12 +83,6 @@ def undisturbed(pretrain_job, tmp_path_factory):
     return make
 
 
-def curve(folder):
-    """What was logged, the clock's part left out."""
-    rows = pq.read_table(folder / "log.parquet").to_pylist()
-    return [row for row in rows if row["name"] != "tokens_per_second"]
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_killed_at_any_step_it_ends_with_the_same_bytes(objective, pretrain_job, undisturbed, tmp_path, monkeypatch):
     there = undisturbed(objective)
@@ -104,21 +93,13 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(objective, pretrain_job,
         assert not (out / "stage.json").exists()
         pretrain(pretrain_job(objective, out))
         assert sha256(out / "hf/model.safetensors") == sha256(there.path("hf/model.safetensors"))
-        assert curve(out) == curve(there.folder)
+        assert read_curve(out) == read_curve(there.folder)
         assert not (out / "checkpoints").exists()
 
 
 def test_killed_by_the_system(pretrain_job, command, undisturbed, tmp_path):
     job = pretrain_job("retromae", tmp_path / "retromae-0123456789", checkpoint_seconds=0)
-    line = [sys.executable, "-m", "tandem", "pretrain", *command(job)]
-    running = subprocess.Popen(line, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 300
-    while not list((job.out / "checkpoints").glob("step-*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    running.send_signal(signal.SIGKILL)
-    assert running.wait() == -signal.SIGKILL
-    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, check=True)
-    assert "resumes at step" in done.stderr
+    kill_and_resume(job, ["pretrain", *command(job)])
     there = undisturbed("retromae").path("hf/model.safetensors")
     assert sha256(job.out / "hf/model.safetensors") == sha256(there)
 
@@ -240,5 +221,5 @@ def test_losses_fall(undisturbed, pretrain_job, tmp_path):
             objective, tmp_path / f"{objective}-0123456789", 1, {"steps": 40, "lr": 5e-3, "dropout": 0.0}
         )
         pretrain(job)
-        losses = [row["value"] for row in curve(job.out) if row["name"] == "loss"]
+        losses = [row["value"] for row in read_curve(job.out) if row["name"] == "loss"]
         assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5]), objective

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +10,8 @@ import seq2seq_cases
 import torch
 from comparing import assert_same
 from pytest import approx
-from safetensors.torch import load_file
 from seq2seq_cases import BATCH, BIG, COUNTS, FAMILIES, SMALL, objective, results
+from several_processes import read_results, run_program
 
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists
@@ -91,22 +89,18 @@ def test_dropout_follows_the_seeds():
 def together(tmp_path_factory):
     """The values that each of two processes reports, and its gradients."""
     folder = tmp_path_factory.mktemp("world")
-    line = [sys.executable, seq2seq_cases.__file__, str(folder)]
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, **paths})
-    assert done.returncode == 0, done.stderr
-    return [(json.loads((folder / f"{i}.json").read_text()), load_file(folder / f"{i}.safetensors")) for i in range(2)]
+    run_program(seq2seq_cases.__file__, folder)
+    return read_results(folder)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_processes_equal_one(family, together):
+    assert len(together) == 2
     for count in COUNTS:
         whole = results(family, BIG, count)
         for size in ("big", "small"):
-            key = f"{family}|{count}|{size}"
-            for values, gradients in together:
-                own = {path.removeprefix(f"{key}|"): g for path, g in gradients.items() if path.startswith(f"{key}|")}
-                assert_same((values[key], own), whole)
+            for computed in together:
+                assert_same(computed[f"{family}|{count}|{size}"], whole)
 
 
 @pytest.mark.parametrize("name", CURVES)

@@ -1,15 +1,10 @@
 """Stages `new_generator` and `train_generator`: killed and resumed, adapters, and what is refused."""
 
-import signal
-import subprocess
-import sys
-import time
-
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from comparing import interrupt
+from several_processes import kill_and_resume, read_curve
 
 from tandem.errors import UserError
 from tandem.extras.generation import training
@@ -27,12 +22,6 @@ CASES = {
 }
 
 
-def curve(folder):
-    """What was logged, the clock's part left out."""
-    rows = pq.read_table(folder / "log.parquet").to_pylist()
-    return [row for row in rows if row["name"] != "tokens_per_second"]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_any_step_it_ends_with_the_same_bytes(case, train_job, tmp_path, monkeypatch):
     train, params = CASES[case]
@@ -45,7 +34,7 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(case, train_job, tmp_pat
         assert not (out / "stage.json").exists()
         training.run(train_job(out, train, params=params))
         assert sha256(out / WEIGHTS) == sha256(whole.out / WEIGHTS)
-        assert curve(out) == curve(whole.out)
+        assert read_curve(out) == read_curve(whole.out)
         assert not (out / "checkpoints").exists()
 
 
@@ -53,20 +42,12 @@ def test_killed_by_the_system(train_job, command, tmp_path):
     whole = train_job(tmp_path / "whole-0000000000", {"steps": 40})
     training.run(whole)
     job = train_job(tmp_path / "killed-0123456789", {"steps": 40}, checkpoint_seconds=0)
-    line = [sys.executable, "-m", "tandem", "train_generator", *command(job)]
-    running = subprocess.Popen(line, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 300
-    while not list((job.out / "checkpoints").glob("step-*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    running.send_signal(signal.SIGKILL)
-    assert running.wait() == -signal.SIGKILL
-    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, check=True)
-    assert "resumes at step" in done.stderr
+    kill_and_resume(job, ["train_generator", *command(job)])
     assert sha256(job.out / WEIGHTS) == sha256(whole.out / WEIGHTS)
 
 
 def test_it_learns_its_pairs_by_heart(generator):
-    losses = [row["value"] for row in curve(generator.folder) if row["name"] == "loss"]
+    losses = [row["value"] for row in read_curve(generator.folder) if row["name"] == "loss"]
     assert losses[0] > 4
     assert losses[-1] < 0.2
     assert generator.manifest.facts["pairs"] == 20

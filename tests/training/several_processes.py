@@ -1,0 +1,61 @@
+"""What several processes compute in a step, written by them and read by a test; and a training the system kills."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+from safetensors.torch import load_file, save_file
+
+
+def write_results(folder, rank, results):
+    """Write a process's `results`, values and gradients by case, to `<rank>.json` and `<rank>.safetensors`."""
+    gradients = {
+        f"{case}|{path}": g.contiguous().clone() for case, (_, own) in results.items() for path, g in own.items()
+    }
+    save_file(gradients, folder / f"{rank}.safetensors")
+    (folder / f"{rank}.json").write_text(json.dumps({case: values for case, (values, _) in results.items()}))
+
+
+def read_results(folder):
+    """The `results` of each process that wrote to a folder, by rank."""
+    return [_read_result(path) for path in sorted(folder.glob("*.json"))]
+
+
+def _read_result(path):
+    values = json.loads(path.read_text())
+    results = {case: (values[case], {}) for case in values}
+    for name, gradient in load_file(path.with_suffix(".safetensors")).items():
+        case, _, parameter = name.rpartition("|")
+        results[case][1][parameter] = gradient
+    return results
+
+
+def run_program(program, folder):
+    """Run a test's program, which writes to a folder, with this process's import path."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    line = [sys.executable, program, str(folder)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def kill_and_resume(job, words):
+    """Train by `tandem <words>`, killed by the system once a checkpoint is there, and start it again."""
+    line = [sys.executable, "-m", "tandem", *words]
+    running = subprocess.Popen(line, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 300
+    while not list((job.out / "checkpoints").glob("step-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, check=True)
+    assert "resumes at step" in done.stderr
+
+
+def read_curve(folder):
+    """What a training logged, the clock's part left out."""
+    rows = pq.read_table(folder / "log.parquet").to_pylist()
+    return [row for row in rows if row["name"] != "tokens_per_second"]
