@@ -30,10 +30,10 @@ from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.validation import with_secrets
 from tandem.errors import UserError
-from tandem.extras.plan import NOTEBOOKS, FullPlan
+from tandem.extras.plan import FullPlan
 from tandem.extras.running.storage import check_storage
 from tandem.plan.graph import read_behind_inputs, read_by_views
-from tandem.plan.views import check_owner, record_owner, views_folder
+from tandem.plan.views import check_owner, record_owner, view_pattern, views_folder
 from tandem.plugins import find_rules
 from tandem.stages import KINDS
 from tandem.store.archive import archive_of
@@ -114,7 +114,7 @@ DATA = f"{ROOT}/envs/data.yaml"  # the environment of commands that only read ar
 wildcard_constraints:
     dataset=r"[A-Za-z0-9_.-]+",
     key=r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}",
-    table=r"(?!dureader_retrieval/table10\.)[A-Za-z0-9_./-]+",  # which has no layout: rule error_table
+    table=rf"(?!({'|'.join(plan.tables_of_views())})\.)[A-Za-z0-9_./-]+",
     sweep=r"[A-Za-z0-9_-]+",
     shard=r"\d+",
     shards=r"\d+",

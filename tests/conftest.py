@@ -88,6 +88,18 @@ def configured():
 
 
 @pytest.fixture(scope="session")
+def overridden():
+    """`overridden(config, {a/b/c: value, …})`: the configuration with these keys set; names may hold dots."""
+
+    def override(config: dict, keys: dict) -> dict:
+        for path, value in keys.items():
+            put(config, path.split("/"), value)
+        return config
+
+    return override
+
+
+@pytest.fixture(scope="session")
 def snakemake_in():
     """`snakemake_in(folder, more)`: a function that runs Snakemake there with its config.yaml and further files.
 

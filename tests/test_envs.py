@@ -145,7 +145,7 @@ def commands():
     for rule in re.split(r"^ *rule\b", rules, flags=re.MULTILINE):
         environment, command = re.search(r"conda:\s+(\S+)", rule), re.search(r"python -m tandem ([\w-]+)", rule)
         if environment and command and command[1] in COMMANDS:
-            path = re.fullmatch(r"\".*/envs/(\w+)\.yaml\"", environment[1])
+            path = re.fullmatch(r"f?\".*/envs/(\w+)\.yaml\"", environment[1])
             run[path[1] if path else named[environment[1]]].add(command[1])
     return run
 

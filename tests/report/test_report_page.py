@@ -224,7 +224,16 @@ def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
 
     analysis = world.make("errors", "bm25", {"split": "test", "top": 5}, files)
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
-    run_command(["report", *flags, "--analyses", str(analysis.folder), "--out", str(tmp_path / "report.html")])
+    run_command(
+        [
+            "report",
+            *flags,
+            "--added",
+            json.dumps({"analysis": [str(analysis.folder)]}),
+            "--out",
+            str(tmp_path / "report.html"),
+        ]
+    )
     section = (tmp_path / "report.html").read_text().split('<section id="analyses">')[1].split("</section>")[0]
     assert "6 of 24 test queries (25.0 %)" in section
     assert "&lt;i&gt;why&lt;/i&gt; <code>q1</code>" in section

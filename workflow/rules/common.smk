@@ -119,6 +119,11 @@ def audits_in_report():
     return planned(plan.audits) if plan.settings.audits.in_report else []
 
 
+def added_to_report():
+    """The manifests of what packages add to the report, as far as it waits for them."""
+    return [manifest for part in planned(plan.report_parts).values() for manifest in part.manifests]
+
+
 def scores_in_report():
     """The manifests of the scores of the report's tables."""
     return [stage.manifest for stage in plan.tables.requested_scores()]
@@ -133,15 +138,6 @@ def finished_sweeps():
             if path.read_text(encoding="utf-8") == plan.sweeps[name].to_json() + "\n":
                 files.append(str(table))
     return files
-
-
-def finished_analyses():
-    """The manifest of the error analysis, if it is finished: the report does not wait for it."""
-    try:
-        analysis = plan.analyses.stage("error_analysis").manifest
-    except UserError:
-        return []
-    return [analysis] if Path(analysis).is_file() else []
 
 
 def print_about(command, option, value, log):

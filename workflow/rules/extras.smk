@@ -1,4 +1,4 @@
-# What the papers' tables do not need: audits, analyses and notebooks, sweeps, estimates.
+# What the papers' tables do not need: audits, sweeps, estimates.
 
 
 rule datasets:
@@ -93,60 +93,10 @@ rule sweep:
         "python -m tandem sweep --points {input.points:q} --out {output.csv:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"
 
 
-# Notebooks, executed on this run's artifacts, and the table that the annotators' sheet of one of them makes.
-rule notebook:
-    localrule: True
-    input:
-        notebook=local(f"{ROOT}/notebooks/{{notebook}}.ipynb"),
-        artifact=lambda wildcards: behind([planned(plan.analyses.stage, wildcards.notebook).manifest]),
-    output:
-        notebook=local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb"),
-        page=report(
-            local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.html"),
-            caption="../report/notebook.rst",
-            category="Notebooks",
-            labels={"notebook": "{notebook}", "dataset": "{dataset}"},
-        ),
-    log:
-        local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.log"),
-    conda:
-        "../../envs/notebooks.yaml"
-    wildcard_constraints:
-        notebook="|".join(NOTEBOOKS),  # names of datasets have hyphens, too
-    params:
-        artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).folder,
-    shell:
-        f"{UNPACK}"
-        "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} 2>&1 | tee {log:q}"
-
-
-rule error_table:
-    localrule: True
-    input:
-        errors=lambda wildcards: behind([planned(plan.analyses.stage, "error_analysis").manifest]),
-        printed=local(f"{ROOT}/config/papers/printed.csv"),
-        sheet=lambda wildcards: local(planned(plan.analyses.sheet) or []),
-    output:
-        local(multiext(f"{VIEWS}/tables/dureader_retrieval/table10", csv=".csv", md=".md", tex=".tex", html=".html")),
-    log:
-        local(f"{VIEWS}/tables/dureader_retrieval/table10.log"),
-    conda:
-        DATA
-    params:
-        errors=lambda wildcards: planned(plan.analyses.stage, "error_analysis").folder,
-        sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
-    shell:
-        f"{UNPACK}"
-        "python -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
-        " --out {output.csv:q} 2>&1 | tee {log:q}"
-
-
 # Targets by name. `snakemake rocketqav2` makes all of a paper that can be made here, `rocketqav2_table4` what
 # config/papers/rocketqav2/table4.yaml lays out, `rocketqav2_figure4` the sweep of config/sweeps/rocketqav2_figure4.yaml,
 # `sweep_lr` that of `sweeps: {lr: …}`, and `sweeps` all of the configuration's.
 targets = {
-    "notebooks": plan.analyses.files,
-    "dureader_retrieval_table10": lambda: [f"{VIEWS}/tables/dureader_retrieval/table10.csv"],
     **{name: files for view in plan.added_views.values() for name, files in view.files().items()},
     **{paper: partial(plan.of_paper, paper) for paper in plan.tables.papers},
     **{name: partial(plan.tables.files, table) for name, table in plan.tables.targets.items()},

@@ -13,7 +13,7 @@ if IN_STORAGE:
         log:
             local(f"{VIEWS}/{{view}}.stored.log"),
         wildcard_constraints:
-            view=r"(tables|sweeps|statistics|notebooks)/.+|(report|audits|fidelity)\.(html|csv)",
+            view=view_pattern(),
         conda:
             DATA
         shell:
@@ -69,6 +69,7 @@ rule report:
     input:
         tables=lambda wildcards: local(planned(plan.tables.files)),
         sweeps=lambda wildcards: local(planned(plan.sweep_files)),
+        added=lambda wildcards: behind(added_to_report()),
         audits=lambda wildcards: behind(audits_in_report()),
         validations=lambda wildcards: behind(manifests(shown_validations())),
         scores=lambda wildcards: behind(scores_in_report()) if IN_STORAGE else [],
@@ -83,8 +84,8 @@ rule report:
         audits=lambda wildcards: audits_in_report(),
         validations=lambda wildcards: json.dumps(shown_validations()),
         sweeps=lambda wildcards: finished_sweeps(),
-        analyses=lambda wildcards: finished_analyses(),
+        added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
     shell:
         f"{UNPACK}"
         "python -m tandem report --tables {input.tables:q} --rows {params.rows:q} --audits {params.audits:q}"
-        " --validations {params.validations:q} --sweeps {params.sweeps:q} --analyses {params.analyses:q} --out {output:q} 2>&1 | tee {log:q}"
+        " --validations {params.validations:q} --sweeps {params.sweeps:q} --added {params.added:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -60,10 +60,8 @@ _OWN = (
     Command("audits", "extras.audits.report:write_audits", STEPS, "The page of the audits."),
     Command("fidelity", "extras.fidelity:write_fidelity", STEPS, "How well reduced datasets rank checkpoints."),
     Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),
-    Command("notebook", "extras.analysis.notebook:execute_notebook", STEPS, "Execute an analysis notebook."),
     Command("pack", "store.archive:pack", STEPS, "An artifact as one file, for object storage."),
     Command("unpack", "store.archive:unpack", STEPS, "Artifacts from such files."),
-    Command("error-table", "extras.analysis.error_table:write_error_table", STEPS, "The table of error types."),
 )  # fmt: skip
 COMMANDS = Declarations((command.name, command) for command in _OWN)
 

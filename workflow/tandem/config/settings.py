@@ -101,48 +101,6 @@ class Audits(Section):
     noise: NoiseAudit = Field(NoiseAudit(), description="passages that are nearly the same")
 
 
-class ErrorAnalysis(Section):
-    """Wrong results of a run."""
-
-    system: RunRef | None = Field(
-        None, description="the run; null: `de_bm25neg+ce_deneg`, else the configuration's own first that re-ranks"
-    )
-    top: int = Field(5, ge=1, description="sample queries without a positive up to this rank, and as many passages")
-    queries: int = Field(100, ge=1, description="at most this many queries, by their ids' hash")
-    sheet: str | None = Field(None, description="the annotators' filled sheet, for DuReader-retrieval's Table 10")
-
-
-class DynamicsAnalysis(Section):
-    """How the two sides of a joint training approach each other."""
-
-    model: str | None = Field(
-        None,
-        description="joint model, with train.checkpoints each of them, else start and end; null: `rocketqav2`, else the"
-        " first of the configuration's own",
-    )
-    queries: int = Field(100, ge=1, description="at most this many training lists, by their queries' hash")
-
-
-class NegativesAnalysis(Section):
-    """Negatives of training lists."""
-
-    of: Distinct[str] = Field(
-        ("ce_bm25neg", "ce_deneg", "rocketqav2"),
-        description="models to compare; absent and none of them there: those of the configuration's own runs",
-    )
-    judges: Items[CrossEncoderRef] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
-    threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
-    queries: int = Field(50, ge=1, description="this many lists of each model, by their queries' hash")
-
-
-class Analysis(Section):
-    """What `snakemake notebooks` looks at."""
-
-    errors: ErrorAnalysis = Field(ErrorAnalysis(), description="wrong results of a run")
-    dynamics: DynamicsAnalysis = Field(DynamicsAnalysis(), description="a joint training from start to end")
-    negatives: NegativesAnalysis = Field(NegativesAnalysis(), description="negatives of training lists")
-
-
 class PrintedPoint(Section):
     """What a paper prints at a point of a sweep, in percent."""
 
@@ -280,7 +238,6 @@ class Settings(Section):
         {}, description="runs over passages with generated queries behind them, usable wherever a run's name is"
     )
     audits: Audits = Field(Audits(), description="audits of the dataset")
-    analysis: Analysis = Field(Analysis(), description="what `snakemake notebooks` looks at; see docs/notebooks.md")
     validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")
     indexes: dict[str, IndexEntry | TermIndexEntry] = Field(
         {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"

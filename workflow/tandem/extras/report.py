@@ -7,11 +7,10 @@ from typing import Annotated
 import numpy as np
 
 from tandem.data.columns import Floats64
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import PlannedRow, name_system
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.significance import correct_by_holm, run_seeded_test
-from tandem.extras.analysis.error_table import add_analyses
 from tandem.extras.audits.report import add_audits
 from tandem.extras.fidelity import ValidationRow, add_validations
 from tandem.extras.sweep_page import add_sweeps
@@ -21,6 +20,8 @@ from tandem.report.commands import JSON, CsvFiles, write_report
 from tandem.report.page import PageTable, align_text, format_difference, format_number, format_p, mark
 from tandem.report.results import Cell, FilledRow, Table, read_table
 from tandem.report.scored import warn_of_few_seeds
+from tandem.report.sections import Addition, adds_to_report
+from tandem.stages.base import Json
 from tandem.store.lineage import walk
 
 _LEGEND = (
@@ -39,7 +40,7 @@ def report(
     audits: CsvFiles = (),
     validations: Annotated[tuple[ValidationRow, ...], JSON] = (),
     sweeps: CsvFiles = (),
-    analyses: CsvFiles = (),
+    added: Annotated[Json | None, JSON] = None,
 ) -> None:
     """Write the report's page, as the rule `report` does; or compare two configurations.
 
@@ -51,13 +52,21 @@ def report(
         audits: manifests of audits.
         validations: a JSON list of validated checkpoints, as for `tandem fidelity`.
         sweeps: files that `tandem sweep` wrote.
-        analyses: manifests of error analyses.
+        added: what packages add, by their names: a JSON object, as planning has it.
     """
     if compare:
         print("\n\n".join(map(align_text, compare_configurations(*compare))))
         return
-    additions = [add_sweeps(sweeps), add_analyses(analyses), add_audits(audits), add_validations(validations)]
+    additions = [add_sweeps(sweeps), *_add_parts(added or {}), add_audits(audits), add_validations(validations)]
     write_report([read_table(table.with_suffix(".json")) for table in tables], rows, out, additions)
+
+
+def _add_parts(added: Json) -> list[Addition]:
+    """Return what packages add to the report, in the order of their names."""
+    for name in added:
+        if name not in adds_to_report:
+            raise UserError(f"--added: {name} adds nothing to the report{nearest(name, list(adds_to_report))}")
+    return [adds_to_report[name](added[name]) for name in sorted(added)]
 
 
 def compare_configurations(a: str, b: str) -> list[PageTable]:

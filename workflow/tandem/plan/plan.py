@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
@@ -30,7 +30,7 @@ from tandem.plan.tables import Row, Tables
 from tandem.plan.validation import list_unused_validation_keys
 from tandem.stages import KINDS
 
-OTHER_TABLES = ("audits", "index_tradeoffs", "dureader_retrieval/table10")  # of targets that are no layouts
+OTHER_TABLES = ("audits", "index_tradeoffs")  # of targets that are no layouts
 Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
 # Each returns a line for every key that is set and has no effect.
 UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
@@ -38,6 +38,18 @@ UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
     list_unused_aggregation_keys,
     list_unused_validation_keys,
 )
+
+
+class ReportPart(NamedTuple):
+    """Hold what a view adds to the report.
+
+    Attributes:
+        value: what `@adds_to_report` gets under the view's name, as JSON has it.
+        manifests: of the artifacts that the report waits for.
+    """
+
+    value: Any
+    manifests: Sequence[str] = ()
 
 
 class View:
@@ -48,10 +60,12 @@ class View:
     Attributes:
         rules: names of its rules and targets, which no table's target may have.
         tables: its files among the tables, without their endings, that no layout stands behind.
+        writes: its other files, and its folders, beside the report: `audits.html`, `notebooks`.
     """
 
     rules: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, plan: "Plan") -> None:
         self.plan = plan
@@ -71,6 +85,10 @@ class View:
     def everything(self) -> list[Check]:
         """Return what plans the stages behind all that may be asked for; each may not be possible."""
         return []
+
+    def report_part(self) -> ReportPart | None:
+        """Return what the report shows of it, by the function of its name under `@adds_to_report`; None: nothing."""
+        return None
 
 
 class Plan:
@@ -114,6 +132,15 @@ class Plan:
     def view(self, name: str) -> Any:
         """Return a view that a package adds, as its own rules ask for it."""
         return self.added_views[name]
+
+    def tables_of_views(self) -> list[str]:
+        """Return the tables, without the endings of their files, that views write: no layout stands behind them."""
+        return [*OTHER_TABLES, *(name for view in self.added_views.values() for name in view.tables)]
+
+    def report_parts(self) -> dict[str, ReportPart]:
+        """Return what the views add to the report, by their names."""
+        parts = {name: view.report_part() for name, view in self.added_views.items()}
+        return {name: part for name, part in parts.items() if part}
 
     def targets(self) -> dict[str, list[Check]]:
         """Return target of the command line → what must be possible for it."""
@@ -182,8 +209,7 @@ class Plan:
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""
         if table := re.fullmatch(rf"{re.escape(self.views)}/tables/(.+)\.(csv|md|tex|json|html)", target):
-            added = [name for view in self.added_views.values() for name in view.tables]
-            own = [*self.tables.layouts, *OTHER_TABLES, *added]
+            own = [*self.tables.layouts, *self.tables_of_views()]
             if table[1] not in own:
                 raise UserError(f"{target}: {table[1]} is no table{nearest(table[1], own)}")
         stage = re.fullmatch(r"results/[^/]+/([^/]+)/([^/]+-[0-9a-f]{10})/stage\.json", target)
@@ -283,6 +309,16 @@ class Plan:
     def own_runs(self) -> list[str]:
         """Return the runs that the configuration itself names: its `systems`, then the rows of its tables."""
         return list(dict.fromkeys([*self.settings.systems, *self.tables.runs(self.tables.requested())]))
+
+    def choose_run(self, usual: str, suits: Callable[[str], bool]) -> str:
+        """Return the usual run if the configuration has it, else its own first one of a trained model that suits."""
+        ctx = self.planner.ctx
+        if ctx.has_run(usual):
+            return usual
+        for run in self.own_runs():
+            if ctx.trained_model(run.split("+")[0]) and suits(run):
+                return run
+        return usual
 
 
 def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:

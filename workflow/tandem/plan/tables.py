@@ -20,7 +20,7 @@ Row = dict[str, str]
 # Targets of the command line and rules, beside those of kinds of stages and of views that packages add.
 RULE_NAMES = (
     *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits"),
-    *("sweep", "sweeps", "notebook", "notebooks", "error_table", "dureader_retrieval_table10"),
+    *("sweep", "sweeps"),
 )
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from tandem import ROOT
 from tandem.errors import UserError
+from tandem.plan.context import plans_view
 from tandem.store.files import write_text
 
 _RECORD = "configuration.json"  # in the folder: the files of the configuration that its views are of
-_VIEWS = ("tables", "sweeps", "statistics", "notebooks", "report.html", "audits.html", "fidelity.html")
+_OWN_VIEWS = ("tables", "sweeps", "report.html", "audits.html", "fidelity.html", "fidelity.csv")
 
 
 def views_folder(files: Iterable[Path]) -> str:
@@ -54,6 +55,18 @@ def name_configurations(configurations: Iterable[str], views: str) -> str:
     return f"; it belongs to {', or '.join(commands)}" if commands else ""
 
 
+def list_views() -> list[str]:
+    """Return the files and folders that tables, sweeps, the report and what packages add lie in."""
+    added = [name for view in plans_view for name in plans_view[view].writes]
+    return [*_OWN_VIEWS, *added]
+
+
+def view_pattern() -> str:
+    """Return a regular expression of their files: `(tables/.+|report\\.html|…)`."""
+    files = [re.escape(name) if Path(name).suffix else f"{name}/.+" for name in list_views()]
+    return f"({'|'.join(files)})"
+
+
 def check_owner(views: str, files: Sequence[Path]) -> None:
     """Refuse to replace the views of another configuration of the same name, as long as its files exist.
 
@@ -64,7 +77,7 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
         files: the configuration's files.
     """
     record = Path(views, _RECORD)
-    if not record.is_file() or not any(Path(views, name).exists() for name in _VIEWS):
+    if not record.is_file() or not any(Path(views, name).exists() for name in list_views()):
         return
     owner = json.loads(record.read_text(encoding="utf-8"))
     own = _recorded(files)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from tandem.data.collection import CORPUS, QUERIES, join_contents
 from tandem.data.tables import read_value
+from tandem.registry import Registry
 from tandem.report.charts import Series, draw_histogram, draw_lines
 from tandem.report.page import PageTable, cut_text
 from tandem.stages.base import flatten
@@ -68,6 +69,10 @@ class Addition:
     artifacts: list[Artifact] = field(default_factory=list)
     section: Callable[[dict[str, BuiltStage]], PageSection | None] | None = None
     training: list[TrainingCharts] = field(default_factory=list)
+
+
+# By the name of a view: `(value) -> Addition` of what the view's `report_part` gives.
+adds_to_report: Registry[Callable[[Any], Addition]] = Registry("part of the report", "adds_to_report", "report", False)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scores of runs; audits of collections; analyses of models."""
+"""Scores of runs; audits of collections."""
 
 from operator import not_
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tandem.config.base import Model, is_one
+from tandem.config.base import Model
 from tandem.config.datasets import AnswerMatch
 from tandem.config.language_models import Grading
 from tandem.config.references import parameters_of
@@ -93,35 +93,6 @@ class JudgeLlmParams(Grading, LlmParams):
     seed: int = Field(description="of the sample of judged pairs")
 
 
-class ErrorsParams(Params):
-    """Queries whose first results hold no positive."""
-
-    split: str = Field(description="of the run")
-    top: int = Field(ge=1, description="a query is wrong if none of so many results is relevant")
-    queries: int = Field(ge=1, description="wrong queries that are sampled, by their ids' hash")
-    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
-
-
-class DynamicsParams(Inference, Params):
-    """A joint model's score distributions over training steps."""
-
-    queries: int = Field(ge=1, description="training lists, by their queries' hash")
-    list_size: int | None = Field(ge=1, description="passages of a list, as in the training; null: as its data decide")
-    positives: int = Field(1, ge=1, exclude_if=is_one, description="positives of a list, as in the training")
-    set_apart: int | None = Field(None, exclude_if=not_, description="at most so many queries are validated on instead")
-    seed: int = Field(description="of the training's lists")
-    encode: Inference = Field(description="how the dual encoder encodes")
-
-
-class HardnessParams(Inference, Params):
-    """Negatives of some models' training lists."""
-
-    models: tuple[str, ...] = Field(description="the model of each of the inputs `candidates.<i>`")
-    drawn_from: tuple[str, ...] = Field(description="the run that each was drawn from, or `random`")
-    queries: int = Field(ge=1, description="queries of each model's lists, by their ids' hash")
-    threshold: float = Field(ge=0, le=1, description="a negative that the judges score above it counts as false")
-
-
 KINDS = (
     Kind("score", "evaluation.scores:run", ScoreParams, box="Scores", holds="scores", is_packed=True, verb="scoring"),
     Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, version=2, env="search",
@@ -135,9 +106,4 @@ KINDS = (
     Kind("relabel", "extras.audits.relabel:run", RelabelParams, box="Audits"),
     Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, version=4, env="models", threads="all",
         gpu=("pool",), box="Audits"),
-    Kind("errors", "extras.analysis.errors:run", ErrorsParams, version=2, box="Scores"),
-    Kind("dynamics", "extras.analysis.training:run_dynamics", DynamicsParams, env="models", threads="all",
-        gpu=("point", "start", "retriever", "reranker"), box="Scores"),
-    Kind("hardness", "extras.analysis.training:run_hardness", HardnessParams, env="models", threads="all",
-        gpu=("judge",), box="Scores"),
 )  # fmt: skip

@@ -21,6 +21,7 @@ class StatisticsView(View):
     """Tables of config/statistics/, with the datasets of each that can be counted here."""
 
     rules = ("statistics", "statistics_table")
+    writes = ("statistics",)
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)

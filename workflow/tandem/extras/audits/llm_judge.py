@@ -22,7 +22,8 @@ from tandem.errors import UserError
 from tandem.extras.audits.agreement import measure_agreement
 from tandem.extras.audits.false_negatives import read_run
 from tandem.extras.audits.relabel import SheetAnswers, describe_changes
-from tandem.extras.audits.sheets import FILLED_BY, SHEET_COLUMNS, read_filled_rows, read_judgements, write_sheet
+from tandem.extras.audits.sheets import FILLED_BY, SHEET_COLUMNS, read_judgements
+from tandem.extras.spreadsheets import read_filled_rows, write_sheet
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.llm import count_at_once, open_answers
 from tandem.retrieval.llm.prompts import CHAT, GRADE, RELEVANCE_GRADES, read_grade, write_grade_prompt

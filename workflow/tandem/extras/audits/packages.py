@@ -33,9 +33,9 @@ from tandem.extras.audits.sheets import (
     SheetRow,
     read_sheet_rows,
     read_verdicts,
-    write_sheet,
     write_sheet_files,
 )
+from tandem.extras.spreadsheets import write_sheet
 from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import replacing, write_text

@@ -3,9 +3,8 @@
 DuReader-retrieval §2.3. A sheet is read back whatever spreadsheet saved it.
 """
 
-import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain, groupby
+from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,101 +13,32 @@ import pyarrow.parquet as pq
 
 from tandem.data import tables
 from tandem.data.collection import LITERAL_MATCH, QRELS, Collection
-from tandem.data.reading import iterate_lines
 from tandem.errors import UserError
+from tandem.extras.spreadsheets import (
+    CHARACTERS_PER_PASSAGE,
+    FORMULA_MARKS,
+    ID_COLUMNS,
+    escape_formula,
+    join_lines,
+    read_filled_rows,
+    unescape_formula,
+    write_sheet,
+)
 from tandem.report.page import FOLDERS, cut_text, render_template
-from tandem.store.files import csv_text, write_text
+from tandem.store.files import write_text
 from tandem.store.job import Draft
 
 FOLDERS.append(Path(__file__).parent / "assets")
-CHARACTERS_PER_PASSAGE = 4000  # of a passage; a spreadsheet's cell ends at 32,767
-_FORMULA_MARKS = ("=", "+", "-", "@")  # a cell that begins so is computed by spreadsheets
-_DELIMITERS = ",;\t"  # as spreadsheets of different countries save CSV
 _PASSAGES_ON_PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
-_ID_COLUMNS = ("query_id", "doc_id")
 _TEXT_COLUMNS = ("query", "title", "passage")
-_VERDICT_COLUMNS = (*_ID_COLUMNS, "verdict")
+_VERDICT_COLUMNS = (*ID_COLUMNS, "verdict")
 # The columns of a sheet of unlabelled passages, of one with labels, and of a reviewer's, who sees neither labels nor
 # scores.
-SHEET_COLUMNS = (*_ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "verdict")
-LABELLED_COLUMNS = (*_ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "label", "verdict")
-REVIEW_COLUMNS = (*_ID_COLUMNS, *_TEXT_COLUMNS, "verdict")
+SHEET_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "verdict")
+LABELLED_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "label", "verdict")
+REVIEW_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "verdict")
 FILLED_BY = "filled_by"  # the column of a sheet that names the model behind a verdict; empty where a person decided
 _VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
-
-
-def join_lines(text: str) -> str:
-    """Return a text with single spaces for white space, so that a row is a line."""
-    return " ".join(text.split())
-
-
-def escape_formula(text: str) -> str:
-    """Return a text with an apostrophe before what a spreadsheet would take for the beginning of a formula."""
-    return f"'{text}" if text.startswith(_FORMULA_MARKS) else text
-
-
-def escape_id(name: str) -> str:
-    """Return an id as `escape_formula` does; one that begins with an apostrophe gets another, for `read_id`."""
-    return f"'{name}" if name.startswith(("'", *_FORMULA_MARKS)) else name
-
-
-def read_text(cell: str) -> str:
-    """Return the text in a cell that `escape_formula` wrote."""
-    return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in _FORMULA_MARKS)) else cell
-
-
-def read_id(cell: str) -> str:
-    """Return the id in a cell that `escape_id` wrote, even if a spreadsheet has dropped the apostrophe."""
-    return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *_FORMULA_MARKS))) else cell
-
-
-def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding.
-
-    Ids are written so that no spreadsheet computes them; `escape_formula` does the same for texts.
-    """
-
-    def escape_row(row: Sequence[object]) -> list[object]:
-        cells = zip(head, row, strict=True)
-        return [escape_id(str(cell)) if name in _ID_COLUMNS else cell for name, cell in cells]
-
-    path.write_text(csv_text(head, map(escape_row, rows)), encoding="utf-8-sig", newline="")
-
-
-def read_filled_rows(
-    path: Path, columns: Sequence[str], optional: Sequence[str] = ()
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and cells of some columns of each row of a filled sheet, stripped, ids as they were; no empty rows.
-
-    Cells of `optional` columns follow, empty where the sheet lacks the column. A `UserError` for what is no CSV file in
-    UTF-8, a missing column, or a row with too few.
-    """
-    text = (f"{line}\n" for _, line in iterate_lines(path))
-    first = next(text, "")
-    rows = csv.reader(chain([first], text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
-    try:
-        header = [name.strip() for name in next(rows, [])]
-        missing = [name for name in columns if name not in header]
-        if missing:
-            present = ", ".join(header[:12]) or "nothing"
-            raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
-        places = {name: header.index(name) for name in (*columns, *optional) if name in header}
-        needed = max(places[name] for name in columns)
-
-        for number, cells in enumerate(rows, start=2):  # a cell may hold line ends
-            stripped = [cell.strip() for cell in cells]
-            if not any(stripped):
-                continue
-            if len(cells) <= needed:
-                raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
-            values = []
-            for name in (*columns, *optional):
-                place = places.get(name, len(stripped))
-                value = stripped[place] if place < len(stripped) else ""
-                values.append(read_id(value) if name in _ID_COLUMNS else value)
-            yield number, values
-    except csv.Error as error:
-        raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None
 
 
 class SheetRow(NamedTuple):
@@ -178,7 +108,7 @@ def write_sheet_files(
         key=key,
         scored_by=scored_by,
         columns=columns,
-        formula=_FORMULA_MARKS,
+        formula=FORMULA_MARKS,
     )
     write_text(page, text)
 
@@ -187,7 +117,7 @@ def read_sheet_rows(path: Path) -> list[SheetRow]:
     """Read back what `write_pool_sheets` has written, of labelled passages too, with the texts as they were."""
     rows = []
     for _, (query_id, doc_id, query, title, passage, *more) in read_filled_rows(path, LABELLED_COLUMNS[:-1]):
-        texts = map(read_text, (query, title, passage))
+        texts = map(unescape_formula, (query, title, passage))
         rows.append(SheetRow(query_id, doc_id, *texts, *more))
     return rows
 

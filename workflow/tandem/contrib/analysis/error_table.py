@@ -13,14 +13,14 @@ from typing import NamedTuple
 from markupsafe import Markup
 from pydantic import TypeAdapter
 
+from tandem.contrib.analysis.wrong_results import PAIRS, PAIRS_SCHEMA, SUMMARY, TYPES, ErrorSummary, read_types
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
-from tandem.extras.analysis.errors import PAIRS, PAIRS_SCHEMA, SUMMARY, TYPES, ErrorSummary, read_types
 from tandem.report.charts import draw_bars
 from tandem.report.commands import CsvOut, write_views
 from tandem.report.page import FOLDERS, PageTable, cut_text, render_macro, render_template, write_latex, write_markdown
-from tandem.report.sections import Addition, PageSection
+from tandem.report.sections import Addition, PageSection, adds_to_report
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
 from tandem.store.lineage import BuiltStage
@@ -94,7 +94,7 @@ def read_printed_shares(path: Path) -> dict[str, float]:
     for line in read_printed(path, SOURCE, TABLE).lines:
         category, _, name = line.setting.partition(" / ")
         if TYPES.get(name) != category or name in shares:
-            raise UserError(f"{path}: {SOURCE}, {TABLE} has {line.setting}, unknown or twice; see analysis/errors.py")
+            raise UserError(f"{path}: {SOURCE}, {TABLE} has {line.setting}, unknown or twice; see wrong_results.py")
         shares[name] = float(line.value)
     if missing := [name for name in TYPES if name not in shares]:
         raise UserError(f"{path}: {SOURCE}, {TABLE} lacks {', '.join(missing)}")
@@ -160,7 +160,8 @@ def show_error_analysis(stage: BuiltStage) -> ErrorSummaryView:
     return ErrorSummaryView(stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
 
-def add_analyses(manifests: Sequence[Path]) -> Addition:
+@adds_to_report("analysis")
+def add_analyses(manifests: Sequence[str]) -> Addition:
     """Add the report's section of error analyses."""
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
@@ -168,4 +169,4 @@ def add_analyses(manifests: Sequence[Path]) -> Addition:
         body = render_macro("_analyses.html", "analysed", analyses)
         return PageSection("analyses", "Errors", body, "checks") if analyses else None
 
-    return Addition([open_artifact(path, verify=False) for path in manifests], section)
+    return Addition([open_artifact(Path(path), verify=False) for path in manifests], section)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tandem.extras.analysis.training import (
+from tandem.contrib.analysis.dynamics import (
     compare_ranks,
     compare_scores,
     compute_entropy,

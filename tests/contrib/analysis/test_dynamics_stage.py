@@ -6,8 +6,7 @@ import pytest
 import torch
 from listed import listed_rows
 
-from tandem.extras.analysis.training import FLOATS, compare_scores, sample_lists
-from tandem.extras.analysis.training import run_dynamics as run
+from tandem.contrib.analysis.dynamics import COMPARED, compare_scores, run, sample_lists
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
@@ -69,7 +68,7 @@ def test_each_number_is_that_of_the_models(job, inputs, tokens):
             p = dual.encode("passage", passages, texts.template, "fp32")
             de = (p @ q[0] / dual.temperature).double().numpy()
             ce = cross([texts.queries[a] for a in query_rows], passages, texts.template, "fp32").double().numpy()
-            row, expected = rows[4 * at + number], dict(zip(FLOATS, compare_scores(de, ce), strict=True))
+            row, expected = rows[4 * at + number], dict(zip(COMPARED, compare_scores(de, ce), strict=True))
             assert (row["step"], row["query_id"]) == (step, query)
             # vectors are kept in fp16: three digits
             assert [row[name] for name in expected] == pytest.approx(list(expected.values()), rel=5e-3, abs=2e-3)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tandem.contrib.analysis.options import HardnessParams
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.stages.evaluation import HardnessParams
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def plan(configured, overridden):
 
 
 def test_wrong_results_are_those_of_the_paper_s_best_system(default):
-    stage = default.analyses.stage("error_analysis")
+    stage = default.view("analysis").stage("error_analysis")
     assert stage.dataset == "pydocs"
     assert stage.values == {"split": "test", "top": 5, "queries": 100}
     assert list(stage.upstream) == ["dataset", "run"]
@@ -37,7 +37,7 @@ def test_wrong_results_are_those_of_the_paper_s_best_system(default):
 
 
 def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
-    stage = default.analyses.stage("distillation_dynamics")
+    stage = default.view("analysis").stage("distillation_dynamics")
     models = default.planner.ctx.planned_models()
     assert stage.upstream["point.0"] is models["rocketqav2"]
     assert "point.1" not in stage.upstream
@@ -48,7 +48,7 @@ def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
 
 def test_every_checkpoint_is_looked_at(plan):
     changed = plan({"models/rocketqav2/train/checkpoints": 3, "depth/dev": 100})
-    stage = changed.analyses.stage("distillation_dynamics")
+    stage = changed.view("analysis").stage("distillation_dynamics")
     assert [stage.upstream[f"point.{i}"].name for i in range(3)] == [f"rocketqav2.{n}" for n in (1, 2, 3)]
     assert stage.upstream["candidates"] is stage.upstream["point.0"].upstream["candidates"]
 
@@ -64,18 +64,18 @@ def test_lists_are_drawn_as_the_training_draws_them(plan):
 
 
 def analysed(plan):
-    return plan.analyses.stage("distillation_dynamics")
+    return plan.view("analysis").stage("distillation_dynamics")
 
 
 def test_negatives_of_three_models_judged_by_one(default, plan):
-    stage, models = default.analyses.stage("negatives"), default.planner.ctx.planned_models()
+    stage, models = default.view("analysis").stage("negatives"), default.planner.ctx.planned_models()
     names = ["ce_bm25neg", "ce_deneg", "rocketqav2"]
     assert stage.values["models"] == names
     assert stage.values["drawn_from"] == ["bm25", "de_bm25neg", "de_bm25neg"]
     for i, name in enumerate(names):
         assert stage.upstream[f"candidates.{i}"] is models[name].upstream["candidates"]
     assert stage.upstream["judge.0"] is models["ce_deneg"]
-    bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg"], "judges": []}}}).analyses.stage("negatives")
+    bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg"], "judges": []}}}).view("analysis").stage("negatives")
     assert bare.params == HardnessParams(models=("ce_bm25neg",), drawn_from=("bm25",), queries=50, threshold=0.5)
     assert list(bare.upstream) == ["dataset", "candidates.0"]
 
@@ -83,7 +83,7 @@ def test_negatives_of_three_models_judged_by_one(default, plan):
 def test_the_defaults_of_other_recipes_are_left_out(configured):
     config = configured("recipes", ["dureader_retrieval"]) | {"tables": ["baseline"]}
     del config["models"]["rocketqav2"]
-    fewer = FullPlan(config, ROOT).analyses.stage("negatives")
+    fewer = FullPlan(config, ROOT).view("analysis").stage("negatives")
     assert fewer.values["models"] == ["ce_bm25neg", "ce_deneg"]
 
 
@@ -91,7 +91,7 @@ def test_analyses_are_planned_only_when_they_are_asked_for(configured):
     plan = FullPlan(configured(), ROOT)
     kinds = {"errors", "dynamics", "hardness"}
     assert not kinds & {kind for kind, _ in plan.stages}
-    assert plan.analyses.files() == [
+    assert plan.view("analysis").notebook_files() == [
         f"results/notebooks/{name}-pydocs.ipynb" for name in ("error_analysis", "distillation_dynamics", "negatives")
     ]
     assert kinds < {kind for kind, _ in plan.stages}
@@ -124,11 +124,11 @@ def test_a_job_s_own_process_knows_them_by_their_key(configured):
 )
 def test_mistakes(plan, notebook, keys, message):
     with pytest.raises(UserError, match=message):
-        plan({"analysis": keys}).analyses.stage(notebook)
+        plan({"analysis": keys}).view("analysis").stage(notebook)
 
 
 def test_a_sheet_that_is_not_there_is_one_line(default, plan, tmp_path):
     changed = plan({"analysis/errors/sheet": str(tmp_path / "none.csv")})
     with pytest.raises(UserError, match=r"analysis\.errors\.sheet is .*none\.csv; no such file"):
-        changed.analyses.sheet()
-    assert default.analyses.sheet() is None
+        changed.view("analysis").sheet()
+    assert default.view("analysis").sheet() is None

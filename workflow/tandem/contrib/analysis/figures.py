@@ -7,12 +7,12 @@ from typing import Any
 import altair
 import pandas as pd
 
-from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES
+from tandem.contrib.analysis.options import DYNAMICS_FILE, NEGATIVES_FILE
+from tandem.contrib.analysis.wrong_results import PAIRS, SUMMARY, TYPES
 from tandem.store.artifact import Artifact
 
 _PLOT_SIZE = {"width": 420, "height": 220}  # of a plot
 _BINS = 20
-DYNAMICS, NEGATIVES = "dynamics.parquet", "negatives.parquet"  # of stages that import torch
 MEASURE_NAMES = {
     "entropy_de": "entropy, dual encoder",
     "entropy_ce": "entropy, cross-encoder",
@@ -57,13 +57,13 @@ def show_examples(errors: Artifact, each: int = 2) -> pd.DataFrame:
 
 def average_by_step(dynamics: Artifact) -> pd.DataFrame:
     """Return the means over queries of entropies, KL and tau-b by step (the index), and the number of lists."""
-    steps = pd.read_parquet(dynamics.path(DYNAMICS)).groupby("step")
+    steps = pd.read_parquet(dynamics.path(DYNAMICS_FILE)).groupby("step")
     return steps[list(MEASURE_NAMES)].mean().assign(lists=steps.size())
 
 
 def plot_dynamics(dynamics: Artifact, columns: tuple[str, ...], title: str) -> Any:
     """Draw means of `columns` (names of `MEASURE_NAMES`) over steps with the middle half of the queries as a band."""
-    rows = pd.read_parquet(dynamics.path(DYNAMICS)).melt("step", list(columns), "column", "value").dropna()
+    rows = pd.read_parquet(dynamics.path(DYNAMICS_FILE)).melt("step", list(columns), "column", "value").dropna()
     values = rows.groupby(["step", "column"])["value"]
     statistics = {"mean": values.mean(), "low": values.quantile(0.25), "high": values.quantile(0.75)}
     bands = pd.DataFrame(statistics).reset_index()
@@ -102,7 +102,7 @@ def count_dropped(hardness: Artifact) -> pd.DataFrame:
 
 def plot_hardness(hardness: Artifact, column: str) -> Any:
     """Draw per source a histogram of its negatives, in shares of them; by the `judge` or the `rank` in the run."""
-    rows = pd.read_parquet(hardness.path(NEGATIVES), columns=["source", "label", "rank", "judge"])
+    rows = pd.read_parquet(hardness.path(NEGATIVES_FILE), columns=["source", "label", "rank", "judge"])
     rows = rows[rows["label"] == 0].dropna(subset=[column])
     if column == "rank":
         rows = rows[rows["rank"] > 0]  # random passages have no rank

@@ -6,8 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tandem.contrib.analysis.notebook import execute, read_notebook, render_notebook
 from tandem.errors import UserError
-from tandem.extras.analysis.notebook import execute, read_notebook, render_notebook
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tandem.contrib.analysis.options import ErrorsParams
 from tandem.data import tables
 from tandem.data.collection import Collection, join_contents
 from tandem.data.runs import iter_ranking
@@ -22,7 +23,7 @@ from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, ScoredRanking, skip_excluded
 from tandem.evaluation.scores import read_relevance
-from tandem.extras.audits.sheets import (
+from tandem.extras.spreadsheets import (
     CHARACTERS_PER_PASSAGE,
     escape_formula,
     join_lines,
@@ -32,7 +33,6 @@ from tandem.extras.audits.sheets import (
 from tandem.extras.words import Rarity, split_into_terms
 from tandem.report.page import cut_text
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing

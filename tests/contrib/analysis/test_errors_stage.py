@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.cli import run as run_command
+from tandem.contrib.analysis import error_table
+from tandem.contrib.analysis.wrong_results import ENTITY, OTHER, TYPES, find_wrong_queries, read_types, run
 from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.runs import iter_run
 from tandem.data.splits import compute_position
 from tandem.errors import UserError
 from tandem.evaluation.measures import skip_excluded
-from tandem.extras.analysis import error_table
-from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, find_wrong_queries, read_types, run
 from tandem.store.artifact import open_artifact
 
 PRINTED = Path(__file__).parents[3] / "config/papers/printed.csv"

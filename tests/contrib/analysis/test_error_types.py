@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from tandem.data.collection import Collection
-from tandem.extras.analysis.errors import (
+from tandem.contrib.analysis.wrong_results import (
     ENTITY,
     FALSE_NEGATIVE,
     MODIFIER,
@@ -21,6 +20,7 @@ from tandem.extras.analysis.errors import (
     is_reordered,
     measure_jaccard,
 )
+from tandem.data.collection import Collection
 from tandem.extras.words import Rarity, list_edits, split_into_terms
 
 WEIGHTS = {"taobao": 5.0, "authentication": 3.0, "name": 1.0}

@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from listed import listed_rows
 
+from tandem.contrib.analysis import figures
+from tandem.contrib.analysis.hardness import describe_negatives, run
 from tandem.errors import UserError
-from tandem.extras.analysis import views
-from tandem.extras.analysis.training import count_negatives
-from tandem.extras.analysis.training import run_hardness as run
 from tandem.retrieval.pair_scores import PairScores, to_probability
 from tandem.store.artifact import open_artifact
 
@@ -26,14 +25,14 @@ ROWS = pd.DataFrame(
 
 
 def test_shares_and_quartiles_by_hand():
-    counts = count_negatives(ROWS, 0.5)
+    counts = describe_negatives(ROWS, 0.5)
     # ranks 1, 3, 5: the passage without a rank is not among them; 0.5 is not above 0.5
     assert counts["a"] == {
         "negatives": 4, "queries": 2, "rank": [2.0, 3.0, 4.0], "judge": [0.175, 0.35, 0.525],
         "false_negatives": 25.0, "found_positives": 50.0,
     }  # fmt: skip
     assert counts["b"]["found_positives"] is None
-    assert list(count_negatives(ROWS, None)["b"]) == ["negatives", "queries", "rank"]
+    assert list(describe_negatives(ROWS, None)["b"]) == ["negatives", "queries", "rank"]
 
 
 @pytest.fixture
@@ -79,9 +78,9 @@ def test_without_judges_ranks_are_told_and_shown(job):
     stage = job()
     run(stage)
     artifact = open_artifact(stage.out)
-    assert views.compare_sources(artifact)["negatives"].tolist() == [15, 15, 15, 15]
-    assert views.compare_sources(artifact)["judged false (%)"].isna().all()
-    shown = views.plot_hardness(artifact, "rank").to_dict()
+    assert figures.compare_sources(artifact)["negatives"].tolist() == [15, 15, 15, 15]
+    assert figures.compare_sources(artifact)["judged false (%)"].isna().all()
+    shown = figures.plot_hardness(artifact, "rank").to_dict()
     values = next(iter(shown["datasets"].values()))
     # ranks 10, 20, 30, 40, 50 in bins of three: a fifth of the denoised list's negatives each
     of_denoised = [(row["middle"], row["share"]) for row in values if row["source"] == "ce: bm25, denoised"]

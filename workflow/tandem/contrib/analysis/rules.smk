@@ -1,0 +1,46 @@
+# Notebooks, executed on this run's artifacts, and the table that the annotators' sheet of one of them makes.
+rule notebook:
+    localrule: True
+    input:
+        notebook=local(f"{ROOT}/notebooks/{{notebook}}.ipynb"),
+        artifact=lambda wildcards: behind([planned(plan.view("analysis").stage, wildcards.notebook).manifest]),
+    output:
+        notebook=local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb"),
+        page=report(
+            local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.html"),
+            caption="assets/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "{notebook}", "dataset": "{dataset}"},
+        ),
+    log:
+        local(f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.log"),
+    conda:
+        f"{ROOT}/envs/notebooks.yaml"
+    wildcard_constraints:
+        notebook="|".join(plan.view("analysis").notebooks),  # names of datasets have hyphens, too
+    params:
+        artifact=lambda wildcards: planned(plan.view("analysis").stage, wildcards.notebook).folder,
+    shell:
+        f"{UNPACK}"
+        "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} 2>&1 | tee {log:q}"
+
+
+rule error_table:
+    localrule: True
+    input:
+        errors=lambda wildcards: behind([planned(plan.view("analysis").errors).manifest]),
+        printed=local(f"{ROOT}/config/papers/printed.csv"),
+        sheet=lambda wildcards: local(planned(plan.view("analysis").sheet) or []),
+    output:
+        local(multiext(f"{VIEWS}/tables/dureader_retrieval/table10", csv=".csv", md=".md", tex=".tex", html=".html")),
+    log:
+        local(f"{VIEWS}/tables/dureader_retrieval/table10.log"),
+    conda:
+        DATA
+    params:
+        errors=lambda wildcards: planned(plan.view("analysis").errors).folder,
+        sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
+    shell:
+        f"{UNPACK}"
+        "python -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
+        " --out {output.csv:q} 2>&1 | tee {log:q}"
