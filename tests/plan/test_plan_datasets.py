@@ -12,8 +12,9 @@ from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
-from tandem.plan.datasets import splits
+from tandem.plan.datasets import corpus_dataset, splits
 from tandem.plan.imported_runs import import_run
+from tandem.plan.searches import encode_both_sides
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 
@@ -141,6 +142,20 @@ def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
     data = plan(entries, "zh-en").planner.dataset("zh-en")
     assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
     assert data.params == DatasetParams(source="pair", normalize="nfc")
+
+
+def test_datasets_of_the_same_passages_have_them_encoded_and_indexed_once(folder, plan):
+    entries = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("en", "de")}
+    entries["broken"] = {"source": "perturbed", "of": "en-de"}
+    entries["en-de"] = {"source": "pair", "corpus_of": "en", "queries_of": "de"}
+    entries["bare"] = {"source": "pair", "corpus_of": "en", "queries_of": "de", "title": False}
+    entries["raw"] = {"source": "pair", "corpus_of": "en", "queries_of": "de", "normalize": "none"}
+    ctx = plan(entries, "en").planner.ctx
+    origins = {name: corpus_dataset(ctx, name) for name in ctx.datasets if name in entries}
+    assert origins == {"en": "en", "de": "de", "en-de": "en", "broken": "en", "bare": "bare", "raw": "raw"}
+    sides = encode_both_sides(ctx, "embeddings", "encoder", "test", "tables", "broken")
+    read = {role: stage.upstream.get("dataset", stage).dataset for role, stage in sides.items()}
+    assert read == {"dataset": "broken", "passages": "en", "queries": "broken"}
 
 
 def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):

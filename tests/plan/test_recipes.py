@@ -16,7 +16,14 @@ from tandem.plan.graph import upstream_first
 ROOT = Path(__file__).parents[2]
 # Of no paper.
 OTHERS = {"dimensions", "matryoshka", "perturbed", "pretraining", "scifact", "systems", "systems_squad", "zero_shot"}
-COLLECTIONS = {"articles", "chinese", "squad", "debian", "debian_domains"}  # whose folders the user has
+COLLECTIONS = {
+    "articles",
+    "chinese",
+    "squad",
+    "debian",
+    "debian_domains",
+    "debian_cross_lingual",
+}  # whose folders the user has
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS)
 SYSTEMS = [
     *("deepct", "unicoil", "splade", "uhd_bert", "spade", "colbert", "coil", "me_bert"),

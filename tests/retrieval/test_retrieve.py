@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from messages import other_dataset
 from trec import iter_trec
 
 from tandem.cluster import work
@@ -86,10 +86,25 @@ def test_passages_and_queries_of_different_models_are_refused(
         run(make_job("retrieve", tmp_path / "x-0123456789", PARAMS, {**inputs, "queries": other}))
 
 
+def test_passages_encoded_for_another_dataset_serve_one_that_has_the_same(
+    tmp_path, make_job, make_dataset, make_tokens, embed, dataset, dual_inputs, inputs, passages
+):
+    rows = pq.read_table(dataset.path("corpus.parquet"), columns=["doc_id", "title", "text"]).to_pylist()
+    same = make_dataset(tmp_path / "dataset" / "same-0123456789", [tuple(row.values()) for row in rows])
+    tokens = make_tokens(tmp_path / "tokens" / "same-0123456789", same)
+    own = {**dual_inputs, "dataset": same, "tokens": tokens}
+    queries = embed(tmp_path / "q-0123456789", own, side="queries", split="test")
+    read = {"dataset": same, "passages": passages, "queries": queries}
+    job = make_job("retrieve", tmp_path / "x-0123456789", PARAMS, read)
+    run(job)
+    lines = (job.out / "run.trec").read_text().splitlines()
+    assert lines == [f"{line} x-0123456789" for line in brute_force(inputs, 7)]
+
+
 def test_another_dataset_split_or_side_is_refused(tmp_path, make_job, make_dataset, inputs):
     out = tmp_path / "x-0123456789"
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", [("x", "", "an otter")])
-    with pytest.raises(UserError, match=other_dataset("passages", "tiny-0000000001", "other-")):
+    with pytest.raises(UserError, match=r"passages .* was made from the dataset tiny-0000000001, .*other-"):
         run(make_job("retrieve", out, PARAMS, {**inputs, "dataset": other}))
     with pytest.raises(UserError, match="holds queries of the split test; expected dev"):
         run(make_job("retrieve", out, {**PARAMS, "split": "dev"}, inputs))

@@ -49,6 +49,7 @@ class Dataset(Section):
     file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
     shared_from: ClassVar[int | None] = None  # passages from which jobs share reading them (`Source.count`)
+    corpus_key: ClassVar[str | None] = None  # its key that names the dataset whose passages it has, in their order
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
     path: Annotated[str | None, NoParameter()] = Field(
@@ -329,6 +330,7 @@ class Pair(Dataset):
     """The queries of one dataset over the passages of another."""
 
     reads = Beir.reads[1:]  # without a corpus
+    corpus_key = "corpus_of"
     source: Literal["pair"]
     corpus_of: Annotated[str, Reference("dataset", "corpus")] = Field(
         description="the dataset whose passages are searched"
@@ -356,6 +358,7 @@ class Derived(Dataset):
 class Dissimilar(Derived):
     """A dataset without training queries that are similar to dev or test queries."""
 
+    corpus_key = "of"
     source: Literal["dissimilar"]
     of: DatasetRef = Field(description="the dataset that they are removed from")
 
@@ -396,6 +399,7 @@ PERTURBATIONS = get_args(Perturbation)
 class Perturbed(Derived):
     """A dataset with broken copies of a split's queries: a further split `<split>_<kind>` for each kind."""
 
+    corpus_key = "of"
     source: Literal["perturbed"]
     of: DatasetRef = Field(description="the dataset")
     split: str = Field("test", description="whose queries are copied and broken")
@@ -494,6 +498,7 @@ class GeneratedQueries(OfSearched):
     """Queries that a generator wrote as training queries, each with its passage as positive (InPars, Promptagator)."""
 
     always_has = ("train",)
+    corpus_key = "of"
     source: Literal["generated_queries"]
     from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
     number: int = Field(1, ge=1, description="queries of a passage, the first ones; at most the entry's `number`")
@@ -516,6 +521,7 @@ class CroppedSentences(OfSearched):
     """Sentences of passages as training queries, each with its passage as positive (DRAGON)."""
 
     always_has = ("train",)
+    corpus_key = "of"
     source: Literal["cropped_sentences"]
     queries_of: QueriesRef | None = Field(
         None, description="a dataset over the same passages, whose training queries stand beside; null: none"
@@ -531,6 +537,7 @@ class Unlabelled(Derived):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
 
     reads = (UNLABELLED_FILE,)
+    corpus_key = "of"
     source: Literal["unlabelled"]
     of: DatasetRef = Field(
         description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`"

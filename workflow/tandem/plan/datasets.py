@@ -46,6 +46,20 @@ def dataset(ctx: Context, name: str) -> Stage:
     return ctx.entry("datasets", name)
 
 
+def corpus_dataset(ctx: Context, name: str) -> str:
+    """Return the dataset whose passages a dataset has, the first of those that follow each other: itself, often.
+
+    What is computed of passages alone, such as their vectors, is then made once for all of them.
+    """
+    entry = ctx.dataset_entry(name)
+    origin = getattr(entry, entry.corpus_key) if entry.corpus_key else None
+    if origin is None or entry.title is not None:
+        return name
+    if dataset(ctx, name).values["normalize"] != dataset(ctx, origin).values["normalize"]:
+        return name  # its texts may differ
+    return corpus_dataset(ctx, origin)
+
+
 @plans_entry("datasets")
 def plan_dataset(ctx: Context, name: str) -> Stage:
     """Plan a dataset: read from files, made of other datasets alone, or as its source has registered."""

@@ -171,6 +171,11 @@ UNREAD = ("checkpoint", "encoder", "index", "lexical index", "tokens", "vectors"
 
 def read_behind_inputs(stage: Stage) -> list[Stage]:
     """Return the stages behind a stage's inputs whose artifacts it reads, too."""
+    passages = stage.upstream.get("passages")
+    own = stage.upstream.get("dataset")
+    if passages and own and passages.upstream["dataset"].digest != own.digest:  # encoded for another dataset
+        encoded = [passages, *(stage.upstream[role] for role in ("queries",) if role in stage.upstream)]
+        return [above for side in encoded for above in (side.upstream["dataset"], side.upstream["tokens"])]
     if stage.declared.holds not in ("checkpoint", "training"):
         return []
     return [above for above in upstream_first(stage.upstream.values()) if above.declared.holds in ORIGINS]

@@ -11,7 +11,7 @@ from tandem.config.retrieval import LexicalMethod, Sparse
 from tandem.config.similarities import Lsi, VectorSimilarity
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, checks_entry, json_of, plans_run
-from tandem.plan.datasets import dataset, require_split
+from tandem.plan.datasets import corpus_dataset, dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import cutoff, reported_split, run_depth, searched
@@ -66,7 +66,7 @@ def _method_params(variant: Sparse) -> Json:
 
 
 def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
-    """Plan the index that a variant searches; variants share what they agree on."""
+    """Plan the index that a variant searches; variants, and datasets of the same passages, share what they agree on."""
     engine = _engine(ctx, variant)
     analyzer = _analyzer(ctx, variant, data)
     language = ctx.dataset_entry(data).language
@@ -82,7 +82,8 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
             raise UserError(f"{place}, and bm25s stems English alone; set {at}.analyzer to none, whitespace or jieba")
         if analyzer not in WITHOUT_JAVA:
             raise UserError(f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}")
-    return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
+    indexed = corpus_dataset(ctx, data)
+    return ctx.stage(engine, indexed, analyzer, params, {"dataset": dataset(ctx, indexed)})
 
 
 def _tune(

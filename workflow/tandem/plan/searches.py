@@ -10,7 +10,7 @@ from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context, checks_entry, json_of, plans_reference, search
-from tandem.plan.datasets import dataset
+from tandem.plan.datasets import corpus_dataset, dataset
 from tandem.plan.encoders import dual_encoder, tokens_of_dual
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope
@@ -50,6 +50,8 @@ def plan_encoding(ctx: Context, kind: str, system: str, where: str, data: str, s
     params["side"] = "queries" if split else "passages"
     params["split"] = split
 
+    if split is None:
+        data = corpus_dataset(ctx, data)
     # By the system's name: an equal model of another variant may have lent the stage its own.
     tokens = tokens_of_dual(ctx, system, model, data)
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": tokens}
@@ -90,7 +92,8 @@ def look_ahead(ctx: Context, system: str, split: str, where: str, data: str) -> 
     passages = plan_encoding(ctx, "embeddings", system, where, data)
     upstream = {"dataset": dataset(ctx, data), "passages": passages}
     label = f"{passages.upstream['model'].name}.{split}"
-    both = {role: passages.upstream[role] for role in ("model", "tokens")}
+    model = passages.upstream["model"]
+    both = {"model": model, "tokens": tokens_of_dual(ctx, system, model, data)}
     queries = ctx.stage("positive_vectors", data, label, {"split": split}, upstream | both)
     how = ctx.execution("engine", "search_memory")
     found = upstream | {"queries": queries}

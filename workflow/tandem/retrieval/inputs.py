@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.data.collection import CORPUS
 from tandem.errors import UserError
 from tandem.models.folders import read_parade
 from tandem.models.hub import hash_tokenizer
@@ -25,6 +26,39 @@ def require_dataset(job: Job[Any], *roles: str, of: str = "dataset") -> None:
         if dataset != expected:
             folder = job.inputs[role].folder
             raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {expected}")
+
+
+def require_passages(job: Job[Any], *roles: str) -> None:
+    """Refuse inputs that were made from other passages than those of `dataset`; another dataset may have the same."""
+    own = job.inputs["dataset"]
+    for role in roles:
+        folder = Path(job.inputs[role].upstream["dataset"])
+        if folder.name == own.key:
+            continue
+        other = open_artifact(folder, verify=False)
+        if other.manifest.checksums[CORPUS] != own.manifest.checksums[CORPUS]:
+            problem = f"{role} {job.inputs[role].folder} was made from the dataset {other.key}"
+            raise UserError(f"{job.kind}: {problem}, whose passages are others than those of {own.key}")
+
+
+def require_one_encoding(job: Job[Any], passages: str, queries: str) -> None:
+    """Refuse passages and queries that two models encoded, or whose token ids were made in two ways."""
+    sides = (job.inputs[passages].upstream, job.inputs[queries].upstream)
+    for role in ("model", "tokens"):
+        of_passages, of_queries = (Path(side[role]) for side in sides)
+        if of_passages.name == of_queries.name:
+            continue
+        if role == "tokens" and _describe_tokens(of_passages) == _describe_tokens(of_queries):
+            continue  # of two datasets, the one with the passages and the one with the queries
+        raise UserError(
+            f"{job.kind}: passages were embedded with the {role} {of_passages.name}, queries with {of_queries.name}"
+        )
+
+
+def _describe_tokens(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return what token ids are made by: their stage's parameters, and the encoder whose tokenizer it is."""
+    tokens = open_artifact(folder, verify=False)
+    return tokens.params, Path(tokens.upstream["encoder"]).name
 
 
 def require_tokens(job: Job[Any], tokens: str, model: str) -> None:

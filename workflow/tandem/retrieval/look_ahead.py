@@ -16,7 +16,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import index_passages, index_queries, split_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import FP16, FP32, Blocks, Embeddings, FloatVectors
-from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.inputs import require_dataset, require_passages
 from tandem.stages.retrieval import PositiveVectorsParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -43,7 +43,8 @@ def run(job: Job[PositiveVectorsParams]) -> None:
     Queries without one in the corpus are left out. Inputs: dataset, `passages`, and the `model` and `tokens` that these
     are of.
     """
-    require_dataset(job, "passages", "tokens")
+    require_passages(job, "passages")
+    require_dataset(job, "tokens")
     passages = Embeddings(job.inputs["passages"], "passages")
     collection = Collection(job.inputs["dataset"])
     queries, positives = find_first_positives(collection, job.params.split)

@@ -25,7 +25,7 @@ from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import FP32, Embeddings, FloatVectors, Stretches, name_block
 from tandem.retrieval.exact import Array, BestPassages, bound_difference, pack_keys, round_and_flag, score_vector_pairs
-from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.inputs import require_dataset, require_one_encoding, require_passages
 from tandem.stages.evaluation import AverageRankParams
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
@@ -43,16 +43,11 @@ def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Store
     Raises:
         UserError: two models made them, the queries are of another split, or an index is of other passages.
     """
-    require_dataset(job, "passages", "queries")
+    require_passages(job, "passages")
+    require_dataset(job, "queries")
+    require_one_encoding(job, "passages", "queries")
     passages = job.inputs["passages"]
     queries = job.inputs["queries"]
-    for role in ("model", "tokens"):
-        of_passages = Path(passages.upstream[role]).name
-        of_queries = Path(queries.upstream[role]).name
-        if of_passages != of_queries:
-            raise UserError(
-                f"retrieve: passages were embedded with the {role} {of_passages}, queries with {of_queries}"
-            )
     split = queries.params["split"]
     if split != job.params.split:
         raise UserError(f"{queries.folder}: holds queries of the split {split}; expected {job.params.split}")

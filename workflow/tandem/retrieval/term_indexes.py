@@ -31,7 +31,7 @@ from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows, write_run
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array, BestPassages, measure_search, space_evenly, unpack_keys
-from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.inputs import require_passages
 from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX_FOLDER, OpenIndex, list_versions, start_java
 from tandem.retrieval.lexical.lucene_index import TEXTS_FOLDER, index_files
 from tandem.retrieval.retrieve import iterate_ranked, open_embeddings, read_embedded_rows
@@ -79,7 +79,7 @@ def round_query_weights(weights: Any) -> Any:
 
 def run_impacts(job: Job[stages.ImpactsParams]) -> None:
     """Index the input `passages` into the folder `index/`. Execution: `workers` threads, `heap` of Java."""
-    require_dataset(job, "passages")
+    require_passages(job, "passages")
     passages = TermWeights(job.inputs["passages"], "passages")
     threads = job.execution.workers or count_usable_cores()
     ids = Collection(job.inputs["dataset"]).doc_ids()
@@ -173,7 +173,7 @@ def load_seismic(name: str, passages: TermWeights | None = None) -> Any:
 
 def run_seismic(job: Job[stages.SeismicParams]) -> None:
     """Index the input `passages`. Execution: `workers` threads. The bytes differ from build to build."""
-    require_dataset(job, "passages")
+    require_passages(job, "passages")
     params = job.params
     passages = TermWeights(job.inputs["passages"], "passages")
     vectors = load_seismic("SeismicDataset", passages)(dim=passages.dimension)
