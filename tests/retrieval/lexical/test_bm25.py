@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -176,9 +177,14 @@ def test_wrong_searches_are_one_line(stages, words, collection, tmp_path):
         f"{tmp_path}/index: was made without {part}, which {option} needs; name an index with {part}"
         for option, part in (("rm3", "vectors"), ("fields", "fields"))
     ]
+    (tmp_path / "dataset").rename(tmp_path / "indexed")
+    shutil.rmtree(tmp_path / "beir")
+    collection({"a": "bar"}, {"q": "foo"})
     (tmp_path / "dataset").rename(tmp_path / "other")
+    (tmp_path / "indexed").rename(tmp_path / "dataset")
     [error] = stages(words("bm25", "run", BM25, {"dataset": "other", "lucene": "index"}))
-    assert error == f"{tmp_path}/index: indexes {tmp_path}/dataset, not {tmp_path}/other; name its index"
+    was_made = f"lucene {tmp_path}/index was made from the dataset dataset"
+    assert error == f"bm25: {was_made}, whose passages are others than those of other"
     assert not (tmp_path / "run").exists()
 
 

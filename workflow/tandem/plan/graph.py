@@ -165,20 +165,27 @@ def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
 
 # What artifacts are that a training reads behind its inputs: where its weights come from, and a tokenizer.
 ORIGINS = ("checkpoint", "encoder", "training")
+# Roles of what is made of passages alone, for all datasets that have the same.
+MADE_OF_PASSAGES = ("passages", "lucene", "bm25s")
 # What artifacts are that tables and pages do not read: the largest ones.
 UNREAD = ("checkpoint", "encoder", "index", "lexical index", "tokens", "vectors")
 
 
 def read_behind_inputs(stage: Stage) -> list[Stage]:
     """Return the stages behind a stage's inputs whose artifacts it reads, too."""
-    passages = stage.upstream.get("passages")
-    own = stage.upstream.get("dataset")
-    if passages and own and passages.upstream["dataset"].digest != own.digest:  # encoded for another dataset
-        encoded = [passages, *(stage.upstream[role] for role in ("queries",) if role in stage.upstream)]
-        return [above for side in encoded for above in (side.upstream["dataset"], side.upstream["tokens"])]
     if stage.declared.holds not in ("checkpoint", "training"):
-        return []
+        return _compared_behind(stage)
     return [above for above in upstream_first(stage.upstream.values()) if above.declared.holds in ORIGINS]
+
+
+def _compared_behind(stage: Stage) -> list[Stage]:
+    """Return what a search compares where another dataset of the same passages has lent their vectors or index."""
+    own = stage.upstream.get("dataset")
+    lent = [stage.upstream[role] for role in MADE_OF_PASSAGES if role in stage.upstream]
+    if own is None or all(part.upstream["dataset"].digest == own.digest for part in lent):
+        return []
+    sides = [*lent, *(part for role, part in stage.upstream.items() if role == "queries")]
+    return [part.upstream[role] for part in sides for role in ("dataset", "tokens") if role in part.upstream]
 
 
 def read_by_views(shown: Iterable[Stage]) -> list[Stage]:

@@ -31,6 +31,7 @@ from tandem.evaluation.measures import (
     parse_measures,
     warn_undecided,
 )
+from tandem.retrieval.inputs import require_passages
 from tandem.retrieval.lexical import LexicalEngine
 from tandem.stages.base import Json
 from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
@@ -60,12 +61,11 @@ def open_lexical_engine(job: Job[Any]) -> Iterator[LexicalEngine]:
 
 
 def require_index(job: Job[Any]) -> Artifact:
-    """Return the job's index; a `UserError` if it is of another dataset, or lacks what the search needs."""
+    """Return the job's index; a `UserError` if it is of other passages, or lacks what the search needs."""
     params: Bm25Variant = job.params
-    dataset = job.inputs["dataset"]
-    index = next(job.inputs[role] for role in ENGINES if role in job.inputs)
-    if os.path.basename(index.upstream["dataset"]) != dataset.key:
-        raise UserError(f"{index.folder}: indexes {index.upstream['dataset']}, not {dataset.folder}; name its index")
+    engine = next(role for role in ENGINES if role in job.inputs)
+    require_passages(job, engine)
+    index = job.inputs[engine]
     has = index.params_as(LuceneParams if "lucene" in job.inputs else Bm25sParams)
     for name, needed in (("rm3", "vectors"), ("fields", "fields")):
         if getattr(params, name) and not getattr(has, needed, False):
