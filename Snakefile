@@ -11,6 +11,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
@@ -23,6 +24,8 @@ min_version("9.0")
 HERE = Path(workflow.current_basedir.get_path_or_uri(secret_free=False))
 if (HERE / "workflow/tandem").is_dir():
     sys.path.insert(0, f"{HERE}/workflow")
+elif find_spec("tandem") is None:  # a module that Snakemake takes from a repository comes without its library
+    sys.exit("tandem is not installed in the environment that runs Snakemake: pip install tandem-retrieval")
 
 from tandem import ROOT
 from tandem.cluster.import_path import find_library_folder
@@ -44,10 +47,7 @@ from tandem.store.files import write_text
 configfile: f"{ROOT}/config/config.yaml"
 
 
-report: "workflow/report/workflow.rst"
-
-
-include: "workflow/rules/common.smk"
+include: f"{ROOT}/workflow/rules/common.smk"
 
 
 # Another Snakefile may use these rules as a module (docs/how_to/module.md), with a configuration that it gives.
@@ -120,10 +120,10 @@ wildcard_constraints:
     shards=r"\d+",
 
 
-include: "workflow/rules/stage.smk"
-include: "workflow/rules/chain.smk"
-include: "workflow/rules/report.smk"
-include: "workflow/rules/extras.smk"
+include: f"{ROOT}/workflow/rules/stage.smk"
+include: f"{ROOT}/workflow/rules/chain.smk"
+include: f"{ROOT}/workflow/rules/report.smk"
+include: f"{ROOT}/workflow/rules/extras.smk"
 
 
 for rules in find_rules():

@@ -104,6 +104,17 @@ def test_the_page_about_config_names_every_folder():
     assert folders == {name.removesuffix("/") for name in re.findall(r"`(\w+/)`", page.partition("| folder")[2])}
 
 
+def test_snakemakes_catalogue_finds_what_it_looks_for():
+    """Main file, rules, configuration, words of the readme, and the keys that it reads."""
+    for name in ("workflow/Snakefile", "config/README.md", "config/config.yaml"):
+        assert (ROOT / name).is_file()
+    assert list((ROOT / "workflow/rules").glob("*.smk"))
+    assert {"snakemake", "workflow"} <= set(re.findall(r"\w+", (ROOT / "README.md").read_text().lower()))
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"}
+    assert {"conda", "apptainer", "apptainer+conda", "report"} == set(usage["software-stack-deployment"])
+
+
 def test_snakemakes_catalogue_gives_flags_that_snakemake_takes():
     usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     words = shlex.split(usage["mandatory-flags"]["flags"])

@@ -14,11 +14,11 @@ configfile: "settings.yaml"
 
 
 rule all:
-    input: "best.txt"
+    input: "best.txt", "lines.txt"
 
 
 module tandem:
-    snakefile: {snakefile!r}
+    snakefile: {snakefile}
     config: config["retrieval"]{more}
 
 
@@ -29,21 +29,28 @@ rule best:
     input: "results/tables/tiny.csv"
     output: "best.txt"
     shell: "sed -n 2p {{input}} > {{output}}"
+
+
+rule lines:
+    input: tandem.find_run("{system}")
+    output: "lines.txt"
+    shell: "wc -l < $(dirname {{input:q}})/run.trec > {{output}}"
 """
+WORDS = ("--rerun-triggers", "mtime", "params", "--cores", "2")
 
 
 @pytest.fixture
 def own(tmp_path, encoder_folder, documents):
-    """`own(layout, more)`: a folder with the tiny collection, a Snakefile and its configuration."""
+    """`own(layout, more, system, snakefile)`: a folder with the tiny collection, a Snakefile and its configuration."""
 
-    def make(layout, more=""):
+    def make(layout, more="", system="bm25", snakefile=f"{str(ROOT / 'Snakefile')!r}"):
         folder = tmp_path / "own flow"
         (folder / "layout").mkdir(parents=True)
         write_beir(tmp_path / "beir", documents)
         (folder / "layout/tiny.yaml").write_text(yaml.safe_dump(layout))
         config = tiny_config(tmp_path, encoder_folder) | {"tables": ["layout/tiny.yaml"]}
         (folder / "settings.yaml").write_text(yaml.safe_dump({"retrieval": config, "own": 1}))
-        (folder / "Snakefile").write_text(OWN.format(snakefile=str(ROOT / "Snakefile"), more=more))
+        (folder / "Snakefile").write_text(OWN.format(snakefile=snakefile, more=more, system=system))
         return folder
 
     return make
@@ -51,7 +58,7 @@ def own(tmp_path, encoder_folder, documents):
 
 def run(folder, *flags):
     """Status and output of Snakemake, as somebody types it in the folder."""
-    line = [sys.executable, "-m", "snakemake", "--cores", "2", "--rerun-triggers", "mtime", "params", "--", *flags]
+    line = [sys.executable, "-m", "snakemake", *WORDS, *flags]
     done = subprocess.run(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode, done.stdout
 
@@ -62,8 +69,10 @@ def test_from_the_files_to_a_rule_of_its_own(own):
     assert status == 0, output
     ran = jobs(output)
     kinds = {f"tandem_{kind}": 1 for kind in ("dataset", "lucene", "bm25", "score", "table")}
-    assert ran == kinds | {"best": 1, "all": 1}
+    assert ran == kinds | {"best": 1, "lines": 1, "all": 1}
     assert (folder / "best.txt").read_text().startswith("BM25,")
+    (trec,) = folder.glob("results/tiny/bm25/bm25.test-*/run.trec")
+    assert int((folder / "lines.txt").read_text()) == len(trec.read_text().splitlines())
 
 
 def test_it_makes_the_artifacts_that_tandem_makes(own, tiny_dag):
@@ -72,20 +81,53 @@ def test_it_makes_the_artifacts_that_tandem_makes(own, tiny_dag):
     shutil.rmtree(folder / "results/tables")
     status, output = run(folder)
     assert status == 0, output
-    assert jobs(output) == {"tandem_table": 1, "best": 1, "all": 1}
+    assert jobs(output) == {"tandem_table": 1, "best": 1, "lines": 1, "all": 1}
     table = Path("results/tables/tiny.csv")
     assert (folder / table).read_bytes() == (tiny_dag.folder / table).read_bytes()
 
 
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with the Snakefile alone, as a module names a file of it; rules come with the library."""
+    folder = tmp_path / "repository"
+    (folder / "workflow").mkdir(parents=True)
+    for name in ("Snakefile", "workflow/Snakefile"):
+        shutil.copy(ROOT / name, folder / name)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a release"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not there")
+def test_the_snakefile_may_come_from_a_repository(own, repository):
+    """As the catalogue of Snakemake's workflows has it: `workflow/Snakefile` at a tag."""
+    layout = LAYOUT | {"rows": LAYOUT["rows"][:1]}
+    folder = own(layout, snakefile=f"gitfile({str(repository)!r}, path='workflow/Snakefile', ref='HEAD')")
+    status, output = run(folder, "tandem_tiny")
+    assert status == 0, output
+    assert (folder / "results/tables/tiny.csv").is_file()
+    status, output = run(folder, "tandem_tiny", "--report", "own.html")
+    assert status == 0, output
+    assert "WARNING" not in output
+    assert "tiny.html" in (folder / "own.html").read_text()
+
+    without = "import sys; sys.modules['tandem'] = None; from snakemake.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", without, *WORDS], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install tandem-retrieval" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
-    ("key", "value", "more", "line"),
+    ("key", "value", "more", "system", "line"),
     [
-        ("seeed", 1, "", "seeed"),
-        ("dataset", "tiny", '\n    prefix: "elsewhere"', "prefix and replace_prefix"),
+        ("seeed", 1, "", "bm25", "seeed"),
+        ("dataset", "tiny", '\n    prefix: "elsewhere"', "bm25", "prefix and replace_prefix"),
+        ("dataset", "tiny", "", "bm52", "did you mean bm25?"),
     ],
 )
-def test_a_mistake_is_the_last_line(key, value, more, line, own):
-    folder = own(LAYOUT, more)
+def test_a_mistake_is_the_last_line(key, value, more, system, line, own):
+    folder = own(LAYOUT, more, system)
     settings = yaml.safe_load((folder / "settings.yaml").read_text())
     settings["retrieval"][key] = value
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))

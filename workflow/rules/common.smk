@@ -38,6 +38,19 @@ def wanted(files):
     return [*map(local, views), *(views if IN_STORAGE else ()), *artifacts]
 
 
+def find_run(system, split=None):
+    """What Snakemake tracks of a system's run, for rules of another Snakefile: the manifest beside run.trec.
+
+    `tandem.find_run("bm25")`: on the reported split unless one is named. Asking for it plans it.
+    """
+    return tracked(planned(plan.planner.run, system, split or plan.split, "find_run").manifest)
+
+
+def find_model(name):
+    """What Snakemake tracks of a model, for rules of another Snakefile: the manifest beside its weights."""
+    return tracked(planned(plan.planner.model, name, "find_model").manifest)
+
+
 def planned_stage(wildcards):
     """The stage behind a job, which finds the secrets of its URLs in the environment: no command line has them."""
     stage = stages.find(wildcards.kind, wildcards.key)

@@ -1,6 +1,9 @@
 # Tables and the page: views with plain names, made from manifests only. What a table shows is its plan: layout, bands and
 # the scores of its rows. They are made, and stay, on the machine that runs Snakemake; object storage has a copy.
 
+report: "../report/workflow.rst"
+
+
 if IN_STORAGE:
 
     # A second later, since storage tells times in whole seconds: the copy would look older than what it is a copy of.
