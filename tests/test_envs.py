@@ -6,8 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import textwrap
+import venv
 from importlib.metadata import PackageNotFoundError, distribution
+from itertools import pairwise
 from pathlib import Path
+from zipfile import ZipFile, ZipInfo
 
 import pytest
 import yaml
@@ -201,16 +206,41 @@ def test_conda_s_pip_is_held_to_the_lock_file(tiny_dag, tmp_path, monkeypatch):
     assert set(constraints) == {(ROOT / "envs/requirements.lock").as_uri()}
 
 
+SETUP = ("envs/setup.sh", "envs/install_by_uv.py", "envs/requirements.lock", "envs/requirements-tests.lock")
+UV = '#!/bin/sh\necho "$@" >> "$SAID"\necho "$SSL_CERT_FILE" > "$SAID.certificate"\n'
+
+
+@pytest.fixture
+def pip_settings(tmp_path):
+    """`pip_settings(text, **variables)`: an environment with these settings of pip's, in a file and as variables.
+
+    Variables of this machine's own are left out, as is its uv; its files remain.
+    """
+
+    def make(text="", **variables):
+        (tmp_path / "pip.conf").write_text(text)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "SSL_"))}
+        own = {"PATH": "bin", "SAID": "said", "PIP_CONFIG_FILE": "pip.conf"}
+        return kept | {name: str(tmp_path / path) for name, path in own.items()} | variables
+
+    (tmp_path / "bin").mkdir()
+    return make
+
+
+def write_program(path, text):
+    path.write_text(text)
+    path.chmod(0o755)
+
+
 @pytest.mark.parametrize("words", [[], ["tests"]])
-def test_setup_takes_uv_where_it_is_there(words, tmp_path):
-    for name in ("envs/setup.sh", "envs/requirements.lock", "envs/requirements-tests.lock"):
+def test_setup_takes_uv_where_it_is_there(words, tmp_path, pip_settings):
+    for name in SETUP:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/uv").write_text('#!/bin/sh\necho "$@" >> said\n')
-    (tmp_path / "bin/uv").chmod(0o755)
-    own = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHON": sys.executable}
-    done = subprocess.run([tmp_path / "envs/setup.sh", *words], env=os.environ | own, capture_output=True, text=True)
+    write_program(tmp_path / "bin/uv", UV)
+    environment = pip_settings(PYTHON=sys.executable)
+    environment["PATH"] += os.pathsep + os.environ["PATH"]
+    done = subprocess.run([tmp_path / "envs/setup.sh", *words], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     locked, itself = (tmp_path / "said").read_text().splitlines()
     assert locked.endswith("-r .venv/requirements.lock")
@@ -219,6 +249,68 @@ def test_setup_takes_uv_where_it_is_there(words, tmp_path):
     pins = (tmp_path / ".venv/requirements.lock").read_text()
     assert ("\ntorch==" in pins, "\nruff==" in pins) == (True, bool(words))
     assert (tmp_path / ".venv/.tests-installed").exists() == bool(words)
+
+
+def install_by_uv(environment, python=sys.executable):
+    """Status of what setup.sh does first, and the words that uv was given."""
+    line = [python, ROOT / "envs/install_by_uv.py", "-r", "a.lock"]
+    said = Path(environment["SAID"])
+    return subprocess.run(line, env=environment).returncode, said.read_text().split() if said.exists() else None
+
+
+def test_uv_takes_packages_from_where_pip_would(tmp_path, pip_settings):
+    write_program(tmp_path / "bin/uv", UV)
+    text = """
+        [global]
+        extra-index-url = file:///one
+            file:///two
+        find-links = /old
+        cert = /ca.pem
+        timeout = 3
+        [install]
+        find-links = /new
+        no-index = false
+        [freeze]
+        timeout = 10
+    """
+    environment = pip_settings(textwrap.dedent(text), PIP_CONSTRAINT="/c.txt")
+    status, words = install_by_uv(environment)
+    assert (status, words[:5]) == (0, ["pip", "install", "--quiet", "--python", sys.executable])
+    assert words[-2:] == ["-r", "a.lock"]
+    assert (tmp_path / "said.certificate").read_text() == "/ca.pem\n"
+    flags = list(pairwise(words))
+    assert [value for flag, value in flags if flag == "--index"] == ["file:///one", "file:///two"]
+    assert [value for flag, value in flags if flag == "--find-links"] == ["/new"]
+    assert [value for flag, value in flags if flag == "--constraints"] == ["/c.txt"]
+    assert "--no-index" not in words
+
+
+def test_what_uv_cannot_be_told_is_left_to_pip(tmp_path, pip_settings):
+    write_program(tmp_path / "bin/uv", UV)
+    assert install_by_uv(pip_settings(PIP_PLATFORM="any")) == (1, None)
+
+
+def test_pip_fetches_uv_where_it_is_missing(tmp_path, pip_settings):
+    venv.create(tmp_path / "venv", symlinks=True)
+    (packages,) = tmp_path.glob("venv/lib/python*/site-packages")
+    (packages / "pip.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = tmp_path / "venv/bin/python"
+    environment = pip_settings(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path / "wheels"))
+    assert install_by_uv(environment, python) == (1, None)  # there is none to fetch
+    name, version = re.search(r'^UV = "(.*)==(.*)"', (ROOT / "envs/install_by_uv.py").read_text(), re.M).groups()
+    (tmp_path / "wheels").mkdir()
+    with ZipFile(tmp_path / f"wheels/{name}-{version}-py3-none-any.whl", "w") as wheel:
+        program = ZipInfo(f"{name}-{version}.data/scripts/uv")
+        program.external_attr = 0o100755 << 16  # a file's mode, as Unix has it
+        wheel.writestr(program, UV)
+        about = f"{name}-{version}.dist-info"
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    status, words = install_by_uv(environment, python)
+    assert (status, words[0]) == (0, "pip")
+    assert words[-2:] == ["-r", "a.lock"]
+    assert {"--no-index", "--find-links"} <= set(words)
 
 
 def test_setup_refuses_another_word(tmp_path):

@@ -5,10 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from faults_kit import Copy, chosen, one_line
+from tiny_project import write_beir
 
 
 @contextmanager
@@ -73,6 +74,25 @@ def test_snakemake_on_a_read_only_results_folder_is_a_line(tiny_dag, tmp_path):
     assert done.returncode == 1
     assert "Traceback" not in output
     assert "Read-only file system: 'results/" in output  # whichever job is first
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(["run", "--", "--cores", "1"], "logs/run-"), (["init", "mine", "--data", "../data"], "mine.yaml")],
+    ids=["run", "init"],
+)
+def test_a_command_on_a_full_disk_is_a_line(words, name, documents, tmp_path):
+    write_beir(tmp_path / "data", documents)
+    with mounted(tmp_path / "full", "size=16k") as folder:
+        with suppress(OSError):
+            (folder / "pad").write_bytes(bytes(1 << 20))
+        done = subprocess.run([sys.executable, "-m", "tandem", *words], cwd=folder, capture_output=True, text=True)
+        left = {path.name for path in folder.iterdir()}
+    assert done.returncode != 0
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"tandem {words[0]}: {name}")
+    assert "No space left on device; free space, then run the same command again" in line
+    assert left <= {"pad", "logs"}
 
 
 def test_no_cache_and_no_home_are_no_fault(copied, undisturbed):

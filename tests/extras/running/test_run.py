@@ -40,6 +40,7 @@ MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
     ("words", "message"),
     [
         (["missing/x.yaml"], "missing/x.yaml: no such file$"),
+        (["none/x.yaml"], "none/x.yaml: no such file; `tandem init x --data FOLDER` writes one$"),
         (["mine.yaml", "estimate"], "estimate is a command of its own: tandem estimate"),
         (["mine.yaml", "--config", "depht=3"], "depht is not a known key; did you mean depth?"),
         (["mine.yaml", "--config"], "^--config: allowed: key=value, such as seed=7$"),
@@ -55,6 +56,7 @@ MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
 def test_a_mistake_on_the_command_line_is_one_line(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("seed: 1\n")
+    Path("none").mkdir()
     with pytest.raises(UserError, match=message):
         command(["run", *words])
     assert not Path("logs").exists()

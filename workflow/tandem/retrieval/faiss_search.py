@@ -114,7 +114,7 @@ def lease_gpus(job: Job[Any]) -> str:
         lease(job.execution.devices, job.kind)
         if not faiss.get_num_gpus():
             problem = f"execution.index_gpu is {mode}, but FAISS {faiss.__version__} has no GPU here"
-            raise UserError(f"{problem}; install faiss-gpu (envs/setup.sh), or set it to none")
+            raise UserError(f"{problem}; install faiss-gpu in place of faiss-cpu, or set it to none")
     return mode
 
 

@@ -4,6 +4,7 @@ A file that is being written is `.<name>.<process>` beside its final place: nobo
 """
 
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -20,6 +21,7 @@ from filelock import FileLock, Timeout
 from tandem.errors import UserError
 
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 BYTES_READ_WHOLE = 1 << 26  # in all of a folder's smallest files: judgements are corrected in their middle
 
 
@@ -40,6 +42,10 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield partial
         os.replace(partial, path)
+    except OSError as error:
+        if error.errno in _NO_ROOM and error.filename is None:  # so it is where `write` finds no room
+            error.filename = str(path)
+        raise
     finally:
         with suppress(OSError):
             shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)

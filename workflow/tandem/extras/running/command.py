@@ -126,9 +126,16 @@ def read_request(words: Sequence[str]) -> RunRequest:
     configuration.files[:0] = files
     for file in configuration.files:
         if not file.is_file():
-            beside = [str(path) for path in file.parent.glob("*.yaml")]
-            raise UserError(f"{file}: no such file{nearest(str(file), beside) if beside else ''}")
+            raise UserError(f"{file}: no such file{_suggest_configuration(file)}")
     return RunRequest(configuration, targets, flags)
+
+
+def _suggest_configuration(file: Path) -> str:
+    """Return the end of a line about a configuration that does not exist: one beside it, or how to write one."""
+    beside = [str(path) for path in file.parent.glob("*.yaml")]
+    if beside:
+        return nearest(str(file), beside)
+    return f"; `tandem init {file.stem} --data FOLDER` writes one" if file.parent.is_dir() else ""
 
 
 def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:

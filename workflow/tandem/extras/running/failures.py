@@ -89,9 +89,20 @@ def find_snakemake_words(run: Run, log: Path) -> str:
         if len(words) > 1 and words[0].endswith(":"):
             words = words[1:]
     else:  # it did not come as far as its logger
-        words = read_lines(log)[-1:] or ["Snakemake ended without a word"]
+        words = read_lines(log)[-1:] or [_find_write_fault(log) or "Snakemake ended without a word"]
     line = " ".join(words)
     return shortened(_explain_disk(line) or line, _LONGEST_WORDS)
+
+
+def _find_write_fault(log: Path) -> str | None:
+    """Return why a log could not be written, such as a full disk, as Python says it; None where it can be."""
+    try:
+        with log.open("ab") as file:
+            file.write(b"\n")
+    except OSError as error:
+        error.filename = str(log)
+        return str(error)
+    return None
 
 
 def _explain_disk(line: str) -> str | None:
