@@ -176,7 +176,7 @@ def test_an_annotation_sheet_needs_no_package_of_the_tables():
     """The stage that writes it runs in the environment of models, which has no ir_measures."""
     values = "groups=[], total=0, shown=0, key='k', scored_by='BM25', columns=[], formula=[]"
     page = f"render_template('sheet.html', {values})"
-    line = "import sys; sys.modules['ir_measures'] = None; from tandem.extras.audits.sheets import render_template; "
+    line = "import sys; sys.modules['ir_measures'] = None; from tandem.contrib.audits.sheets import render_template; "
     done = subprocess.run([sys.executable, "-c", line + page], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -139,6 +139,6 @@ def test_a_recipe_that_holds_no_keys_is_named(tmp_path):
 
 def test_a_null_within_a_value_of_the_command_line_is_null(configured):
     """Snakemake hands it over as text, which a key of text would take for a name."""
-    settings = load_settings(configured() | {"audits": {"retriever": "null"}, "models": {"mine": "null"}}, ROOT)
-    assert settings.audits.retriever is None
+    settings = load_settings(configured() | {"score": {"split": "null"}, "models": {"mine": "null"}}, ROOT)
+    assert settings.score.split is None
     assert "mine" not in settings.models

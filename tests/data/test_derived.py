@@ -1,19 +1,16 @@
-"""Datasets derived from others: without similar queries, or the passages of one with the queries of another."""
+"""Datasets derived from others: the passages of one with the queries of another, and so on."""
 
 import json
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from messages import unknown_documents
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
-from tandem.extras.audits.similar_queries import run as similar_stage
 from tandem.store.artifact import open_artifact
-from tandem.store.job import Job, writing
+from tandem.store.job import Job
 
 
 @pytest.fixture
@@ -40,50 +37,8 @@ def repeated(beir, make):
     return make("base", {"source": "beir"}, path=str(beir))
 
 
-def audit(base, out):
-    similar_stage(Job("similar_queries", out, {"depth": 5, "threshold": 0.5}, {"dataset": base}))
-    return open_artifact(out)
-
-
 def table(artifact, name):
     return pq.read_table(artifact.path(name)).to_pylist()
-
-
-def test_similar_training_queries_are_removed_everywhere(repeated, derive, tmp_path):
-    similar = audit(repeated, tmp_path / "similar-0123456789")
-    dataset = derive("less", "dissimilar", {"of": repeated, "similar": similar})
-    assert list(Collection(dataset).queries("train")) == ["q1", "q5"]
-    assert Collection(dataset).queries("test") == {"q2": "gamma?"}
-    assert Collection(dataset).qrels("train") == {"q1": {"d1": 1}, "q5": {"d1": 1}}
-    assert [row["query_id"] for row in table(dataset, "answers.parquet")] == ["q1", "q2"]
-    assert table(dataset, "corpus.parquet") == table(repeated, "corpus.parquet")
-    assert dataset.manifest.facts["source"]["removed"] == 2
-    assert dataset.manifest.facts["warnings"] == []
-
-
-def test_training_lists_of_removed_queries_go_too(repeated, derive, tmp_path):
-    job = Job("dataset", tmp_path / "results" / "listed", repeated.params, {})
-    with writing(job) as draft:
-        for name in ("corpus", "queries", "qrels"):
-            pq.write_table(pq.read_table(repeated.path(f"{name}.parquet")), draft.path(f"{name}.parquet"))
-        rows = [("q3", "d2", 1, 0.5), ("q3", "d1", 0, None), ("q1", "d1", 1, None)]
-        columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)]
-        pq.write_table(pa.table(columns, schema=LISTS_SCHEMA), draft.path("lists.parquet"))
-    base = open_artifact(job.out)
-    similar = audit(base, tmp_path / "similar-0123456789")
-    dataset = derive("less", "dissimilar", {"of": base, "similar": similar})
-    assert list(Collection(dataset).lists()) == [("q1", [("d1", 1, None)])]
-
-
-def test_an_audit_of_another_dataset_is_refused(repeated, make, beir, derive, tmp_path):
-    other = make("other", {"source": "beir"}, path=str(beir))
-    similar = audit(other, tmp_path / "similar-0123456789")
-    with pytest.raises(UserError, match="is an audit of other, not of base"):
-        derive("less", "dissimilar", {"of": repeated, "similar": similar})
-    with pytest.raises(UserError, match="the input similar is missing; give a similar_queries"):
-        derive("less", "dissimilar", {"of": repeated})
-    with pytest.raises(UserError, match=r"similar .* is a dataset, not a similar_queries"):
-        derive("less", "dissimilar", {"of": repeated, "similar": other})
 
 
 def test_queries_of_one_over_passages_of_another(repeated, make, derive, tmp_path):

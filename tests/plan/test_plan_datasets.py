@@ -1,4 +1,4 @@
-"""What a dataset's entry makes of the plan: groups, pairs, variants, answers, splits, released runs, audits."""
+"""What a dataset's entry makes of the plan: groups, pairs, variants, answers, splits, released runs."""
 
 import gzip
 import json
@@ -245,8 +245,8 @@ def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_th
     assert planned.tables.files("baseline") == ["results/tables/baseline.csv"]
     assert [stage.kind for _, stage in planned.tables["baseline"]] == ["score"]
     # nothing to compare with, nobody to judge: the audits make do with BM25
-    assert [Path(part).parts[2] for part in planned.audits()] == ["noise", "false_negatives", "score"]
-    audit = planned.planner.audit("false_negatives", "d")
+    assert [Path(part).parts[2] for part in planned.view("audits").manifests()] == ["noise", "false_negatives", "score"]
+    audit = planned.view("audits").pool()
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
@@ -287,62 +287,7 @@ def test_models_of_another_dataset_serve_one_without_training_queries(folder, pl
     run = score(planned, "de_bm25neg").upstream["run"]
     assert run.dataset == "d"
     assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
-    assert "judge.0" in planned.planner.audit("false_negatives", "d").upstream
-
-
-def test_similar_queries_may_have_judges_of_their_own(folder, plan):
-    matcher = {"audits": {"similar_queries": {"judges": ["quora-matcher"]}}}
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", **matcher)
-    judge = planned.planner.audit("similar_queries", "d").upstream["judge.0"]
-    assert (judge.kind, judge.upstream["encoder"].values["name"]) == ("reranker", "cross-encoder/quora-roberta-base")
-    assert planned.planner.audit("false_negatives", "d").upstream["judge.0"].kind == "model"
-
-
-def test_audits_with_training_queries(folder, plan):
-    entry = {"source": "beir", "path": folder("d", ["train", "test"]), "dev_from_train": None}
-    planned = plan({"d": entry}, "d")
-    similar = planned.planner.audit("similar_queries", "d")
-    assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
-    assert similar.values["splits"] == ["test"]
-    rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/table6"]}
-    assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
-    without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
-    assert (without.dataset, without.values["source"]) == ("d-dissimilar", "dissimilar")
-    assert without.upstream["similar"] is similar
-
-
-def test_corrected_labels_reuse_the_runs(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
-    rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/figure2"]}
-    assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
-    assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
-
-
-def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(folder, plan, tmp_path):
-    datasets = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
-    sheet, keys = tmp_path / "sheet.csv", set()
-    for verdict in (0, 1):
-        others = "q1,d1,0\n" * 20_000
-        sheet.write_text(f"query_id,doc_id,verdict\n{others}q1,d1,{verdict}\n{others}")
-        planned = plan(datasets, "d", audits={"false_negatives": {"sheet": str(sheet)}})
-        keys.add(planned.planner.audit("relabel", "d").key)
-    assert len(keys) == 2
-
-
-def test_where_answers_decide_no_labels_are_corrected(folder, plan):
-    entry = {"source": "beir", "path": folder("qa", ["train", "test"]), "relevance": "answers"}
-    scores = [part for part in plan({"qa": entry}, "qa").audits() if Path(part).parts[2] == "score"]
-    assert len(scores) == 2  # BM25 and the dual encoder, each once
-    with pytest.raises(UserError, match="audits.llm_judge: answers decide what is relevant in qa"):
-        plan({"qa": entry}, "qa", audits={"llm_judge": {"model": "org/judge"}}).audits()
-    labelled = plan({"qa": entry | {"relevance": "qrels"}}, "qa").audits()
-    assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
-
-
-def test_a_group_cannot_be_audited(folder, plan):
-    members = {"a": {"source": "beir", "path": folder("a", ["test"])}, "g": {"source": "group", "of": ["a"]}}
-    with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
-        plan(members, "g").audits()
+    assert "judge.0" in planned.view("audits").pool().upstream
 
 
 def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):

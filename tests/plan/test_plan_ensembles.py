@@ -6,7 +6,6 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.plan.audits import audited_systems
 
 ROOT = Path(__file__).parents[2]
 MEMBERS = ["ce_bm25neg", "ce_deneg"]
@@ -53,13 +52,6 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
     teacher = plan.planner.model("taught_both_by_name", "here").upstream["teacher"]
     assert teacher.name == "both"
     assert [teacher.upstream[f"judge.{at}"].name for at in range(2)] == MEMBERS
-
-
-def test_an_ensemble_judges_in_audits(planned):
-    ensemble, members = (planned("audits.judges", judges).planner for judges in (["both"], MEMBERS))
-    assert ensemble.audit("false_negatives", "pydocs").digest == members.audit("false_negatives", "pydocs").digest
-    planner = planned("audits.systems", ["bm25", "bm25+both"]).planner
-    assert audited_systems(planner.ctx, "pydocs") == ["bm25", "bm25+both"]
 
 
 def test_the_default_keeps_its_keys_beside_an_ensemble(planned, configured):

@@ -11,7 +11,6 @@ from tandem.config.language_models import Endpoint
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.plan.audits import audit_judges
 from tandem.stages.base import parse_value
 from tandem.stages.retrieval import RerankLlmParams
 from tandem.store.job import read_job
@@ -69,7 +68,7 @@ def test_it_starts_teaches_judges_and_joins_an_ensemble(planned):
         "taught": {"like": "de_bm25neg", "train": {"distil": {"from": "mini"}}},
         "joint": {"like": "rocketqav2", "init": {"reranker": "mini"}},
     }
-    planner = planned(models, ensembles={"both": {"of": ["mini", "ce_bm25neg"]}}, audits={"judges": ["mini"]}).planner
+    planner = planned(models, ensembles={"both": {"of": ["mini", "ce_bm25neg"]}}).planner
     mini = planner.model("mini", "here")
     tuned = planner.model("tuned", "here")
     assert tuned.upstream["start"] is mini
@@ -81,7 +80,6 @@ def test_it_starts_teaches_judges_and_joins_an_ensemble(planned):
     assert joint.upstream["reranker"] is mini
     assert joint.upstream["cross_tokens"].upstream["encoder"] is mini.upstream["encoder"]
     assert planner.run("bm25+both", "test", "here").upstream["judge.0"] is mini
-    assert audit_judges(planner.ctx, "pydocs") == ["mini"]
 
 
 def test_a_family_head_may_be_learned_from_an_encoder(planned):
@@ -271,26 +269,6 @@ def test_an_order_of_passages_is_not_cut(configured):
     keys = {"llm_rerankers": {"llm": GPT}, "pipelines": {"best": {"of": ["bm25", "bm25+llm"]}}}
     with pytest.raises(UserError, match="pipelines.best.of: llm orders passages together"):
         FullPlan({**configured(), **keys}, ROOT)
-
-
-def test_a_language_model_grades_what_nobody_judged(configured):
-    judge = {key: value for key, value in GPT.items() if key != "method"}
-    plan = FullPlan({**configured(), "audits": {"llm_judge": judge}}, ROOT)
-    plain = FullPlan(configured(), ROOT)
-    stages, stage = plan.audit_stages(), plan.planner.audit("judge_llm", "pydocs")
-    pool = plan.planner.audit("false_negatives", "pydocs")
-    assert stage.upstream["pool"] is pool
-    assert stage.upstream["run.1"] is pool.upstream["run.1"]
-    assert stage.execution["endpoint"]["key"] == "THE_KEY"
-    assert "THE_KEY" not in stage.args
-    assert plan.placement.gpus("judge_llm", stage.key) == 0
-    by_it = [score for score in stages if score.upstream.get("labels") is stage]
-    assert [score.upstream["run"].name for score in by_it] == ["bm25.test", "de_bm25neg.test"]
-    assert all(score.upstream["subset"] is pool for score in by_it)
-    others = [other.key for other in stages if other not in by_it]
-    assert others == [other.key for other in plain.audit_stages()]
-    with pytest.raises(UserError, match="audits.llm_judge.model is tiny, neither a folder nor organisation/name"):
-        FullPlan({**configured(), "audits": {"llm_judge": {"model": "tiny"}}}, ROOT)
 
 
 def test_a_language_model_has_a_name_of_its_own(with_llm):

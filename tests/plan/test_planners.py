@@ -29,11 +29,3 @@ def test_equal_stages_are_one_and_touched_ones_are_new(planners):
     models = sorted(stage.name for stage in planners.stages.values() if stage.kind == "model")
     assert models == ["ce_bm25neg", "ce_deneg", "de_bm25neg", "rocketqav2", "rocketqav2"]
     assert planners.of(LOWER) is second
-
-
-def test_a_dataset_entered_for_one_variant_is_not_in_another(planners):
-    similar = planners.base.audit("similar_queries", "pydocs")
-    planners.of({"seed": 1}).train_without_similar("pydocs", "pydocs-dissimilar", similar)
-    assert "pydocs-dissimilar" in planners.of({"seed": 1}).ctx.datasets
-    assert "pydocs-dissimilar" not in planners.of({"seed": 2}).ctx.datasets
-    assert "pydocs-dissimilar" not in planners.base.ctx.datasets

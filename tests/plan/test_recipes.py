@@ -57,7 +57,7 @@ def drawn(plan, name, role="candidates"):
 def test_dureaders_pool_is_of_bm25_and_four_encoders():
     recipes = read_yaml(ROOT / "config/dureader.yaml")["recipes"]
     plan = planned("dureader", recipes=[*recipes, "dureader_pool"])
-    audit = plan.planner.audit("false_negatives", "dureader-retrieval")
+    audit = plan.view("audits").pool()
     retrievers = [audit.upstream[f"run.{at}"].upstream["passages"].upstream["model"] for at in range(1, 5)]
     rerankers = [audit.upstream[f"judge.{at}"] for at in range(4)]
     starts = ["ernie-1.0-base-zh", "bert-base-chinese", "chinese-roberta-wwm-ext", "chinese-macbert-base"]

@@ -127,14 +127,9 @@ def manifests(rows):
     return [f"{row[key]}/{MANIFEST}" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
 
 
-def audits_in_report():
-    """The manifests of the audits that the report shows."""
-    return planned(plan.audits) if plan.settings.audits.in_report else []
-
-
 def added_to_report():
     """The manifests of what packages add to the report, as far as it waits for them."""
-    return [manifest for part in planned(plan.report_parts).values() for manifest in part.manifests]
+    return [stage.manifest for part in planned(plan.report_parts).values() for stage in part.stages]
 
 
 def scores_in_report():

@@ -1,4 +1,4 @@
-# What the papers' tables do not need: audits, sweeps, estimates.
+# What the papers' tables do not need: sweeps, estimates.
 
 
 rule datasets:
@@ -40,24 +40,6 @@ rule index_tradeoffs:
     shell:
         f"{UNPACK}"
         "python -m tandem index-tradeoffs --stage {params.stage:q} --out {output.csv:q} 2>&1 | tee {log:q}"
-
-
-rule audits:
-    localrule: True
-    input:
-        lambda wildcards: behind(planned(plan.audits)),
-    output:
-        page=report(local(f"{VIEWS}/audits.html"), caption="../report/audits.rst", category="Audits"),
-        table=local(f"{VIEWS}/tables/audits.csv"),
-    log:
-        local(f"{VIEWS}/audits.log"),
-    conda:
-        DATA
-    params:
-        parts=lambda wildcards: planned(plan.audits),
-    shell:
-        f"{UNPACK}"
-        "python -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} 2>&1 | tee {log:q}"
 
 
 # Sweeps: the same systems at every point of a grid. The points are a file of their own, since a thousand of them do not

@@ -73,7 +73,6 @@ rule report:
         tables=lambda wildcards: local(planned(plan.tables.files)),
         sweeps=lambda wildcards: local(planned(plan.sweep_files)),
         added=lambda wildcards: behind(added_to_report()),
-        audits=lambda wildcards: behind(audits_in_report()),
         validations=lambda wildcards: behind(manifests(shown_validations())),
         scores=lambda wildcards: behind(scores_in_report()) if IN_STORAGE else [],
     output:
@@ -84,11 +83,10 @@ rule report:
         DATA
     params:
         rows=json.dumps(plan.tables.systems()),
-        audits=lambda wildcards: audits_in_report(),
         validations=lambda wildcards: json.dumps(shown_validations()),
         sweeps=lambda wildcards: finished_sweeps(),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
     shell:
         f"{UNPACK}"
-        "python -m tandem report --tables {input.tables:q} --rows {params.rows:q} --audits {params.audits:q}"
-        " --validations {params.validations:q} --sweeps {params.sweeps:q} --added {params.added:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
+        " --validations {params.validations:q} --sweeps {params.sweeps:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -355,14 +355,6 @@ class Derived(Dataset):
         return splits_of(of) if of else set()
 
 
-class Dissimilar(Derived):
-    """A dataset without training queries that are similar to dev or test queries."""
-
-    corpus_key = "of"
-    source: Literal["dissimilar"]
-    of: DatasetRef = Field(description="the dataset that they are removed from")
-
-
 class Domains(Derived):
     """The passages of some domains of a dataset, and the queries with a relevant one among them."""
 
@@ -585,20 +577,22 @@ class Group(Derived):
         return splits_of(self.of[0])
 
 
-_SOURCES: dict[str, type[Dataset]] = by_value(
+# Source → the model of its entries, which planning knows without the classes that read them; packages add theirs.
+DATASET_ENTRIES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
     *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822, Kilt),
-    *(Pair, Dissimilar, Domains, Perturbed, Reduced, Joined, Windows, Expanded, GeneratedQueries, UnionDataset),
+    *(Pair, Domains, Perturbed, Reduced, Joined, Windows, Expanded, GeneratedQueries, UnionDataset),
     *(CroppedSentences, Unlabelled, Group),
 )
-# The classes that read them. Those above have their keys here, so that planning imports none of them.
+# The classes that read them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")
 
 
 def sources() -> dict[str, type[Dataset]]:
     """Source → the model of its entries: the classes above, and what further formats are annotated with."""
-    return _SOURCES | {name: entry_model(dataset_format[name]) for name in dataset_format if name not in _SOURCES}
+    further = [name for name in dataset_format if name not in DATASET_ENTRIES]  # a look-up, which loads packages
+    return DATASET_ENTRIES | {name: entry_model(dataset_format[name]) for name in further}
 
 
 def entry_model(source: type[Any]) -> type[Dataset]:

@@ -202,21 +202,5 @@ class Pairwise(LlmReranker):
         return self
 
 
-class Grading(LanguageModel):
-    """Grades from 0 to 3 for passages that nobody judged, and for some that people judged."""
-
-    depth: int = Field(10, ge=1, description="passages at the top of each system that are graded if nobody judged them")
-    sample: int = Field(200, ge=0, description="judged pairs that are graded too: do people and the model agree?")
-    scale: Literal["binary", "graded"] = Field(
-        "binary", description="labels that grades become: 0 and 1, or, where people graded from 0 to 3 too, the grades"
-    )
-    relevant_from: int = Field(2, ge=1, le=3, description="lowest grade that counts as relevant")
-    tokens: int = Field(64, ge=1, description="of an answer, at most; models that think aloud need more")
-
-
-class LlmJudge(Grading, HostedModel):
-    """A language model that grades passages at the top of `systems` (UMBRELA)."""
-
-
 LlmEntry = YesNo | Listwise | Pairwise
 LLM_METHODS: dict[str, type[LlmEntry]] = by_value("method", *get_args(LlmEntry))

@@ -1,19 +1,18 @@
-"""The whole configuration: all keys, their types and defaults; audits, analyses, sweeps, and how stages run."""
+"""The whole configuration: all keys, their types and defaults; sweeps, and how stages run."""
 
 from functools import cache
-from operator import not_
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SerializeAsAny, create_model
 
-from tandem.config.base import Count, Distinct, Items, Section, Seed, not_empty, problem
+from tandem.config.base import Distinct, Items, Section, Seed, not_empty, problem
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.generation import Expansion, Generation, GeneratorEntry
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
-from tandem.config.language_models import Endpoint, LlmEntry, LlmJudge
+from tandem.config.language_models import Endpoint, LlmEntry
 from tandem.config.models import ModelEntry, ValidationSettings
-from tandem.config.references import CrossEncoderRef, DatasetRef, DualEncoderRef, Input, NoParameter, RunRef
+from tandem.config.references import DatasetRef, RunRef
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -37,68 +36,6 @@ from tandem.plugins import Declarations
 _SectionType = TypeVar("_SectionType")
 
 HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
-
-
-class SimilarQueries(Section):
-    """Training queries that are similar to dev or test queries, and who decides."""
-
-    depth: int = Field(10, ge=1, description="neighbours of a query that are judged")
-    threshold: float = Field(0.5, ge=0, le=1, description="pairs with a higher probability are similar")
-    judges: Items[CrossEncoderRef] | None = Field(
-        None, description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges`"
-    )
-
-
-class Review(Section):
-    """How annotators' packages are reviewed (DuReader-retrieval A.3)."""
-
-    package: int = Field(1000, ge=1, le=5000, description="pairs of a query and a passage that a package has at most")
-    reviewers: int = Field(2, ge=1, description="reviewers of a package")
-    pairs: int = Field(100, ge=1, description="pairs of a package that each reviewer draws and judges")
-    accuracy: float = Field(
-        0.93, gt=0, le=1, description="share of verdicts, on average over reviewers, below which a package is revised"
-    )
-
-
-class FalseNegativesAudit(Section):
-    """Unlabelled passages that are relevant."""
-
-    depth: int = Field(50, ge=1, description="passages per system that are pooled")
-    top: int = Field(5, ge=1, description="passages per query that annotators see")
-    labelled: bool = Field(
-        False,
-        exclude_if=not_,
-        description="annotators see the first `top` passages whether labelled or not, and may correct labels",
-    )
-    queries: int | None = Field(100, ge=1, description="number of queries of the split; null: all")
-    threshold: float = Field(0.5, ge=0, le=1, description="passages with a higher probability count as relevant")
-    sheet: Annotated[str | None, Input()] = Field(
-        None, description="the annotators' filled sheet, or the folder of packages that `tandem annotate` writes"
-    )
-    review: Annotated[Review, NoParameter()] = Field(Review(), description="how packages are reviewed")
-
-
-class NoiseAudit(Section):
-    """Passages that are nearly the same."""
-
-    threshold: float = Field(0.8, gt=0, le=1, description="duplicates have at least this Jaccard similarity")
-    permutations: int = Field(64, ge=16, description="of MinHash")
-    depths: Items[Count] = Field((10, 50), min_length=1, description="ranks up to which duplicates are counted")
-
-
-class Audits(Section):
-    """Audits of a dataset."""
-
-    retriever: DualEncoderRef | None = Field(
-        "de_bm25neg", description="the dual encoder whose vectors propose pairs of queries"
-    )
-    judges: Items[CrossEncoderRef] = Field(("ce_bm25neg",), description="cross-encoders whose mean decides")
-    in_report: bool = Field(False, description="the report has sections of the audits, and waits for them")
-    systems: Items[RunRef] = Field(("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled")
-    similar_queries: SimilarQueries = Field(SimilarQueries(), description="similar training queries")
-    false_negatives: FalseNegativesAudit = Field(FalseNegativesAudit(), description="relevant passages without a label")
-    llm_judge: LlmJudge | None = Field(None, description="language model that grades unjudged passages; null: none")
-    noise: NoiseAudit = Field(NoiseAudit(), description="passages that are nearly the same")
 
 
 class PrintedPoint(Section):
@@ -237,7 +174,6 @@ class Settings(Section):
     expansions: dict[str, Expansion] = Field(
         {}, description="runs over passages with generated queries behind them, usable wherever a run's name is"
     )
-    audits: Audits = Field(Audits(), description="audits of the dataset")
     validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")
     indexes: dict[str, IndexEntry | TermIndexEntry] = Field(
         {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"
@@ -272,14 +208,17 @@ class Settings(Section):
 
 # Name of a key → its type, its default and its description.
 _ADDED_KEYS: Declarations[tuple[Any, Any, str]] = Declarations()
+# Keys that say what one run asks for, which a layout does not take over from the configuration files that it names.
+RUN_KEYS = {"tables", "systems", "sweeps", "execution", "seed", "seeds"}
 
 
-def register_section(name: str, annotation: Any, default: Any, description: str) -> None:
+def register_section(name: str, annotation: Any, default: Any, description: str, *, of_run: bool = False) -> None:
     """Add a key of the configuration: a section, or a mapping from names to sections.
 
     Args:
         annotation: its type: `Honey`, `dict[str, Hive]`.
         default: the value of a configuration that does not name it.
+        of_run: whether it says what one run asks for: it is one of `RUN_KEYS`.
     Raises:
         UserError: the name is taken, or is none.
     """
@@ -288,6 +227,8 @@ def register_section(name: str, annotation: Any, default: Any, description: str)
     if not name.isidentifier() or hasattr(Settings, name):
         raise UserError(f"key {printable(name)}: allowed are letters, digits and _, and no name of pydantic's")
     _ADDED_KEYS[name] = annotation, default, description
+    if of_run:
+        RUN_KEYS.add(name)
 
 
 def settings_model() -> type[Settings]:

@@ -1,1 +1,1 @@
-"""What the papers' tables do not need: audits, analyses, operations, the demo. The core imports nothing from here."""
+"""What the papers' tables do not need, and what packages of `contrib/` share. The core imports nothing from here."""

@@ -1,4 +1,4 @@
-"""The plan with what the papers' tables do not need: audits, analyses behind notebooks, indexes.
+"""The plan with what the papers' tables do not need: the trade-offs of indexes.
 
 The rules of extras.smk and the commands that look at everything a configuration could ask for use this plan; the core
 plans without it.
@@ -7,17 +7,14 @@ plans without it.
 from contextlib import suppress
 from pathlib import Path
 
-from tandem.config.datasets import UNSPACED
 from tandem.config.indexes import ExactTermIndex, SeismicIndex, SeismicSearch
 from tandem.config.merging import Raw
 from tandem.errors import UserError
-from tandem.plan import audits
-from tandem.plan.context import Upstream, json_of, search
-from tandem.plan.datasets import may_have_split, require_split
+from tandem.plan.context import json_of, search
+from tandem.plan.datasets import require_split
 from tandem.plan.encoders import dual_encoder
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan
-from tandem.plan.planner import Planner
 from tandem.plan.searches import (
     encode_both_sides,
     find_index,
@@ -41,37 +38,10 @@ class FullPlan(Plan):
     def targets(self) -> dict[str, list[Check]]:
         """Return target of the command line → what must be possible for it."""
         return super().targets() | {
-            "audits": [self.audits],
             "datasets": [],
             "estimate": [],
             "index_tradeoffs": [self.tradeoffs],
         }
-
-    def audits(self) -> list[str]:
-        """Return manifests of `audit_stages`."""
-        return [stage.manifest for stage in self.audit_stages()]
-
-    def audit_stages(self) -> list[Stage]:
-        """Return every audit that the dataset allows, and the scores that show the effect of new labels."""
-        planner, data = self.planner, self.settings.dataset
-        subset = planner.audit("false_negatives", data)  # its runs are those of `noise` too
-        stages = [plan_noise(planner, data), subset]
-        if may_have_split(planner.ctx, data, "train"):
-            stages.append(planner.audit("similar_queries", data))
-        scores: list[Upstream] = [{}]
-        # Where answers decide what is relevant there are no labels to correct.
-        labelled = planner.ctx.dataset_entry(data).relevance == "qrels"
-        judged = audits.audit_judges(planner.ctx, data) or self.settings.audits.false_negatives.sheet
-        labels = [planner.audit("relabel", data)] if labelled and judged else []
-        if self.settings.audits.llm_judge:
-            labels.append(planner.audit("judge_llm", data))
-        if labels:
-            scores += [{"subset": subset}, *({"subset": subset, "labels": stage} for stage in labels)]
-        return stages + [
-            planner.score(system, "audits.systems", data, restricted=restricted)
-            for system in audits.audited_systems(planner.ctx, data)
-            for restricted in scores
-        ]
 
     def tradeoffs(self) -> Stage:
         """Return the stage that measures indexes against one another: recall, latency and size."""
@@ -122,17 +92,5 @@ class FullPlan(Plan):
     def plan_every_target(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
         super().plan_every_target()
-        checks: list[Check] = [self.audits, self.tradeoffs]
-        for check in checks:
-            with suppress(UserError):
-                check()
-
-
-def plan_noise(planner: Planner, data: str) -> Stage:
-    """Return the audit of duplicates, overlap between splits and unjudged results."""
-    ctx, split = planner.ctx, planner.split(data)
-    language = ctx.dataset_entry(data).language
-    shingle = {"unit": "characters", "size": 5} if language in UNSPACED else {"unit": "words", "size": 3}
-    params = {**json_of(ctx.settings.audits.noise), "shingle": shingle, "split": split, "seed": ctx.settings.seed}
-    upstream = {"dataset": planner.dataset(data), **audits.audited_runs(ctx, split, data)}
-    return ctx.stage("noise", data, f"noise.{split}", params, upstream)
+        with suppress(UserError):
+            self.tradeoffs()

@@ -155,8 +155,8 @@ def list_stages_of_all(plan: FullPlan) -> list[Stage]:
     plan.tables.files()
     targets = plan.tables.requested_scores()
     targets += [point.stage for name in plan.sweeps.requested for point in plan.sweeps[name].scored]
-    if plan.settings.audits.in_report:
-        targets += plan.audit_stages()
+    for part in plan.report_parts().values():
+        targets += part.stages
     targets += [plan.planner.run(system, plan.split, "systems") for system in plan.settings.systems]
     return upstream_first(targets)
 

@@ -52,6 +52,14 @@ plans_tokenizer: Registry[Callable[..., Stage]] = Registry("tokenizer", "plans_t
 plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry("reference", "plans_reference", "plan")
 # By name: the class of what may be asked for beside tables, sweeps and the report, see `tandem.plan.plan.View`.
 plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
+# By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes beside a run: `labels` in the place of the
+# dataset's, a `subset` of the queries, or the `others`.
+restricts_score: Registry[Callable[..., Upstream]] = Registry("restriction", "restricts_score", "plan")
+# By a layout's word: `(ctx, name, audited, dataset) -> None` that enters a variant of a dataset under a name; `audited`
+# plans what the variant is made from.
+plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_variant", "plan")
+# By key of the configuration: `(ctx) -> None` that refuses a section with a mistake.
+checks_section: Registry[Callable[..., None]] = Registry("check", "checks_section", "plan")
 # By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.
 checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
 
@@ -113,7 +121,6 @@ class Context:
         datasets: its datasets, and those that planning itself enters.
         checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
         validated: name → its checkpoints with their values on a reduced dataset, part by part.
-        similar: dataset → the audit of its similar queries, where another variant's is taken.
         memo: runs, token ids and so on that are planned already.
         splits: dataset → its splits, None where they are unknown.
         notices: dataset → what planning itself changed in it, to be printed.
@@ -124,7 +131,6 @@ class Context:
     datasets: dict[str, Dataset] = field(init=False)
     checkpoints: dict[str, dict[int, Stage]] = field(default_factory=dict)
     validated: dict[str, list[Validated]] = field(default_factory=dict)
-    similar: dict[str, Stage] = field(default_factory=dict)
     memo: dict[tuple[str, ...], Stage] = field(default_factory=dict)
     splits: dict[str, set[str] | None] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)

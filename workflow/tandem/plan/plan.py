@@ -10,11 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
-from tandem.plan import audits
 from tandem.plan.context import (
     Validated,
     check_name,
     checks_entry,
+    checks_section,
     list_blocks,
     plans_reranking,
     plans_run,
@@ -30,7 +30,7 @@ from tandem.plan.tables import Row, Tables
 from tandem.plan.validation import list_unused_validation_keys
 from tandem.stages import KINDS
 
-OTHER_TABLES = ("audits", "index_tradeoffs")  # of targets that are no layouts
+OTHER_TABLES = ("index_tradeoffs",)  # of targets that are no layouts
 Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
 # Each returns a line for every key that is set and has no effect.
 UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
@@ -45,11 +45,11 @@ class ReportPart(NamedTuple):
 
     Attributes:
         value: what `@adds_to_report` gets under the view's name, as JSON has it.
-        manifests: of the artifacts that the report waits for.
+        stages: those whose artifacts it reads and the report waits for.
     """
 
     value: Any
-    manifests: Sequence[str] = ()
+    stages: Sequence[Stage] = ()
 
 
 class View:
@@ -89,6 +89,10 @@ class View:
     def report_part(self) -> ReportPart | None:
         """Return what the report shows of it, by the function of its name under `@adds_to_report`; None: nothing."""
         return None
+
+    def downloads(self) -> list[Stage]:
+        """Return stages that are no target of `rule all`, and read what `tandem prefetch` is to download, too."""
+        return []
 
 
 class Plan:
@@ -342,7 +346,7 @@ def check_all(settings: Settings) -> None:
     # From the last block to the first: models before the runs that name them, so that a cycle is the models'.
     for block in reversed(list_blocks(checks_entry)):
         checks += [partial(checks_entry[block], ctx, name) for name in getattr(settings, block)]
-    checks += [partial(audits.check_audits, ctx), partial(check_reported_split, ctx)]
+    checks += [*(partial(checks_section[key], ctx) for key in checks_section), partial(check_reported_split, ctx)]
 
     wrong = check_measures(settings)
     for check in checks:

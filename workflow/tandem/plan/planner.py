@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tandem.config.datasets import Dissimilar
 from tandem.config.loading import Variants
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
-from tandem.plan import audits, datasets, encoders, reported, runs, scoring, validation
+from tandem.plan import datasets, encoders, reported, runs, scoring, validation
 from tandem.plan.context import Context, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
 
@@ -51,19 +50,9 @@ class Planner:
         """Return the split whose scores are reported."""
         return reported.reported_split(self.ctx, dataset or self.settings.dataset)
 
-    def audit(self, kind: str, dataset: str) -> Stage:
-        """Return an audit of a dataset, or the labels that follow from one, by the kind of its stage; see `audits`."""
-        return audits.AUDITS[kind](self.ctx, dataset)
-
     def full_value(self, validated: Validated) -> Stage:
         """Return the stage that measures a checkpoint on the full corpus; see `validation.full_value`."""
         return validation.full_value(self.ctx, validated)
-
-    def train_without_similar(self, dataset: str, name: str, similar: Stage) -> None:
-        """Enter the variant of a dataset without similar queries, as another configuration's audit found them."""
-        notes = datasets.notes_of(self.ctx.dataset_entry(dataset))
-        self.ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=dataset, **notes))
-        self.ctx.similar[dataset] = similar
 
 
 class Planners:

@@ -3,18 +3,21 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from tandem.config.merging import read_yaml
+from tandem.config.settings import RUN_KEYS
 from tandem.errors import Unavailable, UserError
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, has_dataset, name_system
+from tandem.plan.context import plans_variant, restricts_score
 from tandem.plan.datasets import StandIns, splits
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, is_measurable, measures
+from tandem.registry import Registry
 from tandem.stages.base import Json
 
-# Keys of a configuration file that a layout names which are not taken over.
-NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits", "seed", "seeds")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class LayoutRows:
         if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
-            planner.train_without_similar(dataset, name, audited.audit("similar_queries", dataset))
+            enter_variant = _find_registered(plans_variant, row.variant, str(file))
+            enter_variant(planner.ctx, name, audited.ctx, dataset)
 
         stage = _score(planner, audited, row, self.layout, str(file), dataset)
         run = stage.upstream.get("run")
@@ -126,7 +130,7 @@ class LayoutRows:
         changes: Json = {}
         if named in layout.configs and searched == named != settings.dataset:
             own_config: Json = read_yaml(self.root / layout.configs[named])
-            changes = {key: value for key, value in own_config.items() if key not in NOT_TAKEN}
+            changes = {key: value for key, value in own_config.items() if key not in RUN_KEYS}
 
         dataset: str = changes.get("dataset", searched)
         if dataset != settings.dataset:
@@ -229,15 +233,21 @@ def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> N
 
 def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
     """Return the score of a row: by the dataset's labels or corrected ones, of all queries or some."""
-    restricted: dict[str, Stage | None] = {"labels": audited.audit("relabel", dataset) if row.labels else None}
-    if layout.subset == "pooled":
-        restricted["subset"] = audited.audit("false_negatives", dataset)
-    elif layout.subset:
-        role = "subset" if layout.subset == "similar" else "others"
-        restricted[role] = audited.audit("similar_queries", dataset)
+    restricted: dict[str, Stage | None] = {}
+    for name in (row.labels, layout.subset):
+        if name:
+            restrict = _find_registered(restricts_score, name, where)
+            restricted |= restrict(audited.ctx, dataset)
     more = _more_measures(planner, layout, dataset)
     by = [*measures(planner.ctx, dataset), *more] if more else None
     return planner.score(row.run, where, dataset, by, restricted)
+
+
+def _find_registered(registry: Registry[_T], name: str, where: str) -> _T:
+    """Return what a package registers under a layout's word; `Unavailable` where that package is not there."""
+    if name not in registry:
+        raise Unavailable(f"{where}: {registry.what} {name} comes from a package that is not installed")
+    return registry[name]
 
 
 def _more_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tandem.config.loading import read_bands
-from tandem.config.settings import Settings
+from tandem.config.settings import RUN_KEYS, Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, TablePlan, find_beside, name_system
 from tandem.plan.context import plans_view
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planners
-from tandem.plan.table_rows import NOT_TAKEN, LayoutRows
+from tandem.plan.table_rows import LayoutRows
 from tandem.plan.views import name_configurations
 from tandem.stages import KINDS, rule_names
 from tandem.stages.training import ModelParams
@@ -19,7 +19,7 @@ from tandem.stages.training import ModelParams
 Row = dict[str, str]
 # Targets of the command line and rules, beside those of kinds of stages and of views that packages add.
 RULE_NAMES = (
-    *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs", "audits"),
+    *("all", "report", "fidelity", "table", "stage", "datasets", "estimate", "index_tradeoffs"),
     *("sweep", "sweeps"),
 )
 
@@ -194,7 +194,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         bands = find_beside(file, "bands.yaml")
         within = bands is not None and file.parent != bands.parent
         entries = read_bands(bands) if bands else []
-        if not self.planners.variants.changed() <= set(NOT_TAKEN):
+        if not self.planners.variants.changed() <= RUN_KEYS:
             # What was measured with config/config.yaml says nothing of other settings, unless it is a table's own.
             entries = [band for band in entries if band.sd is None or band.table]
         plan = TablePlan(

@@ -4,6 +4,7 @@ import gzip
 import shutil
 import tarfile
 import zipfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,6 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from tandem import ROOT
+from tandem.config.base import Section
+from tandem.config.language_models import HostedModel
 from tandem.config.merging import merged
 from tandem.contrib.operations.lineage import Target, render_lineage_json, render_lineage_text
 from tandem.data.fetch import format_bytes
@@ -185,16 +188,25 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
     for block in ("datasets", "encoders", "rerankers"):
         paths = {entry: getattr(own, "path", None) for entry, own in getattr(settings, block).items()}
         places[block] = {entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path}
-    models = {entry: own.model for entry, own in settings.llm_rerankers.items() if not own.endpoint}
-    places["llm_rerankers"] = {
-        entry: {"model": folder} for entry, model in models.items() if (folder := _find_folder(model))
-    }
-    judge = settings.audits.llm_judge
-    if judge and not judge.endpoint and (folder := _find_folder(judge.model)):
-        places["audits"] = {"llm_judge": {"model": folder}}
+    places = merged(places, locate_language_models(settings))
     if folder := _find_folder(settings.encoder):
         places["encoder"] = folder
     return yaml.safe_dump(redacted(merged(configuration.config(), places)), allow_unicode=True, sort_keys=True)
+
+
+def locate_language_models(section: object) -> Json:
+    """Return the keys of language models in a section, however deep, that are folders: `{"model": absolute path}`."""
+    if isinstance(section, HostedModel):
+        folder = "" if section.endpoint else _find_folder(section.model)
+        return {"model": folder} if folder else {}
+    if isinstance(section, Section):
+        items: Iterable[tuple[str, object]] = section
+    elif isinstance(section, Mapping):
+        items = section.items()
+    else:
+        return {}
+    inner = {key: locate_language_models(value) for key, value in items}
+    return {key: own for key, own in inner.items() if own}
 
 
 def _find_folder(name: str) -> str:

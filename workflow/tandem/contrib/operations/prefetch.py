@@ -92,11 +92,10 @@ def prefetch(
 def list_needed_items(plan: FullPlan) -> list[RemoteItem]:
     """Return what the stages of `rule all` and published judges read from elsewhere, in the order of need."""
     items: list[RemoteItem] = []
-    stages, audits = list_stages_of_all(plan), plan.settings.audits
-    judges = {*audits.judges, *(audits.similar_queries.judges or ())}
-    if audits.llm_judge or judges & plan.settings.rerankers.keys():
-        stages = upstream_first([*stages, *plan.audit_stages()])
-    for stage in stages:
+    targets = list_stages_of_all(plan)
+    for view in plan.added_views.values():
+        targets += view.downloads()
+    for stage in upstream_first(targets):
         if stage.declared.holds == "collection":
             items += list_dataset_items(stage, plan.settings.datasets)
         elif stage.declared.holds == "encoder" and stage.values.get("source") == "hub":

@@ -5,7 +5,6 @@ from abc import abstractmethod
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -222,26 +221,6 @@ class WindowsSource(DerivedSource):
             if number > 1:
                 counts[doc] = number
         return counts
-
-
-@dataset_format("dissimilar")
-class DissimilarSource(DerivedSource):
-    """Drop from the dataset of the input `of` the training queries that resemble its dev and test queries.
-
-    The input `similar`, an audit of it, names them (DuReader-retrieval §2.3).
-    """
-
-    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
-        super().__init__(job, entry)
-        audit = require_input(job, "similar", "similar_queries")
-        audited = Path(audit.upstream["dataset"]).name
-        if audited != self.base.key:
-            raise UserError(f"dataset {job.key}: {audit.folder} is an audit of {audited}, not of {self.base.key}")
-        self._removed = {query for (query,) in stream_rows(audit.path("train.parquet"), "query_id")}
-        self.facts |= {"similar": audit.key, "removed": len(self._removed)}
-
-    def rows(self, part: str) -> Iterator[Any]:
-        return (row for row in super().rows(part) if part in PASSAGE_PARTS or row[0] not in self._removed)
 
 
 @dataset_format("perturbed")

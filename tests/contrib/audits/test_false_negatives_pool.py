@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.contrib.audits.false_negatives import fuse_ranks, run
 from tandem.errors import UserError
-from tandem.extras.audits.false_negatives import fuse_ranks, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import open_artifact

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
+from tandem.contrib.audits.options import FalseNegativesParams
+from tandem.contrib.audits.sheets import read_judgements, write_pool_sheets
 from tandem.data import statistics
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import DatasetNames
@@ -22,10 +24,8 @@ from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import iter_rows, require_run_split
 from tandem.data.splits import draw_subset
 from tandem.errors import UserError
-from tandem.extras.audits.sheets import read_judgements, write_pool_sheets
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing

@@ -23,11 +23,11 @@ from scipy.sparse.csgraph import connected_components
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import map_in_order
+from tandem.contrib.audits.minhash import Shingling, Sketcher, cut_into_pieces, normalise_for_equality
 from tandem.data import tables
 from tandem.data.collection import join_contents
 from tandem.data.rows import IdHashes, IdRows, Rows
 from tandem.data.tables import open_parquet
-from tandem.extras.audits.minhash import Shingling, Sketcher, cut_into_pieces, normalise_for_equality
 
 Firsts = np.ndarray[Any, np.dtype[np.uint32]]
 Similarities = np.ndarray[Any, np.dtype[np.float32]]

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from tandem.contrib.audits.findings import tabulate_packages
+from tandem.contrib.audits.packages import RULE_FILE, AnnotationFolder, AnnotationRule, read_rule
+from tandem.contrib.audits.plan import plan_pool, read_settings
 from tandem.errors import UserError
-from tandem.extras.audits.packages import RULE_FILE, AnnotationFolder, AnnotationRule, read_rule
-from tandem.extras.audits.report import tabulate_packages
 from tandem.extras.targets import Configurations
 from tandem.report.page import align_text
 from tandem.store.artifact import open_artifact
@@ -25,23 +26,34 @@ def annotate(*, configurations: Configurations = (), folder: Path | None = None)
     if others:
         raise UserError("--configfile and --config: name one configuration")
     plan = configuration.plan()
-    entry = plan.settings.audits.false_negatives
+    ctx = plan.planner.ctx
+    entry = read_settings(ctx).false_negatives
     folder = folder or Path(entry.sheet or "annotation")
-    stage = plan.planner.audit("false_negatives", plan.settings.dataset)
+    stage = plan_pool(ctx, plan.settings.dataset)
     if not Path(stage.manifest).is_file():
         raise UserError(f"{stage.folder}: is not made; run: {configuration.snakemake([stage.manifest])}")
     if folder.is_file():
         raise UserError(f"{folder}: is a file; packages need a folder, name it with --folder")
+
     pool = open_artifact(Path(stage.folder))
     rule = AnnotationRule(pool=pool.key, review=entry.review, seed=plan.settings.seed)
-    if (folder / RULE_FILE).is_file() and (begun := read_rule(folder, pool)) != rule:
-        differing = [f"{key} {value}" for key, value in begun.review if getattr(rule.review, key) != value]
-        differing += [f"seed {begun.seed}"] if begun.seed != rule.seed else []
-        raise UserError(f"{folder}: was begun with {', '.join(differing)}; keep to it, or name another folder")
+    if (folder / RULE_FILE).is_file():
+        _require_same_rule(folder, read_rule(folder, pool), rule)
     folder.mkdir(parents=True, exist_ok=True)
     work = AnnotationFolder(folder, pool, rule)
     work.write_missing()
+
     _, summary = work.summarise()
     grid = tabulate_packages(summary)
     write_text(folder / "report.csv", csv_text(grid.head, grid.rows))
     print(align_text(grid))
+
+
+def _require_same_rule(folder: Path, begun: AnnotationRule, rule: AnnotationRule) -> None:
+    """Refuse to go on in a folder by another rule than it was begun with."""
+    if begun == rule:
+        return
+    differing = [f"{key} {value}" for key, value in begun.review if getattr(rule.review, key) != value]
+    if begun.seed != rule.seed:
+        differing.append(f"seed {begun.seed}")
+    raise UserError(f"{folder}: was begun with {', '.join(differing)}; keep to it, or name another folder")

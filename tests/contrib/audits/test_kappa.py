@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from tandem.extras.audits.agreement import compute_kappa, measure_agreement
+from tandem.contrib.audits.agreement import compute_kappa, measure_agreement
 
 
 def test_by_hand():

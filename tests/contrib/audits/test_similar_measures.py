@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tandem.extras.audits import query_similarity as module
-from tandem.extras.audits.query_similarity import (
+from tandem.contrib.audits import query_similarity as module
+from tandem.contrib.audits.query_similarity import (
     SplitQueries,
     VectorCosine,
     WordCosine,

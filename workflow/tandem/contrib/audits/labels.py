@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
+from tandem.contrib.audits.duplicates import EXACT, Duplicates
+from tandem.contrib.audits.minhash import normalise_for_equality
 from tandem.data import tables
 from tandem.data.collection import QRELS, QUERIES, Collection
 from tandem.data.columns import Floats
 from tandem.data.rows import IdRows, Rows
-from tandem.extras.audits.duplicates import EXACT, Duplicates
-from tandem.extras.audits.minhash import normalise_for_equality
 
 _QUERIES_AT_ONCE = 1000
 

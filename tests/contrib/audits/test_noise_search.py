@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.extras.audits import duplicates as module
-from tandem.extras.audits.duplicates import (
+from tandem.contrib.audits import duplicates as module
+from tandem.contrib.audits.duplicates import (
     Duplicates,
     DuplicateSearch,
     find_first_of_equal,
@@ -17,7 +17,7 @@ from tandem.extras.audits.duplicates import (
     pair_buckets,
     unpack_rows,
 )
-from tandem.extras.audits.minhash import Shingling, Sketcher, normalise_for_equality
+from tandem.contrib.audits.minhash import Shingling, Sketcher, normalise_for_equality
 
 WORDS = [f"word{n}" for n in range(400)]
 SIGNS = [chr(0x4E00 + n) for n in range(800)]

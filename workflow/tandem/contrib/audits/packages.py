@@ -23,10 +23,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from tandem.config.settings import Review
-from tandem.errors import UserError
-from tandem.extras.audits.agreement import Agreement, measure_agreement
-from tandem.extras.audits.sheets import (
+from tandem.contrib.audits.agreement import Agreement, measure_agreement
+from tandem.contrib.audits.options import FalseNegativesParams, Review
+from tandem.contrib.audits.sheets import (
     LABELLED_COLUMNS,
     REVIEW_COLUMNS,
     Pair,
@@ -35,14 +34,19 @@ from tandem.extras.audits.sheets import (
     read_verdicts,
     write_sheet_files,
 )
+from tandem.errors import UserError
 from tandem.extras.spreadsheets import write_sheet
-from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import replacing, write_text
 
 RULE_FILE = "annotation.json"
 _SUBMITTED_COLUMNS = ("query_id", "doc_id", "verdict")
 Verdicts = dict[Pair, bool]
+
+
+def list_decisive_files(folder: Path) -> list[Path]:
+    """Return the files of a folder of annotators' packages that decide its labels: all but what is being worked on."""
+    return [*folder.glob("annotation.json"), *folder.glob("submitted/*.csv"), *folder.glob("reviews/*.csv")]
 
 
 class AnnotationRule(BaseModel):

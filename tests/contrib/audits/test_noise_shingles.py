@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from tandem.extras.audits.minhash import Shingling, normalise_for_equality
+from tandem.contrib.audits.minhash import Shingling, normalise_for_equality
 
 
 def grams(text, unit, size):

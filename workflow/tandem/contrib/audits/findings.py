@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
+from tandem.contrib.audits.agreement import Agreement
+from tandem.contrib.audits.packages import ReviewSummary
 from tandem.data.columns import Floats64
 from tandem.evaluation.scores import list_measures, read_score_summary, read_scores
-from tandem.extras.audits.agreement import Agreement
-from tandem.extras.audits.packages import ReviewSummary
 from tandem.report.charts import draw_bars, draw_histogram
 from tandem.report.commands import CsvFiles
 from tandem.report.page import FOLDERS, PageTable, format_number, render_macro, render_template
-from tandem.report.sections import Addition, PageSection, describe_dataset
+from tandem.report.sections import Addition, PageSection, adds_to_report, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text, write_text
@@ -110,14 +110,15 @@ def write_audits(*, parts: CsvFiles, out: Path, table: Path) -> None:
     write_text(out, html)
 
 
-def add_audits(manifests: Sequence[Path]) -> Addition:
+@adds_to_report("audits")
+def add_audits(manifests: Sequence[str]) -> Addition:
     """Add the report's section of audits."""
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
         body = render_macro("_audits.html", "findings", collect_audits(stages))
         return PageSection("audits", "Audits", body, "checks") if manifests else None
 
-    return Addition([open_artifact(path, verify=False) for path in manifests], section)
+    return Addition([open_artifact(Path(path), verify=False) for path in manifests], section)
 
 
 def show_similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> AuditView:

@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.config.retrieval import Inference
+from tandem.contrib.audits import query_similarity as similarity
+from tandem.contrib.audits.options import SimilarQueriesParams
+from tandem.contrib.audits.query_similarity import Proposer, SplitQueries
 from tandem.data.collection import Collection
 from tandem.data.splits import sort_key
 from tandem.errors import UserError
-from tandem.extras.audits import query_similarity as similarity
-from tandem.extras.audits.query_similarity import Proposer, SplitQueries
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.evaluation import SimilarQueriesParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from datasketch import MinHash, MinHashLSH
 
-from tandem.extras.audits import minhash
-from tandem.extras.audits.minhash import Shingling, Sketcher, cut_into_pieces
+from tandem.contrib.audits import minhash
+from tandem.contrib.audits.minhash import Shingling, Sketcher, cut_into_pieces
 
 TEXTS = [
     " ".join(f"w{(n * step) % 97}" for n in range(length)) for step, length in enumerate((1, 2, 5, 300, 40), start=1)

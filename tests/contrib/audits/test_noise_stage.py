@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.contrib.audits.duplicates import Duplicates, pack_rows
+from tandem.contrib.audits.labels import JudgedSplit, count_holes
+from tandem.contrib.audits.noise import run
 from tandem.data.dataset import run as make_dataset
 from tandem.data.rows import IdRows
 from tandem.data.runs import order_by_score, write_run
 from tandem.errors import UserError
-from tandem.extras.audits.duplicates import Duplicates, pack_rows
-from tandem.extras.audits.labels import JudgedSplit, count_holes
-from tandem.extras.audits.noise import run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
 

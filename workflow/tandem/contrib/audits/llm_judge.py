@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, warn
+from tandem.contrib.audits.agreement import measure_agreement
+from tandem.contrib.audits.false_negatives import read_run
+from tandem.contrib.audits.options import JudgeLlmParams
+from tandem.contrib.audits.relabel import SheetAnswers, describe_changes
+from tandem.contrib.audits.sheets import FILLED_BY, SHEET_COLUMNS, read_judgements
 from tandem.data import tables
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, join_contents
 from tandem.data.rows import IdRows, index_passages
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
-from tandem.extras.audits.agreement import measure_agreement
-from tandem.extras.audits.false_negatives import read_run
-from tandem.extras.audits.relabel import SheetAnswers, describe_changes
-from tandem.extras.audits.sheets import FILLED_BY, SHEET_COLUMNS, read_judgements
 from tandem.extras.spreadsheets import read_filled_rows, write_sheet
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.llm import count_at_once, open_answers
 from tandem.retrieval.llm.prompts import CHAT, GRADE, RELEVANCE_GRADES, read_grade, write_grade_prompt
-from tandem.stages.evaluation import JudgeLlmParams
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
 

@@ -3,11 +3,11 @@
 import pytest
 
 from tandem.cli import run as run_command
+from tandem.contrib.audits.false_negatives import run as pool_stage
+from tandem.contrib.audits.findings import collect_audits
+from tandem.contrib.audits.relabel import run as relabel_stage
+from tandem.contrib.audits.similar_queries import run as similar_stage
 from tandem.evaluation.scores import run as score_stage
-from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.relabel import run as relabel_stage
-from tandem.extras.audits.report import collect_audits
-from tandem.extras.audits.similar_queries import run as similar_stage
 from tandem.report.page import make_environment
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk

@@ -15,12 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem.data.collection import CORPUS, Collection, join_contents
-from tandem.data.rows import IdRows, index_passages
-from tandem.data.runs import iter_run, require_run_split
-from tandem.errors import UserError
-from tandem.extras.audits.duplicates import EXACT, Duplicates, DuplicateSearch, unpack_rows
-from tandem.extras.audits.labels import (
+from tandem.contrib.audits.duplicates import EXACT, Duplicates, DuplicateSearch, unpack_rows
+from tandem.contrib.audits.labels import (
     Holes,
     JudgedSplit,
     Overlap,
@@ -29,8 +25,12 @@ from tandem.extras.audits.labels import (
     find_repeated_across,
     read_splits,
 )
-from tandem.extras.audits.minhash import Shingling, Sketcher
-from tandem.stages.evaluation import NoiseParams
+from tandem.contrib.audits.minhash import Shingling, Sketcher
+from tandem.contrib.audits.options import NoiseParams
+from tandem.data.collection import CORPUS, Collection, join_contents
+from tandem.data.rows import IdRows, index_passages
+from tandem.data.runs import iter_run, require_run_split
+from tandem.errors import UserError
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 

@@ -7,13 +7,13 @@ correct labels.
 from pathlib import Path
 
 from tandem.cluster.progress import warn
+from tandem.contrib.audits.options import FalseNegativesParams, RelabelParams
+from tandem.contrib.audits.packages import list_decisive_files, read_accepted
+from tandem.contrib.audits.sheets import Pair, read_judgements, read_verdicts
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.errors import UserError
-from tandem.extras.audits.packages import read_accepted
-from tandem.extras.audits.sheets import Pair, read_judgements, read_verdicts
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.evaluation import FalseNegativesParams, RelabelParams, list_decisive_files
 from tandem.store.artifact import Artifact
 from tandem.store.files import fingerprint, sha256, write_json
 from tandem.store.job import Job, writing

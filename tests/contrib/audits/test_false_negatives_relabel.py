@@ -10,11 +10,11 @@ import subprocess
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.contrib.audits.false_negatives import run as pool_stage
+from tandem.contrib.audits.relabel import run as relabel_stage
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
-from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.config.retrieval import Inference
+from tandem.contrib.audits.similar_queries import open_query_judge, run
 from tandem.errors import UserError
-from tandem.extras.audits.similar_queries import open_query_judge, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import run as encode

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tandem.extras.audits.report import show_noise
+from tandem.contrib.audits.findings import show_noise
 from tandem.report.page import make_environment
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing

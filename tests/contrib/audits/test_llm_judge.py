@@ -8,12 +8,12 @@ import pytest
 from llm_server import completion, serving
 from tiny_language_models import make_language_model
 
+from tandem.contrib.audits.false_negatives import run as pool_stage
+from tandem.contrib.audits.findings import collect_audits, write_audits_csv
+from tandem.contrib.audits.llm_judge import run as judge_stage
+from tandem.contrib.audits.relabel import run as relabel_stage
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
-from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.llm_judge import run as judge_stage
-from tandem.extras.audits.relabel import run as relabel_stage
-from tandem.extras.audits.report import collect_audits, write_audits_csv
 from tandem.report.page import make_environment
 from tandem.retrieval.llm.prompts import GRADE, write_grade_prompt
 from tandem.store.artifact import open_artifact

@@ -10,14 +10,15 @@ import yaml
 from tiny_project import ROOT
 
 from tandem.cli import run as run_command
-from tandem.config.settings import Review
+from tandem.contrib.audits.false_negatives import run as pool_stage
+from tandem.contrib.audits.findings import collect_audits, write_audits_csv
+from tandem.contrib.audits.options import Review
+from tandem.contrib.audits.packages import AnnotationFolder, AnnotationRule, Round, cut_packages, read_accepted
+from tandem.contrib.audits.plan import plan_relabelling
+from tandem.contrib.audits.relabel import run as relabel_stage
+from tandem.contrib.audits.sheets import SheetRow
 from tandem.data.collection import EXCLUDED
 from tandem.errors import UserError
-from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.packages import AnnotationFolder, AnnotationRule, Round, cut_packages, read_accepted
-from tandem.extras.audits.relabel import run as relabel_stage
-from tandem.extras.audits.report import collect_audits, write_audits_csv
-from tandem.extras.audits.sheets import SheetRow
 from tandem.extras.targets import Configuration
 from tandem.report.page import make_environment
 from tandem.store.artifact import open_artifact
@@ -301,7 +302,7 @@ def test_the_command_writes_what_comes_next_and_the_labels_follow(
     with pytest.raises(UserError, match=r"is not made; run: snakemake .*false_negatives"):
         run_command(command)
 
-    stage = Configuration([Path("mine.yaml")]).plan().planner.audit("false_negatives", "mini")
+    stage = Configuration([Path("mine.yaml")]).plan().view("audits").pool()
     data = make_collection(Path(stage.upstream["dataset"].folder), PASSAGES, QUERIES, QRELS)
     run = make_run(Path(stage.upstream["run.0"].folder), data, "test", RANKED)
     pool_stage(make_job("false_negatives", Path(stage.folder), stage.values, {"dataset": data, "run.0": run}))
@@ -321,7 +322,8 @@ def test_the_command_writes_what_comes_next_and_the_labels_follow(
         own = config["audits"]["false_negatives"] | {"sheet": "work"}
         text = yaml.safe_dump(config | {"audits": config["audits"] | {"false_negatives": own}})
         (tmp_path / "labelled.yaml").write_text(text)
-        return Configuration([Path("labelled.yaml")]).plan().planner.audit("relabel", "mini")
+        ctx = Configuration([Path("labelled.yaml")]).plan().planner.ctx
+        return plan_relabelling(ctx, "mini")
 
     labels = planned()
     (tmp_path / "work/packages/001.csv").write_text("query_id,doc_id,verdict\n")

@@ -1,0 +1,162 @@
+"""The audits as stages: what each reads, what becomes of names and splits that are not there, and new labels."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem.contrib.audits.plan import (
+    enter_dissimilar,
+    list_judges,
+    list_systems,
+    plan_llm_judge,
+    plan_relabelling,
+    plan_similar_queries,
+)
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.plan.planner import Planners
+
+ROOT = Path(__file__).parents[3]
+MEMBERS = ["ce_bm25neg", "ce_deneg"]
+ENSEMBLE = {"ensembles": {"both": {"of": MEMBERS}}}
+
+
+@pytest.fixture
+def planned(configured):
+    """`planned(keys, **more)`: the default's plan with these keys."""
+    return lambda keys, **more: FullPlan(configured() | keys | more, ROOT)
+
+
+@pytest.fixture
+def plan(configured):
+    """`plan(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
+
+    def make(datasets, dataset, **more):
+        return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder(name, splits)`: a BEIR folder with qrels of some splits."""
+
+    def make(name, splits):
+        at = tmp_path / name
+        (at / "qrels").mkdir(parents=True)
+        for file in ("corpus.jsonl", "queries.jsonl"):
+            (at / file).write_text(json.dumps({"_id": name, "text": "x"}) + "\n")
+        for split in splits:
+            (at / "qrels" / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
+        return str(at)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("keys", "system"),
+    [
+        ({"sparse": {"expanded": {"rm3": {}}}}, "expanded"),
+        ({"fusions": {"both": {"of": ["bm25", "de_bm25neg"]}}}, "both"),
+    ],
+)
+def test_variants_and_fusions_are_audited(planned, keys, system):
+    ctx = planned(keys, audits={"systems": ["bm25", system]}).planner.ctx
+    assert list_systems(ctx, "pydocs") == ["bm25", system]
+
+
+def test_a_published_cross_encoder_judges(planned):
+    hub = {"source": "hub", "name": "cross-encoder/ms-marco-MiniLM-L6-v2", "revision": "main"}
+    ctx = planned({"rerankers": {"mini": hub}}, audits={"judges": ["mini"]}).planner.ctx
+    assert list_judges(ctx, "pydocs") == ["mini"]
+
+
+def test_an_ensemble_judges_in_audits(planned):
+    ensemble, members = (planned(ENSEMBLE, audits={"judges": judges}) for judges in (["both"], MEMBERS))
+    assert ensemble.view("audits").pool().digest == members.view("audits").pool().digest
+    ctx = planned(ENSEMBLE, audits={"systems": ["bm25", "bm25+both"]}).planner.ctx
+    assert list_systems(ctx, "pydocs") == ["bm25", "bm25+both"]
+
+
+def test_a_language_model_grades_what_nobody_judged(planned):
+    judge = {"model": "gpt", "endpoint": {"url": "http://localhost:8000/v1", "key": "THE_KEY"}}
+    plan, plain = planned({}, audits={"llm_judge": judge}), planned({})
+    stages = plan.view("audits").stages()
+    stage = plan_llm_judge(plan.planner.ctx, "pydocs")
+    pool = plan.view("audits").pool()
+    assert stage.upstream["pool"] is pool
+    assert stage.upstream["run.1"] is pool.upstream["run.1"]
+    assert stage.execution["endpoint"]["key"] == "THE_KEY"
+    assert "THE_KEY" not in stage.args
+    assert plan.placement.gpus("judge_llm", stage.key) == 0
+    by_it = [score for score in stages if score.upstream.get("labels") is stage]
+    assert [score.upstream["run"].name for score in by_it] == ["bm25.test", "de_bm25neg.test"]
+    assert all(score.upstream["subset"] is pool for score in by_it)
+    others = [other.key for other in stages if other not in by_it]
+    assert others == [other.key for other in plain.view("audits").stages()]
+    with pytest.raises(UserError, match="audits.llm_judge.model is tiny, neither a folder nor organisation/name"):
+        planned({}, audits={"llm_judge": {"model": "tiny"}})
+
+
+def test_similar_queries_may_have_judges_of_their_own(folder, plan):
+    matcher = {"audits": {"similar_queries": {"judges": ["quora-matcher"]}}}
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", **matcher)
+    judge = plan_similar_queries(planned.planner.ctx, "d").upstream["judge.0"]
+    assert (judge.kind, judge.upstream["encoder"].values["name"]) == ("reranker", "cross-encoder/quora-roberta-base")
+    assert planned.view("audits").pool().upstream["judge.0"].kind == "model"
+
+
+def test_audits_with_training_queries(folder, plan):
+    entry = {"source": "beir", "path": folder("d", ["train", "test"]), "dev_from_train": None}
+    planned = plan({"d": entry}, "d")
+    similar = plan_similar_queries(planned.planner.ctx, "d")
+    assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
+    assert similar.values["splits"] == ["test"]
+    rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/table6"]}
+    assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
+    without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
+    assert (without.dataset, without.values["source"]) == ("d-dissimilar", "dissimilar")
+    assert without.upstream["similar"] is similar
+
+
+def test_corrected_labels_reuse_the_runs(folder, plan):
+    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/figure2"]}
+    assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
+    assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
+
+
+def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(folder, plan, tmp_path):
+    datasets = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
+    sheet, keys = tmp_path / "sheet.csv", set()
+    for verdict in (0, 1):
+        others = "q1,d1,0\n" * 20_000
+        sheet.write_text(f"query_id,doc_id,verdict\n{others}q1,d1,{verdict}\n{others}")
+        planned = plan(datasets, "d", audits={"false_negatives": {"sheet": str(sheet)}})
+        keys.add(plan_relabelling(planned.planner.ctx, "d").key)
+    assert len(keys) == 2
+
+
+def test_where_answers_decide_no_labels_are_corrected(folder, plan):
+    entry = {"source": "beir", "path": folder("qa", ["train", "test"]), "relevance": "answers"}
+    scores = [part for part in plan({"qa": entry}, "qa").view("audits").manifests() if Path(part).parts[2] == "score"]
+    assert len(scores) == 2  # BM25 and the dual encoder, each once
+    with pytest.raises(UserError, match="audits.llm_judge: answers decide what is relevant in qa"):
+        plan({"qa": entry}, "qa", audits={"llm_judge": {"model": "org/judge"}}).view("audits").manifests()
+    labelled = plan({"qa": entry | {"relevance": "qrels"}}, "qa").view("audits").manifests()
+    assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
+
+
+def test_a_group_cannot_be_audited(folder, plan):
+    members = {"a": {"source": "beir", "path": folder("a", ["test"])}, "g": {"source": "group", "of": ["a"]}}
+    with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
+        plan(members, "g").view("audits").manifests()
+
+
+def test_a_dataset_entered_for_one_variant_is_not_in_another(configured):
+    planners = Planners(configured(), ROOT)
+    enter_dissimilar(planners.of({"seed": 1}).ctx, "pydocs-dissimilar", planners.base.ctx, "pydocs")
+    assert "pydocs-dissimilar" in planners.of({"seed": 1}).ctx.datasets
+    assert "pydocs-dissimilar" not in planners.of({"seed": 2}).ctx.datasets
+    assert "pydocs-dissimilar" not in planners.base.ctx.datasets

@@ -1,0 +1,319 @@
+"""The audits as stages, the page that shows them, and what layouts take from them: labels, queries, a dataset."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tandem.config.datasets import UNSPACED
+from tandem.config.references import CROSS_PARTS
+from tandem.contrib.audits.options import Audits, Dissimilar
+from tandem.contrib.audits.packages import list_decisive_files
+from tandem.data.splits import sort_key
+from tandem.errors import UserError, nearest
+from tandem.plan.context import (
+    Context,
+    Upstream,
+    checks_section,
+    json_of,
+    list_system_blocks,
+    plans_dataset,
+    plans_variant,
+    plans_view,
+    restricts_score,
+)
+from tandem.plan.datasets import dataset, make_dataset, may_have_split, notes_of, splits
+from tandem.plan.encoders import judges
+from tandem.plan.graph import Stage
+from tandem.plan.plan import Check, Plan, ReportPart, View
+from tandem.plan.references import Scope, plan_references
+from tandem.plan.reported import reported_split
+from tandem.plan.rerankings import check_llm, llm_stage
+from tandem.plan.runs import run
+from tandem.plan.searches import plan_encoding
+from tandem.stages.base import Json
+from tandem.store.files import fingerprint, sha256_once
+
+_JUDGING_BLOCKS = ("models", "rerankers", "ensembles")  # blocks of the configuration whose entries judge
+_SIMILAR = "similar_queries"
+
+
+def read_settings(ctx: Context) -> Audits:
+    """Return the configuration's key `audits`."""
+    return ctx.settings.section("audits", Audits)
+
+
+def is_trainable(ctx: Context, data: str) -> bool:
+    """Return whether the configuration's models can be trained for a dataset."""
+    return may_have_split(ctx, ctx.settings.train_on or data, "train")
+
+
+@checks_section("audits")
+def check_audits(ctx: Context) -> None:
+    """Refuse names and a language model in `audits` that do not exist."""
+    _check_names(ctx)
+    if judge := read_settings(ctx).llm_judge:
+        check_llm(judge, "audits.llm_judge")
+
+
+def _check_names(ctx: Context) -> None:
+    """Refuse names in `audits` that the configuration itself writes and does not have; the defaults' may be absent."""
+    entry = read_settings(ctx)
+    written: dict[str, list[str]] = {}
+    if "retriever" in entry.model_fields_set and entry.retriever:
+        written["audits.retriever"] = [entry.retriever]
+    if "judges" in entry.model_fields_set:
+        written["audits.judges"] = list(entry.judges)
+    if entry.similar_queries.judges:
+        written["audits.similar_queries.judges"] = list(entry.similar_queries.judges)
+    if "systems" in entry.model_fields_set:
+        parts: list[str] = []
+        for system in entry.systems:
+            parts += [part.partition("@")[0] for part in system.split("+")]
+        written["audits.systems"] = [part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))]
+
+    for key, names in written.items():
+        blocks = list_system_blocks() if key == "audits.systems" else _JUDGING_BLOCKS
+        known = ctx.list_names(blocks)
+        for name in names:
+            if name not in known and not ctx.has_model(name):
+                raise UserError(f"{key}: {name} is unknown{nearest(name, known)}")
+
+
+def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> list[str]:
+    """Return the audits' cross-encoders: those that the configuration has, and models only where they can be trained.
+
+    `own` are those of one audit; None: those of all.
+    """
+    chosen = read_settings(ctx).judges if own is None else own
+    trainable = is_trainable(ctx, data)
+    names = ctx.members(list(chosen))
+    return [name for name in names if name in ctx.settings.rerankers or (trainable and ctx.has_model(name))]
+
+
+def find_retriever(ctx: Context, data: str) -> str | None:
+    """Return the dual encoder that proposes pairs of queries, under the same condition."""
+    name = read_settings(ctx).retriever
+    if name is None or ctx.model_name(name) not in ctx.settings.models:
+        return None
+    return name if is_trainable(ctx, data) else None
+
+
+def list_systems(ctx: Context, data: str) -> list[str]:
+    """Return the runs of `audits.systems` that are available."""
+    trainable = is_trainable(ctx, data)
+    return [name for name in read_settings(ctx).systems if _is_available(ctx, name, trainable)]
+
+
+def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
+    """Return whether a system is available: models only if they can be trained, fusions if all their runs are."""
+    settings = ctx.settings
+    for part in system.split("+"):
+        needed: list[str] = []
+        combined = settings.fusions.get(part) or settings.pipelines.get(part) or settings.ensembles.get(part)
+        aggregation = settings.aggregations.get(part)
+        if combined:
+            needed = list(combined.of)
+        elif aggregation:
+            needed = [aggregation.of]
+            if aggregation.by:
+                needed.append(aggregation.by)
+        elif ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers, **settings.llm_rerankers}:
+            continue
+        elif not trainable or ctx.model_name(part.partition("@")[0]) not in settings.models:
+            return False
+        if not all(_is_available(ctx, name, trainable) for name in needed):
+            return False
+    return True
+
+
+def plan_similar_queries(ctx: Context, data: str) -> Stage:
+    """Return the audit of training queries that are similar to others."""
+    entry = read_settings(ctx).similar_queries
+    where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
+    judged = judges(ctx, list_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
+    upstream = {"dataset": dataset(ctx, data), **judged}
+
+    known = splits(ctx, data) or {"train", "dev", "test"}
+    others = sorted(known - {"train"}, key=sort_key)
+    if retriever := find_retriever(ctx, data):
+        for split in ("train", *others):
+            upstream[f"vectors.{split}"] = plan_encoding(ctx, "embeddings", retriever, "audits.retriever", data, split)
+    params = {**json_of(entry), "splits": others, **ctx.scoring}
+    return ctx.stage(_SIMILAR, data, "similar", params, upstream)
+
+
+@plans_dataset("dissimilar")
+def plan_dissimilar(ctx: Context, name: str, entry: Dissimilar) -> Stage:
+    """Plan a dataset without the training queries that are similar to others."""
+    similar = ctx.memo.get((_SIMILAR, entry.of)) or plan_similar_queries(ctx, entry.of)
+    inputs = plan_references(ctx, entry, f"datasets.{name}", Scope(entry.of, "train"))
+    return make_dataset(ctx, name, entry, inputs | {"similar": similar})
+
+
+def plan_pool(ctx: Context, data: str) -> Stage:
+    """Return the audit of unlabelled passages that a judge finds relevant."""
+    split = reported_split(ctx, data)
+    upstream = {"dataset": dataset(ctx, data), **plan_runs(ctx, split, data)}
+    upstream |= judges(ctx, list_judges(ctx, data), "audits.judges", data, CROSS_PARTS)
+    params = {**json_of(read_settings(ctx).false_negatives), "split": split, **ctx.scoring}
+    return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
+
+
+def plan_runs(ctx: Context, split: str, data: str) -> dict[str, Stage]:
+    """Return the runs that are pooled, by role."""
+    systems = list_systems(ctx, data)
+    return {f"run.{i}": run(ctx, name, split, "audits.systems", data) for i, name in enumerate(systems)}
+
+
+def plan_relabelling(ctx: Context, data: str) -> Stage:
+    """Return the qrels after the audit: the annotators' where there is a sheet, else the judge's verdict."""
+    entry = read_settings(ctx).false_negatives
+    pool = plan_pool(ctx, data)
+    params: Json = {"split": reported_split(ctx, data), "threshold": entry.threshold}
+    execution: Json = {}
+    if entry.sheet is not None:
+        path = Path(entry.sheet)
+        if path.is_dir():
+            params["fingerprint"] = fingerprint(path, list_decisive_files(path))
+        elif path.is_file():
+            # Whole: whoever corrects a verdict changes a sheet in its middle, and not its size.
+            params["fingerprint"] = sha256_once(path)
+        else:
+            hint = "no such file; a folder of packages is begun by `tandem annotate`"
+            raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; {hint}")
+        execution["path"] = entry.sheet
+    return ctx.stage("relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution)
+
+
+def plan_llm_judge(ctx: Context, data: str) -> Stage:
+    """Return the grades of the language model `audits.llm_judge`, and the qrels with them.
+
+    Raises:
+        UserError: answers decide what is relevant, so that there are no judgements.
+    """
+    entry = read_settings(ctx).llm_judge
+    at = "audits.llm_judge"
+    if entry is None:
+        raise UserError(f"{at}: names no language model")
+    if ctx.dataset_entry(data).relevance != "qrels":
+        raise UserError(f"{at}: answers decide what is relevant in {data}, nothing is judged there; leave it out")
+    split = reported_split(ctx, data)
+    pool = plan_pool(ctx, data)
+    params, execution = llm_stage(entry, at)
+    params |= {"split": split, "seed": ctx.settings.seed}
+    upstream = {"dataset": dataset(ctx, data), "pool": pool, **plan_runs(ctx, split, data)}
+    return ctx.stage("judge_llm", data, pool.name, params, upstream, execution)
+
+
+def plan_noise(ctx: Context, data: str) -> Stage:
+    """Return the audit of duplicates, overlap between splits and unjudged results."""
+    split = reported_split(ctx, data)
+    is_unspaced = ctx.dataset_entry(data).language in UNSPACED
+    shingle = {"unit": "characters", "size": 5} if is_unspaced else {"unit": "words", "size": 3}
+    params = {**json_of(read_settings(ctx).noise), "shingle": shingle, "split": split, "seed": ctx.settings.seed}
+    upstream = {"dataset": dataset(ctx, data), **plan_runs(ctx, split, data)}
+    return ctx.stage("noise", data, f"noise.{split}", params, upstream)
+
+
+@restricts_score("corrected")
+def take_corrected_labels(ctx: Context, data: str) -> Upstream:
+    """Return the labels after the audit, in the place of the dataset's."""
+    return {"labels": plan_relabelling(ctx, data)}
+
+
+@restricts_score("pooled")
+def take_pooled_queries(ctx: Context, data: str) -> Upstream:
+    """Return the queries that the audit of unlabelled passages looked at."""
+    return {"subset": plan_pool(ctx, data)}
+
+
+@restricts_score("similar")
+def take_similar_queries(ctx: Context, data: str) -> Upstream:
+    """Return the queries that have a similar training query."""
+    return {"subset": plan_similar_queries(ctx, data)}
+
+
+@restricts_score("others")
+def take_other_queries(ctx: Context, data: str) -> Upstream:
+    """Return the queries that have no similar training query."""
+    return {"others": plan_similar_queries(ctx, data)}
+
+
+@plans_variant("dissimilar")
+def enter_dissimilar(ctx: Context, name: str, audited: Context, data: str) -> None:
+    """Enter the variant of a dataset without similar queries, as another configuration's audit found them."""
+    ctx.memo[_SIMILAR, data] = plan_similar_queries(audited, data)
+    notes = notes_of(ctx.dataset_entry(data))
+    ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=data, **notes))
+
+
+@plans_view("audits")
+class AuditsView(View):
+    """The page of the audits, and their section of the report."""
+
+    rules = ("audits",)
+    tables = ("audits",)
+    writes = ("audits.html",)
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.ctx = plan.planner.ctx
+        self.settings = read_settings(self.ctx)
+
+    def targets(self) -> dict[str, list[Check]]:
+        """See `View.targets`."""
+        return {"audits": [self.manifests]}
+
+    def everything(self) -> list[Check]:
+        """See `View.everything`."""
+        return [self.stages]
+
+    def report_part(self) -> ReportPart | None:
+        """See `View.report_part`."""
+        if not self.settings.in_report:
+            return None
+        stages = self.stages()
+        return ReportPart([stage.manifest for stage in stages], stages)
+
+    def downloads(self) -> list[Stage]:
+        """Return the audits, if published models judge in them."""
+        judges = {*self.settings.judges, *(self.settings.similar_queries.judges or ())}
+        is_published = self.settings.llm_judge or judges & self.plan.settings.rerankers.keys()
+        return self.stages() if is_published else []
+
+    def pool(self) -> Stage:
+        """Return the audit of unlabelled passages; see `plan_pool`."""
+        return plan_pool(self.ctx, self.plan.settings.dataset)
+
+    def manifests(self) -> list[str]:
+        """Return the manifests of `stages`."""
+        return [stage.manifest for stage in self.stages()]
+
+    def stages(self) -> list[Stage]:
+        """Return every audit that the dataset allows, and the scores that show the effect of new labels."""
+        ctx, data = self.ctx, self.plan.settings.dataset
+        pool = self.pool()  # its runs are those of `noise` too
+        stages = [plan_noise(ctx, data), pool]
+        if may_have_split(ctx, data, "train"):
+            stages.append(plan_similar_queries(ctx, data))
+
+        # Of each system a score as it is; with new labels also those that show their effect, on the pool's queries.
+        restrictions: list[Upstream] = [{}]
+        labels = self._plan_labels()
+        if labels:
+            restrictions.append({"subset": pool})
+        restrictions += [{"subset": pool, "labels": stage} for stage in labels]
+        for system in list_systems(ctx, data):
+            for restricted in restrictions:
+                stages.append(self.plan.planner.score(system, "audits.systems", data, restricted=restricted))
+        return stages
+
+    def _plan_labels(self) -> list[Stage]:
+        """Return the stages that make new labels; none where answers decide: there are no labels to correct."""
+        data = self.plan.settings.dataset
+        labels = []
+        is_labelled = self.ctx.dataset_entry(data).relevance == "qrels"
+        if is_labelled and (list_judges(self.ctx, data) or self.settings.false_negatives.sheet):
+            labels.append(plan_relabelling(self.ctx, data))
+        if self.settings.llm_judge:
+            labels.append(plan_llm_judge(self.ctx, data))
+        return labels

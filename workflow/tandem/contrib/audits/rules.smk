@@ -1,0 +1,17 @@
+# The page of the audits, and their findings as a table.
+rule audits:
+    localrule: True
+    input:
+        lambda wildcards: behind(planned(plan.view("audits").manifests)),
+    output:
+        page=report(local(f"{VIEWS}/audits.html"), caption="assets/audits.rst", category="Audits"),
+        table=local(f"{VIEWS}/tables/audits.csv"),
+    log:
+        local(f"{VIEWS}/audits.log"),
+    conda:
+        DATA
+    params:
+        parts=lambda wildcards: planned(plan.view("audits").manifests),
+    shell:
+        f"{UNPACK}"
+        "python -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} 2>&1 | tee {log:q}"
