@@ -27,8 +27,8 @@ transformers on batches of 64 passages, keeps its texts in memory."""
 
 def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
     """So many passages, and the generator."""
-    from tandem.extras.generation.generators import run_new
-    from tandem.extras.generation.training import run
+    from tandem.contrib.generation.starting import run_new
+    from tandem.contrib.generation.train import run
     from tandem.store.job import Job
 
     stages.prepare(folder, encoder, "dual", count, 1, made_up)
@@ -40,7 +40,7 @@ def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
 
 def generated(folder: Path, precision: str) -> list[dict]:
     """The rows of ours."""
-    from tandem.extras.generation import texts
+    from tandem.contrib.generation import texts
     from tandem.store.artifact import open_artifact
     from tandem.store.job import Job
 

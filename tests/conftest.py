@@ -8,12 +8,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import yaml
 from tiny_project import ROOT, Project, passages, put, run_here, snakemake, write_collection
 
 from tandem.data.runs import write_run
+from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
@@ -294,11 +296,9 @@ def make_model(make_job, encoder):
 @pytest.fixture(scope="session")
 def new_generator(make_job, encoder, results) -> Artifact:
     """A T5 of one layer with the tiny encoder's vocabulary and vectors of words."""
-    from tandem.extras.generation.generators import run_new
-
     params = {"layers": 1, "decoder_layers": 1, "heads": 4, "feed_forward": 64, "seed": 3}
     job = make_job("new_generator", results / "new_generator" / "t5-0000000001", params, {"encoder": encoder})
-    run_new(job)
+    resolve_name(f"tandem.{KINDS[job.kind].run}")(job)
     return open_artifact(job.out)
 
 

@@ -41,10 +41,14 @@ def count_honey(*, jars: int = 1) -> None:
 register_command(Command("honey", count_honey, RESULTS, "How much honey that is."))
 """
 KEY = """
+from typing import Literal
+
 from pydantic import Field
 
 from tandem.config.base import Section
-from tandem.config.settings import register_section
+from tandem.config.datasets import Dataset, register_source
+from tandem.config.encoders import StartBlock, register_start
+from tandem.config.settings import Block, register_section
 
 
 class Honey(Section):
@@ -53,7 +57,38 @@ class Honey(Section):
     jars: int = Field(1, ge=1, description="full ones")
 
 
+class Comb(Section):
+    \"\"\"Cells of wax.\"\"\"
+
+    sort: str
+    cells: int = Field(1, ge=1, description="how many")
+
+
+class Built(Comb):
+    \"\"\"A comb that bees have built.\"\"\"
+
+    sort: Literal["built"]
+
+
+class Bought(Comb):
+    \"\"\"A comb with a price.\"\"\"
+
+    sort: Literal["bought"]
+    price: float = Field(description="in euros")
+
+
+class Hum(Dataset):
+    \"\"\"What bees say.\"\"\"
+
+    reads = ("hum.txt",)
+    source: Literal["hum"]
+    volume: int = Field(1, ge=1, description="how loud")
+
+
 register_section("honey", Honey, Honey(), "how much honey there is")
+register_section("combs", dict[str, Comb], {}, "combs", Block("sort", {"built": Built, "bought": Bought}))
+register_start("combs", StartBlock("comb", pooling="cls"))
+register_source(Hum)
 """
 TARGET = """
 from tandem.errors import UserError
@@ -165,6 +200,14 @@ def test_its_command_is_one_as_others(installed):
         ({"plugins": ["bees"], "hony": {}}, unknown_key("hony", "honey")),
         ({"plugins": ["bees"], "honey": {"jars": 10}}, "honey.jars is more than there is"),
         ({"honey": {}}, unknown_key("honey")),
+        ({"plugins": ["bees"], "combs": {"first": {"sort": "bought", "price": 2.5}}}, "1 5 honey"),
+        ({"plugins": ["bees"], "combs": {"first": {"sort": "bough"}}}, "combs.first.sort is 'bough'"),
+        ({"plugins": ["bees"], "combs": {"first": {"sort": "bought"}}}, "combs.first.price is missing"),
+        (
+            {"plugins": ["bees"], "combs": {"first": {"sort": "built"}}, "models": {"de_bm25neg": {"init": "first"}}},
+            "models.de_bm25neg.init is first, a comb, which cross-encoders alone start from",
+        ),
+        ({"plugins": ["bees"], "datasets": {"buzz": {"source": "hum", "volume": 0}}}, "datasets.buzz.volume is 0"),
     ],
 )
 def test_it_has_keys_and_a_target(installed, config, line):

@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from tandem.config.base import Analyzer, Count, Distinct, Items, Names, Section, by_value, problem
-from tandem.config.references import DatasetRef, Input, NoParameter, Note, Reference, RunRef
+from tandem.config.references import DatasetRef, NoParameter, Note, Reference, RunRef
 from tandem.errors import UserError
+from tandem.plugins import Declarations
 from tandem.registry import Registry
 
 QRELS_FILES = "qrels/*"  # of BEIR's layout
@@ -461,52 +462,10 @@ class Joined(Derived):
         return whole and whole | {f"{self.split}_{name}" for name in position_names(self.positions)}
 
 
-class Appended(Section):
-    """Which generated queries stand behind a passage."""
-
-    from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
-    number: int = Field(5, ge=1, description="queries behind a passage, the first ones; at most the entry's `number`")
-    drop_by: Annotated[str | None, Input()] = Field(
-        None, description="cross-encoder or dual encoder by whose scores queries are left out (Doc2Query--); null: none"
-    )
-    drop_share: float | None = Field(
-        None, gt=0, lt=1, description="of `drop_by`: share of all queries that is left out, the lowest; null: 0.3"
-    )
-
-
 class OfSearched(Derived):
     """A dataset over the passages of another, of the one that is searched where it names none."""
 
     of: DatasetRef | None = Field(None, description="the dataset whose passages it has; null: the one that is searched")
-
-
-class Expanded(Appended, OfSearched):
-    """The passages of a dataset, each with queries behind it that a generator wrote for it (doc2query)."""
-
-    source: Literal["expanded"]
-
-
-class GeneratedQueries(OfSearched):
-    """Queries that a generator wrote as training queries, each with its passage as positive (InPars, Promptagator)."""
-
-    always_has = ("train",)
-    corpus_key = "of"
-    source: Literal["generated_queries"]
-    from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
-    number: int = Field(1, ge=1, description="queries of a passage, the first ones; at most the entry's `number`")
-    found_by: Annotated[str | None, Input()] = Field(
-        None, description="run that must find a query's passage (round-trip consistency); null: all queries stay"
-    )
-    found_within: int = Field(1, ge=1, description="of `found_by`: the rank down to which")
-    best: int | None = Field(None, ge=1, description="of these keep so many, the best; null: all")
-    best_by: Annotated[str | None, Input()] = Field(
-        None,
-        description="cross-encoder or dual encoder that says what is best; null: tokens' mean log-likelihood",
-    )
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return nothing: its queries are not the dataset's."""
-        return set()
 
 
 class CroppedSentences(OfSearched):
@@ -578,21 +537,35 @@ class Group(Derived):
 
 
 # Source → the model of its entries, which planning knows without the classes that read them; packages add theirs.
-DATASET_ENTRIES: dict[str, type[Dataset]] = by_value(
-    "source",
-    *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
-    *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822, Kilt),
-    *(Pair, Domains, Perturbed, Reduced, Joined, Windows, Expanded, GeneratedQueries, UnionDataset),
-    *(CroppedSentences, Unlabelled, Group),
+DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
+    by_value(
+        "source",
+        *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
+        *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822, Kilt),
+        *(Pair, Domains, Perturbed, Reduced, Joined, Windows, UnionDataset),
+        *(CroppedSentences, Unlabelled, Group),
+    ).items()
 )
 # The classes that read them.
 dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")
 
 
+def register_source(*entries: type[Dataset]) -> None:
+    """Add models of entries by their `source`, so that planning does not import the formats that read these.
+
+    Raises:
+        UserError: a source has a model already.
+    """
+    for name, entry in by_value("source", *entries).items():
+        if name in DATASET_ENTRIES:
+            raise UserError(f"source {name} is registered twice; rename one of them")
+        DATASET_ENTRIES[name] = entry
+
+
 def sources() -> dict[str, type[Dataset]]:
-    """Source → the model of its entries: the classes above, and what further formats are annotated with."""
-    further = [name for name in dataset_format if name not in DATASET_ENTRIES]  # a look-up, which loads packages
-    return DATASET_ENTRIES | {name: entry_model(dataset_format[name]) for name in further}
+    """Return the model of each source's entries: those above, and what further formats are annotated with."""
+    further = [name for name in dataset_format if name not in DATASET_ENTRIES]
+    return dict(DATASET_ENTRIES) | {name: entry_model(dataset_format[name]) for name in further}
 
 
 def entry_model(source: type[Any]) -> type[Dataset]:

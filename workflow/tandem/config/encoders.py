@@ -158,3 +158,30 @@ def register_encoder_source(name: str, source: EncoderSource) -> None:
         raise UserError(f"source of encoders {name} is registered twice; rename one of them")
     ENCODER_SOURCES[name] = source
     name_plugin(name)
+
+
+@dataclass(frozen=True)
+class StartBlock:
+    """Describe a block whose entries a cross-encoder may start from, as from those of `encoders`.
+
+    How an entry is planned say `plans_entry`, and, of what has its tokenizer, `plans_tokenizer`, both by the block.
+
+    Attributes:
+        noun: what an entry is called: a `generator`.
+        pooling: the value of `pooling` that a cross-encoder has which starts from one.
+        has_positions: whether its texts may have so many tokens as it has positions, and no more.
+    """
+
+    noun: str
+    pooling: str
+    has_positions: bool = True
+
+
+START_BLOCKS: Declarations[StartBlock] = Declarations()
+
+
+def register_start(block: str, declaration: StartBlock) -> None:
+    """Add a block whose entries a cross-encoder may start from; a `UserError` if it is there already."""
+    if block in START_BLOCKS:
+        raise UserError(f"block {block} is registered twice; rename one of them")
+    START_BLOCKS[block] = declaration

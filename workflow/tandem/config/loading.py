@@ -11,18 +11,16 @@ from tandem.config import merging
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import ENCODER_SOURCES, Encoder, PublishedEncoder
-from tandem.config.generation import GENERATORS
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.language_models import LLM_METHODS
-from tandem.config.merging import CATALOGUES, INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
+from tandem.config.merging import INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
-from tandem.config.settings import Settings, Sweep, settings_model
+from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
 from tandem.config.tables import Band, TableLayout
 from tandem.config.validation import no_object, parse, read, refuse_too_large
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 
 _S = TypeVar("_S", bound=Section)
-_WHOLE = {*CATALOGUES, "recipes", "plugins"}  # keys that decide how others are put together
 
 
 def load_settings(raw: Raw, root: Path) -> Settings:
@@ -47,7 +45,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
     values = {**(vars(base) if base is not None else {}), **config}
     blocks: dict[str, dict[str, Section]] = {}  # of entries that are validated one by one
     wrong: list[str] = []
-    for block, parse_entry in BLOCKS.items():
+    for block, parse_entry in parsers().items():
         if block not in config and base is not None:
             blocks[block] = dict(values.pop(block))
         if not isinstance(entries := config.get(block), dict):
@@ -116,9 +114,11 @@ def _by(key: str, classes: Mapping[str, type[_S]], at: str, entry: Raw) -> tuple
 
 
 def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
-    if entry.get("source") in ("windows", "unlabelled", "expanded", "generated_queries"):
+    known = sources()
+    model = known.get(str(entry.get("source")))
+    if model is not None and issubclass(model, INHERITING):
         entry = {key: value for key, value in entry.items() if value is not None or key not in INHERITED}
-    return _by("source", sources(), at, entry)
+    return _by("source", known, at, entry)
 
 
 def _encoder(at: str, entry: Raw) -> tuple[Encoder | None, list[str]]:
@@ -136,15 +136,20 @@ def _index(at: str, entry: Raw) -> tuple[Index | TermIndex | None, list[str]]:
 
 
 _CHOOSING = {"models": "objective", "datasets": "source"}  # the key that no whole entry lacks
-# Blocks of entries whose keys depend on one of them: its source, objective or type.
-BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
+_Parser = Callable[[str, Raw], tuple[Section | None, list[str]]]
+_PARSERS: dict[str, _Parser] = {
     "models": partial(_by, "objective", OBJECTIVES),
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,
-    "generators": partial(_by, "source", GENERATORS),
     "llm_rerankers": partial(_by, "method", LLM_METHODS),
 }
+
+
+def parsers() -> dict[str, _Parser]:
+    """Return how entries are read of the blocks whose keys depend on one of them: its source, objective or type."""
+    added = {name: partial(_by, block.by, block.classes) for name, block in added_blocks().items()}
+    return _PARSERS | added
 
 
 class Variants:
@@ -209,7 +214,7 @@ class Variants:
         refuse_too_large(overrides)
         paths = {path: self.keys(path) for path in overrides}
         touched = {keys[0] for keys in paths.values()}
-        whole = bool(touched & _WHOLE)
+        whole = bool(touched & {*catalogues(), "recipes", "plugins"})  # they decide how other keys are put together
         raw = self._raw if whole else self._assembled
         for path, value in overrides.items():
             raw = _replaced(raw, paths[path], merging.with_nulls(value))
@@ -218,7 +223,7 @@ class Variants:
             touched |= {key for key, value in raw.items() if value is not self._assembled.get(key)}
         if "plugins" in touched or self._assembled.keys() - raw.keys():  # other kinds of entries, or defaults again
             return validated(raw)
-        unchanged = {block: self._unchanged(block, raw) for block in touched & BLOCKS.keys()}
+        unchanged = {block: self._unchanged(block, raw) for block in touched & parsers().keys()}
         return validated({key: raw[key] for key in sorted(touched)}, self.base, unchanged)
 
     def _unchanged(self, block: str, raw: Raw) -> set[str]:

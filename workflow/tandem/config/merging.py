@@ -22,12 +22,13 @@ from tandem.config.datasets import (
     Unlabelled,
     Windows,
 )
+from tandem.config.settings import catalogues
 from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.plugins import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
-CATALOGUES = ("datasets", "encoders", "generators", "indexes", "rerankers")
+_MOST_CATALOGUES = 16  # whose content is remembered
 _OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
@@ -128,7 +129,7 @@ def assembled(raw: Raw, root: Path) -> Raw:
     plugins = raw.get("plugins") or []
     load_plugins(plugins if isinstance(plugins, list) else [])
     config: Raw = {}
-    for name in CATALOGUES:
+    for name in catalogues():
         config[name], entries = catalogue(root / "config" / name), raw.get(name)
         for entry, own in entries.items() if isinstance(entries, dict) else ():
             if isinstance(own, dict) and any(key in own for key in _OWN):
@@ -153,7 +154,7 @@ def catalogue(folder: Path) -> Raw:
         return dict(_catalogue(folder, *sorted((name, state.st_mtime_ns, state.st_size) for name, state in states)))
 
 
-@lru_cache(len(CATALOGUES))
+@lru_cache(_MOST_CATALOGUES)
 def _catalogue(folder: Path, *states: tuple[str, int, int]) -> Raw:
     """`catalogue` of some files while they stay unchanged."""
     result: Raw = {}

@@ -15,12 +15,10 @@ from pydantic.fields import FieldInfo
 from tandem.config.base import Choice, Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import ENCODER_SOURCES, PublishedEncoder, Reranker
-from tandem.config.generation import GENERATORS
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
-from tandem.config.merging import CATALOGUES
 from tandem.config.models import OBJECTIVES, TrainedModel
-from tandem.config.settings import Settings, Sweep, settings_model
+from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
 from tandem.config.tables import LAYOUT_FILES, Band
 from tandem.config.training import Train
 from tandem.config.validation import NAMES, SIGNS, branches
@@ -51,8 +49,8 @@ def list_entries() -> dict[str, tuple[type[Section], ...]]:
         "encoders": (PublishedEncoder, *made),
         "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
         "rerankers": (Reranker,),
-        "generators": tuple(dict.fromkeys(GENERATORS.values())),
         "llm_rerankers": tuple(LLM_METHODS.values()),
+        **{name: tuple(dict.fromkeys(block.classes.values())) for name, block in added_blocks().items()},
     }
 
 
@@ -64,13 +62,18 @@ def list_files() -> dict[str, tuple[type[Section], str]]:
 
 def list_common() -> tuple[type[Section], ...]:
     """Return the classes whose keys the reference lists once."""
-    return (*_COMMON, *(section for source in ENCODER_SOURCES.values() for section in source.common))
+    common = [*_COMMON]
+    for source in ENCODER_SOURCES.values():
+        common += source.common
+    for block in added_blocks().values():
+        common += block.common
+    return tuple(common)
 
 
 def schemas() -> dict[str, Schema]:
     """Name → JSON schema of each kind of file that users write."""
     kinds: dict[str, Any] = {"configuration": _configuration()}
-    kinds |= {block: _by_name(list_entries()[block]) for block in CATALOGUES}
+    kinds |= {block: _by_name(list_entries()[block]) for block in catalogues()}
     kinds |= {name: section for name, (section, _) in list_files().items()} | {"bands": list[Band]}
     result = {name: _without(TypeAdapter(kind).json_schema(), "title", str) for name, kind in kinds.items()}
     result["configuration"] = partial = _without(result["configuration"], "required", list)
@@ -89,7 +92,7 @@ def _configuration() -> type[Settings]:
     blocks: dict[str, Any] = {}
     for block, entries in list_entries().items():
         some = _by_name((*entries, None) if block == "models" else entries)
-        blocks[block] = (some, Field({}, description=Settings.model_fields[block].description))
+        blocks[block] = (some, Field({}, description=settings_model().model_fields[block].description))
     return create_model("Settings", __base__=settings_model(), __doc__=Settings.__doc__, **blocks)
 
 

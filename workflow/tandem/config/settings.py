@@ -1,14 +1,15 @@
 """The whole configuration: all keys, their types and defaults; sweeps, and how stages run."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SerializeAsAny, create_model
 
 from tandem.config.base import Distinct, Items, Section, Seed, not_empty, problem
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
-from tandem.config.generation import Expansion, Generation, GeneratorEntry
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
 from tandem.config.language_models import Endpoint, LlmEntry
 from tandem.config.models import ModelEntry, ValidationSettings
@@ -33,6 +34,7 @@ from tandem.config.tables import Score
 from tandem.errors import UserError, printable
 from tandem.plugins import Declarations
 
+CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")  # and those that plugins add: `catalogues`
 _SectionType = TypeVar("_SectionType")
 
 HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
@@ -171,9 +173,6 @@ class Settings(Section):
     scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
     aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")
     perturbed: dict[str, PerturbedRun] = Field({}, description="runs on broken queries, usable as runs on the others")
-    expansions: dict[str, Expansion] = Field(
-        {}, description="runs over passages with generated queries behind them, usable wherever a run's name is"
-    )
     validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")
     indexes: dict[str, IndexEntry | TermIndexEntry] = Field(
         {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"
@@ -184,12 +183,6 @@ class Settings(Section):
     encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
     rerankers: dict[str, Reranker] = Field(
         {}, description="published cross-encoders, also those of config/rerankers/; named wherever a trained one is"
-    )
-    generators: dict[str, GeneratorEntry] = Field(
-        {}, description="what writes texts, also those of config/generators/; see docs/generation.md"
-    )
-    generations: dict[str, Generation] = Field(
-        {}, description="texts of passages by a generator, which datasets of source expanded and generated_queries name"
     )
     llm_rerankers: dict[str, LlmEntry] = Field(
         {}, description="language models that re-rank: `<first stage>+<name>` is a run"
@@ -205,19 +198,53 @@ class Settings(Section):
         assert isinstance(value, kind)
         return value
 
+    def entries(self, block: str, kind: type[_SectionType]) -> dict[str, _SectionType]:
+        """Return the entries of a block, all of a type; none where no plugin adds the block."""
+        entries: dict[str, _SectionType] = getattr(self, block, {})
+        assert all(isinstance(entry, kind) for entry in entries.values())
+        return entries
 
-# Name of a key → its type, its default and its description.
-_ADDED_KEYS: Declarations[tuple[Any, Any, str]] = Declarations()
+
+@dataclass(frozen=True)
+class Block:
+    """Describe a key whose value maps names to entries of several classes.
+
+    Attributes:
+        by: the key of an entry that chooses its class: its source, method or type.
+        classes: the class of an entry, by the value of that key.
+        common: base classes whose keys the reference lists once for all that share them.
+        is_catalogue: whether the folder config/<name of the key>/ has entries that every configuration may name.
+    """
+
+    by: str
+    classes: Mapping[str, type[Section]]
+    common: tuple[type[Section], ...] = ()
+    is_catalogue: bool = False
+
+
+class AddedKey(NamedTuple):
+    """A key of the configuration that a plugin adds."""
+
+    annotation: Any
+    default: Any
+    description: str
+    block: Block | None
+
+
+_ADDED_KEYS: Declarations[AddedKey] = Declarations()
 # Keys that say what one run asks for, which a layout does not take over from the configuration files that it names.
 RUN_KEYS = {"tables", "systems", "sweeps", "execution", "seed", "seeds"}
 
 
-def register_section(name: str, annotation: Any, default: Any, description: str, *, of_run: bool = False) -> None:
+def register_section(
+    name: str, annotation: Any, default: Any, description: str, block: Block | None = None, *, of_run: bool = False
+) -> None:
     """Add a key of the configuration: a section, or a mapping from names to sections.
 
     Args:
         annotation: its type: `Honey`, `dict[str, Hive]`.
         default: the value of a configuration that does not name it.
+        block: of a mapping to entries of several classes: how these are told apart.
         of_run: whether it says what one run asks for: it is one of `RUN_KEYS`.
     Raises:
         UserError: the name is taken, or is none.
@@ -226,9 +253,19 @@ def register_section(name: str, annotation: Any, default: Any, description: str,
         raise UserError(f"key {name} is registered twice; rename one of them")
     if not name.isidentifier() or hasattr(Settings, name):
         raise UserError(f"key {printable(name)}: allowed are letters, digits and _, and no name of pydantic's")
-    _ADDED_KEYS[name] = annotation, default, description
+    _ADDED_KEYS[name] = AddedKey(annotation, default, description, block)
     if of_run:
         RUN_KEYS.add(name)
+
+
+def added_blocks() -> dict[str, Block]:
+    """Return the keys of plugins whose entries are of several classes, with these."""
+    return {name: key.block for name, key in _ADDED_KEYS.items() if key.block is not None}
+
+
+def catalogues() -> tuple[str, ...]:
+    """Return the keys of which a folder of config/ has entries that every configuration may name."""
+    return (*CATALOGUES, *(name for name, block in added_blocks().items() if block.is_catalogue))
 
 
 def settings_model() -> type[Settings]:
@@ -242,6 +279,6 @@ def _extend_settings(added: tuple[str, ...]) -> type[Settings]:
         return Settings
     fields: dict[str, Any] = {}
     for name in added:
-        annotation, default, description = _ADDED_KEYS[name]
-        fields[name] = (annotation, Field(default, description=description))
+        key = _ADDED_KEYS[name]
+        fields[name] = (key.annotation, Field(key.default, description=key.description))
     return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, __module__=__name__, **fields)

@@ -5,14 +5,23 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
-from tandem.config.datasets import QRELS_FILES, Appended, Dataset, Expanded, Group, UnionDataset, Unlabelled, Windows
+from tandem.config.datasets import (
+    QRELS_FILES,
+    CroppedSentences,
+    Dataset,
+    Group,
+    OfSearched,
+    UnionDataset,
+    Unlabelled,
+    Windows,
+)
 from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
 from tandem.data.reading import PACKED_ENDS, is_leftover
 from tandem.data.splits import VALIDATED, count_keys, group_qrels
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, has_dataset
-from tandem.plan.context import Context, json_of, plans_dataset, plans_entry, plans_reference, strings
+from tandem.plan.context import Context, checks_entry, json_of, plans_dataset, plans_entry, plans_reference, strings
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, number_roles, plan_references
 from tandem.stages.base import Json
@@ -125,17 +134,30 @@ def _check_counts(ctx: Context, name: str, entry: Dataset) -> None:
             raise UserError(f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}")
 
 
-def expanded_dataset(ctx: Context, name: str, data: str) -> str:
-    """Return the name of the dataset whose passages an entry of `expansions` searches.
+@plans_dataset("cropped_sentences")
+def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
+    """Return the stage of a dataset whose queries are sentences of its passages."""
+    at = f"datasets.{name}"
+    find_base(at, entry)
+    return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
 
-    The dataset is added to the others if it is missing.
+
+def find_base(at: str, entry: OfSearched) -> str:
+    """Return the dataset that another is made of.
+
+    Raises:
+        UserError: it is the one that is searched, and names none.
     """
-    label = f"{data}-{name}"
-    keys = ctx.settings.expansions[name].model_dump(include=set(Appended.model_fields))
-    notes = notes_of(ctx.dataset_entry(data), NOTES_OF_FILES)
-    expanded = Expanded.model_validate({"source": "expanded", "of": data, **keys, **notes})
-    ctx.enter_dataset(label, expanded, f"expansions.{name}")
-    return label
+    if entry.of is None:
+        raise UserError(f"{at}.of is null, the dataset that is searched, which is this one; name another")
+    return entry.of
+
+
+@checks_entry("datasets")
+def check_made_of_searched(ctx: Context, name: str) -> None:
+    """Refuse a dataset of another one's passages that cannot be planned; others are looked at when needed."""
+    if isinstance(ctx.settings.datasets[name], OfSearched):
+        dataset(ctx, name)
 
 
 def find_windows(ctx: Context, name: str, where: str) -> Windows:

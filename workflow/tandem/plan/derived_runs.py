@@ -1,7 +1,6 @@
 """Runs over a derived dataset, made into runs over the dataset itself.
 
-Over windows of documents (`aggregations`), over broken queries (`perturbed`), over passages with generated queries
-behind them (`expansions`).
+Over windows of documents (`aggregations`), over broken queries (`perturbed`).
 """
 
 from tandem.config.datasets import Perturbed
@@ -9,11 +8,11 @@ from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, checks_entry, plans_run, require_depth
-from tandem.plan.datasets import dataset, expanded_dataset, find_windows
+from tandem.plan.datasets import dataset, find_windows
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
-from tandem.plan.reported import reported_split, run_depth, searched
+from tandem.plan.reported import run_depth
 from tandem.plan.runs import reranking_params, run, why_on_no_split
 from tandem.stages.base import Json
 
@@ -119,22 +118,3 @@ def check_perturbed_run(ctx: Context, name: str) -> None:
     data = getattr(broken, "of", dataset_name)
     split = getattr(broken, "split", "test")
     run(ctx, name, split, f"perturbed.{name}", data)
-
-
-@plans_run("expansions")
-def plan_expansion(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
-    """Plan a run over passages with generated queries as one over the passages themselves."""
-    entry = ctx.settings.expansions[name]
-    expanded = expanded_dataset(ctx, name, data)
-    with ctx.opening("expansions", name):
-        inputs = plan_references(ctx, entry, f"expansions.{name}", Scope(expanded, split))
-    upstream = {"dataset": dataset(ctx, data), "expanded": dataset(ctx, expanded), **inputs}
-    return ctx.stage("expansion", data, f"{name}.{split}", searched(ctx, split, data), upstream)
-
-
-@checks_entry("expansions")
-def check_expansion(ctx: Context, name: str) -> None:
-    """Refuse an entry whose passages, or whose run over them, cannot be planned."""
-    data = ctx.settings.dataset
-    dataset(ctx, expanded_dataset(ctx, name, data))
-    run(ctx, name, reported_split(ctx, data), f"expansions.{name}.of", data)

@@ -8,9 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import get_args
 
-from tandem.config.base import Pooling
-from tandem.config.encoders import EncoderFiles, Published
-from tandem.config.generation import TrainedGenerator
+from tandem.config.base import Pooling, Section
+from tandem.config.encoders import START_BLOCKS, EncoderFiles, Published
 from tandem.config.models import CrossModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.representations import Representation
@@ -28,8 +27,8 @@ from tandem.plan.towers import (
     chosen_by,
     described_by,
     described_representation,
+    find_start_block,
     folder_of,
-    is_generator,
     made_encoder,
     published_entry,
     towers,
@@ -40,8 +39,8 @@ from tandem.store.files import sha256_once
 
 def encoder(ctx: Context, name: str) -> Stage:
     """Return the stage of a starting encoder."""
-    if is_generator(ctx, name):
-        return ctx.entry("generators", name)
+    if block := find_start_block(ctx, name):
+        return ctx.entry(block, name)
     if ("encoder", name) not in ctx.memo:
         entry = made_encoder(ctx, name)
         if entry:
@@ -118,9 +117,8 @@ def plan_published(
 
 def tokenizer(ctx: Context, name: str) -> Stage:
     """Return the stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
-    if is_generator(ctx, name) and isinstance(writer := ctx.settings.generators[name], TrainedGenerator):
-        with ctx.opening("generators", name):  # a new one has the vocabulary of the configuration's encoder
-            return tokenizer(ctx, writer.start or ctx.settings.encoder)
+    if block := find_start_block(ctx, name):
+        return plans_tokenizer[block](ctx, name, ctx.settings.entries(block, Section)[name])
     entry = made_encoder(ctx, name)
     if entry is None:
         return encoder(ctx, name)
@@ -163,7 +161,8 @@ def tokens_to_read(
         UserError: it has fewer positions than they need.
     """
     if ("fitting", name, part) not in ctx.memo:
-        if not is_generator(ctx, name):  # T5's positions are relative: any number; others are refused in training
+        block = find_start_block(ctx, name)
+        if block is None or START_BLOCKS[block].has_positions:
             check_lengths(ctx, name, encoder(ctx, name), part)
         ctx.memo["fitting", name, part] = encoder(ctx, name)
     return tokens(ctx, name, data, part, representation)
@@ -206,14 +205,16 @@ def plan_start(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     settings = ctx.settings
     if ctx.has_model(start):
         return {name.role: ctx.model(start, name.path, name.reference.objectives)}
-    if is_generator(ctx, start) and (name.role != "start" or "cross" not in name.reference.objectives):
-        raise UserError(f"{name.path} is {start}, a generator, which cross-encoders alone start from")
+    block = find_start_block(ctx, start)
+    if block and (name.role != "start" or "cross" not in name.reference.objectives):
+        noun = START_BLOCKS[block].noun
+        raise UserError(f"{name.path} is {start}, a {noun}, which cross-encoders alone start from")
     try:
         return {name.role: encoder(ctx, settings.encoder if start == "encoder" else start)}
     except UserError:
-        if start == "encoder" or start in settings.encoders or start in settings.generators:
+        if start == "encoder" or start in settings.encoders or block:
             raise
-        hint = nearest(start, [*settings.models, *settings.encoders, *settings.rerankers, *settings.generators])
+        hint = nearest(start, ctx.list_names(("models", "encoders", "rerankers", *START_BLOCKS)))
         raise UserError(f"{name.path}: {start} is neither a model nor an encoder{hint}") from None
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tandem.config.datasets import Perturbed
+from tandem.config.encoders import START_BLOCKS
 from tandem.config.losses import TERM_RECALL, option_takers
 from tandem.config.models import (
     COMPARING,
@@ -32,7 +33,7 @@ from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
 from tandem.plan.searches import plan_encoding
 from tandem.plan.sizes import check_model
-from tandem.plan.towers import UNDESCRIBED, described_representation, is_generator, towers, with_usual
+from tandem.plan.towers import UNDESCRIBED, described_representation, find_start_block, towers, with_usual
 from tandem.plan.validation import (
     check_checkpoints,
     is_validated,
@@ -207,7 +208,8 @@ def _reading(ctx: Context, name: str, pooling: str) -> Json:
                 raise UserError(f"{at}.{key} is {own}, but {start} has {usual}; leave it out")
         return inherited
     if pooling == "decoder":
-        if not is_generator(ctx, start):
+        block = find_start_block(ctx, start)
+        if block is None or START_BLOCKS[block].pooling != pooling:
             problem = f"{at}.pooling is decoder, but {start} is no generator, whose decoder would write"
             raise UserError(f"{problem}; start from an entry of generators (T5, BART)")
         usual = DUO_T5 if entry.compares else MONO_T5

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tandem.config.base import Model
 from tandem.config.references import Name, names_in
+from tandem.errors import UserError
 from tandem.plan.context import Context, plans_reference
 from tandem.plan.graph import Stage
 
@@ -38,7 +39,10 @@ def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> di
     """
     inputs: dict[str, Stage] = {}
     for name in names_in(section, path):
-        inputs |= plans_reference[name.reference.to](ctx, name, scope)
+        sort = name.reference.to
+        if sort not in plans_reference:
+            raise UserError(f"{name.path}: nothing makes {sort}; leave the key out, or load a plugin that makes them")
+        inputs |= plans_reference[sort](ctx, name, scope)
     return inputs
 
 

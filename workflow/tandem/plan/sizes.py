@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from tandem.config.encoders import PublishedEncoder, Reranker, Shape
-from tandem.config.generation import PublishedGenerator
+from tandem.config.base import Section
+from tandem.config.encoders import START_BLOCKS, Published, Shape
 from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
@@ -148,11 +148,11 @@ def _files(encoder: Stage) -> Path | None:
 def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
     """Return the `shape` of the entry that an encoder's parameters are from."""
     name = params.get("name") or params.get("package")
-    for entry in (*settings.encoders.values(), *settings.rerankers.values(), *settings.generators.values()):
-        if not isinstance(entry, PublishedEncoder | Reranker | PublishedGenerator):
-            continue
-        if entry.shape and (entry.name or entry.package) == name:
-            return entry.shape
+    for block in ("encoders", "rerankers", *START_BLOCKS):
+        for entry in settings.entries(block, Section).values():
+            shape: Shape | None = getattr(entry, "shape", None)
+            if shape and isinstance(entry, Published) and (entry.name or entry.package) == name:
+                return shape
     return None
 
 

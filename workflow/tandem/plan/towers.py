@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import yaml
 
-from tandem.config.encoders import Encoder, MadeEncoder, Published, PublishedEncoder
+from tandem.config.base import Section
+from tandem.config.encoders import START_BLOCKS, Encoder, MadeEncoder, Published, PublishedEncoder
 from tandem.config.merging import read_own
 from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
@@ -46,8 +47,8 @@ def towers(ctx: Context, name: str) -> Json:
     """
     if name in ctx.settings.rerankers:
         return {"pooling": "classifier"}
-    if is_generator(ctx, name):
-        return {"pooling": "decoder"}
+    if block := find_start_block(ctx, name):
+        return {"pooling": START_BLOCKS[block].pooling}
     usual: Json = {}
     entry = made_encoder(ctx, name)
     if entry:
@@ -55,11 +56,12 @@ def towers(ctx: Context, name: str) -> Json:
     return usual | _own_towers(ctx, name)
 
 
-def is_generator(ctx: Context, name: str) -> bool:
-    """Return whether a name of what a training starts from means an entry of `generators`, and nothing else."""
+def find_start_block(ctx: Context, name: str) -> str | None:
+    """Return the block of `START_BLOCKS` whose entry a name of what a training starts from means; None: another's."""
     settings = ctx.settings
-    others = (settings.models, settings.encoders, settings.rerankers)
-    return name in settings.generators and not any(name in block for block in others)
+    if any(name in block for block in (settings.models, settings.encoders, settings.rerankers)):
+        return None
+    return next((block for block in START_BLOCKS if name in settings.entries(block, Section)), None)
 
 
 def described_representation(towers: Json) -> Representation:

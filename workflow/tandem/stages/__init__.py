@@ -5,11 +5,11 @@ from typing import Literal, get_args, get_origin
 
 from tandem.errors import NAME, UserError, nearest, printable
 from tandem.plugins import Declarations, end_core, name_plugin
-from tandem.stages import data, evaluation, generation, negatives, retrieval, training
+from tandem.stages import data, evaluation, negatives, retrieval, training
 from tandem.stages.base import Entry, Holds, Kind, Params
 
 KINDS: Declarations[Kind] = Declarations(
-    (kind.name, kind) for box in (data, generation, negatives, training, retrieval, evaluation) for kind in box.KINDS
+    (kind.name, kind) for box in (data, negatives, training, retrieval, evaluation) for kind in box.KINDS
 )
 end_core()
 

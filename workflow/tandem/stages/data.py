@@ -22,6 +22,7 @@ LANGUAGES = (
     *("ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "hi", "hu", "id", "it"),
     *("ja", "ko", "nl", "no", "pl", "pt", "ru", "sv", "te", "th", "tr", "uk", "zh"),
 )
+TEXTS_FILE = "generated.parquet"  # of what writes texts of passages or queries: id, number, text and more
 FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}  # with the δ of the formula's paper
 
 

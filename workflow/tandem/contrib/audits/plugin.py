@@ -1,7 +1,7 @@
 """The key `audits`, datasets of source `dissimilar`, the audits' stages, and the commands `audits` and `annotate`."""
 
 from tandem.commands import DATA, STEPS, Command, register_command
-from tandem.config.datasets import DATASET_ENTRIES
+from tandem.config.datasets import register_source
 from tandem.config.settings import register_section
 from tandem.contrib.audits.options import (
     Audits,
@@ -15,7 +15,7 @@ from tandem.contrib.audits.options import (
 from tandem.stages import Kind, register_stage
 
 register_section("audits", Audits, Audits(), "audits of the dataset", of_run=True)
-DATASET_ENTRIES["dissimilar"] = Dissimilar
+register_source(Dissimilar)
 
 for kind in (
     Kind("noise", "contrib.audits.noise:run", NoiseParams, version=2, threads="all", box="Audits"),

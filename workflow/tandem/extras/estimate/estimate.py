@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from pathlib import Path
 
 from tandem import ROOT
 from tandem.cluster.progress import format_duration
-from tandem.config.datasets import position_names
 from tandem.config.language_models import LanguageModel
 from tandem.config.merging import Raw, gathered
 from tandem.config.settings import Settings
@@ -17,12 +16,11 @@ from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import (
     MODEL_WORK,
-    TOKENS_PER_SENTENCE,
-    TOKENS_PER_WORD,
     Hardware,
     Setting,
     Volumes,
     cost,
+    derived_size,
     measure_collection,
     params_of,
     read_finished,
@@ -41,7 +39,6 @@ TIME_BY_PART = {
     "start": "starting jobs",
 }
 _HEAD = ("stage", "training", "TFLOP", "device time", "wall", "memory", "disk", "took")
-_PASSAGES_OF_A_TITLE = 10  # about, where a title's passages are put together and nobody has counted them
 
 
 @dataclass(frozen=True)
@@ -123,55 +120,14 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
 
 
 def find_derived_size(stage: Stage, whole: Volumes, beside: Volumes | None = None) -> Volumes:
-    """Return the size of a derived dataset.
+    """Return the size of a derived dataset: that of the one that it is made of, unless its source says otherwise.
 
     Args:
         whole: of the dataset that it is made of.
         beside: of the one whose queries it has too.
     """
-    params = params_of(stage)
-    match params.source:
-        case "reduced":  # for validation: at most what a query brings, times its queries
-            dev_queries = whole.queries.get("dev", 0)
-            queries = min(dev_queries, params.dev_queries or dev_queries)
-            brought = queries * (params.depth + params.others + 1)
-            return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
-
-        case "joined":  # titles are not known: documents as long as they may be; a position may have all queries
-            passages_each = params.most or _PASSAGES_OF_A_TITLE
-            lengths = {**whole.lengths, "passage": whole.lengths["passage"] * passages_each}
-            splits = [f"{params.split}_{name}" for name in position_names(params.positions)]
-            queries = {**whole.queries, **dict.fromkeys(splits, whole.queries.get(params.split, 0))}
-            passages = max(1, whole.passages // passages_each)
-            return replace(whole, passages=passages, queries=queries, lengths=lengths, counted=False)
-
-        case "windows":  # as many as documents of the mean length have
-            tokens = whole.lengths["passage"]
-            units = tokens / (TOKENS_PER_WORD if params.unit == "words" else 1.0)
-            windows = 1 + max(0.0, units - params.length) / params.stride
-            passages = round(whole.passages * min(windows, params.most or windows))
-            lengths = {**whole.lengths, "passage": tokens * min(1.0, params.length / units)}
-            return replace(whole, passages=passages, lengths=lengths, counted=False)
-
-        case "expanded":
-            kept = 1.0 - (stage.values.get("drop_share") or 0.0)
-            tokens = whole.lengths["passage"] + params.number * whole.lengths["query"] * kept
-            return replace(whole, lengths={**whole.lengths, "passage": tokens}, counted=False)
-
-        case "generated_queries":
-            read = params_of(stage.upstream["generated"]).passages or whole.passages
-            count = min(whole.passages, read) * params.number
-            count = min(count, stage.values.get("best") or count)
-            return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
-
-        case "cropped_sentences":
-            each = max(1.0, whole.lengths["passage"] / TOKENS_PER_SENTENCE)
-            count = round(whole.passages * each)
-            count = min(count, stage.values.get("most") or count)
-            count += beside.queries.get("train", 0) if beside else 0
-            return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
-
-    return whole
+    source = params_of(stage).source
+    return derived_size[source](stage, whole, beside) if source in derived_size else whole
 
 
 def estimate_stage(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:

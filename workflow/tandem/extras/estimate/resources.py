@@ -313,3 +313,8 @@ class Setting:
 
 CostFunction = Callable[[Stage, Setting], Work]
 cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate", decides=False)  # by kind
+# By source, `(stage, whole, beside) -> size` of a derived dataset: of the one that it is made of, and of the one whose
+# queries it has too, if any.
+derived_size: Registry[Callable[[Stage, Volumes, Volumes | None], Volumes]] = Registry(
+    "size of a dataset", "derived_size", "extras.estimate", decides=False
+)

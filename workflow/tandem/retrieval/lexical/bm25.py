@@ -34,8 +34,15 @@ from tandem.evaluation.measures import (
 from tandem.retrieval.inputs import require_passages
 from tandem.retrieval.lexical import LexicalEngine
 from tandem.stages.base import Json
-from tandem.stages.data import ENGINES, Bm25Params, Bm25sParams, Bm25Variant, LuceneParams, TuneBm25Params
-from tandem.stages.generation import TEXTS_FILE
+from tandem.stages.data import (
+    ENGINES,
+    TEXTS_FILE,
+    Bm25Params,
+    Bm25sParams,
+    Bm25Variant,
+    LuceneParams,
+    TuneBm25Params,
+)
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing

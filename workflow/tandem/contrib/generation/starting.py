@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from tandem.contrib.generation.options import GeneratorParams, NewGeneratorParams
 from tandem.errors import UserError
 from tandem.models.folders import check_folder, hash_weights
 from tandem.models.generators import load_generator
@@ -11,7 +12,6 @@ from tandem.models.heads import check_generator
 from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.published import copy_model, find_source, record_origin, require_files
 from tandem.models.tokens import Template
-from tandem.stages.generation import GeneratorParams, NewGeneratorParams
 from tandem.store.job import Job, writing
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.config.generation import Decoding
-from tandem.extras.generation.objective import log_likelihoods, padded
+from tandem.contrib.generation.options import Decoding
+from tandem.contrib.generation.seq2seq import log_likelihoods, padded
 from tandem.models.device import device, move_to_device, place_all, resolve_precision
 from tandem.models.generators import end_tokens
 from tandem.models.ragged import Ids, Ragged, split_by_tokens, sum_lengths

@@ -21,8 +21,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from tandem.config.generation import Seq2SeqTrain
-from tandem.extras.generation.objective import Seq2Seq
+from tandem.contrib.generation.options import Seq2SeqTrain
+from tandem.contrib.generation.seq2seq import Seq2Seq
 from tandem.models.lora import set_dropout
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, Seeds

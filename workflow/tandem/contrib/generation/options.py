@@ -1,19 +1,26 @@
-"""Generators of text, the entries of `generators`, and what they are to write, the entries of `generations`."""
+"""Generators of text, what they write, the datasets and runs that are made of it, and the parameters of the stages."""
 
+from operator import not_
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tandem.config.base import IfSet, Section, by_value, equals, problem
-from tandem.config.datasets import Appended
+from tandem.config.base import IfSet, Precision, Section, by_value, equals, problem
+from tandem.config.datasets import AnswerMatch, OfSearched, SplitsOf
 from tandem.config.encoders import Published, Shape
 from tandem.config.language_models import Endpoint, LanguageModel
-from tandem.config.references import RunRef
+from tandem.config.references import Input, RunRef
 from tandem.config.retrieval import Inference
 from tandem.config.training import Lora, Optimisation
+from tandem.stages.base import Params
+from tandem.stages.retrieval import RunParams
+from tandem.stages.training import EncoderParams
 
 PASSAGE, QUERY = "{passage}", "{query}"  # where a prompt has the text
 PLAIN = PASSAGE
+PASSAGES_PER_PART = 1024  # whose texts are generated together: what a killed stage loses at most
+TEXTS_PER_PART = 1 << 14  # that are scored together
+SCORES_FILE = "scores.parquet"
 Method = Literal["greedy", "beam", "top_k", "nucleus"]
 Target = Literal["query", "answer", "sentence", "title", "passage"]  # what a generator learns to write
 
@@ -146,6 +153,48 @@ class Decoding(Inference):
         return self
 
 
+class Appended(Section):
+    """Which generated queries stand behind a passage."""
+
+    from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
+    number: int = Field(5, ge=1, description="queries behind a passage, the first ones; at most the entry's `number`")
+    drop_by: Annotated[str | None, Input()] = Field(
+        None, description="cross-encoder or dual encoder by whose scores queries are left out (Doc2Query--); null: none"
+    )
+    drop_share: float | None = Field(
+        None, gt=0, lt=1, description="of `drop_by`: share of all queries that is left out, the lowest; null: 0.3"
+    )
+
+
+class Expanded(Appended, OfSearched):
+    """The passages of a dataset, each with queries behind it that a generator wrote for it (doc2query)."""
+
+    source: Literal["expanded"]
+
+
+class GeneratedQueries(OfSearched):
+    """Queries that a generator wrote as training queries, each with its passage as positive (InPars, Promptagator)."""
+
+    always_has = ("train",)
+    corpus_key = "of"
+    source: Literal["generated_queries"]
+    from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
+    number: int = Field(1, ge=1, description="queries of a passage, the first ones; at most the entry's `number`")
+    found_by: Annotated[str | None, Input()] = Field(
+        None, description="run that must find a query's passage (round-trip consistency); null: all queries stay"
+    )
+    found_within: int = Field(1, ge=1, description="of `found_by`: the rank down to which")
+    best: int | None = Field(None, ge=1, description="of these keep so many, the best; null: all")
+    best_by: Annotated[str | None, Input()] = Field(
+        None,
+        description="cross-encoder or dual encoder that says what is best; null: tokens' mean log-likelihood",
+    )
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return nothing: its queries are not the dataset's."""
+        return set()
+
+
 class Expansion(Appended):
     """A run over passages with generated queries behind them, as a run over the passages: entry of `expansions`."""
 
@@ -162,3 +211,61 @@ class Generation(Decoding):
         None, ge=1, description="read so many passages alone, chosen by their ids' hash; null: all"
     )
     seed: int | None = Field(None, ge=0, description="of what is drawn; null: the configuration's")
+
+
+class GeneratorParams(EncoderParams):
+    """A published generator, copied and checked."""
+
+
+class NewGeneratorParams(NewGenerator, Params):
+    """A T5 of random weights with the vocabulary of the input `encoder`."""
+
+    seed: int = Field(description="seed of the random weights")
+
+
+class TrainGeneratorParams(Params):
+    """Training of a generator on a dataset's pairs of a passage and a query, or of a query and what answers it."""
+
+    objective: Literal["seq2seq"] = Field("seq2seq", description="what is learned: each token of the target")
+    prompt: Prompt = Field("{passage}", description="what the generator reads")
+    target: Target = Field("query", exclude_if=equals("query"), description="what it learns to write")
+    match: AnswerMatch = Field(
+        "string", exclude_if=equals("string"), description="of sentences: how an answer is found in one"
+    )
+    length: int = Field(256, ge=8, description="tokens that it reads, the prompt's and special ones included")
+    target_length: int = Field(32, ge=2, description="tokens of a target, the last one included")
+    split: str = Field("train", description="the queries' split")
+    lora: Lora | None = Field(None, exclude_if=not_, description="learn low-rank adapters instead of all weights")
+    train: Seq2SeqTrain = Field(description="how it learns; the seed is set")
+
+
+class AskedModel(LanguageModel):
+    """A language model behind a server."""
+
+    url: str = Field(description="of the server")
+
+
+class GeneratedParams(Decoding, Params):
+    """Texts of passages or queries by a generator, or by a language model behind a server."""
+
+    side: Literal["passages", "queries"] = Field("passages", description="what is read")
+    split: str | None = Field(None, exclude_if=not_, description="of queries: their split")
+    passages: int | None = Field(None, exclude_if=not_, description="read so many passages alone, by their ids' hash")
+    prompt: Prompt = Field("{passage}", description="what the generator reads")
+    length: int = Field(256, ge=8, description="tokens that it reads, the prompt's and special ones included")
+    seed: int = Field(description="of what is drawn")
+    asked: AskedModel | None = Field(None, exclude_if=not_, description="the language model instead of `generator`")
+
+
+class ScoreGeneratedParams(Params):
+    """Scores of generated texts, as queries, with their passages."""
+
+    number: int = Field(1, ge=1, description="texts of a passage that are scored, the first ones")
+    query_length: int = Field(ge=1, description="longest query, in tokens without special ones")
+    passage_length: int = Field(ge=1, description="longest passage, likewise")
+    precision: Precision = Field("auto", description="auto: bf16 where the device has it")
+    batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
+
+
+class ExpansionParams(RunParams):
+    """A run over passages with generated queries behind them, as one over the passages."""

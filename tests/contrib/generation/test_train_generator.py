@@ -6,10 +6,10 @@ import torch
 from comparing import interrupt
 from several_processes import kill_and_resume, read_curve
 
+from tandem.contrib.generation import train
+from tandem.contrib.generation.starting import run_new
+from tandem.contrib.generation.train import read_pairs
 from tandem.errors import UserError
-from tandem.extras.generation import training
-from tandem.extras.generation.generators import run_new
-from tandem.extras.generation.training import read_pairs
 from tandem.models.generators import load_generator
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -26,13 +26,13 @@ CASES = {
 def test_killed_at_any_step_it_ends_with_the_same_bytes(case, train_job, tmp_path, monkeypatch):
     train, params = CASES[case]
     whole = train_job(tmp_path / "whole-0000000000", train, params=params)
-    training.run(whole)
+    train.run(whole)
     for broken in (1, 4):
         out = tmp_path / f"{case}-{broken:010d}"
         job = train_job(out, train, params=params, checkpoint_seconds=0)
-        interrupt(lambda job=job: training.run(job), broken, monkeypatch)
+        interrupt(lambda job=job: train.run(job), broken, monkeypatch)
         assert not (out / "stage.json").exists()
-        training.run(train_job(out, train, params=params))
+        train.run(train_job(out, train, params=params))
         assert sha256(out / WEIGHTS) == sha256(whole.out / WEIGHTS)
         assert read_curve(out) == read_curve(whole.out)
         assert not (out / "checkpoints").exists()
@@ -40,7 +40,7 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(case, train_job, tmp_pat
 
 def test_killed_by_the_system(train_job, command, tmp_path):
     whole = train_job(tmp_path / "whole-0000000000", {"steps": 40})
-    training.run(whole)
+    train.run(whole)
     job = train_job(tmp_path / "killed-0123456789", {"steps": 40}, checkpoint_seconds=0)
     kill_and_resume(job, ["train_generator", *command(job)])
     assert sha256(job.out / WEIGHTS) == sha256(whole.out / WEIGHTS)
@@ -79,15 +79,15 @@ def test_a_new_one_has_the_encoders_words(new_generator, encoder):
 
 def test_what_cannot_be_trained_is_one_line(train_job, make_job, encoder, dataset, new_generator, tmp_path):
     with pytest.raises(UserError, match=r"no decoder"):
-        training.run(train_job(tmp_path / "encoder-0000000000", start=encoder))
+        train.run(train_job(tmp_path / "encoder-0000000000", start=encoder))
     with pytest.raises(UserError, match="prompt alone has"):
-        training.run(train_job(tmp_path / "long-0000000000", params={"prompt": "word " * 40 + "{passage}"}))
+        train.run(train_job(tmp_path / "long-0000000000", params={"prompt": "word " * 40 + "{passage}"}))
     with pytest.raises(UserError, match="heads is 5"):
         params = {"layers": 1, "decoder_layers": 1, "heads": 5, "feed_forward": 8, "seed": 1}
         job = make_job("new_generator", tmp_path / "heads-0000000000", params, {"encoder": encoder})
         run_new(job)
     with pytest.raises(UserError, match="split nothing"):
-        training.run(train_job(tmp_path / "split-0000000000", params={"split": "nothing"}))
+        train.run(train_job(tmp_path / "split-0000000000", params={"split": "nothing"}))
 
 
 def test_the_saved_model_is_transformers_own(generator):

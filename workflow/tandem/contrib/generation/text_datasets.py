@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.config import datasets
+from tandem.contrib.generation.options import SCORES_FILE, Expanded, GeneratedQueries
 from tandem.data.collection import CORPUS, QUERIES
 from tandem.data.runs import iter_rows
 from tandem.data.sources import DatasetJob, Passage, dataset_format
 from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource, require_input
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
-from tandem.stages.generation import SCORES_FILE, TEXTS_FILE
+from tandem.stages.data import TEXTS_FILE
 from tandem.store.artifact import Artifact
 
 _TEXT_COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
@@ -52,7 +52,7 @@ def read_text_scores(job: DatasetJob, generated: Artifact, number: int) -> np.nd
 class GeneratedSource(DerivedSource):
     """Combine the dataset of the input `of` with what was generated for its passages, the input `generated`."""
 
-    def __init__(self, job: DatasetJob, entry: datasets.Expanded | datasets.GeneratedQueries) -> None:
+    def __init__(self, job: DatasetJob, entry: Expanded | GeneratedQueries) -> None:
         super().__init__(job, entry)
         self.generated = require_input(job, "generated", "generated")
         of = Path(self.generated.upstream["dataset"]).name
@@ -85,7 +85,7 @@ class ExpandedSource(GeneratedSource):
     for the whole collection (Doc2Query--: Gospodinov, MacAvaney and Macdonald 2023).
     """
 
-    def __init__(self, job: DatasetJob, entry: datasets.Expanded) -> None:
+    def __init__(self, job: DatasetJob, entry: Expanded) -> None:
         super().__init__(job, entry)
         self._share = entry.drop_share or _DROP_SHARE
         self.facts |= {"appended": 0, "dropped": 0}
@@ -134,7 +134,7 @@ class GeneratedQueriesSource(GeneratedSource):
     token (InPars: Bonifacio et al. 2022), or by the input `scores` (InPars-v2: Jeronymo et al. 2023).
     """
 
-    def __init__(self, job: DatasetJob, entry: datasets.GeneratedQueries) -> None:
+    def __init__(self, job: DatasetJob, entry: GeneratedQueries) -> None:
         super().__init__(job, entry)
         self._best = entry.best
         self._within = entry.found_within

@@ -29,7 +29,7 @@ def train_job(make_job, dataset, new_generator):
 @pytest.fixture(scope="session")
 def generator(train_job, results):
     """A generator that has learned the tiny collection's questions by heart."""
-    from tandem.extras.generation.training import run
+    from tandem.contrib.generation.train import run
 
     out = results / "train_generator" / "doc2query-0000000002"
     run(train_job(out, {"steps": 120, "pairs_per_batch": 20, "lr": 1e-2, "dropout": 0.0}))

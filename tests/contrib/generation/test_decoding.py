@@ -5,11 +5,11 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.config.generation import Decoding
-from tandem.extras.generation.decoding import Choice, Writer, uniforms
-from tandem.extras.generation.objective import log_likelihoods
-from tandem.extras.generation.prompts import Reader
-from tandem.extras.generation.training import padding_of
+from tandem.contrib.generation.decoding import Choice, Writer, uniforms
+from tandem.contrib.generation.options import Decoding
+from tandem.contrib.generation.reader import Reader
+from tandem.contrib.generation.seq2seq import log_likelihoods
+from tandem.contrib.generation.train import padding_of
 from tandem.models.generators import load_generator
 
 TEXTS = [

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from tandem.contrib.generation.options import ExpansionParams
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.generation import ExpansionParams
 from tandem.store.job import Job, writing
 
 

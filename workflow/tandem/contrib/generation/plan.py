@@ -1,20 +1,24 @@
-"""Generators, what they write, and datasets made of it, as stages."""
+"""Generators, what they write, and the datasets and runs that are made of it, as stages."""
 
-from tandem.config.datasets import CroppedSentences, Expanded, GeneratedQueries, OfSearched
-from tandem.config.generation import (
-    PASSAGE,
-    QUERY,
-    AskedGenerator,
-    Decoding,
-    Generation,
-    NewGenerator,
-    PublishedGenerator,
-    TrainedGenerator,
-)
 from tandem.config.language_models import LanguageModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.retrieval import QueryTexts
-from tandem.data.splits import VALIDATED
+from tandem.contrib.generation.options import (
+    PASSAGE,
+    QUERY,
+    Appended,
+    AskedGenerator,
+    Decoding,
+    Expanded,
+    Expansion,
+    GeneratedQueries,
+    Generation,
+    NewGenerator,
+    PublishedGenerator,
+    Reads,
+    ReadsTokens,
+    TrainedGenerator,
+)
 from tandem.errors import UserError, nearest
 from tandem.models.heads import check_generator
 from tandem.plan.context import (
@@ -26,13 +30,23 @@ from tandem.plan.context import (
     plans_dataset,
     plans_entry,
     plans_reference,
+    plans_run,
+    plans_tokenizer,
     require_name,
 )
-from tandem.plan.datasets import NOTES_OF_THE_WHOLE, dataset, make_dataset, notes_of, require_split
-from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, plan_published, tokens_of_dual
+from tandem.plan.datasets import (
+    NOTES_OF_FILES,
+    NOTES_OF_THE_WHOLE,
+    dataset,
+    find_base,
+    make_dataset,
+    notes_of,
+    require_split,
+)
+from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, plan_published, tokenizer, tokens_of_dual
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
-from tandem.plan.reported import run_depth
+from tandem.plan.reported import reported_split, run_depth, searched
 from tandem.plan.runs import run
 from tandem.plan.towers import at_commit, folder_of
 from tandem.stages.base import Json
@@ -40,10 +54,27 @@ from tandem.stages.base import Json
 ALL = "all"  # ends the name of the dataset that has every generated query, of which a run decides which stay
 
 
+def _generators(ctx: Context) -> dict[str, Reads]:
+    return ctx.settings.entries("generators", Reads)
+
+
+def _expansions(ctx: Context) -> dict[str, Expansion]:
+    return ctx.settings.entries("expansions", Expansion)
+
+
+@plans_tokenizer("generators")
+def plan_tokenizer(ctx: Context, name: str, entry: Reads) -> Stage:
+    """Return the stage with a generator's tokenizer: a new one has the vocabulary of the configuration's encoder."""
+    if not isinstance(entry, TrainedGenerator):
+        return ctx.entry("generators", name)
+    with ctx.opening("generators", name):
+        return tokenizer(ctx, entry.start or ctx.settings.encoder)
+
+
 @plans_entry("generators")
 def plan_generator(ctx: Context, name: str) -> Stage:
     """Plan an entry of `generators` that has a model of its own: a published one, or one that is trained here."""
-    match ctx.settings.generators[name]:
+    match _generators(ctx)[name]:
         case PublishedGenerator() as entry:
             return _plan_published_generator(ctx, name, entry)
         case TrainedGenerator() as entry:
@@ -55,7 +86,7 @@ def plan_generator(ctx: Context, name: str) -> Stage:
 @checks_entry("generators")
 def check_generator_entry(ctx: Context, name: str) -> None:
     """Refuse a generator that is trained here and cannot be; published ones are looked at when they are needed."""
-    if isinstance(ctx.settings.generators[name], TrainedGenerator):
+    if isinstance(_generators(ctx)[name], TrainedGenerator):
         generator(ctx, name, f"generators.{name}")
 
 
@@ -65,16 +96,9 @@ def check_generation(ctx: Context, name: str) -> None:
     generated(ctx, name, f"generations.{name}", ctx.settings.dataset)
 
 
-@checks_entry("datasets")
-def check_generated_dataset(ctx: Context, name: str) -> None:
-    """Refuse a dataset of generated or cropped texts that cannot be planned; others are looked at when needed."""
-    if isinstance(ctx.settings.datasets[name], OfSearched):
-        dataset(ctx, name)
-
-
 def generator(ctx: Context, name: str, where: str) -> Stage:
     """Return the stage of a generator; `where` names the key that refers to it."""
-    known = ctx.settings.generators
+    known = _generators(ctx)
     if name not in known:
         raise UserError(f"{where}: {name} is no generator{nearest(name, list(known))}")
     require_name("generators", name)
@@ -142,15 +166,15 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
         UserError: it is unknown, its prompt has no place for what it reads, or a server would write one text again and
             again.
     """
-    known = ctx.settings.generations
+    known = ctx.settings.entries("generations", Generation)
     if name not in known:
         raise UserError(f"{where}: {name} is no entry of generations{nearest(name, list(known))}")
     require_name("generations", name)
     at = f"generations.{name}"
     entry = known[name]
-    by = ctx.settings.generators.get(entry.by)
+    by = _generators(ctx).get(entry.by)
     if by is None:
-        raise UserError(f"{at}.by: {entry.by} is no generator{nearest(entry.by, list(ctx.settings.generators))}")
+        raise UserError(f"{at}.by: {entry.by} is no generator{nearest(entry.by, list(_generators(ctx)))}")
     needed = PASSAGE if entry.of == "passages" else QUERY
     if needed not in by.prompt:
         raise UserError(f"generators.{entry.by}.prompt lacks {needed}, but {at} reads {entry.of}; write {needed} in it")
@@ -166,6 +190,7 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
         params["asked"] = json_of(by, *LanguageModel.model_fields) | {"url": by.endpoint.url}
         execution["endpoint"] = json_of(by.endpoint)
     else:
+        assert isinstance(by, ReadsTokens)
         params["length"] = by.length
         upstream["generator"] = generator(ctx, entry.by, f"{at}.by")
     return ctx.stage("generated", data, name, params, upstream, execution)
@@ -224,11 +249,11 @@ def _is_dual(ctx: Context, name: str) -> bool:
 @plans_dataset("expanded")
 def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
     """Return the stage of a dataset whose passages have generated queries behind them."""
-    own = (other for other in ctx.settings.expansions if name == f"{entry.of}-{other}")
+    own = (other for other in _expansions(ctx) if name == f"{entry.of}-{other}")
     at = f"datasets.{name}" if name in ctx.settings.datasets else f"expansions.{next(own)}"
     if entry.drop_share is not None and entry.drop_by is None:
         raise UserError(f"{at}.drop_share is {entry.drop_share:g}, but nothing scores queries; name drop_by")
-    base = _base(at, entry)
+    base = find_base(at, entry)
     upstream = _made_of(ctx, at, entry, base)
     if entry.drop_by:
         upstream["scores"] = _scores(ctx, entry.drop_by, f"{at}.drop_by", upstream["generated"], base)
@@ -241,7 +266,7 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
     at = f"datasets.{name}"
     if entry.best_by and entry.best is None:
         raise UserError(f"{at}.best_by is {entry.best_by}, but all queries stay; say best: how many")
-    base = _base(at, entry)
+    base = find_base(at, entry)
     upstream = _made_of(ctx, at, entry, base)
     if entry.best_by:
         upstream["scores"] = _scores(ctx, entry.best_by, f"{at}.best_by", upstream["generated"], base)
@@ -254,25 +279,6 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
         upstream["all"] = dataset(ctx, every)
         upstream["run"] = run(ctx, entry.found_by, "train", f"{at}.found_by", every)
     return make_dataset(ctx, name, entry, upstream)
-
-
-@plans_dataset("cropped_sentences")
-def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
-    """Return the stage of a dataset whose queries are sentences of its passages."""
-    at = f"datasets.{name}"
-    _base(at, entry)
-    return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
-
-
-def _base(at: str, entry: OfSearched) -> str:
-    """Return the dataset that another is made of.
-
-    Raises:
-        UserError: it is the one that is searched, and names none.
-    """
-    if entry.of is None:
-        raise UserError(f"{at}.of is null, the dataset that is searched, which is this one; name another")
-    return entry.of
 
 
 def _made_of(ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: str) -> dict[str, Stage]:
@@ -291,3 +297,35 @@ def _all_queries(ctx: Context, name: str, entry: GeneratedQueries, base: str) ->
     keys: Json = {"source": "generated_queries", "of": base, "from": entry.from_, "number": entry.number, **notes}
     ctx.enter_dataset(label, GeneratedQueries.model_validate(keys), f"datasets.{name}")
     return label
+
+
+def enter_expanded(ctx: Context, name: str, data: str) -> str:
+    """Return the name of the dataset whose passages an entry of `expansions` searches.
+
+    The dataset is added to the others if it is missing.
+    """
+    label = f"{data}-{name}"
+    keys = _expansions(ctx)[name].model_dump(include=set(Appended.model_fields))
+    notes = notes_of(ctx.dataset_entry(data), NOTES_OF_FILES)
+    expanded = Expanded.model_validate({"source": "expanded", "of": data, **keys, **notes})
+    ctx.enter_dataset(label, expanded, f"expansions.{name}")
+    return label
+
+
+@plans_run("expansions")
+def plan_expansion(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
+    """Plan a run over passages with generated queries as one over the passages themselves."""
+    entry = _expansions(ctx)[name]
+    expanded = enter_expanded(ctx, name, data)
+    with ctx.opening("expansions", name):
+        inputs = plan_references(ctx, entry, f"expansions.{name}", Scope(expanded, split))
+    upstream = {"dataset": dataset(ctx, data), "expanded": dataset(ctx, expanded), **inputs}
+    return ctx.stage("expansion", data, f"{name}.{split}", searched(ctx, split, data), upstream)
+
+
+@checks_entry("expansions")
+def check_expansion(ctx: Context, name: str) -> None:
+    """Refuse an entry whose passages, or whose run over them, cannot be planned."""
+    data = ctx.settings.dataset
+    dataset(ctx, enter_expanded(ctx, name, data))
+    run(ctx, name, reported_split(ctx, data), f"expansions.{name}.of", data)

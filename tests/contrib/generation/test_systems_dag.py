@@ -1,14 +1,19 @@
 """GAR and DRAGON through the graph, on the tiny collection with answers: all stages of both, from the command line."""
 
 import json
+import re
+import shutil
 from contextlib import chdir
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tiny_project import SUBJECTS, TRAIN, tiny_config, write_beir
+from building import build_in
+from tiny_project import ROOT, SUBJECTS, TRAIN, tiny_config, write_beir
 
+from tandem.config.merging import gathered
 from tandem.data.collection import Collection
+from tandem.extras.plan import FullPlan
 from tandem.store.artifact import open_artifact
 
 # After fewer steps all texts are empty.
@@ -32,15 +37,17 @@ LAYOUT = {
 }
 
 
-@pytest.fixture
-def project(tmp_path, encoder_folder, documents, snakemake_in):
-    """The tiny project with answers, two contexts of GAR, and DRAGON with two teachers."""
-    write_beir(tmp_path / "beir", documents)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, encoder_folder, documents):
+    """The tiny project with answers, two contexts of GAR, and DRAGON with two teachers, all stages made."""
+    folder = tmp_path_factory.mktemp("systems")
+    write_beir(folder / "beir", documents)
+    write_beir(folder / "without_answers", documents)
     answers = [{"_id": f"train-{name}", "answers": [food]} for name, (_, _, food) in SUBJECTS.items()]
-    (tmp_path / "beir/answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers))
-    (tmp_path / "layout.yaml").write_text(yaml.safe_dump(LAYOUT))
-    config = tiny_config(tmp_path, encoder_folder) | {
-        "tables": [str(tmp_path / "layout.yaml")],
+    (folder / "beir/answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers))
+    (folder / "layout.yaml").write_text(yaml.safe_dump(LAYOUT))
+    config = tiny_config(folder, encoder_folder) | {
+        "tables": [str(folder / "layout.yaml")],
         "bm25": {"engine": "bm25s"},
         "encoders": {"teacher": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}},
         "generators": {
@@ -56,7 +63,7 @@ def project(tmp_path, encoder_folder, documents, snakemake_in):
         "sparse": {name: {"expand": {"from": name}} for name in ("answers", "sentences")},
         "fusions": {"gar": {"of": ["answers", "sentences"]}},
         "datasets": {
-            "tiny": {"source": "beir", "path": str(tmp_path / "beir")},
+            "tiny": {"source": "beir", "path": str(folder / "beir")},
             "asked": {"source": "generated_queries", "from": "asked", "number": 1},
             "dragon": {"source": "cropped_sentences", "queries_of": "asked", "most": 10},
         },
@@ -75,8 +82,11 @@ def project(tmp_path, encoder_folder, documents, snakemake_in):
         },
     }
     config.pop("rerank")
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    return snakemake_in(tmp_path)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    other = {"datasets": {"tiny": {"path": str(folder / "without_answers")}}}
+    (folder / "other.yaml").write_text(yaml.safe_dump(other))
+    build_in(folder, "all", "config.yaml")
+    return folder
 
 
 def find(folder, kind, name):
@@ -85,10 +95,14 @@ def find(folder, kind, name):
     return open_artifact(path)
 
 
-def test_both_systems_from_the_command_line(project):
-    status, output = project()
+def test_both_systems_are_in_a_table(folder, snakemake_in):
+    for made in ("generated/sentences-*", "bm25/sentences.*", "fuse/gar.*", "score/gar.*"):
+        for path in folder.glob(f"results/tiny/{made}"):
+            shutil.rmtree(path)  # Snakemake makes these again
+    status, output = snakemake_in(folder)()
     assert status == 0, output
-    folder = project.folder
+    assert {"rule generated:", "rule bm25:", "rule fuse:"} <= set(re.findall(r"rule \w+:", output))
+    assert "rule train_generator:" not in output
     with chdir(folder):
         assert "not made" not in (folder / "results/tables/layout.md").read_text()
 
@@ -106,12 +120,14 @@ def test_both_systems_from_the_command_line(project):
         assert len(lists) == 2
         assert second.manifest.facts["lists"] > len(queries)  # lists of both teachers
 
-    assert "Nothing to be done" in project()[1]
+    assert "Nothing to be done" in snakemake_in(folder)()[1]
 
 
-def test_a_context_that_the_collection_lacks_is_one_line(project):
-    (project.folder / "beir/answers.jsonl").unlink()
-    status, output = project("results/tables/layout.csv")
+def test_a_context_that_the_collection_lacks_is_one_line(folder, snakemake_in):
+    with chdir(folder):
+        plan = FullPlan(gathered([folder / "config.yaml", folder / "other.yaml"], ROOT), ROOT)
+        [training] = [key for key in plan.stages if key[0] == "train_generator" and key[1].startswith("answers-")]
+    status, output = snakemake_in(folder, "other.yaml")(plan.stages[training].manifest)
     assert status
     assert "no query of split train has an answer, which target: answer needs" in output
     assert "Traceback" not in output

@@ -11,7 +11,7 @@ from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVER = {
     "source": "endpoint", "model": "gpt", "endpoint": {"url": "http://localhost:8000/v1"}, "temperature": 0.7,
     "prompt": "Passage: {passage}\nQuestion:",

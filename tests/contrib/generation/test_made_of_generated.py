@@ -5,14 +5,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.contrib.generation import expansion, text_scores
+from tandem.contrib.generation.options import SCORES_FILE
+from tandem.contrib.generation.texts import SCHEMA
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as make_dataset_stage
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.extras.generation import runs, scores
-from tandem.extras.generation.texts import SCHEMA
 from tandem.models.tokens import Tokens
-from tandem.stages.generation import SCORES_FILE, TEXTS_FILE
+from tandem.stages.data import TEXTS_FILE
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
@@ -45,7 +46,9 @@ def scored(make_job, dataset, generated, generator, tmp_path):
             {"dataset": dataset, "generated": generated, "model": generator, "tokens": dataset},
         )  # fmt: skip
         with writing(job) as draft:
-            pq.write_table(pa.table([pa.array(values, pa.float32())], schema=scores.SCHEMA), draft.path(SCORES_FILE))
+            pq.write_table(
+                pa.table([pa.array(values, pa.float32())], schema=text_scores.SCHEMA), draft.path(SCORES_FILE)
+            )
         return open_artifact(job.out)
 
     return make
@@ -159,7 +162,7 @@ def test_scores_are_those_of_the_model(part, make_job, dataset, generated, token
     inputs = {"dataset": dataset, "generated": generated, "model": model, "tokens": tokens}
     params = {"number": 2, "query_length": 16, "passage_length": 24, "precision": "fp32", "batch_tokens": 128}
     job = make_job("score_generated", tmp_path / f"{part}-0123456789", params, inputs, {"workers": 1})
-    scores.run(job)
+    text_scores.run(job)
     found = pq.read_table(job.out / SCORES_FILE)["score"].to_numpy()
     assert np.isnan(found).tolist() == [False, False, True, False, False, True, False, False, True]
     assert found[3] == found[4]  # the same query twice
@@ -183,10 +186,10 @@ def test_a_run_over_expanded_passages_becomes_one_over_the_passages(
     run = write_ranked("bm25", tmp_path / "bm25-0123456789", {"depth": 3}, {"dataset": expanded}, lists)
     inputs = {"dataset": dataset, "expanded": expanded, "run": run}
     job = make_job("expansion", tmp_path / "e-0123456789", {"depth": 2}, inputs)
-    runs.run(job)
+    expansion.run(job)
     [(query, docs, values)] = iter_run(open_artifact(job.out), dataset)
     assert (query, list(docs), list(values)) == ("test-otter", ["otter-2", "owl-1"], [5.0, 4.0])
     other = make_dataset(tmp_path / "other-0000000009", documents)
     wrong = make_job("expansion", tmp_path / "w-0123456789", {"depth": 2}, inputs | {"dataset": other})
     with pytest.raises(UserError, match="expected those of other"):
-        runs.run(wrong)
+        expansion.run(wrong)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import Parts
 from tandem.config.settings import Execution
+from tandem.contrib.generation.options import SCORES_FILE, ScoreGeneratedParams
 from tandem.data.collection import Collection
 from tandem.data.rows import index_passages
 from tandem.data.tables import open_parquet
@@ -26,7 +27,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval.inputs import require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.pair_scores import find_tokenizer, load_scorer
 from tandem.stages.base import Json
-from tandem.stages.generation import SCORES_FILE, TEXTS_FILE, ScoreGeneratedParams
+from tandem.stages.data import TEXTS_FILE
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing

@@ -11,6 +11,7 @@ from tandem.extras.estimate.resources import (
     Volumes,
     Work,
     cost,
+    derived_size,
     params_of,
 )
 from tandem.extras.estimate.stage_costs import BYTES_PER_ID, measure_mapped_tokens
@@ -117,3 +118,20 @@ def estimate_score_generated(stage: Stage, setting: Setting) -> Work:
     shape, length = setting.shape(tokens), setting.pair_length(tokens)
     memory = PROCESS_BYTES + 4 * shape.parameters + measure_mapped_tokens(tokens, setting) + BYTES_PER_ID * passages
     return Work("rerank", shape.forward(count, length), memory=memory, disk=4.0 * count)
+
+
+@derived_size("expanded")
+def measure_expanded(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of passages with queries behind them."""
+    kept = 1.0 - (stage.values.get("drop_share") or 0.0)
+    tokens = whole.lengths["passage"] + params_of(stage).number * whole.lengths["query"] * kept
+    return replace(whole, lengths={**whole.lengths, "passage": tokens}, counted=False)
+
+
+@derived_size("generated_queries")
+def measure_queries(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of a dataset of generated queries, of which each has one positive."""
+    read = params_of(stage.upstream["generated"]).passages or whole.passages
+    count = min(whole.passages, read) * params_of(stage).number
+    count = min(count, stage.values.get("best") or count)
+    return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)

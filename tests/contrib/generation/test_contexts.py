@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from tandem.contrib.generation import train
+from tandem.contrib.generation.contexts import read_contexts
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as make_dataset_stage
 from tandem.data.text import split_sentences
 from tandem.errors import UserError
-from tandem.extras.generation import training
-from tandem.extras.generation.contexts import read_contexts
 from tandem.models.generators import load_generator
 from tandem.store.artifact import open_artifact
 
@@ -87,11 +87,11 @@ def test_titles_and_sentences_that_are_missing_are_one_line(make_job, tmp_path, 
 def test_a_generator_reads_the_query_and_learns_the_context(train_job, new_generator, tmp_path):
     model, tokenizer = load_generator(new_generator.folder / "hf")
     params = {"prompt": "{query}", "target": "passage", "target_length": 6}
-    pairs = training.read_pairs(train_job(tmp_path / "pairs-0000000000", params=params), model, tokenizer)
+    pairs = train.read_pairs(train_job(tmp_path / "pairs-0000000000", params=params), model, tokenizer)
     assert tokenizer.decode(pairs.tokens.passages[1]) == "[CLS] what does the heron eat [SEP]"
     assert tokenizer.decode(pairs.tokens.queries[1]) == "the heron eats frogs and [SEP]"
     job = train_job(tmp_path / "trained-0000000000", {"steps": 2}, params=params)
-    training.run(job)
+    train.run(job)
     assert open_artifact(job.out).manifest.facts["pairs"] == 20
 
 

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
-from tandem.config.generation import PASSAGE, QUERY
+from tandem.contrib.generation.options import PASSAGE, QUERY, GeneratedParams
+from tandem.contrib.generation.reader import Reader, check_positions, split_prompt
 from tandem.data.collection import Collection, join_contents
 from tandem.data.splits import compute_position
 from tandem.errors import UserError, printable
-from tandem.extras.generation.prompts import Reader, check_positions, split_prompt
 from tandem.retrieval.llm import AnswerStore, count_at_once, open_answers
 from tandem.stages.base import Json
-from tandem.stages.generation import TEXTS_FILE, GeneratedParams
+from tandem.stages.data import TEXTS_FILE
 from tandem.store.job import Job, writing
 
 SCHEMA = pa.schema([
@@ -59,8 +59,8 @@ class ByModel:
     """A generator in this process; opened when its first text is needed."""
 
     def __init__(self, job: GeneratedJob) -> None:
-        from tandem.extras.generation.decoding import Writer
-        from tandem.extras.generation.training import padding_of
+        from tandem.contrib.generation.decoding import Writer
+        from tandem.contrib.generation.train import padding_of
         from tandem.models.device import use_workers
         from tandem.models.generators import load_generator
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.generation import Seq2SeqTrain
+from tandem.contrib.generation.options import Seq2SeqTrain
 from tandem.models.device import move_to_device, place_all, precision
 from tandem.models.generators import start_token
 from tandem.models.ragged import Ids, Ragged, make_micro_batches

@@ -7,7 +7,7 @@ query; one without titles either has the passages themselves, of which a generat
 
 from collections.abc import Callable, Iterator
 
-from tandem.config.generation import Target
+from tandem.contrib.generation.options import Target
 from tandem.data.collection import Collection
 from tandem.data.text import split_sentences
 from tandem.errors import UserError

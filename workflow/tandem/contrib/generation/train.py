@@ -11,17 +11,17 @@ import torch
 
 from tandem.cluster.progress import say, warn
 from tandem.config.training import Optimisation, Train
+from tandem.contrib.generation.contexts import read_contexts
+from tandem.contrib.generation.options import TrainGeneratorParams
+from tandem.contrib.generation.reader import Reader, check_positions, target_ids
+from tandem.contrib.generation.seq2seq import Seq2Seq
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
-from tandem.extras.generation.contexts import read_contexts
-from tandem.extras.generation.objective import Seq2Seq
-from tandem.extras.generation.prompts import Reader, check_positions, target_ids
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.generators import end_tokens, load_generator, start_token
 from tandem.models.hub import save_encoder
 from tandem.models.lora import add_lora, set_dropout
 from tandem.models.tokens import Template, Tokens
-from tandem.stages.generation import TrainGeneratorParams
 from tandem.store.job import Job, writing
 from tandem.training.checkpoints import Checkpoints, State
 from tandem.training.distributed import World

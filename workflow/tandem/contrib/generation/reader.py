@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.config.generation import PASSAGE, QUERY
+from tandem.contrib.generation.options import PASSAGE, QUERY
 from tandem.errors import UserError
 from tandem.models.folders import read_positions
 from tandem.models.plain_text import PlainTextTokenizer

@@ -7,9 +7,9 @@ import pytest
 from llm_server import completion, serving
 
 import tandem.stages
+from tandem.contrib.generation import texts
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-from tandem.extras.generation import texts
 from tandem.stages.base import Part
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256

@@ -1,0 +1,53 @@
+"""How large derived datasets are, as far as that follows from the datasets that they are made of."""
+
+from dataclasses import replace
+
+from tandem.config.datasets import position_names
+from tandem.extras.estimate.resources import TOKENS_PER_SENTENCE, TOKENS_PER_WORD, Volumes, derived_size, params_of
+from tandem.plan.graph import Stage
+
+_PASSAGES_OF_A_TITLE = 10  # about, where a title's passages are put together and nobody has counted them
+
+
+@derived_size("reduced")
+def measure_reduced(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of a collection for validation: at most what a query brings, times its queries."""
+    params = params_of(stage)
+    dev_queries = whole.queries.get("dev", 0)
+    queries = min(dev_queries, params.dev_queries or dev_queries)
+    brought = queries * (params.depth + params.others + 1)
+    return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
+
+
+@derived_size("joined")
+def measure_joined(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of joined passages: titles are not known, so that documents are as long as they may be."""
+    params = params_of(stage)
+    passages_each = params.most or _PASSAGES_OF_A_TITLE
+    lengths = {**whole.lengths, "passage": whole.lengths["passage"] * passages_each}
+    splits = [f"{params.split}_{name}" for name in position_names(params.positions)]
+    # A position may have all queries.
+    queries = {**whole.queries, **dict.fromkeys(splits, whole.queries.get(params.split, 0))}
+    passages = max(1, whole.passages // passages_each)
+    return replace(whole, passages=passages, queries=queries, lengths=lengths, counted=False)
+
+
+@derived_size("windows")
+def measure_windows(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of windows: as many as documents of the mean length have."""
+    params, tokens = params_of(stage), whole.lengths["passage"]
+    units = tokens / (TOKENS_PER_WORD if params.unit == "words" else 1.0)
+    windows = 1 + max(0.0, units - params.length) / params.stride
+    passages = round(whole.passages * min(windows, params.most or windows))
+    lengths = {**whole.lengths, "passage": tokens * min(1.0, params.length / units)}
+    return replace(whole, passages=passages, lengths=lengths, counted=False)
+
+
+@derived_size("cropped_sentences")
+def measure_sentences(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of a dataset whose queries are sentences of passages."""
+    sentences_each = max(1.0, whole.lengths["passage"] / TOKENS_PER_SENTENCE)
+    count = round(whole.passages * sentences_each)
+    count = min(count, stage.values.get("most") or count)
+    count += beside.queries.get("train", 0) if beside else 0
+    return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
