@@ -61,7 +61,7 @@ def test_the_last_checkpoint_waits_for_no_validation_but_the_report_shows_them(p
     planned = plan({f"{DE}/checkpoints": 2})
     model = planned.planner.ctx.entry("models", "de_bm25neg")
     assert list(model.upstream) == ["checkpoint.1", "checkpoint.2"]
-    rows = planned.validations(full=False)
+    rows = [it.row for it in planned.view("fidelity").list_checkpoints(full=False)]
     assert [(row["model"], row["part"], row["full"]) for row in rows] == [("de_bm25neg", "dual", "")] * 2
     assert [Path(row["checkpoint"]).name for row in rows] == [s.key for s in of_kind(planned, "checkpoint")]
 
@@ -80,15 +80,15 @@ def test_no_checkpoints_is_as_before(plan, configured):
     default, explicit = (FullPlan(config, ROOT) for config in (configured(), configured(f"{DOTTED}.checkpoints", None)))
     assert default.stages.keys() == explicit.stages.keys()
     assert not of_kind(default, "checkpoint")
-    assert default.validations() == []
+    assert default.view("fidelity").list_checkpoints() == []
     with pytest.raises(UserError, match="no model of the wanted tables has train.checkpoints"):
-        default.fidelity()
+        default.view("fidelity").compared()
 
 
 def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_model_are_validated(plan):
     joint = {"models/rocketqav2/train/checkpoints": 2, "models/rocketqav2/train/choose": "dev"}
     planned = plan(joint | {"models/rocketqav2/validation": {"part": "cross", "queries": 50}})
-    rows = planned.validations()
+    rows = [it.row for it in planned.view("fidelity").list_checkpoints()]
     assert [(row["part"], Path(row["reduced"]).name.rpartition("-")[0]) for row in rows] == [
         ("cross", "given+rocketqav2.0.dev"),
         ("cross", "given+rocketqav2.1.dev"),

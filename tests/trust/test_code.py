@@ -79,7 +79,7 @@ def is_quoted(placeholder):
 
 def test_whatever_a_shell_line_takes_is_quoted():
     unquoted, lines = {}, 0
-    rules = {path.name: path.read_text() for path in RULES}
+    rules = {str(path.relative_to(ROOT)): path.read_text() for path in RULES}
     named = {name: line for text in rules.values() for name, line in re.findall(r"^([A-Z]+) = (\".*\")$", text, re.M)}
     named = {name: line for name, line in named.items() if "python -m tandem" in line}
     for name, text in rules.items():

@@ -117,16 +117,6 @@ def plan_file(used, text):
     return local(str(path))
 
 
-def shown_validations():
-    """Checkpoints and their validations that the report shows."""
-    return planned(plan.validations, plan.settings.validation.fidelity)
-
-
-def manifests(rows):
-    """What must be there before validations can be read."""
-    return [f"{row[key]}/{MANIFEST}" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
-
-
 def added_to_report():
     """The manifests of what packages add to the report, as far as it waits for them."""
     return [stage.manifest for part in planned(plan.report_parts).values() for stage in part.stages]

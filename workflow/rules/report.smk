@@ -49,31 +49,12 @@ rule table:
         "python -m tandem table --plan {input.plan:q} --out {output.csv:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
 
 
-rule fidelity:
-    localrule: True
-    input:
-        lambda wildcards: behind(manifests(planned(plan.fidelity))),
-    output:
-        csv=local(f"{VIEWS}/fidelity.csv"),
-        html=report(local(f"{VIEWS}/fidelity.html"), caption="../report/fidelity.rst", category="Training"),
-    log:
-        local(f"{VIEWS}/fidelity.log"),
-    conda:
-        DATA
-    params:
-        rows=lambda wildcards: json.dumps(planned(plan.fidelity)),
-    shell:
-        f"{UNPACK}"
-        "python -m tandem fidelity --rows {params.rows:q} --out {output.csv:q} 2>&1 | tee {log:q}"
-
-
 rule report:
     localrule: True
     input:
         tables=lambda wildcards: local(planned(plan.tables.files)),
         sweeps=lambda wildcards: local(planned(plan.sweep_files)),
         added=lambda wildcards: behind(added_to_report()),
-        validations=lambda wildcards: behind(manifests(shown_validations())),
         scores=lambda wildcards: behind(scores_in_report()) if IN_STORAGE else [],
     output:
         report(local(f"{VIEWS}/report.html"), caption="../report/report.rst", category="Report"),
@@ -83,10 +64,9 @@ rule report:
         DATA
     params:
         rows=json.dumps(plan.tables.systems()),
-        validations=lambda wildcards: json.dumps(shown_validations()),
         sweeps=lambda wildcards: finished_sweeps(),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
     shell:
         f"{UNPACK}"
         "python -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
-        " --validations {params.validations:q} --sweeps {params.sweeps:q} --out {output:q} 2>&1 | tee {log:q}"
+        " --sweeps {params.sweeps:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -11,7 +11,6 @@ from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import PlannedRow, name_system
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.significance import correct_by_holm, run_seeded_test
-from tandem.extras.fidelity import ValidationRow, add_validations
 from tandem.extras.sweep_page import add_sweeps
 from tandem.extras.targets import CONFIGURATION_SUFFIXES, open_scored
 from tandem.plan.views import views_folder
@@ -36,7 +35,6 @@ def report(
     tables: CsvFiles = (),
     rows: Annotated[tuple[PlannedRow, ...], JSON] = (),
     out: Path = Path("results/report.html"),
-    validations: Annotated[tuple[ValidationRow, ...], JSON] = (),
     sweeps: CsvFiles = (),
     added: Annotated[Json | None, JSON] = None,
 ) -> None:
@@ -47,14 +45,13 @@ def report(
         tables: files that `tandem table` wrote.
         rows: the systems that are compared, all scored on one dataset and split: a JSON list of rows of a table's plan.
         out: the page.
-        validations: a JSON list of validated checkpoints, as for `tandem fidelity`.
         sweeps: files that `tandem sweep` wrote.
         added: what packages add, by their names: a JSON object, as planning has it.
     """
     if compare:
         print("\n\n".join(map(align_text, compare_configurations(*compare))))
         return
-    additions = [add_sweeps(sweeps), *_add_parts(added or {}), add_validations(validations)]
+    additions = [add_sweeps(sweeps), *_add_parts(added or {})]
     write_report([read_table(table.with_suffix(".json")) for table in tables], rows, out, additions)
 
 

@@ -11,7 +11,6 @@ from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan.context import (
-    Validated,
     check_name,
     checks_entry,
     checks_section,
@@ -26,7 +25,7 @@ from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, check_reported_split
 from tandem.plan.sweeps import Sweeps
-from tandem.plan.tables import Row, Tables
+from tandem.plan.tables import Tables
 from tandem.plan.validation import list_unused_validation_keys
 from tandem.stages import KINDS
 
@@ -151,7 +150,6 @@ class Plan:
         targets: dict[str, list[Check]] = {
             "all": [self.in_report, self.sweep_files],
             "report": [self.in_report, self.sweep_files],
-            "fidelity": [self.fidelity],
         }
         for paper in self.tables.papers:
             targets[paper] = [partial(self.of_paper, paper)]
@@ -269,46 +267,6 @@ class Plan:
     def sweep_files(self, *names: str) -> list[str]:
         """Return the files of sweeps that programs read, of the requested ones if none is named."""
         return self.sweeps.files(names or self.sweeps.requested)
-
-    def validations(self, full: bool = True) -> list[Row]:
-        """Return the checkpoints of the requested tables' models with their validations, for `fidelity` and `report`.
-
-        They stand model by model and part by part, the part that decides first.
-
-        Args:
-            full: with those on the full corpus.
-        """
-        ctx = self.planner.ctx
-        models = ctx.planned_models()
-        needed = {stage.folder for stage in upstream_first(self.tables.requested_scores())}
-        # Of equal models of two names the first is shown.
-        checkpoints_of: dict[str, list[Validated]] = {}
-        for name, checkpoints in ctx.validated.items():
-            if name in models and models[name].folder in needed:
-                checkpoints_of.setdefault(models[name].folder, checkpoints)
-
-        rows = []
-        for checkpoints in checkpoints_of.values():
-            for validated in checkpoints:
-                on_all = self.planner.full_value(validated).folder if full else ""
-                rows.append({**validated.row, "full": on_all})
-        return rows
-
-    def fidelity(self) -> list[Row]:
-        """Return the rows of `validations` for the command `fidelity`.
-
-        Raises:
-            UserError: there is nothing to compare.
-        """
-        rows = self.validations()
-        if rows:
-            return rows
-        example = ""
-        for run in self.own_runs():
-            if trained := self.planner.ctx.trained_model(run):
-                example = f": --config 'models={{{trained}: {{train: {{checkpoints: 2}}}}}}'"
-                break
-        raise UserError(f"no model of the wanted tables has train.checkpoints; set it to a number{example}")
 
     def own_runs(self) -> list[str]:
         """Return the runs that the configuration itself names: its `systems`, then the rows of its tables."""

@@ -12,7 +12,7 @@ from tandem.plan.context import plans_view
 from tandem.store.files import write_text
 
 _RECORD = "configuration.json"  # in the folder: the files of the configuration that its views are of
-_OWN_VIEWS = ("tables", "sweeps", "report.html", "fidelity.html", "fidelity.csv")
+_OWN_VIEWS = ("tables", "sweeps", "report.html")
 
 
 def views_folder(files: Iterable[Path]) -> str:

@@ -100,8 +100,6 @@ def plan_everything(configuration: targets.Configuration) -> FullPlan:
     plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweep_files()
     plan.plan_every_target()
-    with suppress(UserError):
-        plan.validations()
     return plan
 
 

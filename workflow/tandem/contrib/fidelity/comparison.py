@@ -1,6 +1,6 @@
 """The command `fidelity`: does a validation on the reduced corpus order checkpoints as one on the full corpus does?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +12,7 @@ from tandem.config.base import Model
 from tandem.report.charts import Series, draw_lines, draw_points
 from tandem.report.commands import JSON, CsvOut, write_views
 from tandem.report.page import FOLDERS, render_macro, render_template
-from tandem.report.sections import Addition, TrainingCharts
+from tandem.report.sections import Addition, TrainingCharts, adds_to_report
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text
 from tandem.training.selection import find_best, read_validation_value, read_worth
@@ -96,24 +96,43 @@ def measure_pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
     """Return the curves of some validations; rows of a model's part stand together, in the order of steps."""
-    curves = []
-    for (model, part), group in groupby(rows, key=lambda row: (row.model, row.part)):
-        folders = zip(*((row.checkpoint, row.reduced, row.full) for row in group), strict=True)
-        checkpoints, reduced, full = (
-            [open_artifact(Path(path), verify=False) for path in paths if path] for paths in folders
-        )
-        measures = read_validation_value(reduced[0])[0], read_validation_value(full[0])[0] if full else ""
-        agreement: tuple[float | None, float | None, bool | None] = None, None, None
-        if full:
-            low, high = (list(map(read_worth, side)) for side in (reduced, full))
-            agreement = measure_kendall(low, high), measure_pearson(low, high), find_best(low) == find_best(high)
-        curves.append(Curve(model, part, checkpoints, reduced, full, measures, *agreement))
-    return curves
+    groups = groupby(rows, key=lambda row: (row.model, row.part))
+    return [_open_curve(model, part, list(group)) for (model, part), group in groups]
 
 
-def add_validations(rows: Sequence[ValidationRow]) -> Addition:
-    """Add curves and agreement of the checkpoints of the report's trainings."""
-    curves = open_curves(rows)
+def _open_curve(model: str, part: str, rows: Sequence[ValidationRow]) -> Curve:
+    checkpoints = _open_all(row.checkpoint for row in rows)
+    reduced = _open_all(row.reduced for row in rows)
+    full = _open_all(row.full for row in rows)
+    measure, _ = read_validation_value(reduced[0])
+    if not full:
+        return Curve(model, part, checkpoints, reduced, full, (measure, ""), None, None, None)
+
+    full_measure, _ = read_validation_value(full[0])
+    worth = [read_worth(validation) for validation in reduced]
+    full_worth = [read_worth(validation) for validation in full]
+    return Curve(
+        model=model,
+        part=part,
+        checkpoints=checkpoints,
+        reduced=reduced,
+        full=full,
+        measures=(measure, full_measure),
+        tau=measure_kendall(worth, full_worth),
+        r=measure_pearson(worth, full_worth),
+        same=find_best(worth) == find_best(full_worth),
+    )
+
+
+def _open_all(folders: Iterable[str]) -> list[Artifact]:
+    """Open the artifacts in some folders; an empty name stands for none."""
+    return [open_artifact(Path(folder), verify=False) for folder in folders if folder]
+
+
+@adds_to_report("fidelity")
+def add_validations(rows: Sequence[dict[str, str]]) -> Addition:
+    """Add curves and agreement of the checkpoints of the report's trainings; rows are those of `ValidationRow`."""
+    curves = open_curves([ValidationRow.model_validate(row) for row in rows])
     return Addition(
         artifacts=[artifact for curve in curves for artifact in curve.reduced + curve.full],
         training=[

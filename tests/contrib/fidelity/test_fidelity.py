@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.cli import run
+from tandem.contrib.fidelity.comparison import ValidationRow, add_validations, open_curves
 from tandem.errors import UserError
-from tandem.extras.fidelity import ValidationRow, add_validations, open_curves
 from tandem.report.sections import list_trained_models
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json

@@ -1,0 +1,89 @@
+"""The checkpoints of a run's models with their validations, on the reduced and on the full corpus."""
+
+from typing import NamedTuple
+
+from tandem.errors import UserError
+from tandem.plan.context import Validated, plans_view
+from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.plan import Check, ReportPart, View
+
+
+class ValidatedTwice(NamedTuple):
+    """Hold a validated checkpoint, and the stage of its value on the full corpus; None where that is not asked for."""
+
+    validated: Validated
+    full: Stage | None
+
+    @property
+    def row(self) -> dict[str, str]:
+        """Its names and the folders of its stages, as a command line has them."""
+        return {**self.validated.row, "full": self.full.folder if self.full else ""}
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The checkpoint and its values."""
+        both = [self.validated.checkpoint, self.validated.reduced]
+        return [*both, self.full] if self.full else both
+
+
+@plans_view("fidelity")
+class FidelityView(View):
+    """The page that compares validations, and the curves of checkpoints in the report."""
+
+    rules = ("fidelity",)
+    writes = ("fidelity.html", "fidelity.csv")
+
+    def targets(self) -> dict[str, list[Check]]:
+        """See `View.targets`."""
+        return {"fidelity": [self.compared]}
+
+    def everything(self) -> list[Check]:
+        """See `View.everything`."""
+        return [self.list_checkpoints]
+
+    def report_part(self) -> ReportPart | None:
+        """Return the checkpoints; those on the full corpus where `validation.fidelity` asks for them."""
+        checkpoints = self.list_checkpoints(full=self.plan.settings.validation.fidelity)
+        if not checkpoints:
+            return None
+        stages = [stage for checkpoint in checkpoints for stage in checkpoint.stages]
+        return ReportPart([checkpoint.row for checkpoint in checkpoints], stages)
+
+    def list_checkpoints(self, full: bool = True) -> list[ValidatedTwice]:
+        """Return the checkpoints of the requested tables' models with their validations.
+
+        They stand model by model and part by part, the part that decides first.
+
+        Args:
+            full: with those on the full corpus.
+        """
+        planner = self.plan.planner
+        models = planner.ctx.planned_models()
+        needed = {stage.folder for stage in upstream_first(self.plan.tables.requested_scores())}
+        # Of equal models of two names the first is shown.
+        checkpoints_of: dict[str, list[Validated]] = {}
+        for name, checkpoints in planner.ctx.validated.items():
+            if name in models and models[name].folder in needed:
+                checkpoints_of.setdefault(models[name].folder, checkpoints)
+
+        compared = []
+        for checkpoints in checkpoints_of.values():
+            for validated in checkpoints:
+                compared.append(ValidatedTwice(validated, planner.full_value(validated) if full else None))
+        return compared
+
+    def compared(self) -> list[ValidatedTwice]:
+        """Return the checkpoints with both validations, for the command `fidelity`.
+
+        Raises:
+            UserError: there is nothing to compare.
+        """
+        checkpoints = self.list_checkpoints()
+        if checkpoints:
+            return checkpoints
+        example = ""
+        for run in self.plan.own_runs():
+            if trained := self.plan.planner.ctx.trained_model(run):
+                example = f": --config 'models={{{trained}: {{train: {{checkpoints: 2}}}}}}'"
+                break
+        raise UserError(f"no model of the wanted tables has train.checkpoints; set it to a number{example}")
