@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,7 @@ requests = pytest.importorskip("requests")
 
 PREFIX = "s3://tandem/tiny"
 KEYS = {"access_key": "someone", "secret_key": "a secret"}
+NAMES = {"aws_access_key_id": KEYS["access_key"], "aws_secret_access_key": KEYS["secret_key"]}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +38,7 @@ def url():
 @pytest.fixture(scope="module")
 def bucket(url):
     """A bucket on it."""
-    names = {"aws_access_key_id": KEYS["access_key"], "aws_secret_access_key": KEYS["secret_key"]}
-    made = boto3.resource("s3", endpoint_url=url, region_name="us-east-1", **names).Bucket("tandem")
+    made = boto3.resource("s3", endpoint_url=url, region_name="us-east-1", **NAMES).Bucket("tandem")
     made.create()
     return made
 
@@ -45,11 +46,11 @@ def bucket(url):
 class Machine:
     """A project in a folder of its own, whose results are in a bucket."""
 
-    def __init__(self, folder, url, tiny_dag):
+    def __init__(self, folder, url, written):
         self.project = Project.at(folder)
         folder.mkdir(parents=True)
         for name in ("config.yaml", "tiny.yaml"):  # the collection stays where it is: all machines have it
-            shutil.copy(tiny_dag.folder / name, folder / name)
+            shutil.copy(written.folder / name, folder / name)
         self.environment = os.environ | {f"SNAKEMAKE_STORAGE_S3_{name.upper()}": value for name, value in KEYS.items()}
         self.environment["SNAKEMAKE_STORAGE_S3_ENDPOINT_URL"] = url
 
@@ -65,14 +66,29 @@ class Machine:
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
 
+    def start(self, *words, folder="tiny", **environment):
+        """`tandem run` as it is typed, its output in one pipe."""
+        flags = ["--default-storage-provider", "s3", "--default-storage-prefix", f"s3://tandem/{folder}"]
+        line = [sys.executable, "-m", "tandem", "run", "config.yaml", *words, "--", *flags, "--storage-s3-retries", "1"]
+        return subprocess.Popen(
+            line, cwd=self.project.folder, env=self.environment | environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
     def read(self, name):
         return (self.project.folder / name).read_bytes()
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, encoder_folder, documents):
+    """The tiny project, of which nothing is made."""
+    return Project(tmp_path_factory.mktemp("written"), encoder_folder, documents)
+
+
 @pytest.fixture
-def machine(tmp_path, url, tiny_dag):
+def machine(tmp_path, url, written):
     """`machine(name)`: a machine whose folder nothing else sees."""
-    return lambda name: Machine(tmp_path / name, url, tiny_dag)
+    return lambda name: Machine(tmp_path / name, url, written)
 
 
 def archives(bucket):
@@ -112,6 +128,69 @@ def test_two_machines_share_nothing_but_a_bucket(machine, bucket, tiny_dag):
     code, output = first.run()
     assert code == 0, output
     assert first.read(table) == second.read(table)
+
+
+def test_two_machines_begin_at_once(machine, bucket):
+    """Both make what neither has stored; the bytes are the same, whoever stores last."""
+    machines = [machine(name) for name in ("first", "second")]
+    runs = [it.start("baseline", folder="race") for it in machines]
+    for run in runs:
+        output, _ = run.communicate()
+        assert run.returncode == 0, output
+    table = "results/tables/baseline.csv"
+    assert machines[0].read(table) == machines[1].read(table)
+    assert bucket.Object(f"race/{table}").get()["Body"].read() == machines[0].read(table)
+
+
+READ_ONLY = {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*", "s3:HeadBucket"], "Resource": "*"}
+
+
+@pytest.fixture
+def reader(url, bucket):
+    """The credentials of somebody who may read but not write, at which the server looks."""
+    iam = boto3.client("iam", endpoint_url=url, region_name="us-east-1", **NAMES)
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [READ_ONLY]})
+    iam.create_user(UserName="reader")
+    iam.put_user_policy(UserName="reader", PolicyName="read", PolicyDocument=policy)
+    key = iam.create_access_key(UserName="reader")["AccessKey"]
+    requests.post(f"{url}/moto-api/reset-auth", data=b"0")
+    try:
+        yield {
+            "SNAKEMAKE_STORAGE_S3_ACCESS_KEY": key["AccessKeyId"],
+            "SNAKEMAKE_STORAGE_S3_SECRET_KEY": key["SecretAccessKey"],
+        }
+    finally:
+        requests.post(f"{url}/moto-api/reset-auth", data=b"inf")
+
+
+def test_a_bucket_that_may_be_read_but_not_written(machine, reader):
+    """Only the first object shows it; what was made of it stays on this machine."""
+    run = machine("m").start("baseline", folder="read-only", **reader)
+    output, _ = run.communicate()
+    assert run.returncode == 1
+    assert "Traceback" not in output
+    line = output.strip().splitlines()[-1]
+    assert line.startswith("tandem run: s3://tandem/read-only/results/tiny/dataset/")
+    assert "(AccessDenied)" in line
+
+
+def test_a_server_that_goes_away_meanwhile(machine):
+    pod = machine("m")
+    second = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    second.start()
+    url = "http://{}:{}".format(*second.get_host_and_port())
+    boto3.resource("s3", endpoint_url=url, region_name="us-east-1", **NAMES).Bucket("tandem").create()
+    run = pod.start("baseline", folder="away", SNAKEMAKE_STORAGE_S3_ENDPOINT_URL=url)
+    while not list(pod.project.folder.glob("results/tiny/dataset/*/stage.json")):
+        assert run.poll() is None
+        time.sleep(0.05)
+    second.stop()
+    output, _ = run.communicate()
+    assert run.returncode == 1
+    assert "Traceback" not in output
+    line = output.strip().splitlines()[-1]
+    assert line.startswith("tandem run: s3://tandem/away/results/tiny/")
+    assert "Could not connect to the endpoint" in line
 
 
 def last_line(machine, *words, **options):

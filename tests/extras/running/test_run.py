@@ -16,10 +16,11 @@ from tandem.cli import run as command
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.running.command import interrupt_in_background, list_answer_lines, read_request
-from tandem.extras.running.failures import explain_failure
+from tandem.extras.running.failures import explain_failure, read_failed_words
 from tandem.extras.running.progress import (
     PRIOR_SECONDS,
     SECONDS_WITHOUT_ESTIMATE,
+    BegunJob,
     Event,
     Forecast,
     ProgressLine,
@@ -261,6 +262,40 @@ Write-protected output files for rule table:
     affected files:
         t.csv
         t.md"""
+
+
+NOT_STORED = """WorkflowError:
+Failed to store output in storage s3://tandem/tiny/results/toy/model/ce_deneg.tar
+S3UploadFailedError: An error occurred (AccessDenied) when calling the PutObject operation: Access Denied
+"""
+LAST_WORDS = "At least one job did not complete successfully."
+NO_CAUSE = {"event": "error", "exception": "WorkflowError", "message": LAST_WORDS}
+
+
+def test_what_object_storage_refuses_is_named_with_the_reason(tmp_path):
+    refused = {"event": "error", "exception": "WorkflowError", "message": NOT_STORED}
+    stored = explain_failure(reported(refused, NO_CAUSE), Stages(), tmp_path / "run.log", "")[-1]
+    retrieved = failed(tmp_path, "", refused, NO_CAUSE)[-1]  # of a job that Snakemake reports as failed, too
+    (tmp_path / "snakemake.log").write_text(f"{NOT_STORED}{LAST_WORDS}\n")
+    plain = f"tandem run: {read_failed_words([str(tmp_path / 'snakemake.log')])}"
+    for line in (stored, retrieved, plain):
+        assert line.startswith("tandem run: s3://tandem/tiny/results/toy/model/ce_deneg.tar: An error occurred (")
+        assert "docs/storage.md" in line
+        assert "\n" not in line
+
+
+def test_the_error_before_snakemakes_last_words_is_the_cause(tmp_path):
+    cause = {"event": "error", "exception": "WorkflowError", "message": "WorkflowError:\nno more file handles"}
+    last = explain_failure(reported(cause, NO_CAUSE), Stages(), tmp_path / "run.log", "")[-1]
+    assert last == "tandem run: no more file handles"
+
+
+def test_a_stage_whose_archive_goes_to_object_storage_is_at_work_beside_its_log(tmp_path):
+    record = {"command": "model", "key": MODEL.key, "pid": os.getpid(), "node": HERE, "done": 1, "total": 4}
+    record |= {"started": 1.0, "updated": 2.0}
+    (tmp_path / "progress.json").write_text(json.dumps(record))
+    job = BegunJob("train", {}, [f".snakemake/storage/s3/tandem/{MODEL.key}.tar"], [str(tmp_path / "log.txt")])
+    assert job.share() == 0.25
 
 
 @pytest.mark.parametrize(

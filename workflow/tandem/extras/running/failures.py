@@ -18,6 +18,9 @@ _TANDEM_LINE = re.compile(r"tandem [\w-]+: ")
 FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)  # Snakemake's words about a job that has failed
 _ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a traceback
 ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
+# Snakemake's words about an object, and the plugin's reason on the next line.
+_STORAGE = re.compile(r"^Failed to \w+ .*?(\S+://\S+)\n(?:[\w.]+: )?(.+)", re.MULTILINE)
+_NO_CAUSE = "At least one job did not complete successfully."  # what Snakemake says last, whatever was the matter
 PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)")
 
 
@@ -45,6 +48,9 @@ def _explain_job(job: BegunJob, run: Run, what: str) -> str:
     words = read_stage_words(job.log)
     if words:
         return words
+    problem = explain_storage("\n".join(error.message for error in run.errors))
+    if problem:
+        return f"tandem run: {problem}"
     statuses = [int(status) for error in run.errors for status in re.findall(r"exit status (\d+)", error.message)]
     if _KILLED_STATUS in statuses:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
@@ -64,9 +70,27 @@ def read_stage_words(logs: Iterable[str]) -> str:
 
 
 def read_failed_words(logs: Iterable[str]) -> str:
-    """Return the last words of the stages that failed, by Snakemake's logs of a run; empty if they left none."""
-    named = dict.fromkeys(FAILED.findall("\n".join(read_lines(*logs))))
-    return "\n".join(filter(None, (read_stage_words(paths.split(", ")) for paths in named)))
+    """Return the last words of the stages that failed, or what a storage refused, by Snakemake's logs of a run.
+
+    Empty if they left none.
+    """
+    text = "\n".join(read_lines(*logs))
+    named = dict.fromkeys(FAILED.findall(text))
+    words = "\n".join(filter(None, (read_stage_words(paths.split(", ")) for paths in named)))
+    return words or explain_storage(text)
+
+
+def explain_storage(text: str) -> str:
+    """Return in one line what object storage refused first, with what to do; empty where it refused nothing.
+
+    Args:
+        text: Snakemake's messages, or its log.
+    """
+    failed = _STORAGE.search(text)
+    if not failed:
+        return ""
+    hint = "once the storage takes it, the same command stores what is finished here and goes on (docs/storage.md)"
+    return f"{failed[1]}: {shortened(failed[2].strip(), _LONGEST_WORDS)}; {hint}"
 
 
 def read_lines(*logs: str | Path) -> list[str]:
@@ -81,6 +105,10 @@ def read_lines(*logs: str | Path) -> list[str]:
 def find_snakemake_words(run: Run, log: Path) -> str:
     """Return Snakemake's own error in one line, without its place in the Snakefile or its traceback."""
     messages = [error.message for error in run.errors if error.message.strip()]
+    problem = explain_storage("\n".join(messages))
+    if problem:
+        return problem
+    messages = [message for message in messages if _NO_CAUSE not in message] or messages
     if messages:
         lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
         last_error = max((number for number, line in enumerate(lines) if _ERROR.match(line)), default=0)

@@ -23,6 +23,7 @@ from tandem.extras.plan import FullPlan
 from tandem.extras.targets import list_stages_of_all
 from tandem.plan.graph import Stage, Stages, upstream_first
 from tandem.stages import declaration, holding, rule_names
+from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST
 from tandem.store.lineage import stage_name
 
 SECONDS_WITHOUT_ESTIMATE = 3.0  # seconds of a job without an estimate: its process starts, and a moment
@@ -70,7 +71,10 @@ class BegunJob:
     def record(self) -> ProgressRecord | None:
         """Return what the job's progress file says; None without one, as long as it waits or loads its libraries."""
         try:
-            text = get_progress_path(Path(self.output[0])).read_text(encoding="utf-8")
+            made = Path(self.output[0])
+            if made.suffix == ARCHIVE_SUFFIX:  # Snakemake's, for object storage; the stage is at work beside its log
+                made = Path(self.log[0]).with_name(MANIFEST)
+            text = get_progress_path(made).read_text(encoding="utf-8")
             return ProgressRecord.model_validate_json(text)
         except (OSError, ValidationError, IndexError):
             return None
