@@ -163,15 +163,24 @@ def reader(url, bucket):
         requests.post(f"{url}/moto-api/reset-auth", data=b"inf")
 
 
-def test_a_bucket_that_may_be_read_but_not_written(machine, reader):
-    """Only the first object shows it; what was made of it stays on this machine."""
-    run = machine("m").start("baseline", folder="read-only", **reader)
+def test_a_bucket_that_may_be_read_but_not_written(machine, reader, url):
+    """Only the first object shows it; what was made stays on this machine, and the next run stores it."""
+    pod = machine("m")
+    run = pod.start("baseline", folder="read-only", **reader)
     output, _ = run.communicate()
     assert run.returncode == 1
     assert "Traceback" not in output
     line = output.strip().splitlines()[-1]
     assert line.startswith("tandem run: s3://tandem/read-only/results/tiny/dataset/")
     assert "(AccessDenied)" in line
+
+    (manifest,) = pod.project.folder.glob("results/tiny/dataset/*/stage.json")
+    made = manifest.stat().st_mtime_ns
+    requests.post(f"{url}/moto-api/reset-auth", data=b"inf")
+    run = pod.start("baseline", folder="read-only")
+    output, _ = run.communicate()
+    assert run.returncode == 0, output
+    assert manifest.stat().st_mtime_ns == made
 
 
 def test_a_server_that_goes_away_meanwhile(machine):
