@@ -36,6 +36,7 @@ _SCALES = {
     "grades": ("Grades", "people", "model"),
     "reviewed": ("Relevant (1) or not (0), of the pairs that were reviewed", "annotators", "reviewers"),
 }
+Counts = dict[str, int | float | None]  # name → count, or share in percent: None of nothing
 BothMeans = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
 
 
@@ -48,10 +49,10 @@ class AuditSummary(BaseModel):
     scored_by: str = ""
     decided_by: str = ""
     verdict: str = ""
-    splits: dict[str, Any] = {}
-    systems: dict[str, Any] = {}
-    above_best_positive: dict[str, Any] = {}
-    above_threshold: dict[str, Any] = {}
+    splits: dict[str, Counts] = {}
+    systems: dict[str, Counts] = {}
+    above_best_positive: Counts = {}
+    above_threshold: Counts = {}
     threshold: float | None = None
     agreement: dict[str, Agreement] = {}
     removed_positives: int = 0

@@ -83,33 +83,45 @@ def run(job: Job[NoiseParams]) -> None:
     for artifact in runs:
         require_run_split(artifact, params.split)
     with writing(job) as draft:
-        corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         with TemporaryDirectory(dir=draft.folder) as scratch:
-            duplicates, searched = DuplicateSearch(corpus, sketcher, Path(scratch), workers, f"noise {job.key}").run()
-        others = [name for name in splits if name != "train" and "train" in splits]
-        judged = splits.get(params.split or "", JudgedSplit())
-        findings = Findings(
-            split=params.split or "",
-            corpus=duplicates.count(),
-            splits={name: split.count() for name, split in splits.items()},
-            repeated=list(find_repeated_across(splits)),
-            overlaps={name: find_overlap(splits["train"], splits[name], duplicates) for name in others},
-            holes={
-                run.key: count_holes(
-                    iter_run(run, collection.artifact), judged, params.depths, duplicates, ids, _EXAMPLES_PER_FINDING
-                )
-                for run in runs
-            },
-        )
+            corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
+            search = DuplicateSearch(corpus, sketcher, Path(scratch), workers, f"noise {job.key}")
+            duplicates, searched = search.run()
+
+        findings = gather_findings(job, splits, duplicates, ids)
+        examples = add_texts(collect_examples(findings, splits, duplicates, ids), collection)
+        lines = csv_text(["finding", "where", "count", "share"], list_finding_lines(findings))
         duplicates.write(draft.path("duplicates.parquet"), ids)
         write_json(draft.path("summary.json"), summarise_findings(findings, sketcher, searched))
-        write_json(
-            draft.path("examples.json"), add_texts(collect_examples(findings, splits, duplicates, ids), collection)
-        )
-        write_text(
-            draft.path("noise.csv"), csv_text(["finding", "where", "count", "share"], list_finding_lines(findings))
-        )
+        write_json(draft.path("examples.json"), examples)
+        write_text(draft.path("noise.csv"), lines)
         draft.facts.update(findings.corpus)
+
+
+def gather_findings(
+    job: Job[NoiseParams], splits: dict[str, JudgedSplit], duplicates: Duplicates, ids: IdRows
+) -> Findings:
+    """Return everything that is counted, once the corpus' duplicates are known."""
+    params, dataset = job.params, job.inputs["dataset"]
+    overlaps: dict[str, Overlap] = {}
+    if "train" in splits:
+        others = [name for name in splits if name != "train"]
+        overlaps = {name: find_overlap(splits["train"], splits[name], duplicates) for name in others}
+
+    judged = splits.get(params.split or "", JudgedSplit())
+    holes: dict[str, Holes] = {}
+    for run in job.many("run"):
+        ranked = iter_run(run, dataset)
+        holes[run.key] = count_holes(ranked, judged, params.depths, duplicates, ids, _EXAMPLES_PER_FINDING)
+
+    return Findings(
+        split=params.split or "",
+        corpus=duplicates.count(),
+        splits={name: split.count() for name, split in splits.items()},
+        repeated=list(find_repeated_across(splits)),
+        overlaps=overlaps,
+        holes=holes,
+    )
 
 
 def summarise_findings(findings: Findings, sketcher: Sketcher, searched: dict[str, int]) -> dict[str, object]:

@@ -4,11 +4,13 @@ DuReader-retrieval §2.3. Annotators give positives to what was not labelled; wh
 correct labels.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandem.cluster.progress import warn
 from tandem.contrib.audits.options import FalseNegativesParams, RelabelParams
-from tandem.contrib.audits.packages import list_decisive_files, read_accepted
+from tandem.contrib.audits.packages import ReviewSummary, list_decisive_files, read_accepted
 from tandem.contrib.audits.sheets import Pair, read_judgements, read_verdicts
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
@@ -19,6 +21,22 @@ from tandem.store.files import fingerprint, sha256, write_json
 from tandem.store.job import Job, writing
 
 SheetAnswers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """Hold what was decided about a pool's passages, and by whom.
+
+    Attributes:
+        facts: for the manifest: whose verdict it is, and where it comes from.
+        warnings: for whoever uses the labels.
+        review: of reviewed packages, what the review found.
+    """
+
+    answers: SheetAnswers
+    facts: dict[str, str | int | float]
+    warnings: list[str] = field(default_factory=list)
+    review: ReviewSummary | None = None
 
 
 def run(job: Job[RelabelParams]) -> None:
@@ -34,59 +52,87 @@ def run(job: Job[RelabelParams]) -> None:
     """
     require_dataset(job, "pool")
     pool, collection = job.inputs["pool"], Collection(job.inputs["dataset"])
-    pooled = pool.params_as(FalseNegativesParams)
-    split = pooled.split
+    split = pool.params_as(FalseNegativesParams).split
     if job.params.split not in (None, split):
         raise UserError(f"{pool.folder}: is a pool of split {split}, but split is {job.params.split}")
-    path = Path(job.execution.path) if job.execution.path else None
-    machine_made = 0
-    facts: dict[str, str | int | float] = {"verdict": "machine"}
-    review = None
-    if path is None:
-        threshold = pooled.threshold if job.params.threshold is None else job.params.threshold
-        facts["threshold"] = threshold
-        answers = judge_by_machine(pool, threshold)
-    elif path.is_dir():
-        _require_unchanged(path, job.params.fingerprint, fingerprint(path, list_decisive_files(path)))
-        verdicts, review = read_accepted(path, pool)
-        answers = _sort_verdicts(verdicts, pool)
-        facts["verdict"] = "annotators"
-        facts["sheet"] = path.name
-        facts["packages"] = len(review.packages)
-        facts["accepted"] = review.accepted
-    else:
-        answers, machine_made = read_sheet_answers(path, job.params.fingerprint, pool)
-        facts["sheet"] = path.name
-        if machine_made:
-            facts["machine_made"] = machine_made
-        else:
-            facts["verdict"] = "annotators"
 
+    verdicts = read_decisions(job)
     judged = read_judgements(collection, split)
-    before, added = [], []
-    for query, relevances in judged.items():
-        verdicts_of_query = answers.get(query, {})
-        for doc, relevance in relevances.items():
-            before.append((query, doc, correct_relevance(relevance, verdicts_of_query.get(doc)), split))
-    for query, verdicts_of_query in answers.items():
-        known = judged.get(query, {})
-        positives = [doc for doc, is_relevant in verdicts_of_query.items() if is_relevant and doc not in known]
-        added += [(query, doc, 1, split) for doc in positives]
-    changes = describe_changes(collection.queries(split), judged, answers)
+    rows = [*correct_judgements(judged, verdicts.answers, split), *list_new_positives(judged, verdicts.answers, split)]
+    changes = describe_changes(collection.queries(split), judged, verdicts.answers)
     with writing(job) as draft:
-        tables.write_batches(
-            draft.path(QRELS), tables.make_batches([*before, *added], tables.QRELS_SCHEMA), tables.QRELS_SCHEMA
-        )
-        write_json(draft.path("changes.json"), {"split": split, **facts, **changes})
-        if machine_made:
-            warn(job, draft, f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators")
-        if review:
-            write_json(draft.path("summary.json"), review.model_dump())
-            left_out = len(review.packages) - review.accepted
-            if left_out:
-                share = f"{left_out:,} of {len(review.packages):,} packages"
-                warn(job, draft, f"{share} have not passed their review and are left out")
-        draft.facts |= {**facts, "qrels": len(before) + len(added), "new_positives": changes["new_positives"]}
+        batches = tables.make_batches(rows, tables.QRELS_SCHEMA)
+        tables.write_batches(draft.path(QRELS), batches, tables.QRELS_SCHEMA)
+        write_json(draft.path("changes.json"), {"split": split, **verdicts.facts, **changes})
+        if verdicts.review:
+            write_json(draft.path("summary.json"), verdicts.review.model_dump())
+        for line in verdicts.warnings:
+            warn(job, draft, line)
+        draft.facts |= {**verdicts.facts, "qrels": len(rows), "new_positives": changes["new_positives"]}
+
+
+def read_decisions(job: Job[RelabelParams]) -> Relabelling:
+    """Read the verdicts of a filled sheet or of reviewed packages; without either they are the judges'."""
+    pool = job.inputs["pool"]
+    if job.execution.path is None:
+        return _ask_judges(job.params, pool)
+    path = Path(job.execution.path)
+    if path.is_dir():
+        return _read_packages(path, job.params.fingerprint, pool)
+    return _read_sheet(path, job.params.fingerprint, pool)
+
+
+def _ask_judges(params: RelabelParams, pool: Artifact) -> Relabelling:
+    threshold = params.threshold
+    if threshold is None:
+        threshold = pool.params_as(FalseNegativesParams).threshold
+    return Relabelling(judge_by_machine(pool, threshold), {"verdict": "machine", "threshold": threshold})
+
+
+def _read_packages(folder: Path, expected: str | None, pool: Artifact) -> Relabelling:
+    _require_unchanged(folder, expected, fingerprint(folder, list_decisive_files(folder)))
+    accepted, review = read_accepted(folder, pool)
+    count = len(review.packages)
+    facts: dict[str, str | int | float] = {
+        "verdict": "annotators",
+        "sheet": folder.name,
+        "packages": count,
+        "accepted": review.accepted,
+    }
+    warnings = []
+    left_out = count - review.accepted
+    if left_out:
+        warnings.append(f"{left_out:,} of {count:,} packages have not passed their review and are left out")
+    return Relabelling(_sort_verdicts(accepted, pool), facts, warnings, review)
+
+
+def _read_sheet(path: Path, expected: str | None, pool: Artifact) -> Relabelling:
+    answers, machine_made = read_sheet_answers(path, expected, pool)
+    if not machine_made:
+        return Relabelling(answers, {"verdict": "annotators", "sheet": path.name})
+    warning = f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators"
+    return Relabelling(answers, {"verdict": "machine", "sheet": path.name, "machine_made": machine_made}, [warning])
+
+
+def correct_judgements(
+    judged: dict[str, dict[str, int]], answers: SheetAnswers, split: str
+) -> Iterator[tuple[str, str, int, str]]:
+    """Yield the rows of qrels.parquet of what was judged before, each as annotators correct it."""
+    for query, relevances in judged.items():
+        verdicts = answers.get(query, {})
+        for doc, relevance in relevances.items():
+            yield query, doc, correct_relevance(relevance, verdicts.get(doc)), split
+
+
+def list_new_positives(
+    judged: dict[str, dict[str, int]], answers: SheetAnswers, split: str
+) -> Iterator[tuple[str, str, int, str]]:
+    """Yield the rows of qrels.parquet of passages that nobody had judged and that are relevant."""
+    for query, verdicts in answers.items():
+        known = judged.get(query, {})
+        for doc, is_relevant in verdicts.items():
+            if is_relevant and doc not in known:
+                yield query, doc, 1, split
 
 
 def correct_relevance(relevance: int, verdict: bool | None) -> int:
