@@ -28,6 +28,7 @@ from figures import markdown
 from tandem.store.environment import peak_mib
 
 ROUNDS, FEW = 3, 64
+COMPARED = 500  # texts whose vectors are compared by their cosine
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Work:
         difference: the largest of the two sides' results, ours in a precision and the peer in fp32.
         note: what is said above the figures.
         encoder: makes the encoder's folder, where `--encoder` names none, within a folder; None: the embedded default.
+        cosine: the mean cosine of a side's vectors with the peer's in fp32: (prepared folder, side, precision).
     """
 
     title: str
@@ -55,6 +57,12 @@ class Work:
     difference: Callable[[Path, str], float]
     note: str
     encoder: Callable[[Path], Path] | None = None
+    cosine: Callable[[Path, str, str], float] | None = None
+
+
+def has_own_precision(side: str) -> bool:
+    """Return whether a further peer computes in one precision, that of its name."""
+    return side.endswith("-int8")
 
 
 def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
@@ -63,6 +71,17 @@ def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
     began, computed = time.perf_counter(), time.process_time()
     done = work.sides[side](folder / "whole", precision)
     return [done / (time.perf_counter() - began), time.process_time() - computed, peak_mib()]
+
+
+def answer(work: Work, what: str, folder: Path, precision: str) -> list[float]:
+    """Return what a child process is asked for: a side's figures, or how near the results are."""
+    if what == "difference":
+        return [work.difference(folder / "few", precision)]
+    if what == "cosine":
+        assert work.cosine is not None
+        side, _, of = precision.partition(":")
+        return [work.cosine(folder / "quality", side, of)]
+    return child(work, what, folder, precision)
 
 
 def run(*words: str, python: str = sys.executable) -> list[float]:
@@ -82,6 +101,12 @@ def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: di
         yield f"{work.name}_{precision} difference\t{difference:.1e}\t\t\tlargest, from the peer in fp32"
     cases = [(side, precision) for precision in dict.fromkeys(["fp32", *precisions]) for side in pythons]
     selected = [case for case in cases if case[0] != "ours" or case[1] in precisions]
+    selected = [case for case in selected if not has_own_precision(case[0]) or case[1] == "fp32"]
+    if work.cosine is not None:
+        for side, precision in selected:
+            name = side if has_own_precision(side) else f"{side} in {precision}"
+            cosine = run("cosine", f"{side}:{precision}", str(folder), python=pythons[side])[0]
+            yield f"{work.name} quality ({name})\t{cosine:.5f}\t\t\tmean cosine with the peer in fp32"
     taken: dict[tuple[str, str], list[list[float]]] = {case: [] for case in selected}
     for _ in range(rounds):
         for (side, precision), results in taken.items():
@@ -93,8 +118,11 @@ def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: di
     for precision in precisions:
         ours, name = rate["ours", precision], f"{work.name}_{precision}"
         for side, of in itertools.product(["peer", *also], dict.fromkeys(["fp32", precision])):
+            if (side, of) not in rate:
+                continue
             peer = rate[side, of]
-            suffix = "" if (side, of) == ("peer", "fp32") else f" ({side} in {of})"
+            suffix = f" ({side})" if has_own_precision(side) else f" ({side} in {of})"
+            suffix = "" if (side, of) == ("peer", "fp32") else suffix
             yield f"{name}{suffix}\t{ours:,.1f}\t{peer:,.1f}\t{ours / peer:.2f}\t{work.unit}/s"
         mine, theirs = processor["ours", precision], processor["peer", "fp32"]
         yield f"{name} processor\t{mine:,.1f}\t{theirs:,.1f}\t{theirs / mine:.2f}\ts, the peer in fp32"
@@ -123,8 +151,7 @@ def take(work: Work) -> None:
     options = parser.parse_args()
     if options.child:
         what, precision, folder = options.child
-        answer = [work.difference(Path(folder) / "few", precision)] if what == "difference" else None
-        print(json.dumps(answer or child(work, what, Path(folder), precision)))
+        print(json.dumps(answer(work, what, Path(folder), precision)))
         return
     count, also = options.texts or work.texts[options.quick], dict(word.split("=", 1) for word in options.also)
     table = []
@@ -133,7 +160,7 @@ def take(work: Work) -> None:
         from training import default_encoder
 
         encoder = options.encoder or (work.encoder or default_encoder)(folder)
-        for part, texts in (("few", FEW), ("whole", count)):
+        for part, texts in (("few", FEW), ("quality", COMPARED), ("whole", count)):
             work.prepare(folder / part, encoder, texts, options.made_up)
         for line in lines(work, options.only or precisions_here(), folder, 1 if options.quick else ROUNDS, also):
             print(line, flush=True)
