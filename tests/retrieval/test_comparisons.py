@@ -16,7 +16,6 @@ from tandem.models.ragged import Ragged
 from tandem.models.tokens import Tokens
 from tandem.retrieval import comparisons
 from tandem.retrieval.comparisons import aggregate, list_pairs, run, run_rerank, run_shard
-from tandem.retrieval.llm.rerank import average_orders
 from tandem.stages import KINDS
 from tandem.stages.base import Part
 from tandem.store.artifact import open_artifact
@@ -58,13 +57,6 @@ def test_copeland_counts_half_of_what_is_equal_and_a_list_of_one_has_nothing_to_
     assert aggregate("copeland", np.array([logit(0.6), logit(0.6)]), 2).tolist() == [0.5, 0.5]
     assert aggregate("copeland", np.array([logit(0.6), logit(0.5)]), 2).tolist() == [1, 0]
     assert aggregate("min", np.empty(0), 1).tolist() == [0]
-
-
-def test_sym_sum_is_twice_what_a_language_model_of_duot5s_prompt_sums():
-    sums = np.zeros(3)
-    for i, j in zip(*list_pairs(3), strict=True):
-        sums[i] += average_orders(logit(P[i, j]), logit(P[j, i]))
-    assert aggregate("sym_sum", LOGITS, 3).tolist() == approx((2 * sums).tolist())
 
 
 @pytest.fixture(scope="module")

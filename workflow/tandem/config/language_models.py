@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 from operator import not_
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tandem.config.base import Precision, Section, by_value, equals, problem
+from tandem.config.base import Precision, Section, equals, problem
 from tandem.config.references import NoParameter
 from tandem.config.validation import WORDS
 
@@ -124,22 +124,6 @@ class HostedModel(LanguageModel):
         return self
 
 
-class LlmReranker(HostedModel):
-    """A language model that re-ranks, an entry of `llm_rerankers`: what all methods share."""
-
-    @model_validator(mode="after")
-    def _asked_by_chat(self) -> Self:
-        if self.endpoint and (form := getattr(self, "form", "chat")) != "chat":
-            raise problem(f".form is {form}, but an endpoint is asked by chat alone; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _in_a_template(self) -> Self:
-        if self.chat_template_kwargs and (form := getattr(self, "form", "chat")) != "chat":
-            raise problem(f".chat_template_kwargs is set, but form {form} has a template of its own; leave it out")
-        return self
-
-
 UnlikelyBelow = Annotated[
     float,
     Field(
@@ -149,58 +133,3 @@ UnlikelyBelow = Annotated[
         description="probability of both words together, below which an answer says neither; 0: never",
     ),
 ]
-
-
-class YesNo(LlmReranker):
-    """A passage's score is how much likelier the model answers yes than no (monoT5: true than false)."""
-
-    method: Literal["yes_no"] = Field(description="how it re-ranks")
-    form: Literal["chat", "qwen3", "monot5"] = Field(
-        "chat", description="of the prompt: chat: any chat model's; qwen3, monot5: as these re-rankers were trained"
-    )
-    instruction: str = Field(
-        "Given a web search query, retrieve relevant passages that answer the query",
-        description="of chat and qwen3: what makes a passage relevant",
-    )
-    unlikely_below: UnlikelyBelow = 0.05
-
-
-class Listwise(LlmReranker):
-    """The model names the order of a window of passages, which slides from the end of the list to its top (RankGPT)."""
-
-    method: Literal["listwise"] = Field(description="how it re-ranks")
-    window: int = Field(20, ge=2, description="passages that are ordered at once")
-    step: int = Field(10, ge=1, description="passages that the window moves up")
-
-    @model_validator(mode="after")
-    def _overlapping(self) -> Self:
-        if self.step >= self.window:
-            raise problem(f".step is {self.step}; allowed: < window ({self.window})")
-        return self
-
-
-class Pairwise(LlmReranker):
-    """The model says which of two passages is the better one, asked in both orders (duoT5, PRP)."""
-
-    method: Literal["pairwise"] = Field(description="how it re-ranks")
-    form: Literal["chat", "duot5"] = Field(
-        "chat", description="of the prompt: chat: any chat model's; duot5: as that re-ranker was trained"
-    )
-    top: int = Field(10, ge=2, description="passages that are compared: the first ones, at most `rerank.depth`")
-    passes: int | None = Field(
-        None,
-        ge=1,
-        description="null: all pairs, top · (top - 1) questions a query; else passes of neighbours from the end to the "
-        "top, which find as many best passages by at most passes · (2 · top - passes - 1) questions",
-    )
-    unlikely_below: UnlikelyBelow = 0.05
-
-    @model_validator(mode="after")
-    def _fewer_than_all(self) -> Self:
-        if self.passes and self.passes >= self.top:
-            raise problem(f".passes is {self.passes}; allowed: < top ({self.top})")
-        return self
-
-
-LlmEntry = YesNo | Listwise | Pairwise
-LLM_METHODS: dict[str, type[LlmEntry]] = by_value("method", *get_args(LlmEntry))

@@ -12,7 +12,6 @@ from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import ENCODER_SOURCES, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
-from tandem.config.language_models import LLM_METHODS
 from tandem.config.merging import INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
 from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
@@ -142,7 +141,6 @@ _PARSERS: dict[str, _Parser] = {
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,
-    "llm_rerankers": partial(_by, "method", LLM_METHODS),
 }
 
 

@@ -16,7 +16,6 @@ from tandem.config.base import Choice, Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import ENCODER_SOURCES, PublishedEncoder, Reranker
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
-from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.models import OBJECTIVES, TrainedModel
 from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
 from tandem.config.tables import LAYOUT_FILES, Band
@@ -26,7 +25,7 @@ from tandem.plugins import load_contrib
 
 Schema = dict[str, Any]  # JSON schema, which leaves the program as it is
 # Base classes whose keys the reference lists once for all that share them, beside those of sources of encoders.
-_COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, Index, LlmReranker)
+_COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, Index)
 _HEAD = """# All configuration keys
 
 Generated from `workflow/tandem/config/` by `make reference`; do not edit.
@@ -49,7 +48,6 @@ def list_entries() -> dict[str, tuple[type[Section], ...]]:
         "encoders": (PublishedEncoder, *made),
         "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
         "rerankers": (Reranker,),
-        "llm_rerankers": tuple(LLM_METHODS.values()),
         **{name: tuple(dict.fromkeys(block.classes.values())) for name, block in added_blocks().items()},
     }
 

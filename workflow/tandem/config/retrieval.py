@@ -1,7 +1,7 @@
 """How passages are found: BM25, encoding, re-ranking, fusions, aggregations, imported runs."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -251,9 +251,16 @@ class Ensemble(Section):
 ComparisonAggregate = Literal["sum", "sym_sum", "binary", "min", "max", "copeland"]
 
 
-class Comparison(Section):
+class Reranks(Section):
+    """An entry that may stand behind the `+` of a run, of a block under `@plans_reranking`."""
+
+    orders_together: ClassVar[bool] = False  # passages in the light of others: no depth of it is a part of another
+
+
+class Comparison(Reranks):
     """The top of a list ordered by a model that compares passages, an entry of `comparisons`."""
 
+    orders_together = True
     by: Annotated[str, NoParameter()] = Field(description="a model with `compares: true`")
     top: int = Field(10, ge=2, description="passages that are compared, each two in both orders; at most rerank.depth")
     aggregate: ComparisonAggregate = Field(

@@ -11,7 +11,7 @@ from tandem.config.base import Distinct, Items, Section, Seed, not_empty, proble
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
-from tandem.config.language_models import Endpoint, LlmEntry
+from tandem.config.language_models import Endpoint
 from tandem.config.models import ModelEntry, ValidationSettings
 from tandem.config.references import DatasetRef, RunRef
 from tandem.config.retrieval import (
@@ -183,9 +183,6 @@ class Settings(Section):
     encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
     rerankers: dict[str, Reranker] = Field(
         {}, description="published cross-encoders, also those of config/rerankers/; named wherever a trained one is"
-    )
-    llm_rerankers: dict[str, LlmEntry] = Field(
-        {}, description="language models that re-rank: `<first stage>+<name>` is a run"
     )
     tables: Items[str] = Field((), description="targets of `rule all`: paper/table of config/papers/, or a layout file")
     sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")

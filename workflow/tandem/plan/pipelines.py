@@ -1,7 +1,9 @@
 """Pipelines: the one of several systems that is best on dev, and how much of its first stage it re-ranks."""
 
+from tandem.config.base import Section
+from tandem.config.retrieval import Reranks
 from tandem.errors import Unavailable, UserError
-from tandem.plan.context import Context, checks_entry, plans_run
+from tandem.plan.context import Context, checks_entry, plans_reranking, plans_run
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.reported import reported_split, require_deep, run_depth, searched
@@ -43,8 +45,9 @@ def _rerank_deepest(ctx: Context, name: str, system: str, split: str, data: str)
     """Plan the first stage of a system that re-ranks, and its re-ranking at the largest depth of a pipeline."""
     at = f"pipelines.{name}"
     first, _, judge = system.rpartition("+")
-    llm = ctx.settings.llm_rerankers.get(judge)
-    if (llm and llm.method != "yes_no") or judge in ctx.settings.comparisons:
+    block = ctx.block_of(judge, plans_reranking)
+    entry = ctx.settings.entries(block, Section)[judge] if block else None
+    if isinstance(entry, Reranks) and entry.orders_together:
         raise UserError(f"{at}.of: {judge} orders passages together, no depth of it is a part of another")
     pool = run(ctx, first, split, f"{at}.of", data)
     params = reranking_params(ctx, split, data, f"{at}.depths", _depths(ctx, name)[-1])

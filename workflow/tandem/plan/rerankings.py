@@ -1,6 +1,7 @@
 """What may stand behind the `+` of a run.
 
-Cross-encoders, ensembles of them, models that compare passages, plugins' scorers, language models.
+Cross-encoders, ensembles of them, models that compare passages, plugins' scorers; and what a stage is told of a
+language model that it asks.
 """
 
 from pathlib import Path
@@ -10,7 +11,7 @@ from tandem.config.models import COMPARING
 from tandem.config.references import CROSS_PARTS
 from tandem.config.validation import read
 from tandem.errors import UserError
-from tandem.plan.context import Context, checks_entry, json_of, plans_reranking
+from tandem.plan.context import Context, checks_entry, json_of, list_blocks, plans_reranking
 from tandem.plan.datasets import dataset
 from tandem.plan.encoders import judge_with_tokens, judges
 from tandem.plan.graph import Stage
@@ -25,7 +26,7 @@ from tandem.store.files import fingerprint
 @plans_reranking("rerankers")
 def rerank_by_model(ctx: Context, reranked: Reranked) -> Stage:
     """Plan the re-ranking of a run by a cross-encoder, trained or published."""
-    also = (*ctx.settings.scorers, *ctx.settings.comparisons, *ctx.settings.llm_rerankers)
+    also = ctx.list_names(block for block in list_blocks(plans_reranking) if block not in ("rerankers", "ensembles"))
     model, tokens = judge_with_tokens(ctx, reranked.judge, reranked.where, reranked.data, CROSS_PARTS, also)
     return _rerank(ctx, reranked, reranked.params, {"model": model, "tokens": tokens})
 
@@ -75,16 +76,6 @@ def check_comparison(ctx: Context, name: str) -> None:
     ctx.check_model(ctx.model_name(by), at, (COMPARING,))
 
 
-@plans_reranking("llm_rerankers")
-def rerank_by_llm(ctx: Context, reranked: Reranked) -> Stage:
-    """Plan the re-ranking of a run by a language model, which may look at fewer passages than cross-encoders do."""
-    params, execution = llm_stage(ctx.settings.llm_rerankers[reranked.judge], f"llm_rerankers.{reranked.judge}")
-    deepest = reranked.params["depth"]
-    params["depth"] = min(deepest, params.pop("top", deepest))
-    upstream = {"dataset": dataset(ctx, reranked.data), "run": reranked.pool}
-    return ctx.stage("rerank_llm", reranked.data, reranked.name, params, upstream, execution)
-
-
 def _rerank(ctx: Context, reranked: Reranked, params: Json, inputs: dict[str, Stage]) -> Stage:
     """Plan a re-ranking; `inputs` are those beside the dataset and the run."""
     upstream = {"dataset": dataset(ctx, reranked.data), "run": reranked.pool, **inputs}
@@ -126,12 +117,6 @@ def check_llm(entry: HostedModel, at: str) -> None:
         raise UserError(f"{at}.model is {entry.model}, neither a folder nor organisation/name; or name an endpoint")
     if folder.is_dir() and not list(folder.glob("*.safetensors")):
         raise UserError(f"{at}.model: {folder} holds no safetensors; only these are loaded")
-
-
-@checks_entry("llm_rerankers")
-def check_llm_reranker(ctx: Context, name: str) -> None:
-    """Refuse an entry whose model does not exist."""
-    check_llm(ctx.settings.llm_rerankers[name], f"llm_rerankers.{name}")
 
 
 @checks_entry("ensembles")

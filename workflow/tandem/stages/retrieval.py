@@ -9,7 +9,7 @@ from pydantic import Field
 from tandem.config import retrieval
 from tandem.config.datasets import Perturbation
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, Tradeoffs
-from tandem.config.language_models import LanguageModel, UnlikelyBelow
+from tandem.config.language_models import LanguageModel
 from tandem.config.references import parameters_of
 from tandem.config.retrieval import ComparisonAggregate, Encode, Inference, Normalization
 from tandem.registry import Registry
@@ -188,21 +188,6 @@ class LlmParams(LanguageModel, Params):
     url: str | None = Field(None, description="of the server that is asked; null: the model runs in the stage")
 
 
-class RerankLlmParams(LlmParams):
-    """Re-ranking of a run's top by a language model."""
-
-    depth: int = Field(50, ge=1, description="documents that are re-ranked per query")
-    method: Literal["yes_no", "listwise", "pairwise"] = Field(description="how it re-ranks")
-    form: str = Field("chat", description="of yes_no and pairwise: the prompt's")
-    instruction: str = Field("", description="of yes_no: what makes a passage relevant")
-    window: int = Field(20, ge=2, description="of listwise: passages that are ordered at once")
-    step: int = Field(10, ge=1, description="of listwise: passages that the window moves up")
-    passes: int | None = Field(
-        None, ge=1, exclude_if=not_, description="of pairwise: passes of neighbours; null: all pairs"
-    )
-    unlikely_below: UnlikelyBelow = 0.05
-
-
 class AggregateParams(RunParams):
     """A run over windows, made into one over documents."""
 
@@ -299,8 +284,6 @@ KINDS = (
         scoring=Scoring(of="top"), verb="re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
         retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking", scoring=Scoring(of="top")),
-    Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, version=4, env="models", threads="all",
-        gpu=("run",), box="Re-ranking", scoring=Scoring(of="top")),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
     Kind("restore_queries", "retrieval.perturbed:run", RestoreQueriesParams, box="Retrieval"),
     Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion",

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tandem.config.base import Section
 from tandem.config.datasets import UNSPACED
+from tandem.config.language_models import HostedModel
 from tandem.config.references import CROSS_PARTS
 from tandem.contrib.audits.options import Audits, Dissimilar
 from tandem.contrib.audits.packages import list_decisive_files
@@ -16,6 +18,7 @@ from tandem.plan.context import (
     json_of,
     list_system_blocks,
     plans_dataset,
+    plans_reranking,
     plans_variant,
     plans_view,
     restricts_score,
@@ -103,6 +106,12 @@ def list_systems(ctx: Context, data: str) -> list[str]:
     return [name for name in read_settings(ctx).systems if _is_available(ctx, name, trainable)]
 
 
+def _asks_a_model(ctx: Context, name: str) -> bool:
+    """Return whether a re-ranker asks a language model, which nothing trains."""
+    block = ctx.block_of(name, plans_reranking)
+    return block is not None and isinstance(ctx.settings.entries(block, Section)[name], HostedModel)
+
+
 def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
     """Return whether a system is available: models only if they can be trained, fusions if all their runs are."""
     settings = ctx.settings
@@ -116,7 +125,7 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
             needed = [aggregation.of]
             if aggregation.by:
                 needed.append(aggregation.by)
-        elif ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers, **settings.llm_rerankers}:
+        elif ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers} or _asks_a_model(ctx, part):
             continue
         elif not trainable or ctx.model_name(part.partition("@")[0]) not in settings.models:
             return False

@@ -8,9 +8,10 @@ import pytest
 from llm_server import completion
 from pytest import approx
 
+from tandem.contrib.llm_reranking.llm_rerank import average_orders, compare_orders, order_by_bubbles, sum_all_pairs
 from tandem.data.collection import Collection, join_contents
+from tandem.retrieval.comparisons import aggregate, list_pairs
 from tandem.retrieval.llm.prompts import write_pair_prompt
-from tandem.retrieval.llm.rerank import average_orders, compare_orders, order_by_bubbles, sum_all_pairs
 
 WORTH = [3, 1, 4, 1, 5, 9, 2, 6]
 CHAT = {"method": "pairwise", "form": "chat", "model": "tiny-gpt"}
@@ -26,6 +27,17 @@ def test_a_passage_wins_if_it_is_named_in_both_orders():
     assert compare_orders(-2.0, 1.0) == 0
     assert compare_orders(2.0, 1.0) == compare_orders(-2.0, -1.0) == 0.5  # whatever stands first, or second, is named
     assert compare_orders(None, -1.0) == compare_orders(2.0, None) == compare_orders(0.0, -1.0) == 0.5
+
+
+def test_their_sum_is_half_of_what_a_trained_model_of_duot5s_prompt_sums():
+    # p_ij of three passages, as log-odds
+    logits = {(0, 1): 2.0, (0, 2): -0.5, (1, 0): -1.5, (1, 2): 1.0, (2, 0): 0.5, (2, 1): -1.0}
+    pairs = list(zip(*list_pairs(3), strict=True))
+    sums = np.zeros(3)
+    for i, j in pairs:
+        sums[i] += average_orders(logits[i, j], logits[j, i])
+    summed = aggregate("sym_sum", np.array([logits[pair] for pair in pairs]), 3)
+    assert summed.tolist() == approx((2 * sums).tolist())
 
 
 def test_probabilities_of_both_orders_by_hand():

@@ -15,13 +15,13 @@ import numpy as np
 from scipy.special import expit
 
 from tandem.cluster.progress import Progress, warn
+from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
 from tandem.data.runs import append_below, break_ties_by_place, iter_run, write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset, require_run_depth
 from tandem.retrieval.llm import AnswerStore, ModelAnswer, count_at_once, open_answers, prompts
-from tandem.stages.retrieval import RerankLlmParams
 from tandem.store.job import Job, writing
 
 _QUERIES_PER_GROUP = 1024  # queries whose passages are read together

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from llm_server import completion
 
-import tandem.retrieval.llm.rerank as rerank_stage
+import tandem.contrib.llm_reranking.llm_rerank as rerank_stage
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 

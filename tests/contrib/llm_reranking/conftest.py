@@ -6,8 +6,8 @@ from llm_server import serving
 from tiny_language_models import make_language_model
 from trec import iter_trec
 
+from tandem.contrib.llm_reranking.llm_rerank import run
 from tandem.data.collection import Collection
-from tandem.retrieval.llm.rerank import run
 from tandem.store.artifact import open_artifact
 
 
