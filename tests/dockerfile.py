@@ -1,10 +1,10 @@
 """The steps of a Dockerfile, one by one in folders (`chroot`), on a machine that cannot build an image.
 
-    python tests/dockerfile.py --file envs/Dockerfile --context . --out FOLDER [--bind PATH …]
+    python tests/dockerfile.py --file envs/Dockerfile --context . --out FOLDER [--bind PATH …] [--then COMMAND]
 
 `FROM python:3.11-slim-bookworm` is Debian's bookworm by debootstrap with the Python that runs this program, which must
 be 3.11. Needs root. Of a machine that has a package index or certificates of its own, `--bind` shows the folders to the
-steps, at the same paths.
+steps, at the same paths. `--then` runs a command in the last folder, as `docker run` would.
 """
 
 import argparse
@@ -92,7 +92,10 @@ class Stage:
             subprocess.run(line, env=environment, check=True)
 
     def copy(self, source: Path, place: str) -> None:
-        """Copy a file, or what is in a folder."""
+        """Copy a file, or what is in a folder; a `ValueError` where a folder shown to the steps would hide it."""
+        for path in self.bound:
+            if Path(place).is_relative_to(path):
+                raise ValueError(f"{place}: hidden by --bind {path}; name the folders below it")
         target = self.root / place.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -140,9 +143,13 @@ def main() -> None:
     for name in ("file", "context", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--bind", nargs="*", default=[], metavar="PATH")
+    parser.add_argument("--then", default="", metavar="COMMAND")
     options = parser.parse_args()
     options.out.mkdir(parents=True)
-    build(options.file, options.context, options.out, options.bind)
+    stage = build(options.file, options.context, options.out, options.bind)
+    if options.then:
+        print(f"then {options.then}", flush=True)
+        stage.run(options.then)
 
 
 if __name__ == "__main__":

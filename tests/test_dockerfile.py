@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from dockerfile import IMAGE, read_steps
+from dockerfile import IMAGE, Stage, read_steps
 
 ROOT = Path(__file__).parents[1]
 STEPS = read_steps((ROOT / "envs/Dockerfile").read_text())
@@ -31,3 +31,12 @@ def test_a_step_goes_on_over_a_backslash_and_comments_are_none():
 def test_an_instruction_that_would_be_skipped_is_refused():
     with pytest.raises(ValueError, match="HEALTHCHECK: not one of FROM"):
         read_steps("FROM a\nHEALTHCHECK NONE\n")
+
+
+def test_a_shown_folder_hides_nothing_that_is_copied(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    stage = Stage(tmp_path / "root", ["/opt", "/etc/pip.conf"])
+    with pytest.raises(ValueError, match=r"/opt/tandem/a.txt: hidden by --bind /opt"):
+        stage.copy(tmp_path / "a.txt", "/opt/tandem/a.txt")
+    stage.copy(tmp_path / "a.txt", "/optional/a.txt")
+    assert (tmp_path / "root/optional/a.txt").read_text() == "a"

@@ -26,6 +26,18 @@ def test_the_readme_links_to_what_exists():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_the_pages_that_code_and_comments_name_exist():
+    folders = ("config", "envs", "examples", "tests", "workflow", ".ci", ".github")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix not in (".md", ".pyc")]
+    files += [ROOT / name for name in ("Makefile", "Snakefile", "pyproject.toml", "mkdocs.yml")]
+    named = {}
+    for path in filter(Path.is_file, files):
+        pages = re.findall(r"\bdocs/[\w./-]+\.md\b", path.read_text(errors="replace"))
+        named |= dict.fromkeys(pages, path.relative_to(ROOT))
+    assert len(named) > 10
+    assert {page: path for page, path in named.items() if not (ROOT / page).is_file()} == {}
+
+
 def test_every_page_of_the_tutorial_and_the_how_to_is_followed():
     pages = [page for folder in ("tutorial", "how_to") for page in (ROOT / "docs" / folder).rglob("*.md")]
     assert sorted(pages) == sorted(FOLLOWED)  # by tests/test_docs_dag.py
