@@ -1,7 +1,7 @@
 """Encoding passages, by the stages `tokens` and `embeddings`, against sentence-transformers' `encode`.
 
     python benchmarks/encoding.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
-                                  [--also OpenVINO=PYTHON OpenVINO-int8=PYTHON ONNX=PYTHON ...]
+                                  [--also OpenVINO=PYTHON OpenVINO-int8=PYTHON ONNX-fp32=PYTHON ...]
 
 What the lines say: benchmarks/turns.py. Ours is the two stages as they are: they read Parquet, and write token ids and
 blocks of fp16 vectors with their checksums. The differences are those of the vectors before they are rounded to fp16.
@@ -153,7 +153,7 @@ PEERS: dict[str, Callable[[Path, str], torch.Tensor]] = {
     "peer": encode_by_peer,
     "OpenVINO": encode_by_openvino,
     "OpenVINO-int8": encode_by_openvino_int8,
-    "ONNX": encode_by_onnx,
+    "ONNX-fp32": encode_by_onnx,
     "ONNX-int8": encode_by_onnx_int8,
     "torch-int8": encode_by_torch_int8,
 }

@@ -62,7 +62,7 @@ class Work:
 
 def has_own_precision(side: str) -> bool:
     """Return whether a further peer computes in one precision, that of its name."""
-    return side.endswith("-int8")
+    return side.endswith(("-fp32", "-int8"))
 
 
 def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
