@@ -119,12 +119,12 @@ def test_a_saved_folder_gives_the_same_scores(t5, tokenizer, ids, tmp_path, pool
 def test_a_saved_monot5_is_a_language_model_that_reranks_with_the_same_scores(t5, tokenizer, ids, tmp_path):
     from tandem.retrieval.llm.local import LocalModel
     from tandem.retrieval.llm.prompts import write_yes_no_prompt
-    from tandem.stages.retrieval import RerankLlmParams
 
+    options = pytest.importorskip("tandem.contrib.llm_reranking.options")
     words = words_of(tokenizer, 2)
     CrossEncoder.start(t5, "decoder", PairOptions(MONO_T5, words)).save(tmp_path / "cross", tokenizer)
     params = {"model": str(tmp_path / "cross"), "method": "yes_no", "form": "monot5", "precision": "fp32"}
-    asked = LocalModel(RerankLlmParams.model_validate(params), None)
+    asked = LocalModel(options.RerankLlmParams.model_validate(params), None)
     answers = [asked.compare(write_yes_no_prompt("monot5", "", q, p), words).score for q, p in TEXTS]
     scores = CrossEncoder.load(tmp_path / "cross").score(*ids(TEXTS), Template.of(tokenizer), "fp32", 512)
     assert np.allclose(answers, scores, atol=1e-4)

@@ -9,10 +9,10 @@ import pytest
 
 from tandem.config.language_models import Endpoint
 from tandem.config.settings import Execution
+from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.stages.base import parse_value
-from tandem.stages.retrieval import RerankLlmParams
 from tandem.store.job import read_job
 
 ROOT = Path(__file__).parents[2]

@@ -24,15 +24,15 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_any_step_it_ends_with_the_same_bytes(case, train_job, tmp_path, monkeypatch):
-    train, params = CASES[case]
-    whole = train_job(tmp_path / "whole-0000000000", train, params=params)
+    how, params = CASES[case]
+    whole = train_job(tmp_path / "whole-0000000000", how, params=params)
     train.run(whole)
     for broken in (1, 4):
         out = tmp_path / f"{case}-{broken:010d}"
-        job = train_job(out, train, params=params, checkpoint_seconds=0)
+        job = train_job(out, how, params=params, checkpoint_seconds=0)
         interrupt(lambda job=job: train.run(job), broken, monkeypatch)
         assert not (out / "stage.json").exists()
-        train.run(train_job(out, train, params=params))
+        train.run(train_job(out, how, params=params))
         assert sha256(out / WEIGHTS) == sha256(whole.out / WEIGHTS)
         assert read_curve(out) == read_curve(whole.out)
         assert not (out / "checkpoints").exists()

@@ -14,6 +14,7 @@ import pytest
 from tandem import ROOT
 from tandem.cli import run as command
 from tandem.cluster.threads import count_usable_cores
+from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.errors import UserError
 from tandem.extras.running.command import interrupt_in_background, list_answer_lines, read_request
 from tandem.extras.running.failures import explain_failure, read_failed_words
@@ -32,7 +33,6 @@ from tandem.extras.running.progress import (
 from tandem.extras.targets import Configuration
 from tandem.plan.graph import Stage, Stages
 from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table
-from tandem.stages.retrieval import RerankLlmParams
 
 MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
 
