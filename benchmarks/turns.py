@@ -77,10 +77,10 @@ def answer(work: Work, what: str, folder: Path, precision: str) -> list[float]:
     """Return what a child process is asked for: a side's figures, or how near the results are."""
     if what == "difference":
         return [work.difference(folder / "few", precision)]
-    if what == "cosine":
+    kind, _, side = what.partition(" of ")
+    if kind == "cosine":
         assert work.cosine is not None
-        side, _, of = precision.partition(":")
-        return [work.cosine(folder / "quality", side, of)]
+        return [work.cosine(folder / "quality", side, precision)]
     return child(work, what, folder, precision)
 
 
@@ -99,13 +99,16 @@ def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: di
     for precision in precisions:
         difference = run("difference", precision, str(folder))[0]
         yield f"{work.name}_{precision} difference\t{difference:.1e}\t\t\tlargest, from the peer in fp32"
-    cases = [(side, precision) for precision in dict.fromkeys(["fp32", *precisions]) for side in pythons]
-    selected = [case for case in cases if case[0] != "ours" or case[1] in precisions]
-    selected = [case for case in selected if not has_own_precision(case[0]) or case[1] == "fp32"]
+    selected = []
+    for precision in dict.fromkeys(["fp32", *precisions]):  # the peer's default is fp32
+        for side in pythons:
+            is_wanted = precision in precisions if side == "ours" else True
+            if is_wanted and (precision == "fp32" or not has_own_precision(side)):
+                selected.append((side, precision))
     if work.cosine is not None:
         for side, precision in selected:
             name = side if has_own_precision(side) else f"{side} in {precision}"
-            cosine = run("cosine", f"{side}:{precision}", str(folder), python=pythons[side])[0]
+            cosine = run(f"cosine of {side}", precision, str(folder), python=pythons[side])[0]
             yield f"{work.name} quality ({name})\t{cosine:.5f}\t\t\tmean cosine with the peer in fp32"
     taken: dict[tuple[str, str], list[list[float]]] = {case: [] for case in selected}
     for _ in range(rounds):

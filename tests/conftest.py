@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 
 import pytest
 import yaml
-from tiny_project import ROOT, Project, passages, put, run_here, snakemake, write_collection
+from tiny_project import ROOT, Project, passages, put, run_here, snakemake, write_collection, write_qrels_folder
 
 from tandem.data.runs import write_run
 from tandem.stages import KINDS
@@ -73,6 +73,23 @@ def real():
         return folder
 
     return find
+
+
+@pytest.fixture
+def beir(tmp_path):
+    """`beir(name, splits)`: a BEIR folder of one passage and one query, with qrels of some splits."""
+    return lambda name, splits: write_qrels_folder(tmp_path / name, name, splits)
+
+
+@pytest.fixture
+def plan_of(configured):
+    """`plan_of(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
+    from tandem.extras.plan import FullPlan
+
+    def make(datasets, dataset, **more):
+        return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+
+    return make
 
 
 @pytest.fixture(scope="session")

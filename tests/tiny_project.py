@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -85,6 +85,16 @@ def write_beir(folder, documents, splits=("train", "test")):
         judged = "".join(f"{split}-{subject}\t{subject}-{PART[split]}\t1\n" for subject in subjects)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+
+
+def write_qrels_folder(at: Path, name: str, splits: Iterable[str]) -> str:
+    """Write a folder in BEIR's layout with a passage and a query `name`, one relevant to the other in some splits."""
+    (at / "qrels").mkdir(parents=True)
+    for file in ("corpus.jsonl", "queries.jsonl"):
+        (at / file).write_text(json.dumps({"_id": name, "text": "x"}) + "\n")
+    for split in splits:
+        (at / "qrels" / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
+    return str(at)
 
 
 def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudged: int = 0) -> None:

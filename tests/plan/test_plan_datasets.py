@@ -1,7 +1,6 @@
 """What a dataset's entry makes of the plan: groups, pairs, variants, answers, splits, released runs."""
 
 import gzip
-import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,38 +12,13 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.datasets import corpus_dataset, splits
+from tandem.plan.graph import read_behind_inputs
 from tandem.plan.imported_runs import import_run
-from tandem.plan.searches import encode_both_sides
+from tandem.plan.searches import encode_both_sides, search_vectors
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """`folder(name, splits)`: a BEIR folder with qrels of some splits."""
-
-    def make(name, splits):
-        at = tmp_path / name
-        (at / "qrels").mkdir(parents=True)
-        for file in ("corpus.jsonl", "queries.jsonl"):
-            (at / file).write_text(json.dumps({"_id": name, "text": "x"}) + "\n")
-        for split in splits:
-            (at / "qrels" / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
-        return str(at)
-
-    return make
-
-
-@pytest.fixture
-def plan(configured):
-    """`plan(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
-
-    def make(datasets, dataset, **more):
-        return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
-
-    return make
 
 
 @pytest.fixture
@@ -63,23 +37,23 @@ def score(planned, system="bm25"):
     return planned.planner.score(system, "here")
 
 
-def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
-    members = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("a", "b")}
-    scored = score(plan(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
+def test_a_group_is_scored_on_each_member_and_averaged(beir, plan_of):
+    members = {name: {"source": "beir", "path": beir(name, ["test"])} for name in ("a", "b")}
+    scored = score(plan_of(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
     assert scored.values["members"] == ["b", "a"]
     assert [(role, stage.dataset, stage.kind) for role, stage in scored.upstream.items()] == [
         ("member.0", "b", "score"), ("member.1", "a", "score")
     ]  # fmt: skip
 
 
-def test_datasets_that_nothing_uses_are_named(folder, plan):
-    mine = {"mine": {"source": "beir", "path": folder("mine", ["train", "test"])}}
+def test_datasets_that_nothing_uses_are_named(beir, plan_of):
+    mine = {"mine": {"source": "beir", "path": beir("mine", ["train", "test"])}}
     line = "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
-    assert line in plan(mine, "pydocs").check("all")
-    assert line not in plan(mine, "mine").check("all")
+    assert line in plan_of(mine, "pydocs").check("all")
+    assert line not in plan_of(mine, "mine").check("all")
     # a configuration may choose one of several
-    others = mine | {"other": {"source": "beir", "path": folder("other", ["train", "test"])}}
-    assert not any("which nothing uses" in line for line in plan(others, "mine").check("all"))
+    others = mine | {"other": {"source": "beir", "path": beir("other", ["train", "test"])}}
+    assert not any("which nothing uses" in line for line in plan_of(others, "mine").check("all"))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +72,8 @@ def test_datasets_that_nothing_uses_are_named(folder, plan):
         ),
     ],
 )
-def test_what_learns_from_the_reported_queries_is_named(folder, configured, more, key):
-    mine = {"datasets": {"d": {"source": "beir", "path": folder("d", ["train", "dev", "test"])}}, "dataset": "d"}
+def test_what_learns_from_the_reported_queries_is_named(beir, configured, more, key):
+    mine = {"datasets": {"d": {"source": "beir", "path": beir("d", ["train", "dev", "test"])}}, "dataset": "d"}
     usual = configured() | mine
     assert not any("are optimistic" in line for line in FullPlan(usual, ROOT).check("all"))
     planned = FullPlan(
@@ -109,78 +83,86 @@ def test_what_learns_from_the_reported_queries_is_named(folder, configured, more
     assert key in line
 
 
-def test_systems_that_no_requested_table_shows_are_named(folder, plan):
-    mine = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
+def test_systems_that_no_requested_table_shows_are_named(beir, plan_of):
+    mine = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
     systems = ["de_bm25neg", "bm25+mxbai-rerank-xsmall"]
     of_all = "measures, published, summary, trec_dl, zero_shot"
     line = f"systems names {systems[1]}, which no table of `tables` shows; tables of all systems: {of_all}"
-    table4 = plan(mine, "d", systems=systems, tables=["dureader_retrieval/table4"])
+    table4 = plan_of(mine, "d", systems=systems, tables=["dureader_retrieval/table4"])
     assert line in table4.check("all")
     assert line not in table4.check("baseline")
     assert not any(
-        text.startswith("systems") for text in plan(mine, "d", systems=systems, tables=["summary"]).check("all")
+        text.startswith("systems") for text in plan_of(mine, "d", systems=systems, tables=["summary"]).check("all")
     )
 
 
-def test_counts_of_an_entry_tell_its_splits(plan):
+def test_counts_of_an_entry_tell_its_splits(plan_of):
     entry = {"source": "cmedqa2", "access": "licence", "counts": {"passages": 9, "test": 3, "test_qrels": 4}}
-    planned = plan({"mine": entry}, "pydocs")
+    planned = plan_of({"mine": entry}, "pydocs")
     assert splits(planned.planner.ctx, "mine") == {"test"}
 
 
-def test_a_group_has_no_passages_to_train_on(folder, plan):
-    members = {"a": {"source": "beir", "path": folder("a", ["train", "test"])}, "g": {"source": "group", "of": ["a"]}}
-    planned = plan(members, "g")
+def test_a_group_has_no_passages_to_train_on(beir, plan_of):
+    members = {
+        "a": {"source": "beir", "path": beir("a", ["train", "test"])},
+        "g": {"source": "group", "of": ["a"]},
+    }
+    planned = plan_of(members, "g")
     assert "results/tables/summary.csv" in planned.tables.files()
     assert any("g is a group: it has scores, but no passages; name one of" in line for line in planned.check("all"))
     assert planned.tables.files("baseline")
 
 
-def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
-    entries = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("en", "zh")}
+def test_a_pair_takes_passages_from_one_and_queries_from_another(beir, plan_of):
+    entries = {name: {"source": "beir", "path": beir(name, ["test"])} for name in ("en", "zh")}
     entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
-    data = plan(entries, "zh-en").planner.dataset("zh-en")
+    data = plan_of(entries, "zh-en").planner.dataset("zh-en")
     assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
     assert data.params == DatasetParams(source="pair", normalize="nfc")
 
 
-def test_datasets_of_the_same_passages_have_them_encoded_and_indexed_once(folder, plan):
-    entries = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("en", "de")}
+def test_datasets_of_the_same_passages_have_them_encoded_and_indexed_once(beir, plan_of):
+    entries = {name: {"source": "beir", "path": beir(name, ["test"])} for name in ("en", "de")}
     entries["broken"] = {"source": "perturbed", "of": "en-de"}
     entries["en-de"] = {"source": "pair", "corpus_of": "en", "queries_of": "de"}
     entries["bare"] = {"source": "pair", "corpus_of": "en", "queries_of": "de", "title": False}
     entries["raw"] = {"source": "pair", "corpus_of": "en", "queries_of": "de", "normalize": "none"}
-    ctx = plan(entries, "en").planner.ctx
+    ctx = plan_of(entries, "en").planner.ctx
     origins = {name: corpus_dataset(ctx, name) for name in ctx.datasets if name in entries}
     assert origins == {"en": "en", "de": "de", "en-de": "en", "broken": "en", "bare": "bare", "raw": "raw"}
     sides = encode_both_sides(ctx, "embeddings", "encoder", "test", "tables", "broken")
     read = {role: stage.upstream.get("dataset", stage).dataset for role, stage in sides.items()}
     assert read == {"dataset": "broken", "passages": "en", "queries": "broken"}
+    # What the search compares exists when it begins: the dataset and the token ids of both sides.
+    behind = read_behind_inputs(search_vectors(ctx, "encoder", "test", "tables", "broken", None))
+    compared = {(stage.declared.holds, stage.dataset) for stage in behind}
+    assert compared == {(holds, data) for holds in ("collection", "tokens") for data in ("en", "broken")}
+    assert not read_behind_inputs(search_vectors(ctx, "encoder", "test", "tables", "en", None))
 
 
-def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):
+def test_datasets_that_are_made_of_each_other_are_a_cycle(plan_of):
     entries = {"a": {"source": "pair", "corpus_of": "b", "path": "/"}, "b": {"source": "dissimilar", "of": "a"}}
     with pytest.raises(UserError, match="datasets form a cycle: a -> b -> a"):
-        plan(entries, "a")
+        plan_of(entries, "a")
 
 
 @pytest.mark.parametrize("members", [["a"], ["b", "a"]])
-def test_a_group_that_holds_itself_is_a_cycle(folder, plan, members):
-    b = {"source": "beir", "path": folder("b", ["test"])}
+def test_a_group_that_holds_itself_is_a_cycle(beir, plan_of, members):
+    b = {"source": "beir", "path": beir("b", ["test"])}
     groups = {"a": {"source": "group", "of": ["c"]}, "c": {"source": "group", "of": members}}
     with pytest.raises(UserError, match="datasets form a cycle: a -> c -> a"):
-        plan(groups | {"b": b}, "a", tables=["baseline"])
+        plan_of(groups | {"b": b}, "a", tables=["baseline"])
 
 
-def test_a_member_counts_once(folder, plan):
-    member = {"source": "beir", "path": folder("a", ["test"])}
+def test_a_member_counts_once(beir, plan_of):
+    member = {"source": "beir", "path": beir("a", ["test"])}
     with pytest.raises(UserError, match="datasets.g.of names a value twice"):
-        plan({"a": member, "g": {"source": "group", "of": ["a", "a"]}}, "g", tables=["baseline"])
+        plan_of({"a": member, "g": {"source": "group", "of": ["a", "a"]}}, "g", tables=["baseline"])
 
 
-def test_answers_are_matched_before_they_are_scored(folder, plan):
-    entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers", "match": "regex"}
-    scored = score(plan({"qa": entry}, "qa"))
+def test_answers_are_matched_before_they_are_scored(beir, plan_of):
+    entry = {"source": "beir", "path": beir("qa", ["test"]), "relevance": "answers", "match": "regex"}
+    scored = score(plan_of({"qa": entry}, "qa"))
     match = scored.upstream["match"]
     assert (match.kind, match.values["match"], match.upstream["run"]) == ("match", "regex", scored.upstream["run"])
     # R@k and nDCG@k need to know all relevant passages, which answers do not tell
@@ -195,48 +177,48 @@ def test_answers_are_matched_before_they_are_scored(folder, plan):
         ({"usual": ["RR", "R@10"]}, "score.usual: RR needs qrels"),
     ],
 )
-def test_measures_that_answers_do_not_tell_are_refused_before_anything_runs(folder, plan, keys, line):
-    entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers"}
+def test_measures_that_answers_do_not_tell_are_refused_before_anything_runs(beir, plan_of, keys, line):
+    entry = {"source": "beir", "path": beir("qa", ["test"]), "relevance": "answers"}
     with pytest.raises(UserError, match=line):
-        score(plan({"qa": entry}, "qa", score=keys, tables=["baseline"]))
+        score(plan_of({"qa": entry}, "qa", score=keys, tables=["baseline"]))
 
 
-def test_members_of_a_group_are_scored_by_its_measures(folder, plan):
-    member = {"source": "beir", "path": folder("a", ["test"]), "measures": ["Success@5"]}
-    scored = score(plan({"a": member, "g": {"source": "group", "of": ["a"], "measures": ["RR@10"]}}, "g"))
+def test_members_of_a_group_are_scored_by_its_measures(beir, plan_of):
+    member = {"source": "beir", "path": beir("a", ["test"]), "measures": ["Success@5"]}
+    scored = score(plan_of({"a": member, "g": {"source": "group", "of": ["a"], "measures": ["RR@10"]}}, "g"))
     assert scored.upstream["member.0"].values["measures"] == scored.values["measures"] == ["RR@10"]
 
 
-def test_a_datasets_own_measures_and_split_are_reported(folder, plan):
-    entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
-    scored = score(plan({"d": entry}, "d"))
+def test_a_datasets_own_measures_and_split_are_reported(beir, plan_of):
+    entry = {"source": "beir", "path": beir("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
+    scored = score(plan_of({"d": entry}, "d"))
     assert (scored.params, scored.name) == (ScoreParams(measures=("RR@10",), split="dev"), "bm25.dev")
-    over = plan({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
+    over = plan_of({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
     assert score(over).values["measures"] == ["AP"]
 
 
-def test_dev_is_reported_where_there_is_no_test_set(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "dev"])}}, "d")
+def test_dev_is_reported_where_there_is_no_test_set(beir, plan_of):
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["train", "dev"])}}, "d")
     assert (planned.split, score(planned).name) == ("dev", "bm25.dev")
     # as deep as a test set's run
     assert score(planned).upstream["run"].values["depth"] == 1000
 
 
-def test_usual_measures_deeper_than_the_runs_are_left_out(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
+def test_usual_measures_deeper_than_the_runs_are_left_out(beir, plan_of):
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d", depth={"test": 60})
     assert score(planned).values["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
 
 
-def test_identical_ids_are_dropped_only_where_asked(folder, plan):
-    entry = {"source": "beir", "path": folder("d", ["test"])}
-    plain, ignoring = (plan({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
+def test_identical_ids_are_dropped_only_where_asked(beir, plan_of):
+    entry = {"source": "beir", "path": beir("d", ["test"])}
+    plain, ignoring = (plan_of({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
     assert [score(planned).values["ignore_identical_ids"] for planned in (plain, ignoring)] == [False, True]
     # the run itself is the same
     assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
 
 
-def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_the_rest_is_named(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_the_rest_is_named(beir, plan_of):
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d")
     assert "results/tables/summary.csv" in planned.tables.files()
     assert [row.system for row, _ in planned.tables["summary"]] == ["BM25", "Encoder, untrained"]
     lines = [line for line in planned.check("all") if line.startswith("summary lacks ")]
@@ -250,14 +232,16 @@ def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_th
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
-def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, described_folder):
+def test_systems_that_need_no_training_are_rows_of_the_baseline(beir, plan_of, described_folder):
     """By a name of `encoders`, by a folder, re-ranked by a published cross-encoder; a trained one is in the summary."""
     tiny, other = described_folder("tiny"), str(described_folder("other"))
     published = {"encoders": {"tiny": {"source": "folder", "path": str(tiny)}}}
     published |= {"rerankers": {"mini": {"source": "hub", "name": "org/mini", "revision": "0" * 40}}}
     published |= {"lengths": {"query": 16, "passage": 64}}
     systems = ["bm25", "tiny", "tiny@binary", other, "bm25+mini", "de_bm25neg"]
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", systems=systems, **published)
+    planned = plan_of(
+        {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}, "d", systems=systems, **published
+    )
     rows = {row.system: stage for row, stage in planned.tables["baseline"]}
     assert list(rows) == ["BM25", "tiny", "tiny@binary", other, "mini"]
     assert [stage.upstream["run"].kind for stage in rows.values()] == ["bm25", "retrieve", "ann", "retrieve", "rerank"]
@@ -273,29 +257,29 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, de
     }
 
 
-def test_a_folders_bare_name_is_no_system_and_the_message_says_how_to_name_it(folder, plan, monkeypatch, tmp_path):
+def test_a_folders_bare_name_is_no_system_and_the_message_says_how_to_name_it(beir, plan_of, monkeypatch, tmp_path):
     """Else a folder that lies there by chance would change what a misspelt name means."""
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    own = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
+    own = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
     with pytest.raises(UserError, match=r"systems: mine is no model; the folder of that name is \./mine"):
-        plan(own, "d", systems=["bm25", "mine"])
+        plan_of(own, "d", systems=["bm25", "mine"])
 
 
-def test_models_of_another_dataset_serve_one_without_training_queries(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
+def test_models_of_another_dataset_serve_one_without_training_queries(beir, plan_of):
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d", train_on="pydocs")
     run = score(planned, "de_bm25neg").upstream["run"]
     assert run.dataset == "d"
     assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
     assert "judge.0" in planned.view("audits").pool().upstream
 
 
-def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
+def test_a_released_run_stands_where_a_system_does(beir, plan_of, tmp_path):
     file = tmp_path / "released.tsv"
     file.write_text("d\td\t1\n")
-    entry = {"d": {"source": "beir", "path": folder("d", ["test"])}}
+    entry = {"d": {"source": "beir", "path": beir("d", ["test"])}}
     runs = {"theirs": {"format": "ranks", "paths": {"test": str(file)}}}
-    planned = plan(entry, "d", runs=runs)
+    planned = plan_of(entry, "d", runs=runs)
     run = score(planned, "theirs").upstream["run"]
     assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
     with pytest.raises(UserError, match=r"runs.theirs.paths.dev: missing; splits with a file: test"):
@@ -311,10 +295,10 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
         ({"passages": 1, "dl19": 1, "dl19_qrels": 1, "test": 3}, ""),  # test is not in the folder, which the job says
     ],
 )
-def test_a_count_of_what_no_dataset_has_is_refused(folder, plan, counts, message):
-    entry = {"d": {"source": "beir", "path": folder("d", ["dl19"]), "counts": counts}}
+def test_a_count_of_what_no_dataset_has_is_refused(beir, plan_of, counts, message):
+    entry = {"d": {"source": "beir", "path": beir("d", ["dl19"]), "counts": counts}}
     with pytest.raises(UserError, match=f"datasets.d.counts.{message}") if message else nullcontext():
-        plan(entry, "d").planner.dataset("d")
+        plan_of(entry, "d").planner.dataset("d")
 
 
 @pytest.mark.parametrize(
@@ -327,16 +311,16 @@ def test_a_count_of_what_no_dataset_has_is_refused(folder, plan, counts, message
         ("trec", gzip.compress(b"q Q0 d 1 2 x\nbroken\n", mtime=0), ""),  # what follows is left to the job
     ],
 )
-def test_a_released_run_is_looked_at_before_anything_runs(folder, plan, tmp_path, kind, content, message):
+def test_a_released_run_is_looked_at_before_anything_runs(beir, plan_of, tmp_path, kind, content, message):
     (tmp_path / "run").write_bytes(content)
-    entry = {"d": {"source": "beir", "path": folder("d", ["test"])}}
-    planned = plan(entry, "d", runs={"theirs": {"format": kind, "paths": {"test": str(tmp_path / "run")}}})
+    entry = {"d": {"source": "beir", "path": beir("d", ["test"])}}
+    planned = plan_of(entry, "d", runs={"theirs": {"format": kind, "paths": {"test": str(tmp_path / "run")}}})
     with pytest.raises(UserError, match=f"runs.theirs.paths.test: .*{message}") if message else nullcontext():
         score(planned, "theirs")
 
 
-def test_another_analyzer_is_another_system(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+def test_another_analyzer_is_another_system(beir, plan_of):
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d")
     words = score(planned, "bm25.jieba").upstream["run"]
     assert (words.name, words.upstream["lucene"].values["analyzer"]) == ("bm25.jieba.test", "jieba")
     assert score(planned, "bm25.default").upstream["run"] is score(planned, "bm25").upstream["run"]
@@ -344,26 +328,26 @@ def test_another_analyzer_is_another_system(folder, plan):
         score(planned, "bm25.jeiba")
 
 
-def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(folder, plan):
-    own = plan({"scifact": {"source": "beir", "path": folder("scifact", ["test"])}}, "scifact")
+def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(beir, plan_of):
+    own = plan_of({"scifact": {"source": "beir", "path": beir("scifact", ["test"])}}, "scifact")
     assert "id" not in own.catalogue["scifact"]
-    changed = plan({"scifact": {"title": False}}, "scifact", tables=["baseline"]).catalogue["scifact"]
+    changed = plan_of({"scifact": {"title": False}}, "scifact", tables=["baseline"]).catalogue["scifact"]
     assert (changed["source"], changed["id"], changed["title"]) == ("ir_datasets", "beir/scifact", False)
 
 
-def test_a_language_without_an_analyzer_is_refused_before_anything_runs(plan, folder):
-    entry = {"source": "beir", "path": folder("d", ["test"]), "language": "vi"}
+def test_a_language_without_an_analyzer_is_refused_before_anything_runs(plan_of, beir):
+    entry = {"source": "beir", "path": beir("d", ["test"]), "language": "vi"}
     with pytest.raises(UserError, match="datasets.d.language is vi, which Lucene has no analyzer for; allowed: ar, bn"):
-        plan({"d": entry}, "d")
-    assert score(plan({"d": entry | {"analyzer": "whitespace"}}, "d")).kind == "score"
+        plan_of({"d": entry}, "d")
+    assert score(plan_of({"d": entry | {"analyzer": "whitespace"}}, "d")).kind == "score"
 
 
-def test_a_format_without_its_folder_is_refused_before_anything_runs(plan):
+def test_a_format_without_its_folder_is_refused_before_anything_runs(plan_of):
     with pytest.raises(UserError, match="datasets.d.path is missing; name the folder that holds its files"):
-        plan({"d": {"source": "squad", "files_of": {"test": "x.json"}}}, "d")
+        plan_of({"d": {"source": "squad", "files_of": {"test": "x.json"}}}, "d")
 
 
-def test_what_is_not_public_says_where_to_ask(plan):
+def test_what_is_not_public_says_where_to_ask(plan_of):
     entry = {"source": "beir", "access": "licence", "where": "https://example.org/licence"}
     with pytest.raises(UserError, match="datasets.d is not public: https://example.org/licence"):
-        plan({"d": entry}, "d")
+        plan_of({"d": entry}, "d")

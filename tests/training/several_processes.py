@@ -8,7 +8,36 @@ import sys
 import time
 
 import pyarrow.parquet as pq
+import torch
 from safetensors.torch import load_file, save_file
+
+from tandem.training.distributed import World
+from tandem.training.forward import Seeds
+
+
+def compute_step(objective, batch):
+    """Reported values and the gradient of every parameter, of an objective's step over a batch."""
+    world = objective.world
+    process = () if world.size == 1 else (world.rank,)
+    values = world.total(objective.backward(batch, Seeds((1, 2, *process))))
+    world.sum_gradients(objective.models)
+    return values, {path: p.grad for path, p in objective.models.named_parameters() if p.grad is not None}
+
+
+def compute_cases(folder, compute, names, counts, budgets):
+    """Write `compute(name, budget, count, world)` of every case, in this process of several.
+
+    Args:
+        budgets: name → how much is computed at once; a case is `<name>|<count>|<budget's name>`.
+    """
+    torch.set_num_threads(1)
+    computed = {}
+    with World.current().joined() as world:
+        for name in names:
+            for count in counts:
+                for size, budget in budgets.items():
+                    computed[f"{name}|{count}|{size}"] = compute(name, budget, count, world)
+        write_results(folder, world.rank, computed)
 
 
 def write_results(folder, rank, results):

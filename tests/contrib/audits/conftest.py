@@ -38,3 +38,15 @@ def make_run(write_ranked):
         return write_ranked("bm25", out, {"depth": 100, "split": split}, {"dataset": dataset}, rows)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_artifact(make_job):
+    """`make_artifact(root, kind, run, params, inputs, …)`: the artifact of a stage that is run in a folder."""
+
+    def make(root, kind, run, params, inputs, execution=None, name=None):
+        out = root / kind / f"{name or kind}-0123456789"
+        run(make_job(kind, out, params, inputs, execution))
+        return open_artifact(out)
+
+    return make

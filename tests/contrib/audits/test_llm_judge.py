@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
@@ -44,17 +45,13 @@ def graded(body):
 
 
 @pytest.fixture
-def stage(make_job, make_collection, make_run, server, tmp_path):
+def stage(make_artifact, make_collection, make_run, server, tmp_path):
     """`stage(name, endpoint, **params)`: the artifact of `judge_llm`; `stage.run_stage(…)` runs any other stage."""
     root = tmp_path / "results" / "mini"
     data = make_collection(root / "dataset" / "mini-0123456789", PASSAGES, QUERIES, QRELS)
     run = make_run(root / "bm25" / "bm25.test-0123456789", data, "test", RANKED)
 
-    def run_stage(kind, function, params, inputs, execution=None, name=None):
-        out = root / kind / f"{name or kind}-0123456789"
-        function(make_job(kind, out, params, inputs, execution))
-        return open_artifact(out)
-
+    run_stage = partial(make_artifact, root)
     pool_params = {"split": "test", "depth": 4, "top": 1, "threshold": 0.5}
     pool = run_stage("false_negatives", pool_stage, pool_params, {"dataset": data, "run.0": run})
 

@@ -1,6 +1,5 @@
 """The audits as stages: what each reads, what becomes of names and splits that are not there, and new labels."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -26,32 +25,6 @@ ENSEMBLE = {"ensembles": {"both": {"of": MEMBERS}}}
 def planned(configured):
     """`planned(keys, **more)`: the default's plan with these keys."""
     return lambda keys, **more: FullPlan(configured() | keys | more, ROOT)
-
-
-@pytest.fixture
-def plan(configured):
-    """`plan(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
-
-    def make(datasets, dataset, **more):
-        return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
-
-    return make
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """`folder(name, splits)`: a BEIR folder with qrels of some splits."""
-
-    def make(name, splits):
-        at = tmp_path / name
-        (at / "qrels").mkdir(parents=True)
-        for file in ("corpus.jsonl", "queries.jsonl"):
-            (at / file).write_text(json.dumps({"_id": name, "text": "x"}) + "\n")
-        for split in splits:
-            (at / "qrels" / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
-        return str(at)
-
-    return make
 
 
 @pytest.mark.parametrize(
@@ -99,17 +72,17 @@ def test_a_language_model_grades_what_nobody_judged(planned):
         planned({}, audits={"llm_judge": {"model": "tiny"}})
 
 
-def test_similar_queries_may_have_judges_of_their_own(folder, plan):
+def test_similar_queries_may_have_judges_of_their_own(beir, plan_of):
     matcher = {"audits": {"similar_queries": {"judges": ["quora-matcher"]}}}
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", **matcher)
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["train", "test"])}}, "d", **matcher)
     judge = plan_similar_queries(planned.planner.ctx, "d").upstream["judge.0"]
     assert (judge.kind, judge.upstream["encoder"].values["name"]) == ("reranker", "cross-encoder/quora-roberta-base")
     assert planned.view("audits").pool().upstream["judge.0"].kind == "model"
 
 
-def test_audits_with_training_queries(folder, plan):
-    entry = {"source": "beir", "path": folder("d", ["train", "test"]), "dev_from_train": None}
-    planned = plan({"d": entry}, "d")
+def test_audits_with_training_queries(beir, plan_of):
+    entry = {"source": "beir", "path": beir("d", ["train", "test"]), "dev_from_train": None}
+    planned = plan_of({"d": entry}, "d")
     similar = plan_similar_queries(planned.planner.ctx, "d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
     assert similar.values["splits"] == ["test"]
@@ -120,38 +93,40 @@ def test_audits_with_training_queries(folder, plan):
     assert without.upstream["similar"] is similar
 
 
-def test_corrected_labels_reuse_the_runs(folder, plan):
-    planned = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+def test_corrected_labels_reuse_the_runs(beir, plan_of):
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["train", "test"])}}, "d")
     rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/figure2"]}
     assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 
 
-def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(folder, plan, tmp_path):
-    datasets = {"d": {"source": "beir", "path": folder("d", ["train", "test"])}}
+def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(beir, plan_of, tmp_path):
+    datasets = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
     sheet, keys = tmp_path / "sheet.csv", set()
     for verdict in (0, 1):
         others = "q1,d1,0\n" * 20_000
         sheet.write_text(f"query_id,doc_id,verdict\n{others}q1,d1,{verdict}\n{others}")
-        planned = plan(datasets, "d", audits={"false_negatives": {"sheet": str(sheet)}})
+        planned = plan_of(datasets, "d", audits={"false_negatives": {"sheet": str(sheet)}})
         keys.add(plan_relabelling(planned.planner.ctx, "d").key)
     assert len(keys) == 2
 
 
-def test_where_answers_decide_no_labels_are_corrected(folder, plan):
-    entry = {"source": "beir", "path": folder("qa", ["train", "test"]), "relevance": "answers"}
-    scores = [part for part in plan({"qa": entry}, "qa").view("audits").manifests() if Path(part).parts[2] == "score"]
+def test_where_answers_decide_no_labels_are_corrected(beir, plan_of):
+    entry = {"source": "beir", "path": beir("qa", ["train", "test"]), "relevance": "answers"}
+    scores = [
+        part for part in plan_of({"qa": entry}, "qa").view("audits").manifests() if Path(part).parts[2] == "score"
+    ]
     assert len(scores) == 2  # BM25 and the dual encoder, each once
     with pytest.raises(UserError, match="audits.llm_judge: answers decide what is relevant in qa"):
-        plan({"qa": entry}, "qa", audits={"llm_judge": {"model": "org/judge"}}).view("audits").manifests()
-    labelled = plan({"qa": entry | {"relevance": "qrels"}}, "qa").view("audits").manifests()
+        plan_of({"qa": entry}, "qa", audits={"llm_judge": {"model": "org/judge"}}).view("audits").manifests()
+    labelled = plan_of({"qa": entry | {"relevance": "qrels"}}, "qa").view("audits").manifests()
     assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
 
 
-def test_a_group_cannot_be_audited(folder, plan):
-    members = {"a": {"source": "beir", "path": folder("a", ["test"])}, "g": {"source": "group", "of": ["a"]}}
+def test_a_group_cannot_be_audited(beir, plan_of):
+    members = {"a": {"source": "beir", "path": beir("a", ["test"])}, "g": {"source": "group", "of": ["a"]}}
     with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
-        plan(members, "g").view("audits").manifests()
+        plan_of(members, "g").view("audits").manifests()
 
 
 def test_a_dataset_entered_for_one_variant_is_not_in_another(configured):

@@ -1,5 +1,7 @@
 """The report's sections on similar queries and on false negatives, by real stages on a collection by hand."""
 
+from functools import partial
+
 import pytest
 
 from tandem.cli import run as run_command
@@ -9,7 +11,6 @@ from tandem.contrib.audits.relabel import run as relabel_stage
 from tandem.contrib.audits.similar_queries import run as similar_stage
 from tandem.evaluation.scores import run as score_stage
 from tandem.report.page import make_environment
-from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk
 
 NASTY = "<b>bold</b>"
@@ -26,17 +27,13 @@ RANKED = {"q1": ["p1", "p2"], "q2": ["p1", "p2"], "q3": ["p1", "p2", "p3"]}
 
 
 @pytest.fixture
-def stages(make_job, make_collection, make_run, tmp_path):
+def stages(make_artifact, make_collection, make_run, tmp_path):
     """Every stage of both audits, as lineage shows them."""
     root = tmp_path / "results" / "mini"
     data = make_collection(root / "dataset" / "mini-0123456789", PASSAGES, QUERIES, QRELS)
     ran = make_run(root / "bm25" / "bm25.test-0123456789", data, "test", RANKED)
 
-    def run_stage(kind, run, params, inputs, execution=None, name=None):
-        out = root / kind / f"{name or kind}-0123456789"
-        run(make_job(kind, out, params, inputs, execution))
-        return open_artifact(out)
-
+    run_stage = partial(make_artifact, root)
     audit = run_stage("similar_queries", similar_stage, {"depth": 2, "threshold": 0.5}, {"dataset": data})
     params = {"split": "test", "depth": 2, "top": 1, "threshold": 0.5}
     pool = run_stage("false_negatives", pool_stage, params, {"dataset": data, "run.0": ran})

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from ranks import together
-from several_processes import write_results
+from several_processes import compute_cases, compute_step
 from tiny_training import WORDS, texts, weigh
 from transformers import (
     AutoModelForCausalLM,
@@ -24,8 +24,8 @@ from transformers import (
 from tandem.contrib.generation.options import Seq2SeqTrain
 from tandem.contrib.generation.seq2seq import Seq2Seq
 from tandem.models.lora import set_dropout
-from tandem.training.distributed import SINGLE_PROCESS, World
-from tandem.training.forward import Budget, Seeds
+from tandem.training.distributed import SINGLE_PROCESS
+from tandem.training.forward import Budget
 from tandem.training.lists import Batch
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
@@ -65,24 +65,9 @@ def objective(family, budget=BIG, world=SINGLE_PROCESS, dropout=0.0, dtype=torch
 
 def results(family, budget=BIG, count=COUNTS[0], world=SINGLE_PROCESS, **more):
     """Reported values and the gradient of every parameter, of a step over the first pairs."""
-    learner = objective(family, budget, world, **more)
-    process = () if world.size == 1 else (world.rank,)
-    values = world.total(learner.backward(BATCH.select(slice(0, count)), Seeds((1, 2, *process))))
-    world.sum_gradients(learner.models)
-    return values, {path: p.grad for path, p in learner.models.named_parameters() if p.grad is not None}
-
-
-def compute(folder):
-    """Every case in this process of several, with much memory and with little."""
-    torch.set_num_threads(1)
-    computed = {}
-    with World.current().joined() as world:
-        for family in FAMILIES:
-            for count in COUNTS:
-                for size, budget in (("big", BIG), ("small", SMALL)):
-                    computed[f"{family}|{count}|{size}"] = results(family, budget, count, world)
-        write_results(folder, world.rank, computed)
+    return compute_step(objective(family, budget, world, **more), BATCH.select(slice(0, count)))
 
 
 if __name__ == "__main__":
-    together(2, partial(compute, Path(sys.argv[1])))
+    budgets = {"big": BIG, "small": SMALL}
+    together(2, partial(compute_cases, Path(sys.argv[1]), results, FAMILIES, COUNTS, budgets))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from ranks import together
-from several_processes import write_results
+from several_processes import compute_cases, compute_step
 from tiny_training import WORDS, bert, texts
 
 from tandem.contrib.pretraining.masking import Vocabulary
@@ -19,8 +19,8 @@ from tandem.contrib.pretraining.stage import OBJECTIVES, passages_alone
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.models.saving import DualShape
-from tandem.training.distributed import SINGLE_PROCESS, World
-from tandem.training.forward import Budget, Seeds
+from tandem.training.distributed import SINGLE_PROCESS
+from tandem.training.forward import Budget
 from tandem.training.lists import Batch
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
@@ -60,24 +60,9 @@ def objective(name, budget=BIG, world=SINGLE_PROCESS, dropout=0.0, dtype=torch.f
 
 def results(name, budget=BIG, count=COUNTS[0], world=SINGLE_PROCESS, **more):
     """Reported values and the gradient of every parameter, of a step over the first passages."""
-    pretraining = objective(name, budget, world, **more)
-    process = () if world.size == 1 else (world.rank,)
-    values = world.total(pretraining.backward(Batch(ROWS[:count], ROWS[:count, None]), Seeds((1, 2, *process))))
-    world.sum_gradients(pretraining.models)
-    return values, {path: p.grad for path, p in pretraining.models.named_parameters() if p.grad is not None}
-
-
-def compute(folder):
-    """Every case in this process of several, with much memory and with little."""
-    torch.set_num_threads(1)
-    computed = {}
-    with World.current().joined() as world:
-        for name in CASES:
-            for count in COUNTS:
-                for size, budget in (("big", BIG), ("small", SMALL)):
-                    computed[f"{name}|{count}|{size}"] = results(name, budget, count, world)
-        write_results(folder, world.rank, computed)
+    return compute_step(objective(name, budget, world, **more), Batch(ROWS[:count], ROWS[:count, None]))
 
 
 if __name__ == "__main__":
-    together(2, partial(compute, Path(sys.argv[1])))
+    budgets = {"big": BIG, "small": SMALL}
+    together(2, partial(compute_cases, Path(sys.argv[1]), results, CASES, COUNTS, budgets))

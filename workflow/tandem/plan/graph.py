@@ -165,8 +165,8 @@ def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
 
 # What artifacts are that a training reads behind its inputs: where its weights come from, and a tokenizer.
 ORIGINS = ("checkpoint", "encoder", "training")
-# Roles of what is made of passages alone, for all datasets that have the same.
-MADE_OF_PASSAGES = ("passages", "lucene", "bm25s")
+# What artifacts are that a search reads, and that may have been made for another dataset of the same passages.
+SEARCHED = ("lexical index", "vectors")
 # What artifacts are that tables and pages do not read: the largest ones.
 UNREAD = ("checkpoint", "encoder", "index", "lexical index", "tokens", "vectors")
 
@@ -181,11 +181,10 @@ def read_behind_inputs(stage: Stage) -> list[Stage]:
 def _compared_behind(stage: Stage) -> list[Stage]:
     """Return what a search compares where another dataset of the same passages has lent their vectors or index."""
     own = stage.upstream.get("dataset")
-    lent = [stage.upstream[role] for role in MADE_OF_PASSAGES if role in stage.upstream]
-    if own is None or all(part.upstream["dataset"].digest == own.digest for part in lent):
+    searched = [part for part in stage.upstream.values() if part.declared.holds in SEARCHED]
+    if own is None or all(part.upstream["dataset"].digest == own.digest for part in searched):
         return []
-    sides = [*lent, *(part for role, part in stage.upstream.items() if role == "queries")]
-    return [part.upstream[role] for part in sides for role in ("dataset", "tokens") if role in part.upstream]
+    return [part.upstream[role] for part in searched for role in ("dataset", "tokens") if role in part.upstream]
 
 
 def read_by_views(shown: Iterable[Stage]) -> list[Stage]:
