@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem import ROOT
 from tandem.cli import run as command
 from tandem.cluster.threads import count_usable_cores
-from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.errors import UserError
 from tandem.extras.running.command import interrupt_in_background, list_answer_lines, read_request
 from tandem.extras.running.failures import explain_failure, read_failed_words
@@ -152,18 +150,6 @@ def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
     run.take(Event.model_validate(begins(2, "train", "model", "b-0", "b.txt") | {"output": ["b-0/stage.json"]}))
     done = 50 + 2 * 50 + PRIOR_SECONDS  # b keeps no progress: its seconds so far
     assert forecast(run)[0] == pytest.approx(done / whole, abs=1e-3)  # of the same whole: the share never shrinks
-
-
-def test_a_language_model_gives_no_time_until_it_has_answered(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    plan = Configuration([ROOT / "config/msmarco.yaml"]).plan()
-    model = RerankLlmParams(method="yes_no", model="org/name")
-    asked = Stage("rerank_llm", "msmarco", "bm25.judge.dev", model)
-    other = Stage("score", "msmarco", "bm25.dev", {"measures": ["RR@10"], "split": "dev"})
-    begun = begins(1, "rerank_llm", asked.kind, asked.key)
-    forecast = Forecast(plan, [asked, other])
-    assert forecast(reported(STATS, begun)) is None
-    assert forecast(reported(STATS, begun, {"event": "job_finished", "job_id": 1})) is not None
 
 
 def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):
