@@ -50,7 +50,13 @@ def main(paths: list[Path]) -> None:
         for paragraphs, _ in documents:
             lengths += [len("".join(passage)) for passage in join_paragraphs(paragraphs, LENGTH)]
     print("questions", "passages", "median characters", "mean", sep="\t")
-    print(len(questions), len(lengths), statistics.median(lengths), round(statistics.mean(lengths), 1), sep="\t")
+    print(
+        len(questions),
+        len(lengths),
+        statistics.median(lengths),
+        round(statistics.mean(lengths), 1),
+        sep="\t",
+    )
 
     print(
         "unit",
@@ -69,7 +75,11 @@ def main(paths: list[Path]) -> None:
             print(unit, threshold, *compare(questions, unit, threshold), sep="\t")
 
 
-def compare(questions: list[tuple[list[str], list[tuple[list[str], int | None]]]], unit: str, threshold: float):
+def compare(
+    questions: list[tuple[list[str], list[tuple[list[str], int | None]]]],
+    unit: str,
+    threshold: float,
+):
     """Return the counts of one setting; recall and precision are of the passages that people marked."""
     entry = DuReader2(source="dureader2", unit=unit, threshold=threshold)
     positive = marked = both = without = 0

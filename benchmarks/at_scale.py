@@ -30,7 +30,16 @@ from tandem.store.artifact import MANIFEST
 ROOT = Path(__file__).parents[1]
 PASSAGES, TRAIN, USED, DEV = 8_841_823, 502_939, 50_000, 6_980
 SIZE = 64  # numbers a word
-HEAD = ("stage", "seconds", "estimate", "÷ estimate", "peak MiB", "÷ estimate", "bytes", "÷ estimate")
+HEAD = (
+    "stage",
+    "seconds",
+    "estimate",
+    "÷ estimate",
+    "peak MiB",
+    "÷ estimate",
+    "bytes",
+    "÷ estimate",
+)
 SYSTEMS = ("bm25", "m_d0", "m_d1", "bm25+m_c", "rrf")
 LAYOUT = {
     "title": "Systems at scale",
@@ -43,10 +52,16 @@ LAYOUT = {
 def main() -> None:
     """Generate what is not there, run the graph, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where collection, networks and configuration are or will be")
-    parser.add_argument("--share", type=float, default=0.01, help="of MS MARCO's passages and queries")
+    parser.add_argument(
+        "folder", type=Path, help="where collection, networks and configuration are or will be"
+    )
+    parser.add_argument(
+        "--share", type=float, default=0.01, help="of MS MARCO's passages and queries"
+    )
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--hardware", default="cpu", help="entry of config/hardware/ that the estimates are for")
+    parser.add_argument(
+        "--hardware", default="cpu", help="entry of config/hardware/ that the estimates are for"
+    )
     parser.add_argument("--out", type=Path, help="also write the table to this Markdown file")
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -60,7 +75,8 @@ def main() -> None:
         sys.exit(f"{configuration} is of another --share; give that one or another folder")
     targets = ["all", "index_tradeoffs"]
     done = subprocess.run(
-        ["snakemake", "--cores", str(options.cores), *targets, "--configfile", str(configuration)], cwd=ROOT
+        ["snakemake", "--cores", str(options.cores), *targets, "--configfile", str(configuration)],
+        cwd=ROOT,
     )
     if done.returncode:
         sys.exit(done.returncode)
@@ -68,7 +84,8 @@ def main() -> None:
     print(table)
     if options.out:
         options.out.write_text(
-            f"# The whole graph at {options.share:g} of MS MARCO's size\n\n{table}\n", encoding="utf-8"
+            f"# The whole graph at {options.share:g} of MS MARCO's size\n\n{table}\n",
+            encoding="utf-8",
         )
 
 
@@ -95,7 +112,9 @@ def network(folder: Path, layers: int) -> None:
     }
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     terms = {term: number for number, term in enumerate(dict.fromkeys([*special, *pieces]))}
-    tokenizer = BertTokenizerFast(tokenizer_object=Tokenizer(models.WordPiece(terms, unk_token="[UNK]")), vocab=terms)
+    tokenizer = BertTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordPiece(terms, unk_token="[UNK]")), vocab=terms
+    )
     tokenizer.save_pretrained(folder)
     config = BertConfig(
         vocab_size=len(terms),
@@ -109,8 +128,15 @@ def network(folder: Path, layers: int) -> None:
 
 def settings(folder: Path, share: float) -> dict[str, Any]:
     """The configuration: BM25, a dual encoder, a cross-encoder, a denoised dual encoder, their fusion, two indexes."""
-    counts = {name: round(n * share) for name, n in (("passages", PASSAGES), ("train", TRAIN), ("dev", DEV))}
-    collection = {"source": "beir", "path": str(folder / "collection"), "train_queries": round(USED * share)}
+    counts = {
+        name: round(n * share)
+        for name, n in (("passages", PASSAGES), ("train", TRAIN), ("dev", DEV))
+    }
+    collection = {
+        "source": "beir",
+        "path": str(folder / "collection"),
+        "train_queries": round(USED * share),
+    }
     collection["counts"] = counts
     pooled = {"pooling": "mean", "normalize": True, "temperature": 0.05}
     lists = {
@@ -122,17 +148,31 @@ def settings(folder: Path, share: float) -> dict[str, Any]:
         "list_size": 4,
         "warmup": 0.1,
     }
-    dual = {"objective": "dual", "shared": True, "train": lists, "candidates": {"from": "bm25", "depth": 100}}
+    dual = {
+        "objective": "dual",
+        "shared": True,
+        "train": lists,
+        "candidates": {"from": "bm25", "depth": 100},
+    }
     judged = {"by": "m_c", "negative_below": 0.9, "positive_above": None}
-    denoised = {"from": "m_d0", "depth": 200, "queries": round(USED * share / 10), "denoise": judged}
+    denoised = {
+        "from": "m_d0",
+        "depth": 200,
+        "queries": round(USED * share / 10),
+        "denoise": judged,
+    }
     return {
         "dataset": "at_scale",
         "datasets": {"at_scale": collection},
         "encoder": "words",
-        "encoders": {name: {"source": "folder", "path": str(folder / name), **pooled} for name in ("words", "pairs")},
+        "encoders": {
+            name: {"source": "folder", "path": str(folder / name), **pooled}
+            for name in ("words", "pairs")
+        },
         "recipes": [],
         "models": {
-            **dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),  # those of config/config.yaml
+            # those of config/config.yaml
+            **dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),
             "m_d0": dual,
             "m_c": {
                 "objective": "cross",
@@ -147,8 +187,14 @@ def settings(folder: Path, share: float) -> dict[str, Any]:
         "depth": {"train": 200, "dev": 1000},
         "rerank": {"depth": 20},
         "lengths": {"query": 32, "passage": 128},
-        "tradeoffs": {"model": "m_d0", "queries": 1000, "k": [10, 100], "indexes": ["graph", "ivf_pq"]},
-        "indexes": {"graph": {"type": "hnsw", "m": 16, "ef_construction": 64}},  # a sixth of the default's work
+        "tradeoffs": {
+            "model": "m_d0",
+            "queries": 1000,
+            "k": [10, 100],
+            "indexes": ["graph", "ivf_pq"],
+        },
+        # a sixth of the default's work
+        "indexes": {"graph": {"type": "hnsw", "m": 16, "ef_construction": 64}},
     }
 
 

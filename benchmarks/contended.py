@@ -58,7 +58,9 @@ def train() -> Callable[[], object]:
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(384, 12, 1536, dropout=0.0, activation="gelu", batch_first=True)
+    layer = nn.TransformerEncoderLayer(
+        384, 12, 1536, dropout=0.0, activation="gelu", batch_first=True
+    )
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     texts = torch.randn(8, 64, 384)
@@ -130,7 +132,11 @@ class Child:
     """A process of this script, to be used as a context: `--answer WORK` or `--disturb WORK`."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
-        inherited = {name: value for name, value in os.environ.items() if name not in (*WAITING, _POLICY, *LIMITS)}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in (*WAITING, _POLICY, *LIMITS)
+        }
         line = [sys.executable, __file__, *words]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(line, env=inherited | environment, text=True, **pipes)
@@ -189,7 +195,9 @@ class Figures:
                     continue
                 for values, unit in ((rates, "steps/s"), (spent, "processor ms/step")):
                     ours, peer = values["ours", busy], values[way, busy]
-                    lines.append(f"{place}, peer {way}\t{ours:.2f}\t{peer:.2f}\t{ours / peer:.2f}\t{unit}")
+                    lines.append(
+                        f"{place}, peer {way}\t{ours:.2f}\t{peer:.2f}\t{ours / peer:.2f}\t{unit}"
+                    )
         for busy in counts:
             if busy == 0 or 0 not in counts:
                 continue
@@ -200,7 +208,9 @@ class Figures:
         return lines
 
 
-def compare(name: str, ways: dict[str, dict[str, str]], counts: list[int], rounds: int, seconds: float) -> Figures:
+def compare(
+    name: str, ways: dict[str, dict[str, str]], counts: list[int], rounds: int, seconds: float
+) -> Figures:
     """Measure one kind of work."""
     figures, names = Figures(), list(ways)
     with ExitStack() as opened:
@@ -233,7 +243,9 @@ def parse_way(text: str) -> tuple[str, dict[str, str]]:
 
 def main() -> None:
     """Print the figures, and write them into a file where one is named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=WORK, default=[*WORK])
     parser.add_argument("--busy", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=9)

@@ -23,7 +23,11 @@ from figures import Measured, comparison, linearity, markdown
 from tandem.store.environment import peak_mib
 
 FULL, QUICK = (1_000_000, 4_000_000), (20_000, 80_000)
-OWN = {"corpus": "corpus.tsv", "queries": {"test": "queries.tsv"}, "qrels": {"test": "qrels/test.tsv"}}
+OWN = {
+    "corpus": "corpus.tsv",
+    "queries": {"test": "queries.tsv"},
+    "qrels": {"test": "qrels/test.tsv"},
+}
 PARAMS = {"beir": {"source": "beir"}, "tsv": {"source": "files", **OWN}}
 NOTE = """`python benchmarks/dataset_stage.py`: the stage reads, checks, measures, hashes and writes Parquet; the peer,
 ir_datasets, iterates over the same passages and keeps nothing. Generated passages of 56 words on average. The stage has
@@ -53,7 +57,9 @@ def peer(form: str, folder: Path) -> int:
     if form == "tsv":
         docs = TsvDocs(LocalDownload(folder / "corpus.tsv"))
     else:
-        docs = JsonlDocs(LocalDownload(folder / "corpus.jsonl"), mapping={"doc_id": "_id", "text": "text"})
+        docs = JsonlDocs(
+            LocalDownload(folder / "corpus.jsonl"), mapping={"doc_id": "_id", "text": "text"}
+        )
     ir_datasets.registry.register("generated", Dataset(docs))
     return sum(1 for _ in ir_datasets.load("generated").docs_iter())
 
@@ -63,7 +69,9 @@ def measure(who: str, form: str, folder: Path) -> Measured:
     command = [sys.executable, __file__, "--measure", who, form, str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}; run it by hand to see why")
+        raise SystemExit(
+            f"{' '.join(command)}: exit status {done.returncode}; run it by hand to see why"
+        )
     return Measured(**json.loads(done.stdout))
 
 
@@ -96,8 +104,12 @@ def main() -> None:
     """Generate, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="20 and 80 thousand passages")
-    parser.add_argument("--passages", type=int, nargs="+", help="sizes of the collections, ascending")
-    parser.add_argument("--folder", type=Path, help="where collections are generated, or are from an earlier run")
+    parser.add_argument(
+        "--passages", type=int, nargs="+", help="sizes of the collections, ascending"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where collections are generated, or are from an earlier run"
+    )
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -106,7 +118,10 @@ def main() -> None:
         return
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
-        for line in compare(options.passages or (QUICK if options.quick else FULL), options.folder or Path(temporary)):
+        for line in compare(
+            options.passages or (QUICK if options.quick else FULL),
+            options.folder or Path(temporary),
+        ):
             print(line, flush=True)
             lines.append(line)
     if options.out:

@@ -42,7 +42,9 @@ def ours(folder: Path, precision: str) -> int:
     from tandem.retrieval import encode
 
     stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
-    artifact = stages.stage(folder, "embeddings", encode.run, params(precision), "dataset", "model", "tokens")
+    artifact = stages.stage(
+        folder, "embeddings", encode.run, params(precision), "dataset", "model", "tokens"
+    )
     return int(artifact.manifest.facts["passages"])
 
 
@@ -67,7 +69,9 @@ def encode_by_peer(folder: Path, precision: str) -> torch.Tensor:
     return model.encode(read_passages(folder), convert_to_tensor=True, show_progress_bar=False)
 
 
-def encode_by_backend(folder: Path, converted: Path, backend: str, **options: object) -> torch.Tensor:
+def encode_by_backend(
+    folder: Path, converted: Path, backend: str, **options: object
+) -> torch.Tensor:
     """Return the vectors of a converted model by one of sentence-transformers' other backends."""
     from sentence_transformers import SentenceTransformer
 
@@ -82,7 +86,9 @@ def convert(folder: Path, backend: str) -> Path:
 
     converted = folder.parent / backend
     if not converted.is_dir():
-        SentenceTransformer(str(locate_model(folder)), backend=backend).save_pretrained(str(converted))
+        SentenceTransformer(str(locate_model(folder)), backend=backend).save_pretrained(
+            str(converted)
+        )
     return converted
 
 
@@ -90,7 +96,9 @@ def encode_by_openvino(folder: Path, precision: str) -> torch.Tensor:
     """Return the vectors of OpenVINO in fp32 or bf16."""
     hint = {"fp32": "f32", "bf16": "bf16"}[precision]
     converted = convert(folder, "openvino")
-    return encode_by_backend(folder, converted, "openvino", ov_config={"INFERENCE_PRECISION_HINT": hint})
+    return encode_by_backend(
+        folder, converted, "openvino", ov_config={"INFERENCE_PRECISION_HINT": hint}
+    )
 
 
 def encode_by_openvino_int8(folder: Path, precision: str) -> torch.Tensor:
@@ -124,7 +132,9 @@ def quantise(folder: Path, converted: Path) -> None:
 
 def encode_by_onnx(folder: Path, precision: str) -> torch.Tensor:
     """Return the vectors of ONNX Runtime in fp32, whose processors compute in no bf16."""
-    return encode_by_backend(folder, convert(folder, "onnx"), "onnx", provider="CPUExecutionProvider")
+    return encode_by_backend(
+        folder, convert(folder, "onnx"), "onnx", provider="CPUExecutionProvider"
+    )
 
 
 def encode_by_onnx_int8(folder: Path, precision: str) -> torch.Tensor:
@@ -173,9 +183,13 @@ def encode_by_ours(folder: Path, precision: str) -> torch.Tensor:
 
     stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
     inputs = stages.open_prepared(folder, "dataset", "model", "tokens")
-    encoder = SideEncoder(Job("embeddings", stages.place(folder, "embeddings"), params(precision), inputs))
+    encoder = SideEncoder(
+        Job("embeddings", stages.place(folder, "embeddings"), params(precision), inputs)
+    )
     texts = encoder.read(range(len(read_passages(folder))))
-    return encode_all(encoder.model, encoder.tower, texts, encoder.template, encoder.mode, encoder.budget)
+    return encode_all(
+        encoder.model, encoder.tower, texts, encoder.template, encoder.mode, encoder.budget
+    )
 
 
 def difference(folder: Path, precision: str) -> float:
@@ -194,4 +208,16 @@ def cosine(folder: Path, side: str, precision: str) -> float:
 
 if __name__ == "__main__":
     sides = {"ours": ours} | {name: count_by(encode) for name, encode in PEERS.items()}
-    take(Work("Encoding", "encode", "passages", (4000, 256), prepare, sides, difference, NOTE, cosine=cosine))
+    take(
+        Work(
+            "Encoding",
+            "encode",
+            "passages",
+            (4000, 256),
+            prepare,
+            sides,
+            difference,
+            NOTE,
+            cosine=cosine,
+        )
+    )

@@ -51,7 +51,9 @@ def model(folder: Path) -> dict[str, object]:
     untrained(shape, VOCABULARY).save_pretrained(folder / "encoder")
     with writing(Job("model", folder / "model", {"objective": "dual", "train": {}}, {})) as draft:
         DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
-    digest = hash_tokenizer((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
+    digest = hash_tokenizer(
+        (folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8")
+    )
     return {"dtype": "uint16", "tokenizer": digest, "template": asdict(Template.of(tokenizer))}
 
 
@@ -76,7 +78,10 @@ def generate(folder: Path, count: int, meta: dict[str, object]) -> float:
 
     with writing(Job("dataset", folder / "dataset", {}, {})) as draft:
         pq.write_table(pa.table({"doc_id": np.arange(count)}), draft.path("corpus.parquet"))
-    params, inputs = {"passage_length": LONGEST, "query_length": 32}, {"dataset": open_artifact(folder / "dataset")}
+    params, inputs = (
+        {"passage_length": LONGEST, "query_length": 32},
+        {"dataset": open_artifact(folder / "dataset")},
+    )
     with writing(Job("tokens", folder / "tokens", params, inputs)) as draft:
         rows, tokens = write_ragged(draft.folder, "passages", passages(count), "uint16")
         write_ragged(draft.folder, "queries", [], "uint16")
@@ -92,7 +97,15 @@ def measured(folder: Path, dtype: str) -> float:
 
     inputs = {role: open_artifact(folder / role) for role in ("dataset", "tokens")}
     inputs["model"] = open_artifact(folder.parent / "model")
-    run(Job("embeddings", folder / "embeddings", PARAMS | {"dtype": dtype}, inputs, {"workers": os.cpu_count()}))
+    run(
+        Job(
+            "embeddings",
+            folder / "embeddings",
+            PARAMS | {"dtype": dtype},
+            inputs,
+            {"workers": os.cpu_count()},
+        )
+    )
     return peak_mib()
 
 
@@ -109,15 +122,24 @@ def main() -> None:
     """Generate, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="20, 40 and 80 thousand passages")
-    parser.add_argument("--passages", type=int, nargs="+", help="sizes of the collections, ascending")
-    parser.add_argument("--dtype", choices=["fp16", "int8"], default="fp16", help="how vectors are stored")
+    parser.add_argument(
+        "--passages", type=int, nargs="+", help="sizes of the collections, ascending"
+    )
+    parser.add_argument(
+        "--dtype", choices=["fp16", "int8"], default="fp16", help="how vectors are stored"
+    )
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measured(Path(options.measure[0]), options.measure[1])))
         return
-    sizes, lines, smallest, tokens = options.passages or (QUICK if options.quick else FULL), [], 0.0, 0.0
+    sizes, lines, smallest, tokens = (
+        options.passages or (QUICK if options.quick else FULL),
+        [],
+        0.0,
+        0.0,
+    )
     with tempfile.TemporaryDirectory() as temporary:
         meta = model(Path(temporary))
         for size in sizes:
@@ -125,7 +147,9 @@ def main() -> None:
             tokens = generate(folder, size, meta)
             peak = measure(folder, options.dtype)
             smallest = smallest or peak
-            lines.append(f"encode {size:,} passages peak memory\t{peak:,.0f}\t\t{peak / smallest:.2f}\tMiB")
+            lines.append(
+                f"encode {size:,} passages peak memory\t{peak:,.0f}\t\t{peak / smallest:.2f}\tMiB"
+            )
             print(lines[-1], flush=True)
             shutil.rmtree(folder)
     if options.out:

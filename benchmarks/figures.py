@@ -39,7 +39,10 @@ def linearity(name: str, small: Measured, large: Measured) -> list[str]:
     """How many times longer the larger collection took, by the clock and by the processor."""
     between = f"{name} {large.passages:,} against {small.passages:,}"
     unit = f"linear is {large.passages / small.passages:.3g}"
-    times = (("seconds", large.seconds, small.seconds), ("processor", large.processor, small.processor))
+    times = (
+        ("seconds", large.seconds, small.seconds),
+        ("processor", large.processor, small.processor),
+    )
     return [f"{between} {what}\t{a:.1f}\t{b:.1f}\t{a / b:.2f}\t{unit}" for what, a, b in times]
 
 
@@ -47,16 +50,23 @@ def gpus() -> str:
     """Names of the GPUs that CUDA programs see here, as `nvidia-smi` has them, and a semicolon; nothing without any."""
     if shutil.which("nvidia-smi") is None:
         return ""
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+    listed = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
+    )
     return "".join(f"{name}; " for name in listed.stdout.splitlines())
 
 
 def machine() -> str:
     """GPUs, processor, cores and versions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    model = next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
-    return f"{gpus()}{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
+    return (
+        f"{gpus()}{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
+    )
 
 
 def markdown(title: str, note: str, lines: list[str]) -> str:

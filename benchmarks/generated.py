@@ -45,7 +45,9 @@ def draws(passages: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     below = np.cumsum(weights / weights.sum())
     for first in range(0, passages, BLOCK):
         rng = np.random.default_rng([1, first])
-        lengths = np.clip(rng.gamma(LENGTH_SHAPE, LENGTH_SCALE, BLOCK).round(), 1, LONGEST).astype(np.int32)
+        lengths = np.clip(rng.gamma(LENGTH_SHAPE, LENGTH_SCALE, BLOCK).round(), 1, LONGEST).astype(
+            np.int32
+        )
         starts = np.concatenate([[0], lengths[: passages - first].cumsum()]).astype(np.int32)
         yield first, starts, np.searchsorted(below, rng.random(starts[-1])).clip(max=WORDS - 1)
 
@@ -65,19 +67,35 @@ def generate(folder: Path, passages: int, queries: Mapping[str, int] | None = No
     plain, inside = pa.array(words), pa.array(escaped(words))
     positives = planted(passages, queries or {"test": QUERIES})
     with ExitStack() as files:
-        tsv, jsonl = (files.enter_context(open(folder / f"corpus.{form}", "wb")) for form in ("tsv", "jsonl"))
+        tsv, jsonl = (
+            files.enter_context(open(folder / f"corpus.{form}", "wb")) for form in ("tsv", "jsonl")
+        )
         texts = files.enter_context(open(folder / "queries.tsv", "w", encoding="utf-8"))
         records = files.enter_context(open(folder / "queries.jsonl.part", "w", encoding="utf-8"))
-        qrels = {split: files.enter_context(open(folder / f"qrels/{split}.tsv", "w")) for split in positives}
+        qrels = {
+            split: files.enter_context(open(folder / f"qrels/{split}.tsv", "w"))
+            for split in positives
+        }
         for file in qrels.values():
             file.write("query-id\tcorpus-id\tscore\n")
         for first, starts, drawn in draws(passages):
             ids = pa.array(map(str, range(first, first + len(starts) - 1)), pa.string())
             tsv.write(_lines(ids, "\t", _texts(plain, starts, drawn), "\n"))
-            jsonl.write(_lines('{"_id": "', ids, '", "title": "", "text": "', _texts(inside, starts, drawn), '"}\n'))
+            jsonl.write(
+                _lines(
+                    '{"_id": "',
+                    ids,
+                    '", "title": "", "text": "',
+                    _texts(inside, starts, drawn),
+                    '"}\n',
+                )
+            )
             for split, rows in positives.items():
                 for row in rows[slice(*np.searchsorted(rows, [first, first + len(starts) - 1]))]:
-                    own, text = f"{split}{row}", query_of(drawn[starts[row - first] : starts[row - first + 1]], words)
+                    own, text = (
+                        f"{split}{row}",
+                        query_of(drawn[starts[row - first] : starts[row - first + 1]], words),
+                    )
                     texts.write(f"{own}\t{text}\n")
                     records.write(json.dumps({"_id": own, "text": text}, ensure_ascii=False) + "\n")
                     qrels[split].write(f"{own}\t{row}\t1\n")
@@ -102,7 +120,9 @@ def query_of(passage: np.ndarray, words: list[str]) -> str:
 
 def _texts(words: pa.Array, starts: np.ndarray, drawn: np.ndarray) -> pa.Array:
     """The drawn words of each passage, joined by spaces."""
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(starts), words.take(pa.array(drawn))), " ")
+    return pc.binary_join(
+        pa.ListArray.from_arrays(pa.array(starts), words.take(pa.array(drawn))), " "
+    )
 
 
 def _lines(*parts: pa.Array | str) -> bytes:

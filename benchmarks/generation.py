@@ -15,10 +15,24 @@ from turns import Work, take
 
 from tandem.models.device import device
 
-TRAIN = {"steps": 30, "pairs_per_batch": 8, "lr": 3e-3, "dropout": 0.0, "seed": 1, "precision": "fp32"}
+TRAIN = {
+    "steps": 30,
+    "pairs_per_batch": 8,
+    "lr": 3e-3,
+    "dropout": 0.0,
+    "seed": 1,
+    "precision": "fp32",
+}
 NEW = {"layers": 2, "decoder_layers": 2, "heads": 6, "feed_forward": 1024, "seed": 1}
 TOKENS, LENGTH, BATCH = 24, 256, 64
-OPTIONS = {"method": "greedy", "number": 1, "tokens": TOKENS, "length": LENGTH, "seed": 1, "batch_tokens": 8192}
+OPTIONS = {
+    "method": "greedy",
+    "number": 1,
+    "tokens": TOKENS,
+    "length": LENGTH,
+    "seed": 1,
+    "batch_tokens": 8192,
+}
 NOTE = """`python benchmarks/generation.py`: {count:,} passages of {texts}, at most 24 tokens each, greedy; a T5 of two
 and two layers with the vocabulary of all-MiniLM-L6-v2; ours and the peer in turn, medians of {rounds} rounds. Ours is
 the stage `generated`, which sorts passages by length and writes Parquet with log-likelihoods; the peer, `generate` of
@@ -71,8 +85,14 @@ def theirs(folder: Path, precision: str) -> list[torch.Tensor]:
     written = []
     for start in range(0, len(passages), BATCH):
         batch = passages[start : start + BATCH]
-        inputs = tokenizer(batch, truncation=True, max_length=LENGTH, padding=True, return_tensors="pt").to(device())
-        options = {"attention_mask": inputs["attention_mask"], "max_new_tokens": TOKENS, "do_sample": False}
+        inputs = tokenizer(
+            batch, truncation=True, max_length=LENGTH, padding=True, return_tensors="pt"
+        ).to(device())
+        options = {
+            "attention_mask": inputs["attention_mask"],
+            "max_new_tokens": TOKENS,
+            "do_sample": False,
+        }
         written += list(model.generate(inputs["input_ids"], **options)[:, 1:].cpu())
     return written
 
@@ -87,10 +107,24 @@ def difference(folder: Path, precision: str) -> float:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(stages.place(folder, "train_generator") / "hf")
-    expected = [" ".join(tokenizer.decode(row, skip_special_tokens=True).split()) for row in theirs(folder, "fp32")]
+    expected = [
+        " ".join(tokenizer.decode(row, skip_special_tokens=True).split())
+        for row in theirs(folder, "fp32")
+    ]
     texts = [row["text"] for row in generated(folder, precision)]
     return sum(text != other for text, other in zip(texts, expected, strict=True)) / len(expected)
 
 
 if __name__ == "__main__":
-    take(Work("Generation", "generate", "tokens", (2000, 128), prepare, {"ours": ours, "peer": peer}, difference, NOTE))
+    take(
+        Work(
+            "Generation",
+            "generate",
+            "tokens",
+            (2000, 128),
+            prepare,
+            {"ours": ours, "peer": peer},
+            difference,
+            NOTE,
+        )
+    )

@@ -79,14 +79,19 @@ def peak(size: int) -> float:
 
 def operations(shape: EncoderShape, goal: Objective, queries: int, size: int) -> float:
     """Floating-point operations of a joint step over the first lists."""
-    q, p = (float(len(side.ids)) / len(side) for side in (goal.tokens.queries, goal.tokens.passages))
+    q, p = (
+        float(len(side.ids)) / len(side) for side in (goal.tokens.queries, goal.tokens.passages)
+    )
     dual = shape.forward(queries, q + 2) + shape.forward(queries * size, p + 2)
     return 3 * (dual + shape.forward(queries * size, q + p + 3))
 
 
-def joint_ours(folder: Path, examples: Examples, way: Execution, budget: Budget, count: int) -> tuple[float, Objective]:
+def joint_ours(
+    folder: Path, examples: Examples, way: Execution, budget: Budget, count: int
+) -> tuple[float, Objective]:
     """Seconds of a step of ours."""
-    make_deterministic()  # as the training loop is, which takes a slower backward pass of attention on CUDA
+    # as the training loop is, which takes a slower backward pass of attention on CUDA
+    make_deterministic()
     goal, lists = objective("joint", folder, examples, "bf16", budget, way)
     optimizer = torch.optim.AdamW(goal.models.parameters(), lr=LR, fused=True)
     size = len(examples.passages[0])
@@ -105,7 +110,9 @@ def joint_ours(folder: Path, examples: Examples, way: Execution, budget: Budget,
 def joint_peer(folder: Path, examples: Examples, count: int) -> float:
     """Seconds of a step of the plain loop."""
     models = joint_models(folder)
-    learning = [p for name, model in models.items() if name != "tokenizer" for p in model.parameters()]
+    learning = [
+        p for name, model in models.items() if name != "tokenizer" for p in model.parameters()
+    ]
     optimizer = torch.optim.AdamW(learning, lr=LR, fused=True)
     queries, size = len(examples.queries), len(examples.passages[0])
 
@@ -125,7 +132,10 @@ def encoding(folder: Path, examples: Examples, way: Execution, budget: int, coun
     """Passages a second."""
     torch.use_deterministic_algorithms(False)  # trainings alone set it
     tokenizer = load_tokenizer(folder)
-    texts, template = ragged(tokenizer, [text for group in examples.passages for text in group]), Template.of(tokenizer)
+    texts, template = (
+        ragged(tokenizer, [text for group in examples.passages for text in group]),
+        Template.of(tokenizer),
+    )
     towers = {"shared": True, "pooling": "cls", "normalize": False, "temperature": TEMPERATURE}
     model = DualEncoder.start(folder, **towers).to(device()).eval()
     accelerate(model, way, budget, "bf16", training=False)
@@ -140,7 +150,9 @@ def encoding(folder: Path, examples: Examples, way: Execution, budget: int, coun
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tiny model and lists of 4: whether it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tiny model and lists of 4: whether it runs"
+    )
     parser.add_argument("--queries", type=int, default=8)
     parser.add_argument("--list", type=int, default=128)
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")

@@ -95,13 +95,21 @@ def padding() -> Iterator[str]:
     """The share of padding in steps of different shapes, of texts and of pairs."""
     rng = np.random.default_rng(0)
     for queries, size in SHAPES:
-        passages, query_lengths = lengths(rng, "passage", queries * size) + 2, lengths(rng, "query", queries)
-        for name, rows in (("texts", passages), ("pairs", passages + np.repeat(query_lengths, size) + 1)):
+        passages, query_lengths = (
+            lengths(rng, "passage", queries * size) + 2,
+            lengths(rng, "query", queries),
+        )
+        for name, rows in (
+            ("texts", passages),
+            ("pairs", passages + np.repeat(query_lengths, size) + 1),
+        ):
             for budget in (2048, 16384):
                 parts = make_micro_batches(rows, budget, MULTIPLE, None)
                 ours = _padded([rows[part] for part in parts], MULTIPLE)
                 each = max(1, round(len(rows) / len(parts)))
-                peer = _padded([rows[start : start + each] for start in range(0, len(rows), each)], 1)
+                peer = _padded(
+                    [rows[start : start + each] for start in range(0, len(rows), each)], 1
+                )
                 yield (
                     f"padding of {name}, {queries} queries with {size}, {budget:,} tokens\t{ours:.3f}\t{peer:.3f}"
                     f"\t{ours / peer:.2f}\tof computed tokens"

@@ -20,7 +20,9 @@ def vectors(count: int, dimension: int, seed: int) -> Any:
     """fp16 vectors of length 1 around centres that every seed has, shape (count, dimension)."""
     centres = np.random.default_rng(0).standard_normal((CENTRES, dimension), np.float32)
     rng = np.random.default_rng([1, seed])
-    points = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal((count, dimension), np.float32)
+    points = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal(
+        (count, dimension), np.float32
+    )
     return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float16)
 
 
@@ -37,6 +39,12 @@ def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
         numbers = range(-(-count // BLOCK))
         draft.path(name_block(0)).parent.mkdir(parents=True, exist_ok=True)
         list(processes.map(partial(write_block, draft.folder, count, dimension), numbers))
-        meta = {"rows": count, "block": BLOCK, "dimension": dimension, "dtype": "fp16", "temperature": 1.0}
+        meta = {
+            "rows": count,
+            "block": BLOCK,
+            "dimension": dimension,
+            "dtype": "fp16",
+            "temperature": 1.0,
+        }
         write_json(draft.path("meta.json"), meta)
     return open_artifact(job.out)

@@ -50,7 +50,15 @@ main(sys.argv[1:])
 NOTE = """Nothing to do: every manifest of the sweep and Snakemake's own record of every job are on disk. Start-up:
 `snakemake -n statistics` on the same configuration without a sweep. On a machine with other work processor
 seconds rise somewhat. Aims: nothing to do within 5 s beyond the start-up for 200 points, within 15 s for 1,000."""
-HEAD = ("points", "stages", "planning", "start-up", "everything to do", "nothing to do", "beyond start-up")
+HEAD = (
+    "points",
+    "stages",
+    "planning",
+    "start-up",
+    "everything to do",
+    "nothing to do",
+    "beyond start-up",
+)
 
 
 def sweep(points: int) -> dict[str, object]:
@@ -67,10 +75,21 @@ def planned(sweeps: dict[str, object]) -> tuple[float, FullPlan]:
     return time.process_time() - started, plan
 
 
-def snakemake(folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", "snakemake")) -> tuple[float, str]:
+def snakemake(
+    folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", "snakemake")
+) -> tuple[float, str]:
     """Processor seconds of a run of Snakemake in a folder, and what it printed."""
     options = ("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params")
-    line = [sys.executable, *start, *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder), *options]
+    line = [
+        sys.executable,
+        *start,
+        *words,
+        "-s",
+        str(ROOT / "Snakefile"),
+        "--directory",
+        str(folder),
+        *options,
+    ]
     before = os.times()
     done = subprocess.run(
         [*line, "--configfile", str(folder / "config.json")],
@@ -118,7 +137,9 @@ def measured(points: int, folder: Path) -> list[str]:
 
 def main() -> None:
     """Print the table, or write it to a file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("points", type=int, nargs="*", default=[200, 1000])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path)
@@ -130,7 +151,9 @@ def main() -> None:
     text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     if args.out:
         note = f"`python benchmarks/planning.py {' '.join(map(str, args.points))}`: processor seconds, user and system."
-        args.out.write_text(f"# Planning sweeps\n\n{note}\n\n{machine()}\n\n{NOTE}\n\n{text}", encoding="utf-8")
+        args.out.write_text(
+            f"# Planning sweeps\n\n{note}\n\n{machine()}\n\n{NOTE}\n\n{text}", encoding="utf-8"
+        )
     print(text, end="")
 
 

@@ -34,14 +34,18 @@ def stages(count: int) -> list[Stage]:
     graph = [data]
     for number in range(count // len(KINDS)):
         lists = Stage("candidates", "made", "de", {"depth": 50, "seed": number}, {"dataset": data})
-        model = Stage("model", "made", "de", {"train": {"lr": 1e-5, "seed": number}}, {"candidates": lists})
+        model = Stage(
+            "model", "made", "de", {"train": {"lr": 1e-5, "seed": number}}, {"candidates": lists}
+        )
         run = Stage("bm25", "made", "de.test", {"depth": 50}, {"dataset": data, "model": model})
         score = Stage("score", "made", "de.test", {"split": "test"}, {"dataset": data, "run": run})
         graph += [lists, model, run, score]
     return graph
 
 
-def write(folder: Path, stage: Stage, contents: dict[str, str], random_bytes: random.Random) -> None:
+def write(
+    folder: Path, stage: Stage, contents: dict[str, str], random_bytes: random.Random
+) -> None:
     """One artifact with its manifest, whose content is added to `contents`."""
     place, files = folder / stage.folder, {}
     place.mkdir(parents=True)
@@ -77,10 +81,16 @@ modules = {kind: modules_hash(kind) for kind in ("dataset", *KINDS)}
 def configure(folder: Path) -> None:
     """A configuration of another collection, for `gc`."""
     (folder / "beir/qrels").mkdir(parents=True)
-    (folder / "beir/corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "otters eat crabs"}\n')
+    (folder / "beir/corpus.jsonl").write_text(
+        '{"_id": "d", "title": "", "text": "otters eat crabs"}\n'
+    )
     (folder / "beir/queries.jsonl").write_text('{"_id": "q", "text": "what eats crabs"}\n')
     (folder / "beir/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    config = {"dataset": "toy", "datasets": {"toy": {"source": "beir", "path": "beir"}}, "tables": ["baseline"]}
+    config = {
+        "dataset": "toy",
+        "datasets": {"toy": {"source": "beir", "path": "beir"}},
+        "tables": ["baseline"],
+    }
     (folder / "toy.yaml").write_text(yaml.safe_dump(config))
 
 
@@ -88,7 +98,10 @@ def measured(folder: Path, *words: str) -> str:
     """A command's wall time, processor time, largest memory and last line, as a row of a table."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tandem", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "tandem", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     assert process.stdout is not None
     *_, last = process.stdout.read().decode().splitlines() or [""]

@@ -66,7 +66,9 @@ def theirs(folder: Path, precision: str) -> torch.Tensor:
         for query, passages in zip(examples.queries, examples.passages, strict=True)
         for passage in passages
     ]
-    logits = model.predict(pairs, activation_fn=torch.nn.Identity(), convert_to_tensor=True, show_progress_bar=False)
+    logits = model.predict(
+        pairs, activation_fn=torch.nn.Identity(), convert_to_tensor=True, show_progress_bar=False
+    )
     return logits.float().cpu()
 
 

@@ -45,24 +45,37 @@ def main() -> None:
     scores = np.sort((draw.gumbel(size=shape) * 3 + 60).astype(np.float32), axis=1)[:, ::-1]
     lists = [(query, rows[query], scores[query]) for query in range(options.queries)]
     with tempfile.TemporaryDirectory() as name:
-        dataset_job = Job[Any]("dataset", Path(name) / "made" / "dataset" / "made-0123456789", {"source": "made"}, {})
+        dataset_job = Job[Any](
+            "dataset", Path(name) / "made" / "dataset" / "made-0123456789", {"source": "made"}, {}
+        )
         with writing(dataset_job) as draft:
             ids = [str(query) for query in range(options.queries)]
-            pq.write_table(pa.table({"query_id": ids, "split": ["train"] * len(ids)}), draft.path("queries.parquet"))
+            pq.write_table(
+                pa.table({"query_id": ids, "split": ["train"] * len(ids)}),
+                draft.path("queries.parquet"),
+            )
             ids = np.arange(options.passages).astype(str)
             pq.write_table(pa.table({"doc_id": ids}), draft.path("corpus.parquet"))
         dataset = open_artifact(dataset_job.out)
         order, folder = PassageOrder(dataset), Path(name)
-        job = Job[Any]("retrieve", folder / "made" / "retrieve" / "run-0123456789", {}, {"dataset": dataset})
+        job = Job[Any](
+            "retrieve", folder / "made" / "retrieve" / "run-0123456789", {}, {"dataset": dataset}
+        )
         names = DatasetNames(dataset, order)
-        some = [(names.queries[query], names.of(own), values) for query, own, values in lists[: options.queries // 10]]
+        some = [
+            (names.queries[query], names.of(own), values)
+            for query, own, values in lists[: options.queries // 10]
+        ]
         columns, text = folder / runs.RUN_FILE, folder / runs.TREC_FILE
         figures = [
             (
                 seconds(lambda: runs.write_rows(job, Draft(folder), lists, order)),
                 seconds(lambda: runs.write_trec(text, some, "run")),
             ),
-            (seconds(lambda: list(runs.read_rows(columns))), seconds(lambda: [line.split() for line in text.open()])),
+            (
+                seconds(lambda: list(runs.read_rows(columns))),
+                seconds(lambda: [line.split() for line in text.open()]),
+            ),
         ]
         lines, written = options.queries * options.depth, len(some) * options.depth
         for what, (ours, theirs) in zip(("written", "read"), figures, strict=True):

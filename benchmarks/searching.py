@@ -46,7 +46,12 @@ def ours(engine: str, passages: Embeddings, queries: Any, depth: int, memory: in
         from tandem.retrieval.faiss_search import search_by_faiss as search
     else:
         from tandem.retrieval.torch_search import search_by_torch as search
-    read = Stretches(passages, range(len(passages)), np.arange(passages.rows, dtype=np.uint32), Progress("", 0, ""))
+    read = Stretches(
+        passages,
+        range(len(passages)),
+        np.arange(passages.rows, dtype=np.uint32),
+        Progress("", 0, ""),
+    )
     read.progress.quiet = True
     keys = search(queries, read, depth, memory << 20, os.cpu_count())
     return unpack_keys(np.sort(keys, axis=1)[:, ::-1])[1]
@@ -67,7 +72,9 @@ def by_torch(passages: Embeddings, queries: Any, depth: int) -> Any:
     import torch
 
     where, kind = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
-    blocks = [torch.from_numpy(np.array(block)).to(where, kind) for _, block in passages.iterate_blocks()]
+    blocks = [
+        torch.from_numpy(np.array(block)).to(where, kind) for _, block in passages.iterate_blocks()
+    ]
     held, rows = torch.cat(blocks), []
     for batch in torch.from_numpy(queries).to(where, kind).split(256):
         rows.append((batch @ held.T).topk(depth, dim=1).indices.cpu())
@@ -104,7 +111,9 @@ def run(side: str, folder: Path, depth: int, memory: int) -> list[float]:
     return figures
 
 
-def lines(folder: Path, depth: int, memory: int, rounds: int, sides: tuple[str, ...] = SIDES) -> Iterator[str]:
+def lines(
+    folder: Path, depth: int, memory: int, rounds: int, sides: tuple[str, ...] = SIDES
+) -> Iterator[str]:
     """The lines of one collection."""
     taken: dict[str, list[list[float]]] = {side: [] for side in sides}
     for _ in range(rounds):
@@ -112,7 +121,8 @@ def lines(folder: Path, depth: int, memory: int, rounds: int, sides: tuple[str, 
             runs.append(run(side, folder, depth, memory))
     rows = {side: np.load(folder / f"{side}.npy", allow_pickle=False) for side in sides}
     rate, peak = (
-        {side: statistics.median(figures[i] for figures in runs) for side, runs in taken.items()} for i in (0, 1)
+        {side: statistics.median(figures[i] for figures in runs) for side, runs in taken.items()}
+        for i in (0, 1)
     )
     for name in (side for side in sides if side.startswith("exact_")):
         peer = name.removeprefix("exact_")
@@ -144,11 +154,15 @@ def collection(folder: Path, count: int, query_count: int) -> Path:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few vectors, one round: whether it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="few vectors, one round: whether it runs"
+    )
     parser.add_argument("--vectors", type=int, help="how many; otherwise 200,000")
     parser.add_argument("--queries", type=int, help="how many; otherwise 1,000")
     parser.add_argument("--depth", type=int, help="passages a query; otherwise 1,000")
-    parser.add_argument("--memory", type=int, default=2048, help="MiB for ours, as execution.search_memory")
+    parser.add_argument(
+        "--memory", type=int, default=2048, help="MiB for ours, as execution.search_memory"
+    )
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     parser.add_argument("--ms-marco", action="store_true", help="MS MARCO's size alone, on a GPU")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
@@ -169,14 +183,18 @@ def main() -> None:
 
     if not options.ms_marco:
         with tempfile.TemporaryDirectory() as temporary:
-            for line in lines(collection(Path(temporary), count, query_count), depth, options.memory, rounds):
+            for line in lines(
+                collection(Path(temporary), count, query_count), depth, options.memory, rounds
+            ):
                 tell(line)
     if cuda() and not options.quick:
         with tempfile.TemporaryDirectory() as temporary:
             folder = embeddings(Path(temporary), MS_MARCO, DIMENSION).folder
             for name, query_count in MS_MARCO_QUERIES.items():
                 np.save(folder / "queries.npy", vectors(query_count, DIMENSION, 1))
-                for line in lines(folder, 1000, max(options.memory, 16384), rounds, ("exact_torch",)):
+                for line in lines(
+                    folder, 1000, max(options.memory, 16384), rounds, ("exact_torch",)
+                ):
                     tell(f"MS MARCO's {MS_MARCO:,} for {query_count:,} queries ({name}): {line}")
     if options.out:
         note = NOTE.format(

@@ -75,18 +75,24 @@ def rate(task: Any) -> float:
     return (len(many) - FIRST) / max(seconds[2] - seconds[1], 1e-9)
 
 
-def apart(kind: str, out: Path, params: dict[str, Any], *, rate: bool = False, **inputs: Path) -> dict[str, Any]:
+def apart(
+    kind: str, out: Path, params: dict[str, Any], *, rate: bool = False, **inputs: Path
+) -> dict[str, Any]:
     """The same in a process of its own, or queries a second alone."""
     at = {role: str(folder) for role, folder in inputs.items()}
     request = {"kind": kind, "out": str(out), "params": params, "inputs": at, "rate": rate}
-    done = subprocess.run([sys.executable, __file__, "--stage", json.dumps(request)], stdout=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, __file__, "--stage", json.dumps(request)], stdout=subprocess.PIPE
+    )
     if done.returncode:
         raise SystemExit(f"{kind}: exit status {done.returncode}")
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
 
 
-def measured(engine: str, dataset: Path, folder: Path, split: str, depth: int, queries: int) -> dict[str, float]:
+def measured(
+    engine: str, dataset: Path, folder: Path, split: str, depth: int, queries: int
+) -> dict[str, float]:
     """An engine's figures, by name."""
     how = {"analyzer": "default", "language": "en"}
     index = apart(engine, folder / engine, how, dataset=dataset)
@@ -111,15 +117,21 @@ def measured(engine: str, dataset: Path, folder: Path, split: str, depth: int, q
 
 def newest(root: Path) -> Path:
     """The newest dataset `pydocs` below results/."""
-    manifests = sorted(root.glob("results/pydocs/dataset/*/stage.json"), key=lambda path: path.stat().st_mtime)
+    manifests = sorted(
+        root.glob("results/pydocs/dataset/*/stage.json"), key=lambda path: path.stat().st_mtime
+    )
     if not manifests:
-        raise SystemExit("no results/pydocs/dataset here: `make run` makes it, or name another with --dataset")
+        raise SystemExit(
+            "no results/pydocs/dataset here: `make run` makes it, or name another with --dataset"
+        )
     return manifests[-1].parent
 
 
 def main() -> None:
     """Read the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--dataset", type=Path)
     parser.add_argument("--split", default="test")
@@ -138,7 +150,10 @@ def main() -> None:
     there = len(collection.queries(options.split))
     queries = min(there, QUICK) if options.quick else there
     with tempfile.TemporaryDirectory() as temporary:
-        figures = [measured(name, dataset, Path(temporary), options.split, options.depth, queries) for name in ENGINES]
+        figures = [
+            measured(name, dataset, Path(temporary), options.split, options.depth, queries)
+            for name in ENGINES
+        ]
     lines = []
     for name, ours in figures[0].items():
         what, unit = name.split("\t")
@@ -147,12 +162,18 @@ def main() -> None:
         print(lines[-1])
     if options.out:
         versions = {name: version(name) for name in ("pyserini", "bm25s")}
-        about = {"passages": collection.passages, "queries": queries, "split": options.split, "depth": options.depth}
+        about = {
+            "passages": collection.passages,
+            "queries": queries,
+            "split": options.split,
+            "depth": options.depth,
+        }
         note = NOTE.format(**about, **versions, cores=os.cpu_count())
         rows = "".join(f"| {' | '.join(line.split(chr(9)))} |\n" for line in lines)
         head = "| what | Lucene | bm25s | ratio | unit |\n|---|--:|--:|--:|---|\n"
         options.out.write_text(
-            f"# BM25 by Lucene and by bm25s\n\n{note}\n\n{machine()}\n\n{head}{rows}", encoding="utf-8"
+            f"# BM25 by Lucene and by bm25s\n\n{note}\n\n{machine()}\n\n{head}{rows}",
+            encoding="utf-8",
         )
 
 

@@ -27,7 +27,9 @@ the stages do; the peer, `SparseEncoder.encode` with its defaults, keeps its spa
 def splade_tiny(folder: Path) -> Path:
     """The folder that the script writes."""
     if not SPLADE_TINY.is_dir():
-        raise SystemExit(f"{SPLADE_TINY}: no such folder; python examples/splade_tiny.py {SPLADE_TINY} writes it")
+        raise SystemExit(
+            f"{SPLADE_TINY}: no such folder; python examples/splade_tiny.py {SPLADE_TINY} writes it"
+        )
     return SPLADE_TINY
 
 
@@ -48,7 +50,9 @@ def ours(folder: Path, precision: str) -> int:
     from tandem.retrieval import encode
 
     stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
-    artifact = stages.stage(folder, "term_weights", encode.run, params(precision), "dataset", "model", "tokens")
+    artifact = stages.stage(
+        folder, "term_weights", encode.run, params(precision), "dataset", "model", "tokens"
+    )
     return int(artifact.manifest.facts["passages"])
 
 
@@ -78,10 +82,14 @@ def difference(folder: Path, precision: str) -> float:
 
     stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
     inputs = stages.open_prepared(folder, "dataset", "model", "tokens")
-    encoder = TermEncoder(Job("term_weights", stages.place(folder, "term_weights"), params(precision), inputs))
+    encoder = TermEncoder(
+        Job("term_weights", stages.place(folder, "term_weights"), params(precision), inputs)
+    )
     expected = theirs(folder, "fp32").to_dense().float().cpu().numpy()
     texts = encoder.read(range(len(expected)))
-    weights = encode_all(encoder.model, encoder.tower, texts, encoder.template, encoder.mode, encoder.budget)
+    weights = encode_all(
+        encoder.model, encoder.tower, texts, encoder.template, encoder.mode, encoder.budget
+    )
     return float(np.abs(weights.numpy() - expected).max())
 
 
@@ -89,6 +97,14 @@ if __name__ == "__main__":
     sides = {"ours": ours, "peer": peer}
     take(
         Work(
-            "Encoding weights of terms", "weigh", "passages", (1000, 64), prepare, sides, difference, NOTE, splade_tiny
+            "Encoding weights of terms",
+            "weigh",
+            "passages",
+            (1000, 64),
+            prepare,
+            sides,
+            difference,
+            NOTE,
+            splade_tiny,
         )
     )

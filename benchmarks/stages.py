@@ -41,11 +41,15 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
     if part == "cross":
         model = CrossEncoder.start(encoder, "mean")
     elif part == "sparse":
-        model = SparseEncoder.start(encoder, True, "max", False, 1.0, representation={"type": "sparse"})
+        model = SparseEncoder.start(
+            encoder, True, "max", False, 1.0, representation={"type": "sparse"}
+        )
     else:
         model = DualEncoder.start(encoder, **TOWERS)
     objective = "cross" if part == "cross" else "dual"
-    with writing(Job("model", place(folder, "model"), {"objective": objective, "train": {}}, {})) as draft:
+    with writing(
+        Job("model", place(folder, "model"), {"objective": objective, "train": {}}, {})
+    ) as draft:
         model.save(draft.folder / objective, tokenizer)
 
 
@@ -53,7 +57,8 @@ def dataset(folder: Path, examples: Examples) -> None:
     """The texts as a dataset: the passages of all lists, and the queries, each in the split `test`."""
     passages = [text for group in examples.passages for text in group]
     names, query_ids = (
-        [f"{of}{i}" for i in range(count)] for of, count in (("p", len(passages)), ("q", len(examples.queries)))
+        [f"{of}{i}" for i in range(count)]
+        for of, count in (("p", len(passages)), ("q", len(examples.queries)))
     )
     first = [f"p{i * len(group)}" for i, group in enumerate(examples.passages)]
     test = ["test"] * len(query_ids)
@@ -89,7 +94,8 @@ def stage(folder: Path, kind: str, run: Any, params: dict[str, Any], *inputs: st
 def texts(folder: Path) -> Examples:
     """The texts as a peer reads them: queries, each with its passages."""
     tables = {
-        name: pq.read_table(place(folder, "dataset") / f"{name}.parquet")["text"] for name in ("queries", "corpus")
+        name: pq.read_table(place(folder, "dataset") / f"{name}.parquet")["text"]
+        for name in ("queries", "corpus")
     }
     queries, passages = (tables[name].to_pylist() for name in ("queries", "corpus"))
     size = len(passages) // len(queries)

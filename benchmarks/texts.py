@@ -31,7 +31,11 @@ def lengths(rng: np.random.Generator, side: str, count: int) -> np.ndarray[Any, 
 
 def whole_words(tokenizer: Any) -> list[str]:
     """Words of the vocabulary that are one token each."""
-    return sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and word.islower())
+    return sorted(
+        word
+        for word in tokenizer.get_vocab()
+        if word.isascii() and word.isalpha() and word.islower()
+    )
 
 
 def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Examples:
@@ -51,10 +55,17 @@ def documentation(lists: int, size: int, seed: int = 0) -> Examples:
     """So many lists of `size` passages of the embedded default's collection, `pydocs`, no passage twice."""
     passages, queries = collected()
     if lists * size > len(passages) or lists > len(queries):
-        raise SystemExit(f"{lists * size:,} passages are wanted, the collection has {len(passages):,}")
+        raise SystemExit(
+            f"{lists * size:,} passages are wanted, the collection has {len(passages):,}"
+        )
     rng = np.random.default_rng(seed)
-    drawn, order = rng.permutation(len(passages))[: lists * size].reshape(lists, size), rng.permutation(len(queries))
-    return Examples([queries[i] for i in order[:lists]], [[passages[i] for i in row] for row in drawn])
+    drawn, order = (
+        rng.permutation(len(passages))[: lists * size].reshape(lists, size),
+        rng.permutation(len(queries)),
+    )
+    return Examples(
+        [queries[i] for i in order[:lists]], [[passages[i] for i in row] for row in drawn]
+    )
 
 
 @cache
@@ -64,6 +75,10 @@ def collected() -> tuple[list[str], list[str]]:
     from tandem.data.sources.pydocs import PyDocsSource
     from tandem.store.job import Job
 
-    entry = datasets.PyDocs(source="pydocs", packages=("numpy", "pandas", "sklearn"), passage_words=40)
+    entry = datasets.PyDocs(
+        source="pydocs", packages=("numpy", "pandas", "sklearn"), passage_words=40
+    )
     source = PyDocsSource(Job("dataset", Path(), {"source": "pydocs"}, {}), entry)
-    return [text for _, _, text in source.read_corpus()], [text for _, text, _ in source.read_queries()]
+    return [text for _, _, text in source.read_corpus()], [
+        text for _, text, _ in source.read_queries()
+    ]

@@ -56,8 +56,12 @@ HEAD = (
 
 def main() -> None:
     """Make and measure each size, the smallest first, and print its line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where collections, network and configurations are or will be")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder", type=Path, help="where collections, network and configurations are or will be"
+    )
     parser.add_argument("--passages", type=int, nargs="+", default=SIZES)
     parser.add_argument("--queries", type=int, default=10, help="whose latency is measured")
     parser.add_argument("--cores", type=int, default=1)
@@ -71,11 +75,15 @@ def main() -> None:
         if not (own / "measured.json").is_file():
             figures = measured(built(folder, passages, options.cores), options.queries)
             (own / "measured.json").write_text(json.dumps(figures))
-        lines.append(line({"passages": passages, **json.loads((own / "measured.json").read_text())}))
+        lines.append(
+            line({"passages": passages, **json.loads((own / "measured.json").read_text())})
+        )
         print(lines[-1], flush=True)
     if options.out:
         note = f"`python benchmarks/token_index.py`, {options.queries} queries. {machine()}"
-        options.out.write_text("\n".join(["# How a compressed index of tokens grows", "", note, "", *lines, ""]))
+        options.out.write_text(
+            "\n".join(["# How a compressed index of tokens grows", "", note, "", *lines, ""])
+        )
 
 
 def built(folder: Path, passages: int, cores: int) -> Stage:
@@ -103,15 +111,19 @@ def settings(folder: Path, passages: int) -> dict[str, Any]:
         "dataset": f"tokens_{passages}",
         "train_on": f"tokens_{SIZES[0]}",
         "datasets": {
-            f"tokens_{size}": {"source": "beir", "path": str(folder / str(size))} for size in (SIZES[0], passages)
+            f"tokens_{size}": {"source": "beir", "path": str(folder / str(size))}
+            for size in (SIZES[0], passages)
         },
         "encoder": "words",
-        "encoders": {"words": {"source": "folder", "path": str(folder / "words"), "pooling": "mean"}},
+        "encoders": {
+            "words": {"source": "folder", "path": str(folder / "words"), "pooling": "mean"}
+        },
         "recipes": [],
         "tables": [],
         "systems": [SYSTEM],
         "models": {
-            **dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),  # those of config/config.yaml
+            # those of config/config.yaml
+            **dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),
             "late": {
                 "objective": "dual",
                 "representation": "multi",
@@ -127,7 +139,10 @@ def settings(folder: Path, passages: int) -> dict[str, Any]:
 
 def measured(run: Stage, count: int) -> dict[str, float]:
     """What each column of the table shows, of finished artifacts."""
-    inputs = {role: open_artifact(ROOT / stage.folder, verify=False) for role, stage in run.upstream.items()}
+    inputs = {
+        role: open_artifact(ROOT / stage.folder, verify=False)
+        for role, stage in run.upstream.items()
+    }
     job = Job(run.kind, ROOT / run.folder, run.params, inputs, Execution(workers=1))
     search = maxsim.open_search(job)
     exact, exact_ms = timed(search, count)
@@ -146,7 +161,9 @@ def measured(run: Stage, count: int) -> dict[str, float]:
     }
 
 
-def timed(search: maxsim.TokenSearch | maxsim.TokenSearcher, count: int) -> tuple[list[Array], float]:
+def timed(
+    search: maxsim.TokenSearch | maxsim.TokenSearcher, count: int
+) -> tuple[list[Array], float]:
     """Ranks of the passages of the first queries, and the median milliseconds of a query after one that warms up."""
     ranks, seconds = list[Array](), list[float]()
     for number in (0, *range(count)):

@@ -74,13 +74,18 @@ def difference(what: str, folder: Path) -> str:
     queries, size = training_peers.STEP[what]
     examples = make(load_tokenizer(folder), queries, size)
     ours, peer = (
-        {tensor_name(name, what): gradient for name, gradient in side.gradients(what, folder, examples).items()}
+        {
+            tensor_name(name, what): gradient
+            for name, gradient in side.gradients(what, folder, examples).items()
+        }
         for side in (training_ours, training_peers)
     )
     if ours.keys() != peer.keys():
         raise SystemExit(f"other parameters have gradients: {sorted(ours.keys() ^ peer.keys())}")
     largest = max(float(gradient.abs().max()) for gradient in peer.values())
-    return json.dumps([max(float((ours[name] - peer[name]).abs().max()) for name in ours) / largest])
+    return json.dumps(
+        [max(float((ours[name] - peer[name]).abs().max()) for name in ours) / largest]
+    )
 
 
 def tensor_name(name: str, what: str) -> str:

@@ -41,7 +41,12 @@ def ragged(tokenizer: Any, texts: list[str]) -> Ragged:
 
 
 def objective(
-    what: str, folder: Path, examples: Examples, precision: str, budget: Budget, execution: Execution | None = None
+    what: str,
+    folder: Path,
+    examples: Examples,
+    precision: str,
+    budget: Budget,
+    execution: Execution | None = None,
 ) -> tuple[Objective, Lists]:
     """The objective over a starting encoder, and the lists it learns from."""
     tokenizer = load_tokenizer(folder)
@@ -73,20 +78,26 @@ def started(
     towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
     match train:
         case DualTrain():
-            return BatchDualObjective(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
+            return BatchDualObjective(
+                DualEncoder.start(folder, **towers), tokens, train, positives, budget
+            )
         case CrossTrain():
             return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
     dual, cross = DualEncoder.start(folder, **towers), CrossEncoder.load(crossed(folder))
     return Joint(dual, cross, tokens, tokens, train, positives, budget)
 
 
-def train(what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int) -> None:
+def train(
+    what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int
+) -> None:
     """Train so many steps by the loop that the stage `model` runs."""
     budget = Budget(micro_tokens=2048, graph_tokens=16384)
     goal, lists = objective(what, folder, examples, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
     params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config}
-    TrainingLoop(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None).run()
+    TrainingLoop(
+        Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None
+    ).run()
 
 
 def gradients(what: str, folder: Path, examples: Examples) -> dict[str, torch.Tensor]:
@@ -95,6 +106,9 @@ def gradients(what: str, folder: Path, examples: Examples) -> dict[str, torch.Te
     queries, size = STEP[what]
     goal.models.eval()
     goal.backward(
-        Batch(lists.queries[:queries], lists.passages[: queries * size].reshape(queries, size)), Seeds((0, 0))
+        Batch(lists.queries[:queries], lists.passages[: queries * size].reshape(queries, size)),
+        Seeds((0, 0)),
     )
-    return {name: p.grad.to("cpu") for name, p in goal.models.named_parameters() if p.grad is not None}
+    return {
+        name: p.grad.to("cpu") for name, p in goal.models.named_parameters() if p.grad is not None
+    }

@@ -31,13 +31,19 @@ def columns(what: str, examples: Examples) -> dict[str, list[Any]]:
     """Training texts as sentence-transformers wants them, in our order."""
     if what == "de":
         positives, negatives = zip(*examples.passages, strict=True)
-        return {"anchor": examples.queries, "positive": list(positives), "negative": list(negatives)}
+        return {
+            "anchor": examples.queries,
+            "positive": list(positives),
+            "negative": list(negatives),
+        }
     pairs = [
         (q, p, float(i == 0))
         for q, group in zip(examples.queries, examples.passages, strict=True)
         for i, p in enumerate(group)
     ]
-    return dict(zip(("query", "passage", "label"), map(list, zip(*pairs, strict=True)), strict=True))
+    return dict(
+        zip(("query", "passage", "label"), map(list, zip(*pairs, strict=True)), strict=True)
+    )
 
 
 def model_and_loss(what: str, folder: Path) -> tuple[Any, Any]:
@@ -61,7 +67,9 @@ def model_and_loss(what: str, folder: Path) -> tuple[Any, Any]:
     return model, loss
 
 
-def train(what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int) -> None:
+def train(
+    what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int
+) -> None:
     """Train so many steps."""
     if what == "joint":
         plain(folder, examples, precision, steps)
@@ -82,7 +90,12 @@ def train(what: str, folder: Path, out: Path, examples: Examples, precision: str
         bf16=precision == "bf16", use_cpu=not torch.cuda.is_available(), report_to="none", save_strategy="no",
         logging_strategy="no", disable_tqdm=True, seed=1,
     )  # fmt: skip
-    Trainer(model=model, args=arguments, train_dataset=Dataset.from_dict(columns(what, examples)), loss=loss).train()
+    Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict(columns(what, examples)),
+        loss=loss,
+    ).train()
 
 
 def gradients(what: str, folder: Path, examples: Examples) -> dict[str, Tensor]:
@@ -130,13 +143,23 @@ def joint_loss(models: dict[str, Any], examples: Examples, chosen: range, size: 
 
     def vectors(model: Any, *texts: list[str]) -> Tensor:
         """Mean token vectors."""
-        inputs = tokenizer(*texts, padding=True, truncation=True, max_length=160, return_tensors="pt").to(where)
-        hidden, mask = model(**inputs).last_hidden_state.float(), inputs["attention_mask"][..., None].float()
+        inputs = tokenizer(
+            *texts, padding=True, truncation=True, max_length=160, return_tensors="pt"
+        ).to(where)
+        hidden, mask = (
+            model(**inputs).last_hidden_state.float(),
+            inputs["attention_mask"][..., None].float(),
+        )
         return (hidden * mask).sum(1) / mask.sum(1)
 
-    q, p = (torch.nn.functional.normalize(vectors(models["dual"], texts), dim=-1) for texts in (queries, passages))
+    q, p = (
+        torch.nn.functional.normalize(vectors(models["dual"], texts), dim=-1)
+        for texts in (queries, passages)
+    )
     de = torch.einsum("qd,qld->ql", q, p.view(len(queries), size, -1)) / TEMPERATURE
-    ce = models["head"](vectors(models["cross"], [q for q in queries for _ in range(size)], passages)).view(-1, size)
+    ce = models["head"](
+        vectors(models["cross"], [q for q in queries for _ in range(size)], passages)
+    ).view(-1, size)
     log_de, log_ce = de.log_softmax(-1), ce.log_softmax(-1)
     return ((log_de.exp() * (log_de - log_ce)).sum(-1) - log_ce[:, 0]).mean()
 
@@ -144,7 +167,9 @@ def joint_loss(models: dict[str, Any], examples: Examples, chosen: range, size: 
 def plain(folder: Path, examples: Examples, precision: str, steps: int) -> None:
     """A training loop of a dozen lines."""
     models = joint_models(folder)
-    learning = [p for name, model in models.items() if name != "tokenizer" for p in model.parameters()]
+    learning = [
+        p for name, model in models.items() if name != "tokenizer" for p in model.parameters()
+    ]
     optimizer = torch.optim.AdamW(learning, lr=LR, weight_decay=0.01, fused=True)
     queries, size = STEP["joint"]
     for step in range(steps):

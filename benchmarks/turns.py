@@ -93,7 +93,9 @@ def run(*words: str, python: str = sys.executable) -> list[float]:
     return figures
 
 
-def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: dict[str, str]) -> Iterator[str]:
+def lines(
+    work: Work, precisions: list[str], folder: Path, rounds: int, also: dict[str, str]
+) -> Iterator[str]:
     """The lines of all measurements; `also` has the Python of each further peer."""
     pythons = {"ours": sys.executable, "peer": sys.executable} | also
     for precision in precisions:
@@ -115,7 +117,10 @@ def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: di
         for (side, precision), results in taken.items():
             results.append(run(side, precision, str(folder), python=pythons[side]))
     rate, processor, memory = (
-        {case: statistics.median(figures[i] for figures in results) for case, results in taken.items()}
+        {
+            case: statistics.median(figures[i] for figures in results)
+            for case, results in taken.items()
+        }
         for i in range(3)
     )
     for precision in precisions:
@@ -143,20 +148,31 @@ def precisions_here() -> list[str]:
 def take(work: Work) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=work.note)
-    parser.add_argument("--quick", action="store_true", help="few texts, one round: whether it runs")
-    parser.add_argument("--only", nargs="+", choices=["fp32", "bf16"], help="these precisions alone")
+    parser.add_argument(
+        "--quick", action="store_true", help="few texts, one round: whether it runs"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=["fp32", "bf16"], help="these precisions alone"
+    )
     parser.add_argument("--texts", type=int, help=f"how many; otherwise {work.texts[0]:,}")
-    parser.add_argument("--made-up", action="store_true", help="random words, with MS MARCO's lengths")
+    parser.add_argument(
+        "--made-up", action="store_true", help="random words, with MS MARCO's lengths"
+    )
     parser.add_argument("--encoder", type=Path, help="another encoder's folder")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
-    parser.add_argument("--also", nargs="+", default=[], metavar="PEER=PYTHON", help="further peers")
+    parser.add_argument(
+        "--also", nargs="+", default=[], metavar="PEER=PYTHON", help="further peers"
+    )
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         what, precision, folder = options.child
         print(json.dumps(answer(work, what, Path(folder), precision)))
         return
-    count, also = options.texts or work.texts[options.quick], dict(word.split("=", 1) for word in options.also)
+    count, also = (
+        options.texts or work.texts[options.quick],
+        dict(word.split("=", 1) for word in options.also),
+    )
     table = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -165,7 +181,9 @@ def take(work: Work) -> None:
         encoder = options.encoder or (work.encoder or default_encoder)(folder)
         for part, texts in (("few", FEW), ("quality", COMPARED), ("whole", count)):
             work.prepare(folder / part, encoder, texts, options.made_up)
-        for line in lines(work, options.only or precisions_here(), folder, 1 if options.quick else ROUNDS, also):
+        for line in lines(
+            work, options.only or precisions_here(), folder, 1 if options.quick else ROUNDS, also
+        ):
             print(line, flush=True)
             table.append(line)
     if options.out:

@@ -52,7 +52,9 @@ def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tup
     """Queries a second, ours and the peer's."""
     index = faiss.read_index(str(artifact.path("index.faiss")), faiss.IO_FLAG_ONDISK_SAME_DIR)
     space = faiss.ParameterSpace()
-    name, value = ("efSearch", EF_SEARCH) if "ef_construction" in artifact.params else ("nprobe", NPROBE)
+    name, value = (
+        ("efSearch", EF_SEARCH) if "ef_construction" in artifact.params else ("nprobe", NPROBE)
+    )
     space.set_index_parameter(index, name, value)
     ours: list[float] = []
     peer: list[float] = []
@@ -72,10 +74,19 @@ def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tup
 
 def lines(folder: Path, count: int, query_count: int, rounds: int) -> Iterator[str]:
     """A line an index."""
-    passages, queries = embeddings(folder, count, DIMENSION), vectors(query_count, DIMENSION, 1).astype(np.float32)
+    passages, queries = (
+        embeddings(folder, count, DIMENSION),
+        vectors(query_count, DIMENSION, 1).astype(np.float32),
+    )
     threads = os.cpu_count() or 1
     for name, params in INDEXES.items():
-        job = Job("index", folder / f"made@{name}-0000000000", params, {"passages": passages}, {"workers": threads})
+        job = Job(
+            "index",
+            folder / f"made@{name}-0000000000",
+            params,
+            {"passages": passages},
+            {"workers": threads},
+        )
         run(job)
         ours, peer = compared(open_artifact(job.out), queries, threads, rounds)
         yield f"{name}\t{ours:,.1f}\t{peer:,.1f}\t{ours / peer:.3f}\tqueries/s"
@@ -84,7 +95,9 @@ def lines(folder: Path, count: int, query_count: int, rounds: int) -> Iterator[s
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few vectors, one round: whether it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="few vectors, one round: whether it runs"
+    )
     parser.add_argument("--vectors", type=int, help="how many")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
     options = parser.parse_args()

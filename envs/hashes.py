@@ -14,14 +14,18 @@ def lines(report: dict) -> list[str]:
     made = []
     for one in report["install"]:
         name, version = one["metadata"]["name"], one["metadata"]["version"]
-        made.append(f"{name}=={version} --hash=sha256:{one['download_info']['archive_info']['hashes']['sha256']}")
+        made.append(
+            f"{name}=={version} --hash=sha256:{one['download_info']['archive_info']['hashes']['sha256']}"
+        )
     return sorted(made, key=str.lower)
 
 
 def main(lock: str) -> None:
     """Ask pip, which downloads what the index tells no sum of, and installs nothing."""
     asked = ["--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report", "-", "-r", lock]
-    done = subprocess.run([sys.executable, "-m", "pip", "install", *asked], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *asked], stdout=subprocess.PIPE, check=True
+    )
     print("\n".join(lines(json.loads(done.stdout))))
 
 

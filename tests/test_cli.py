@@ -66,30 +66,61 @@ register_stage(Kind("idle", print))
 def test_a_stage_of_a_plugin_that_writes_nothing_is_one_line(tmp_path):
     plugin, out = tmp_path / "my.py", tmp_path / "idle-0123456789/stage.json"
     plugin.write_text(WRITES)
-    line = [sys.executable, "-m", "tandem", "idle", "--run.plugins", json.dumps([str(plugin)]), "--out", str(out)]
+    line = [
+        sys.executable,
+        "-m",
+        "tandem",
+        "idle",
+        "--run.plugins",
+        json.dumps([str(plugin)]),
+        "--out",
+        str(out),
+    ]
     done = subprocess.run(line, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.startswith(f"tandem idle: has ended without {out}")) == (1, True)
+    assert (done.returncode, done.stderr.startswith(f"tandem idle: has ended without {out}")) == (
+        1,
+        True,
+    )
 
 
-def test_a_plugin_that_was_edited_while_a_run_was_under_way_makes_nothing_under_the_old_key(tmp_path):
+def test_a_plugin_that_was_edited_while_a_run_was_under_way_makes_nothing_under_the_old_key(
+    tmp_path,
+):
     plugin = tmp_path / "my.py"
     plugin.write_text(WRITES)
     digest = hashlib.sha256(plugin.read_bytes()).hexdigest()[:16]
     line = [sys.executable, "-m", "tandem", "xyz", "--run.plugins", json.dumps([str(plugin)])]
-    line += ["--out", str(tmp_path / "xyz-0123456789/stage.json"), "--params.plugins", json.dumps([f"my.py@{digest}"])]
+    line += [
+        "--out",
+        str(tmp_path / "xyz-0123456789/stage.json"),
+        "--params.plugins",
+        json.dumps([f"my.py@{digest}"]),
+    ]
     assert subprocess.run(line, capture_output=True).returncode == 0
     with plugin.open("a") as file:
         file.write("# another thought\n")
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"tandem xyz: xyz: plugins: my.py@{digest} was planned, but now it is my.py@")
+    assert done.stderr.startswith(
+        f"tandem xyz: xyz: plugins: my.py@{digest} was planned, but now it is my.py@"
+    )
 
 
 def test_the_stage_of_a_plugin_has_a_page(tmp_path):
     """With the option that the rules pass, which the line about an unknown command names."""
     plugin = tmp_path / "my.py"
-    plugin.write_text("from tandem.stages import Kind, register_stage\nregister_stage(Kind('xyz', print))\n")
-    line = [sys.executable, "-m", "tandem", "xyz", "--help", "--run.plugins", json.dumps([str(plugin)])]
+    plugin.write_text(
+        "from tandem.stages import Kind, register_stage\nregister_stage(Kind('xyz', print))\n"
+    )
+    line = [
+        sys.executable,
+        "-m",
+        "tandem",
+        "xyz",
+        "--help",
+        "--run.plugins",
+        json.dumps([str(plugin)]),
+    ]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.startswith("usage: tandem xyz --params"), done.stderr
 
@@ -143,7 +174,9 @@ def test_a_stage_starts_without_the_machinery_of_other_commands(tmp_path):
         "import sys; sys.argv = ['tandem', 'score', '--out']; from tandem.__main__ import main; status = main()\n"
         "assert status == 1 and not {'cyclopts', 'rich', 'torch', 'faiss'} & sys.modules.keys()"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "tandem score: score: --out has no value\n"
 

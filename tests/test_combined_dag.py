@@ -19,11 +19,20 @@ ROWS = {
         {"system": "DE (MaxP)", "run": "de_maxp"},
         {"system": "CE (SumP)", "first_stage": "BM25", "run": "ce_sump"},
     ],
-    "indexed": [{"system": "Exact", "run": "de_bm25neg"}, {"system": "Index", "run": "de_bm25neg@ivf"}],
+    "indexed": [
+        {"system": "Exact", "run": "de_bm25neg"},
+        {"system": "Index", "run": "de_bm25neg@ivf"},
+    ],
 }
 CONFIG = {
     "ensembles": {"all": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
-    "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "tune": {"split": "train", "step": 0.25}}},
+    "fusions": {
+        "both": {
+            "of": ["bm25", "de_bm25neg"],
+            "method": "weighted",
+            "tune": {"split": "train", "step": 0.25},
+        }
+    },
     "datasets": {"cut": {"source": "windows", "of": "tiny", "length": 6, "stride": 4, "factor": 3}},
     "aggregations": {
         "de_maxp": {"of": "de_bm25neg", "windows": "cut"},
@@ -54,7 +63,9 @@ def project(tiny_dag, tmp_path_factory, snakemake_in):
 
 def runs(project):
     """Path → bytes of the runs whose pairs, or whose index, several jobs make."""
-    paths = [path for kind in SHARED for path in project.folder.glob(f"results/tiny/{kind}/*/run.trec")]
+    paths = [
+        path for kind in SHARED for path in project.folder.glob(f"results/tiny/{kind}/*/run.trec")
+    ]
     return {path: path.read_bytes() for path in paths}
 
 
@@ -67,7 +78,8 @@ def sharded(project):
     scores = project.folder / "results/tiny/score"
     for path in before:
         shutil.rmtree(path.parent)
-        for score in scores.glob(f"{path.parent.name.rpartition('-')[0]}-*"):  # a run that has its score is not made
+        # a run that has its score is not made
+        for score in scores.glob(f"{path.parent.name.rpartition('-')[0]}-*"):
             shutil.rmtree(score)
     shutil.rmtree(project.folder / "results/tiny/index")
     code, output = project(*TABLES, "--config", "execution={shards: 2}")
@@ -86,7 +98,11 @@ def test_a_fusion_and_an_ensemble_are_rows_of_a_table(project, sharded):
     (tuned,) = project.folder.glob("results/tiny/tune_fusion/both.train-*/chosen.json")
     (fused,) = project.folder.glob("results/tiny/fuse/both.test-*/stage.json")
     assert json.loads(fused.read_text())["facts"]["tuned"] == json.loads(tuned.read_text())
-    values = {row["system"]: float(row["value"]) for row in rows(project, "mixed") if row["measure"] == "RR@10"}
+    values = {
+        row["system"]: float(row["value"])
+        for row in rows(project, "mixed")
+        if row["measure"] == "RR@10"
+    }
     assert values.keys() == {"BM25", "Fusion", "Ensemble"}
 
 
@@ -98,7 +114,10 @@ def test_windows_are_aggregated_for_retrieval_and_for_re_ranking(project, sharde
     best = {}
     for query, _, window, _, score, _ in map(str.split, windows.read_text().splitlines()):
         best.setdefault(query, {}).setdefault(window.rpartition("#")[0], float(score))
-    expected = {query: sorted(docs.items(), key=lambda item: (-item[1], item[0]))[:20] for query, docs in best.items()}
+    expected = {
+        query: sorted(docs.items(), key=lambda item: (-item[1], item[0]))[:20]
+        for query, docs in best.items()
+    }
     rankings = {}
     for query, _, doc, _, score, _ in map(str.split, run.read_text().splitlines()):
         rankings.setdefault(query, []).append((doc, float(score)))
@@ -107,15 +126,24 @@ def test_windows_are_aggregated_for_retrieval_and_for_re_ranking(project, sharde
     assert [row["system"] for row in rows(project, "windows")[::2]] == ["DE (MaxP)", "CE (SumP)"]
 
 
-def test_an_index_is_built_by_shards_and_searched_otherwise_without_being_built_again(project, sharded):
+def test_an_index_is_built_by_shards_and_searched_otherwise_without_being_built_again(
+    project, sharded
+):
     assert sharded.count("rule index_train:") == 1
     assert sharded.count("rule index_shard:") == 2
     (index,) = project.folder.glob("results/tiny/index/de_bm25neg@ivf-*/stage.json")
     (approximate,) = project.folder.glob("results/tiny/ann/de_bm25neg@ivf.test-*/run.trec")
     (exact,) = project.folder.glob("results/tiny/retrieve/de_bm25neg.test-*/run.trec")
-    ranking, other = ([line.split()[:5] for line in path.read_text().splitlines()] for path in (approximate, exact))
+    ranking, other = (
+        [line.split()[:5] for line in path.read_text().splitlines()]
+        for path in (approximate, exact)
+    )
     assert ranking == other  # all four lists are searched
-    assert json.loads(index.read_text())["files"].keys() == {"index.faiss", "lists.ivfdata", "meta.json"}
+    assert json.loads(index.read_text())["files"].keys() == {
+        "index.faiss",
+        "lists.ivfdata",
+        "meta.json",
+    }
     code, output = project("-n", TABLES[2], "--config", "indexes={ivf: {nprobe: 1}}")
     assert jobs(output) == {"ann": 1, "score": 1, "table": 1}
     override = "tradeoffs={indexes: [flat, ivf], k: [5], repeats: 1, sweep: {nprobe: [1, 4]}}"
@@ -123,7 +151,9 @@ def test_an_index_is_built_by_shards_and_searched_otherwise_without_being_built_
     assert code == 0, output
     table = rows(project, "index_tradeoffs")
     assert [line["index"] for line in table] == ["flat", "flat", "ivf", "ivf", "ivf", "ivf"]
-    exact = [line["recall@5"] for line in table if line["rescore"] == "True" and line["nprobe"] != "1"]
+    exact = [
+        line["recall@5"] for line in table if line["rescore"] == "True" and line["nprobe"] != "1"
+    ]
     assert exact == ["1.0", "1.0"]
     assert "<svg" in (project.folder / "results/combined/tables/index_tradeoffs.html").read_text()
 

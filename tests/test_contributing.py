@@ -14,7 +14,17 @@ from building import build_in
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-COPIED = ("Snakefile", "benchmarks", "config", "docs", "envs", "examples", "pyproject.toml", "tests", "workflow")
+COPIED = (
+    "Snakefile",
+    "benchmarks",
+    "config",
+    "docs",
+    "envs",
+    "examples",
+    "pyproject.toml",
+    "tests",
+    "workflow",
+)
 # The sentence before a block says where it goes: `<how> <path>`, words for the reader, a colon.
 HOW = r"(?P<how>[Nn]ew file|At the end of|Above `(?P<above>.+?)` in|Below `(?P<below>.+?)` in)"
 SENTENCE = HOW + r"\s+`(?P<path>[\w./]+)`[^`]*(?:`[^`\n]+`[^`]*)*?:"
@@ -37,7 +47,9 @@ def write(block, root):
     else:
         before, line, after = path.read_text().partition(f"\n{block['above'] or block['below']}\n")
         assert line, block[0]
-        path.write_text(f"{before}\n{text}\n{line}{after}" if block["above"] else f"{before}{line}{text}{after}")
+        path.write_text(
+            f"{before}\n{text}\n{line}{after}" if block["above"] else f"{before}{line}{text}{after}"
+        )
 
 
 def run(words, root):
@@ -80,12 +92,23 @@ def test_the_tests_of_every_recipe_pass(tree, tmp_path):
     paths, names = zip(*TESTS, strict=True)
     report = tmp_path / "report.xml"
     words = ["-q", "-p", "no:cacheprovider", "-k", " or ".join(names), f"--junitxml={report}"]
-    run([sys.executable, "-m", "pytest", *words, *sorted({*paths} - {"tests/retrieval/fusion"})], tree)
-    passed = [f"{case.get('classname')}.{case.get('name')}" for case in ElementTree.parse(report).iter("testcase")]
+    run(
+        [sys.executable, "-m", "pytest", *words, *sorted({*paths} - {"tests/retrieval/fusion"})],
+        tree,
+    )
+    passed = [
+        f"{case.get('classname')}.{case.get('name')}"
+        for case in ElementTree.parse(report).iter("testcase")
+    ]
     for path, name in TESTS:
-        assert any(case.startswith(path.replace("/", ".")) and name in case for case in passed), (path, name)
+        assert any(case.startswith(path.replace("/", ".")) and name in case for case in passed), (
+            path,
+            name,
+        )
     for path in written:
-        assert any(case.startswith(path.removesuffix(".py").replace("/", ".")) for case in passed), path
+        assert any(
+            case.startswith(path.removesuffix(".py").replace("/", ".")) for case in passed
+        ), path
 
 
 def test_the_commands_run(tree):
@@ -109,4 +132,5 @@ def test_the_example_of_a_plugin_uses_every_call_that_the_page_names():
     assert len(calls) == 8
     for call, module in calls:
         assert hasattr(importlib.import_module(module), call), call
-        assert call == "distillation" or f"{call}(" in example, call  # a distillation loss is registered as a loss is
+        # a distillation loss is registered as a loss is
+        assert call == "distillation" or f"{call}(" in example, call

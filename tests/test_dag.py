@@ -21,8 +21,32 @@ from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, run_here, write_bei
 from tandem.store.files import sha256
 
 COLUMNS = [
-    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
-    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split", "conclusion", "margin", "before"),
+    *(
+        "system",
+        "first_stage",
+        "dataset",
+        "split",
+        "measure",
+        "printed",
+        "value",
+        "low",
+        "high",
+        "change",
+        "p",
+        "mark",
+    ),
+    *(
+        "stage",
+        "name",
+        "sd",
+        "seeds",
+        "verdict",
+        "printed_dataset",
+        "printed_split",
+        "conclusion",
+        "margin",
+        "before",
+    ),
 ]
 
 
@@ -47,7 +71,9 @@ def test_the_tables_and_the_report_stand(project):
     page = (project.folder / "results/report.html").read_text()
     assert "Re-ranker" in page
     assert "https://" not in page.split("</style>")[0]
-    assert json.loads((project.folder / "results/configuration.json").read_text()) == ["config.yaml"]
+    assert json.loads((project.folder / "results/configuration.json").read_text()) == [
+        "config.yaml"
+    ]
 
 
 def test_every_stage_left_a_manifest_and_nothing_half_written(project):
@@ -69,13 +95,23 @@ def test_snakemakes_own_report_has_the_page_and_the_tables(project):
     code, output = project.run("--report", "own.zip")
     assert code == 0, output
     with zipfile.ZipFile(project.folder / "own.zip") as archive:
-        held = {Path(name).name: archive.read(name) for name in archive.namelist() if "/data/raw/" in name}
+        held = {
+            Path(name).name: archive.read(name)
+            for name in archive.namelist()
+            if "/data/raw/" in name
+        }
         index = archive.read("own/report.html").decode()
     assert held == {
         "tiny.html": (project.folder / "results/tables/tiny.html").read_bytes(),
         "report.html": (project.folder / "results/report.html").read_bytes(),
     }
-    for words in ("The whole run on one page", "what the paper prints", "Passage retrieval on", "Tables", "Report"):
+    for words in (
+        "The whole run on one page",
+        "what the paper prints",
+        "Passage retrieval on",
+        "Tables",
+        "Report",
+    ):
         assert words in index
 
 
@@ -109,7 +145,9 @@ def test_an_override_reruns_the_joint_model_and_what_follows(project, monkeypatc
     assert before.items() < after.items()
     (new,) = [Path(path).parent.name for path in after.keys() - before.keys()]
     monkeypatch.chdir(project.folder)
-    assert "train.lr is 0.0002, was 0.001" in run_here([sys.executable, "-m", "tandem", "why", new])[1]
+    assert (
+        "train.lr is 0.0002, was 0.001" in run_here([sys.executable, "-m", "tandem", "why", new])[1]
+    )
 
 
 @pytest.fixture
@@ -143,11 +181,17 @@ def test_two_shards_change_no_bit(project, copied):
         shutil.rmtree(folder)
     # models and training lists stand, so the runs they were made from are not made again
     (copied.folder / "results/tables/tiny.csv").unlink()
-    code, output = copied.run("tiny", "--config", "execution={shards: 2, search_memory: 16, engine: torch}")
+    code, output = copied.run(
+        "tiny", "--config", "execution={shards: 2, search_memory: 16, engine: torch}"
+    )
     assert code == 0, output
     assert "rule encode_shard" in output
-    assert output.count("rule retrieve_shard") == 2 * len(list(copied.folder.glob("results/tiny/retrieve/*")))
-    assert output.count("rule bm25_shard") == 2 * len(list(copied.folder.glob("results/tiny/bm25/*")))
+    assert output.count("rule retrieve_shard") == 2 * len(
+        list(copied.folder.glob("results/tiny/retrieve/*"))
+    )
+    assert output.count("rule bm25_shard") == 2 * len(
+        list(copied.folder.glob("results/tiny/bm25/*"))
+    )
     assert not list(copied.folder.glob("results/tiny/*/*/work"))
     assert output.count("rule rerank_shard") == 2
     shard_runs = copied.files("run.trec") | copied.files("run.parquet")
@@ -162,7 +206,11 @@ def weights(folder):
 
 def test_a_killed_training_goes_on_and_ends_with_the_same_bits(project, copied):
     manifests = copied.folder.glob("results/tiny/model/rocketqav2-*/stage.json")
-    (stage,) = [path for path in manifests if json.loads(path.read_text())["params"]["train"]["lr"] == TRAIN["lr"]]
+    (stage,) = [
+        path
+        for path in manifests
+        if json.loads(path.read_text())["params"]["train"]["lr"] == TRAIN["lr"]
+    ]
     there = weights(stage.parent)
     assert len(there) == 3  # the shared tower, the cross-encoder and its head
     shutil.rmtree(stage.parent)
@@ -170,10 +218,14 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bits(project, copied):
     line = copied.line(target, "--config", "execution={checkpoint_seconds: 0}")
     running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 300
-    while not list(stage.parent.glob("checkpoints/step-*/state.json")) and time.monotonic() < deadline:
+    while (
+        not list(stage.parent.glob("checkpoints/step-*/state.json")) and time.monotonic() < deadline
+    ):
         time.sleep(0.005)
     # only the training under this project: its command line names the folder's stage
-    processes = subprocess.run(["pgrep", "-f", f"tandem model .*--out {target}"], capture_output=True, text=True)
+    processes = subprocess.run(
+        ["pgrep", "-f", f"tandem model .*--out {target}"], capture_output=True, text=True
+    )
     for pid in processes.stdout.split():
         if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python"):
             os.kill(int(pid), signal.SIGKILL)
@@ -229,10 +281,14 @@ def test_bad_data_stops_before_anything_is_written(project, tmp_path):
 )
 def test_the_profiles_plan(profile, resources, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    status, output = run_here([sys.executable, "-m", "snakemake", "--profile", profile, "-n", "--directory", tmp_path])
+    status, output = run_here(
+        [sys.executable, "-m", "snakemake", "--profile", profile, "-n", "--directory", tmp_path]
+    )
     assert status == 0, output
     train = output[output.index("\nrule train:") :].split("\n\n")[0]
-    assert [resource for resource in resources if not re.search(rf"[ ]{resource}(,|\n|$)", train)] == []
+    assert [
+        resource for resource in resources if not re.search(rf"[ ]{resource}(,|\n|$)", train)
+    ] == []
 
 
 QUESTIONS = {
@@ -255,12 +311,19 @@ def small(tmp_path_factory, documents):
     questions.mkdir()
     lines = [json.dumps({"_id": name, "text": text}) for name, (text, _) in QUESTIONS.items()]
     (questions / "queries.jsonl").write_text("\n".join(lines) + "\n")
-    lines = [json.dumps({"_id": name, "answers": [answer]}) for name, (_, answer) in QUESTIONS.items()]
+    lines = [
+        json.dumps({"_id": name, "answers": [answer]}) for name, (_, answer) in QUESTIONS.items()
+    ]
     (questions / "answers.jsonl").write_text("\n".join(lines) + "\n")
     datasets = {
         "mine": {"source": "beir", "path": str(tmp_path / "beir")},
         "again": {"source": "beir", "path": str(tmp_path / "beir")},
-        "asked": {"source": "pair", "corpus_of": "mine", "path": str(questions), "relevance": "answers"},
+        "asked": {
+            "source": "pair",
+            "corpus_of": "mine",
+            "path": str(questions),
+            "relevance": "answers",
+        },
         "both": {"source": "group", "of": ["mine", "again"]},
     }
     config = {"datasets": datasets, "dataset": "mine", "bm25": {"engine": "bm25s"}}
@@ -286,7 +349,10 @@ def test_the_baseline_of_ones_own_data_of_answers_and_of_a_group(small):
     assert values(small, "baseline", "RR@10") == {"asked": pytest.approx(66.6667)}
     assert values(small, "baseline", "nDCG@10") == {}
     (matches,) = small.folder.glob("results/asked/match/*/matches.parquet")
-    assert {row["doc_id"] for row in pq.read_table(matches).to_pylist() if row["relevant"]} == {"owl-3", "eel-3"}
+    assert {row["doc_id"] for row in pq.read_table(matches).to_pylist() if row["relevant"]} == {
+        "owl-3",
+        "eel-3",
+    }
 
 
 def test_audits_without_models(small):
@@ -303,8 +369,14 @@ def test_audits_without_models(small):
 
 
 def test_the_catalogue_and_the_statistics_need_no_network(small, tmp_path):
-    home = {**os.environ, "IR_DATASETS_HOME": str(tmp_path / "home"), "TANDEM_DATA": str(tmp_path / "data")}
-    done = subprocess.run(small.line("datasets", "--quiet", "all"), capture_output=True, text=True, env=home)
+    home = {
+        **os.environ,
+        "IR_DATASETS_HOME": str(tmp_path / "home"),
+        "TANDEM_DATA": str(tmp_path / "data"),
+    }
+    done = subprocess.run(
+        small.line("datasets", "--quiet", "all"), capture_output=True, text=True, env=home
+    )
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert "here: " in lines["mine"]
@@ -314,5 +386,7 @@ def test_the_catalogue_and_the_statistics_need_no_network(small, tmp_path):
     done = subprocess.run(small.line("statistics"), capture_output=True, text=True, env=home)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((small.folder / "results/statistics/survey_table4.csv").open()))
-    assert {row["verdict"].split(" (")[0] for row in rows if row["dataset"] == "MS MARCO"} == {"not here"}
+    assert {row["verdict"].split(" (")[0] for row in rows if row["dataset"] == "MS MARCO"} == {
+        "not here"
+    }
     assert len({row["dataset"] for row in rows}) == 29

@@ -15,7 +15,11 @@ def test_both_stages_have_the_python_that_the_lock_file_is_of():
 
 
 def test_what_is_copied_exists():
-    copied = [words.split()[0] for instruction, words in STEPS if instruction == "COPY" and "--from" not in words]
+    copied = [
+        words.split()[0]
+        for instruction, words in STEPS
+        if instruction == "COPY" and "--from" not in words
+    ]
     assert [name for name in copied if not (ROOT / name).exists()] == []
     assert "envs/requirements.lock" in copied
 

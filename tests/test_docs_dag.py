@@ -16,7 +16,8 @@ from doc_pages import HOW_TO, RECORDED, ROOT, TUTORIAL, blocks
 
 from tandem.models.saving import DualShape, describe_encoder
 
-MAKES = re.compile(r"^tandem run ([\w. ]+\.yaml)(?: baseline)?$", re.MULTILINE)  # all that configurations ask for
+# all that configurations ask for
+MAKES = re.compile(r"^tandem run ([\w. ]+\.yaml)(?: baseline)?$", re.MULTILINE)
 PARTS = ("Snakefile", "config", "envs", "examples", "profiles", "slurm", "workflow")
 
 
@@ -26,14 +27,23 @@ def checkout(tmp_path_factory, encoder_folder):
     folder = tmp_path_factory.mktemp("checkout")
     for part in PARTS:
         if (ROOT / part).is_dir() and not (ROOT / part).is_symlink():
-            shutil.copytree(ROOT / part, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / part,
+                folder / part,
+                symlinks=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         else:
             shutil.copy(ROOT / part, folder / part, follow_symlinks=False)
     default = folder / "config/config.yaml"
     config = yaml.safe_load(default.read_text())
     encoder = shutil.copytree(encoder_folder, folder / "encoder")
     describe_encoder(encoder, 32, DualShape(True, "mean", True, 0.05))
-    config |= {"encoder": str(encoder), "lengths": {"query": 16, "passage": 24}, "execution": {"threads": 1}}
+    config |= {
+        "encoder": str(encoder),
+        "lengths": {"query": 16, "passage": 24},
+        "execution": {"threads": 1},
+    }
     for model in config["models"].values():
         model["train"]["steps"] = 4
     default.write_text(yaml.safe_dump(config))
@@ -70,7 +80,9 @@ def tutorial(checkout):
 
 def systems(folder, name, table):
     return [
-        row["system"] for row in csv.DictReader((folder / f"results/{name}/tables/{table}.csv").open()) if row["value"]
+        row["system"]
+        for row in csv.DictReader((folder / f"results/{name}/tables/{table}.csv").open())
+        if row["value"]
     ]
 
 
@@ -85,7 +97,10 @@ def test_own_data_becomes_a_table_a_report_and_a_search(tutorial, checkout):
         "RocketQAv2 (re-ranker)",
     ]
     page = tutorial["own_data"]
-    assert "data: examples/animals, format beir: 60 passages, queries: train 20, dev 20, test 20" in page
+    assert (
+        "data: examples/animals, format beir: 60 passages, queries: train 20, dev 20, test 20"
+        in page
+    )
     assert (checkout / "results/mine/audits.html").is_file()
     assert f"report  {checkout}/results/mine/report.html" in page
     assert "search rocketqav2.retriever+rocketqav2.reranker · 60 passages" in page
@@ -114,7 +129,10 @@ def test_what_the_pages_record_is_what_is_printed(tutorial):
         if line.strip() and not line.startswith(" " * 6)  # a passage that a search finds
     ]
     assert len(recorded) > 30
-    printed = {name: set(map(without_numbers, filter(str.strip, text.splitlines()))) for name, text in tutorial.items()}
+    printed = {
+        name: set(map(without_numbers, filter(str.strip, text.splitlines())))
+        for name, text in tutorial.items()
+    }
     assert [line for name, line in recorded if without_numbers(line) not in printed[name]] == []
 
 
@@ -124,7 +142,8 @@ def test_own_recipe_starts_from_the_first_round_and_takes_its_negatives(tutorial
     upstream = " ".join(json.loads(second.read_text())["upstream"].values())
     assert "mine/model/de_bm25neg-" in upstream
     assert "mine/candidates/de_bm25neg-" in upstream
-    assert "train.budget_minutes is 2.0, was 5.0" in tutorial["own_recipe"]  # `tandem why` names what differs
+    # `tandem why` names what differs
+    assert "train.budget_minutes is 2.0, was 5.0" in tutorial["own_recipe"]
 
 
 def test_own_loss_trains_with_its_option(tutorial, checkout):

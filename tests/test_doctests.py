@@ -12,7 +12,9 @@ LIBRARY = Path(__file__).parents[1] / "workflow"
 def modules_with_examples():
     for path in sorted(LIBRARY.rglob("*.py")):
         if ">>> " in path.read_text(encoding="utf-8"):
-            yield ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(".__init__")
+            yield ".".join(path.relative_to(LIBRARY).with_suffix("").parts).removesuffix(
+                ".__init__"
+            )
 
 
 @pytest.mark.parametrize("name", modules_with_examples())

@@ -66,21 +66,31 @@ def needed(names):
             lines = [Requirement(it) for it in distribution(Requirement(line).name).requires or ()]
         except PackageNotFoundError:  # faiss-cpu, where the machine has a GPU
             continue
-        waiting += [str(it) for it in lines if not it.marker or any(it.marker.evaluate({"extra": e}) for e in extras)]
+        waiting += [
+            str(it)
+            for it in lines
+            if not it.marker or any(it.marker.evaluate({"extra": e}) for e in extras)
+        ]
     return {plain(Requirement(line).name) for line in visited}
 
 
 def test_a_run_installs_what_it_needs_and_nothing_of_the_tests(lock):
     run = needed(asked("requirements.in"))
     assert run <= set(map(plain, lock))
-    assert needed(asked("requirements-tests.in")) - run <= set(map(plain, read_lock("requirements-tests.lock")))
+    assert needed(asked("requirements-tests.in")) - run <= set(
+        map(plain, read_lock("requirements-tests.lock"))
+    )
     if sys.version_info[:2] == (3, 11):  # which the lock files are made with; others need less
         assert set(map(plain, lock)) == run
 
 
 @pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)
 def test_an_environment_has_the_locked_versions(path, lock):
-    (pip,) = [item["pip"] for item in yaml.safe_load(path.read_text())["dependencies"] if isinstance(item, dict)]
+    (pip,) = [
+        item["pip"]
+        for item in yaml.safe_load(path.read_text())["dependencies"]
+        if isinstance(item, dict)
+    ]
     assert pip
     for line in pip:
         name, version = line.split("==")
@@ -145,10 +155,15 @@ def commands():
     snakefile = (ROOT / "Snakefile").read_text()
     rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow").rglob("*.smk")))
     named = dict(re.findall(r"^(\w+) = .*/envs/(\w+)\.yaml", snakefile, re.MULTILINE))
-    around_others = set(re.findall(r"^[A-Z]+ = \".*python -m tandem ([\w-]+) ", rules, re.MULTILINE))
+    around_others = set(
+        re.findall(r"^[A-Z]+ = \".*python -m tandem ([\w-]+) ", rules, re.MULTILINE)
+    )
     run = {env: set(around_others) for env in (path.stem for path in ENVS)}
     for rule in re.split(r"^ *rule\b", rules, flags=re.MULTILINE):
-        environment, command = re.search(r"conda:\s+(\S+)", rule), re.search(r"python -m tandem ([\w-]+)", rule)
+        environment, command = (
+            re.search(r"conda:\s+(\S+)", rule),
+            re.search(r"python -m tandem ([\w-]+)", rule),
+        )
         if environment and command and command[1] in COMMANDS:
             path = re.fullmatch(r"f?\".*/envs/(\w+)\.yaml\"", environment[1])
             run[path[1] if path else named[environment[1]]].add(command[1])
@@ -156,14 +171,22 @@ def commands():
 
 
 def test_the_steps_of_the_graph_are_the_commands_that_rules_run(commands):
-    assert set().union(*commands.values()) == {name for name, command in COMMANDS.items() if command.group == STEPS}
+    assert set().union(*commands.values()) == {
+        name for name, command in COMMANDS.items() if command.group == STEPS
+    }
 
 
 @pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)
 def test_an_environment_has_what_its_stages_and_commands_import(path, commands):
-    (pip,) = [item["pip"] for item in yaml.safe_load(path.read_text())["dependencies"] if isinstance(item, dict)]
+    (pip,) = [
+        item["pip"]
+        for item in yaml.safe_load(path.read_text())["dependencies"]
+        if isinstance(item, dict)
+    ]
     packages = [line.split("==")[0] for line in pip]
-    entries = {kind.run for kind in KINDS.values() if kind.env == path.stem and isinstance(kind.run, str)}
+    entries = {
+        kind.run for kind in KINDS.values() if kind.env == path.stem and isinstance(kind.run, str)
+    }
     entries |= {COMMANDS[name].entry for name in commands[path.stem]}
     modules = sorted({f"tandem.{entry.split(':')[0]}" for entry in entries} | {"tandem.__main__"})
     line = [sys.executable, "-c", ALONE, json.dumps(packages), json.dumps(modules)]
@@ -197,7 +220,10 @@ def test_conda_s_pip_is_held_to_the_lock_file(tiny_dag, tmp_path, monkeypatch):
     (tmp_path / "bin/conda").write_text(STAND_IN)
     (tmp_path / "bin/conda").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    line = snakemake(tiny_dag.folder, ["--sdm", "conda", "--conda-create-envs-only", "--conda-prefix", str(tmp_path)])
+    line = snakemake(
+        tiny_dag.folder,
+        ["--sdm", "conda", "--conda-create-envs-only", "--conda-prefix", str(tmp_path)],
+    )
     line[line.index("--directory") + 1] = str(tmp_path)
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -206,7 +232,12 @@ def test_conda_s_pip_is_held_to_the_lock_file(tiny_dag, tmp_path, monkeypatch):
     assert set(constraints) == {(ROOT / "envs/requirements.lock").as_uri()}
 
 
-SETUP = ("envs/setup.sh", "envs/install_by_uv.py", "envs/requirements.lock", "envs/requirements-tests.lock")
+SETUP = (
+    "envs/setup.sh",
+    "envs/install_by_uv.py",
+    "envs/requirements.lock",
+    "envs/requirements-tests.lock",
+)
 UV = '#!/bin/sh\necho "$@" >> "$SAID"\necho "$SSL_CERT_FILE" > "$SAID.certificate"\n'
 
 
@@ -219,7 +250,11 @@ def pip_settings(tmp_path):
 
     def make(text="", **variables):
         (tmp_path / "pip.conf").write_text(text)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "SSL_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PIP_", "UV_", "SSL_"))
+        }
         own = {"PATH": "bin", "SAID": "said", "PIP_CONFIG_FILE": "pip.conf"}
         return kept | {name: str(tmp_path / path) for name, path in own.items()} | variables
 
@@ -240,7 +275,9 @@ def test_setup_takes_uv_where_it_is_there(words, tmp_path, pip_settings):
     write_program(tmp_path / "bin/uv", UV)
     environment = pip_settings(PYTHON=sys.executable)
     environment["PATH"] += os.pathsep + os.environ["PATH"]
-    done = subprocess.run([tmp_path / "envs/setup.sh", *words], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [tmp_path / "envs/setup.sh", *words], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     locked, itself = (tmp_path / "said").read_text().splitlines()
     assert locked.endswith("-r .venv/requirements.lock")
@@ -255,7 +292,9 @@ def install_by_uv(environment, python=sys.executable):
     """Status of what setup.sh does first, and the words that uv was given."""
     line = [python, ROOT / "envs/install_by_uv.py", "-r", "a.lock"]
     said = Path(environment["SAID"])
-    return subprocess.run(line, env=environment).returncode, said.read_text().split() if said.exists() else None
+    return subprocess.run(
+        line, env=environment
+    ).returncode, said.read_text().split() if said.exists() else None
 
 
 def test_uv_takes_packages_from_where_pip_would(tmp_path, pip_settings):
@@ -297,15 +336,21 @@ def test_pip_fetches_uv_where_it_is_missing(tmp_path, pip_settings):
     python = tmp_path / "venv/bin/python"
     environment = pip_settings(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path / "wheels"))
     assert install_by_uv(environment, python) == (1, None)  # there is none to fetch
-    name, version = re.search(r'^UV = "(.*)==(.*)"', (ROOT / "envs/install_by_uv.py").read_text(), re.M).groups()
+    name, version = re.search(
+        r'^UV = "(.*)==(.*)"', (ROOT / "envs/install_by_uv.py").read_text(), re.M
+    ).groups()
     (tmp_path / "wheels").mkdir()
     with ZipFile(tmp_path / f"wheels/{name}-{version}-py3-none-any.whl", "w") as wheel:
         program = ZipInfo(f"{name}-{version}.data/scripts/uv")
         program.external_attr = 0o100755 << 16  # a file's mode, as Unix has it
         wheel.writestr(program, UV)
         about = f"{name}-{version}.dist-info"
-        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         wheel.writestr(f"{about}/RECORD", "")
     status, words = install_by_uv(environment, python)
     assert (status, words[0]) == (0, "pip")
@@ -314,7 +359,9 @@ def test_pip_fetches_uv_where_it_is_missing(tmp_path, pip_settings):
 
 
 def test_setup_refuses_another_word(tmp_path):
-    done = subprocess.run([ROOT / "envs/setup.sh", "test"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [ROOT / "envs/setup.sh", "test"], cwd=tmp_path, capture_output=True, text=True
+    )
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
     assert "test is not known" in line

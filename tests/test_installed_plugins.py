@@ -178,7 +178,10 @@ def test_its_stage_is_run_by_who_names_it(installed):
     assert installed("-m", "tandem", "hive", "--help").stdout.startswith("usage: tandem hive")
     done = installed("-m", "tandem", "hive", "--out", "hive/hive-0123456789/stage.json")
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, line.startswith("tandem hive: is a stage of an installed plugin")) == (1, True)
+    assert (done.returncode, line.startswith("tandem hive: is a stage of an installed plugin")) == (
+        1,
+        True,
+    )
 
 
 def test_its_command_is_one_as_others(installed):
@@ -201,13 +204,26 @@ def test_its_command_is_one_as_others(installed):
         ({"plugins": ["bees"], "honey": {"jars": 10}}, "honey.jars is more than there is"),
         ({"honey": {}}, unknown_key("honey")),
         ({"plugins": ["bees"], "combs": {"first": {"sort": "bought", "price": 2.5}}}, "1 5 honey"),
-        ({"plugins": ["bees"], "combs": {"first": {"sort": "bough"}}}, "combs.first.sort is 'bough'"),
-        ({"plugins": ["bees"], "combs": {"first": {"sort": "bought"}}}, "combs.first.price is missing"),
         (
-            {"plugins": ["bees"], "combs": {"first": {"sort": "built"}}, "models": {"de_bm25neg": {"init": "first"}}},
+            {"plugins": ["bees"], "combs": {"first": {"sort": "bough"}}},
+            "combs.first.sort is 'bough'",
+        ),
+        (
+            {"plugins": ["bees"], "combs": {"first": {"sort": "bought"}}},
+            "combs.first.price is missing",
+        ),
+        (
+            {
+                "plugins": ["bees"],
+                "combs": {"first": {"sort": "built"}},
+                "models": {"de_bm25neg": {"init": "first"}},
+            },
             "models.de_bm25neg.init is first, a comb, which cross-encoders alone start from",
         ),
-        ({"plugins": ["bees"], "datasets": {"buzz": {"source": "hum", "volume": 0}}}, "datasets.buzz.volume is 0"),
+        (
+            {"plugins": ["bees"], "datasets": {"buzz": {"source": "hum", "volume": 0}}},
+            "datasets.buzz.volume is 0",
+        ),
     ],
 )
 def test_it_has_keys_and_a_target(installed, config, line):
@@ -225,7 +241,11 @@ def test_its_rules_are_the_snakefiles(installed, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("models", "key models is registered twice"), ("two words", "key two words"), ("copy", "key copy")],
+    [
+        ("models", "key models is registered twice"),
+        ("two words", "key two words"),
+        ("copy", "key copy"),
+    ],
 )
 def test_a_key_that_cannot_be_added_is_one_line(name, message):
     with pytest.raises(UserError, match=message):
@@ -257,5 +277,7 @@ def test_a_command_that_cannot_be_added_is_one_line(command, message):
 
 
 def test_a_name_that_nobody_offers_is_one_line():
-    with pytest.raises(UserError, match=r"plugins: 'wasps' is not known; allowed: Python files, installed plugins"):
+    with pytest.raises(
+        UserError, match=r"plugins: 'wasps' is not known; allowed: Python files, installed plugins"
+    ):
         load_plugins(["wasps"])

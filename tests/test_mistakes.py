@@ -14,12 +14,17 @@ import pytest
 from tiny_project import ROOT, run_command, run_here, write_beir
 
 MINE = "dataset: mine\ndatasets: {mine: {source: beir, path: data}}\n"
-NO_MODELS = "recipes: []\nmodels: {de_bm25neg: null, ce_bm25neg: null, ce_deneg: null, rocketqav2: null}\n"
+NO_MODELS = (
+    "recipes: []\nmodels: {de_bm25neg: null, ce_bm25neg: null, ce_deneg: null, rocketqav2: null}\n"
+)
 TABLE = "title: Mine\ncolumns: [{measure: RR@10}]\nrows: [{system: BM25, run: bm26}]\n"
 STRANGE = "query-id\tcorpus-id\tscore\ntest-otter\tD-20\t1\n"
 
 
-TAKEN = {"old/mine.yaml": MINE + "seed: 7\n", "results/mine/configuration.json": '["old/mine.yaml"]'}
+TAKEN = {
+    "old/mine.yaml": MINE + "seed: 7\n",
+    "results/mine/configuration.json": '["old/mine.yaml"]',
+}
 
 
 class Mistake(NamedTuple):
@@ -34,25 +39,35 @@ class Mistake(NamedTuple):
 
 MISTAKES = {
     # on the command line
-    "a misspelt command": Mistake("tandem rnu", "tandem: rnu is not a command; did you mean run?", status=2),
-    "a misspelt flag": Mistake("tandem verify --quik", "Unknown option: --quik. Did you mean --quick"),
+    "a misspelt command": Mistake(
+        "tandem rnu", "tandem: rnu is not a command; did you mean run?", status=2
+    ),
+    "a misspelt flag": Mistake(
+        "tandem verify --quik", "Unknown option: --quik. Did you mean --quick"
+    ),
     "a file that is not there": Mistake(
         "tandem run mime.yaml", "tandem run: mime.yaml: no such file; did you mean mine.yaml?"
     ),
     "a folder in place of a file": Mistake(
-        "tandem run data", "data is a folder; `tandem init NAME --data data` writes a configuration for it"
+        "tandem run data",
+        "data is a folder; `tandem init NAME --data data` writes a configuration for it",
     ),
-    "a misspelt target": Mistake("tandem run mine.yaml summry", "summry is no target; did you mean summary?"),
+    "a misspelt target": Mistake(
+        "tandem run mine.yaml summry", "summry is no target; did you mean summary?"
+    ),
     "a flag of Snakemake's": Mistake(
         "tandem run mine.yaml --cores 2", "flags of Snakemake stand after --: tandem run -- --cores"
     ),
-    "a colon for =": Mistake("tandem run --config a:b", "--config a:b: allowed: key=value, such as seed=7"),
+    "a colon for =": Mistake(
+        "tandem run --config a:b", "--config a:b: allowed: key=value, such as seed=7"
+    ),
     "dots between keys": Mistake(
         "tandem run mine.yaml --config models.rocketqav2.train.lr=1",
         "models.rocketqav2.train.lr is not a known key; write models: {rocketqav2: {train: {lr: …}}}",
     ),
     "spaces without quotes": Mistake(
-        "tandem run mine.yaml --config bm25={k1: 1.2}", "{k1: is not valid YAML; put quotes around what has spaces"
+        "tandem run mine.yaml --config bm25={k1: 1.2}",
+        "{k1: is not valid YAML; put quotes around what has spaces",
     ),
     "a table of another configuration": Mistake(
         "tandem lineage summary:BM25",
@@ -65,7 +80,9 @@ MISTAKES = {
         files={**TAKEN, "results/mine/tables/summary.json": "{}"},
     ),
     # in the configuration
-    "a misspelt key": Mistake("tandem run mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"),
+    "a misspelt key": Mistake(
+        "tandem run mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"
+    ),
     "a misspelt key of a model": Mistake(
         "tandem run mine.yaml",
         "models.de_bm25neg.train.epoch is not a known key; did you mean epochs?",
@@ -76,10 +93,16 @@ MISTAKES = {
         "models.rocketqa2.objective is missing; allowed: dual, cross, joint; did you mean rocketqav2?",
         "models: {rocketqa2: {train: {epochs: 3}}}",
     ),
-    "a word for a number": Mistake("tandem run mine.yaml", 'seed is "many"; allowed: integer', "seed: many"),
+    "a word for a number": Mistake(
+        "tandem run mine.yaml", 'seed is "many"; allowed: integer', "seed: many"
+    ),
     "a misspelt dataset": Mistake("tandem run --config dataset=scifct", "did you mean scifact?"),
-    "a misspelt encoder": Mistake("tandem run mine.yaml", "encoder: minilmm is unknown", "encoder: minilmm"),
-    "a folder that is no encoder": Mistake("tandem run mine.yaml", "model.safetensors is missing", "encoder: data"),
+    "a misspelt encoder": Mistake(
+        "tandem run mine.yaml", "encoder: minilmm is unknown", "encoder: minilmm"
+    ),
+    "a folder that is no encoder": Mistake(
+        "tandem run mine.yaml", "model.safetensors is missing", "encoder: data"
+    ),
     "a misspelt loss": Mistake(
         "tandem run mine.yaml",
         'models.ce_bm25neg.train.loss is "listwize"; allowed: listwise',
@@ -96,7 +119,9 @@ MISTAKES = {
         'indexes: {mine: {factory: "IVF16,ZnLattice2x3_4"}}',
     ),
     "a misspelt table": Mistake(
-        "tandem run mine.yaml", "tables: sumary is unknown; did you mean summary?", "tables: [sumary]"
+        "tandem run mine.yaml",
+        "tables: sumary is unknown; did you mean summary?",
+        "tables: [sumary]",
     ),
     "a misspelt judge": Mistake(
         "tandem run mine.yaml audits",
@@ -114,7 +139,8 @@ MISTAKES = {
         files={"other.yaml": MINE.replace("path: data", "path: data, measures: [R@5000]")},
     ),
     "a key where a file of JSON is needed": Mistake(
-        "tandem estimate mine.yaml --config seed=7", "--config seed=7: no such file; it is a whole configuration as"
+        "tandem estimate mine.yaml --config seed=7",
+        "--config seed=7: no such file; it is a whole configuration as",
     ),
     "a table that is none": Mistake(
         "tandem run mine.yaml results/mine/tables/sumary.csv",
@@ -124,7 +150,9 @@ MISTAKES = {
         "tandem run mine.yaml results/mine/score/bm25.test-0000000000/stage.json",
         "results/mine/score/bm25.test-0000000000/stage.json: this configuration has no such stage",
     ),
-    "no table": Mistake("tandem run mine.yaml", "tables is [], and the report shows tables; allowed: ", "tables: []"),
+    "no table": Mistake(
+        "tandem run mine.yaml", "tables is [], and the report shows tables; allowed: ", "tables: []"
+    ),
     "a misspelt run": Mistake(
         "tandem run mine.yaml",
         "mine_table.yaml: bm26 is no model; did you mean bm25?",
@@ -135,7 +163,9 @@ MISTAKES = {
         "tandem run mine.yaml", "score.split is dl19, but dataset mine has ", "score: {split: dl19}"
     ),
     "a misspelt measure": Mistake(
-        "tandem run mine.yaml", "score.measures: nDCG@ten is malformed; write nDCG@10", "score: {measures: [nDCG@ten]}"
+        "tandem run mine.yaml",
+        "score.measures: nDCG@ten is malformed; write nDCG@10",
+        "score: {measures: [nDCG@ten]}",
     ),
     "a table without its models": Mistake(
         "tandem run mine.yaml", "table4.yaml: de_bm25neg is no model; allowed: ", NO_MODELS
@@ -152,7 +182,9 @@ MISTAKES = {
         "mine stands in for both dureader-retrieval, which is trained on, and cmedqa2, which is searched; name two by",
     ),
     "a key that stands twice": Mistake(
-        "tandem run mine.yaml", "mine.yaml:5: seed stands in line 3 already", "seed: 1\ntables: [summary]\nseed: 2\n"
+        "tandem run mine.yaml",
+        "mine.yaml:5: seed stands in line 3 already",
+        "seed: 1\ntables: [summary]\nseed: 2\n",
     ),
     "an empty file": Mistake(
         "tandem run mine.yaml e.yaml",
@@ -160,11 +192,17 @@ MISTAKES = {
         files={"e.yaml": "#\n"},
     ),
     "a control character": Mistake(
-        "tandem run mine.yaml", "mine.yaml: not valid YAML: control characters are not allowed", "seed: 1 \0"
+        "tandem run mine.yaml",
+        "mine.yaml: not valid YAML: control characters are not allowed",
+        "seed: 1 \0",
     ),
-    "broken YAML": Mistake("tandem run mine.yaml", "tandem run: mine.yaml:4: not valid YAML", "tables: [summary\n"),
+    "broken YAML": Mistake(
+        "tandem run mine.yaml", "tandem run: mine.yaml:4: not valid YAML", "tables: [summary\n"
+    ),
     "a list for keys": Mistake(
-        "tandem run list.yaml", "list.yaml: holds list and no mapping of keys", files={"list.yaml": "- dataset: mine\n"}
+        "tandem run list.yaml",
+        "list.yaml: holds list and no mapping of keys",
+        files={"list.yaml": "- dataset: mine\n"},
     ),
     "data that are not there": Mistake(
         "tandem run other.yaml",
@@ -172,40 +210,59 @@ MISTAKES = {
         files={"other.yaml": MINE.replace("path: data", "path: dta")},
     ),
     "a plugin that is not there": Mistake(
-        "tandem run mine.yaml", "plugins: my_loses.py does not exist; allowed: Python files", "plugins: [my_loses.py]"
+        "tandem run mine.yaml",
+        "plugins: my_loses.py does not exist; allowed: Python files",
+        "plugins: [my_loses.py]",
     ),
     "a plugin that is no Python": Mistake(
-        "tandem run mine.yaml", "plugins: broken.py:1: SyntaxError", "plugins: [broken.py]", {"broken.py": "def f(:\n"}
+        "tandem run mine.yaml",
+        "plugins: broken.py:1: SyntaxError",
+        "plugins: [broken.py]",
+        {"broken.py": "def f(:\n"},
     ),
     # tandem init
-    "init without the data": Mistake("tandem init other --data dta", "tandem init: --data dta: no such file or folder"),
+    "init without the data": Mistake(
+        "tandem init other --data dta", "tandem init: --data dta: no such file or folder"
+    ),
     "init a second time": Mistake(
-        "tandem init mine --data data", "mine.yaml exists; choose another name, or replace it with --force"
+        "tandem init mine --data data",
+        "mine.yaml exists; choose another name, or replace it with --force",
     ),
     "judgements of other passages": Mistake(
         "tandem init other --data data",
         "0 of 2 qrels name a passage of the corpus: yours look like D-20, the corpus has",
-        files={"data/qrels/test.tsv": STRANGE, "data/qrels/train.tsv": STRANGE.replace("test-", "train-")},
+        files={
+            "data/qrels/test.tsv": STRANGE,
+            "data/qrels/train.tsv": STRANGE.replace("test-", "train-"),
+        },
     ),
     # what comes after a run, before it
-    "a search before the run": Mistake('tandem search bm25 mine.yaml "an otter"', "bm25 cannot be used before lucene "),
-    "a search without a system": Mistake('tandem search mine.yaml "an otter"', "an otter is not a system"),
+    "a search before the run": Mistake(
+        'tandem search bm25 mine.yaml "an otter"', "bm25 cannot be used before lucene "
+    ),
+    "a search without a system": Mistake(
+        'tandem search mine.yaml "an otter"', "an otter is not a system"
+    ),
     "a search by a re-ranker alone": Mistake(
         'tandem search ce_deneg mine.yaml "an otter"',
         "ce_deneg is a cross-encoder, which re-ranks a list; say whose: bm25+ce_deneg",
     ),
     "a table before the run": Mistake(
-        "tandem show results/tables/summary.csv", "results/tables/summary.json: no such file; `tandem run` writes it"
+        "tandem show results/tables/summary.csv",
+        "results/tables/summary.json: no such file; `tandem run` writes it",
     ),
     "a lineage before the run": Mistake(
-        "tandem lineage summary:BM25:RR@10", "results/tables/summary.json: no such file; `tandem run` writes it"
+        "tandem lineage summary:BM25:RR@10",
+        "results/tables/summary.json: no such file; `tandem run` writes it",
     ),
     "unknown hardware": Mistake(
-        "tandem estimate mine.yaml --hardware h100", "execution.hardware: h100 is unknown; did you mean h200?"
+        "tandem estimate mine.yaml --hardware h100",
+        "execution.hardware: h100 is unknown; did you mean h200?",
     ),
     # Snakemake itself: what it reads before the Snakefile (docs/reliability.md) has a traceback above the line
     "Snakemake: a file that is not there": Mistake(
-        "snakemake -n --configfile mime.yaml", "FileNotFoundError: [Errno 2] No such file or directory: 'mime.yaml'"
+        "snakemake -n --configfile mime.yaml",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'mime.yaml'",
     ),
     "Snakemake: a target after --configfile": Mistake(
         "snakemake -n --configfile mine.yaml baseline", "No such file or directory: 'baseline'"
@@ -221,7 +278,8 @@ MISTAKES = {
         "snakemake -n summry --configfile mine.yaml", "summry is no target; did you mean summary?"
     ),
     "Snakemake: a file that no rule makes": Mistake(
-        "snakemake -n results/mine/summry.csv --configfile mine.yaml", "No rule to produce results/mine/summry.csv"
+        "snakemake -n results/mine/summry.csv --configfile mine.yaml",
+        "No rule to produce results/mine/summry.csv",
     ),
     "Snakemake: a configuration of the same name": Mistake(
         "snakemake -n baseline --configfile mine.yaml",
@@ -229,10 +287,14 @@ MISTAKES = {
         files={**TAKEN, "results/mine/report.html": ""},
     ),
     "Snakemake: a misspelt key": Mistake(
-        "snakemake -n --configfile mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"
+        "snakemake -n --configfile mine.yaml",
+        "datset is not a known key; did you mean dataset?",
+        "datset: x",
     ),
     "Snakemake: a table without its models": Mistake(
-        "snakemake -n --configfile mine.yaml", "table4.yaml: de_bm25neg is no model; allowed: ", NO_MODELS
+        "snakemake -n --configfile mine.yaml",
+        "table4.yaml: de_bm25neg is no model; allowed: ",
+        NO_MODELS,
     ),
 }
 
@@ -264,13 +326,19 @@ def test_the_last_line_names_the_mistake(name, here):
     before = sorted(here.rglob("*"))
     status, lines = typed(mistake.command)
     assert (status, mistake.line in lines[-1]) == (mistake.status, True), lines[-5:]
-    assert [path for path in sorted(here.rglob("*")) if path not in before and ".snakemake" not in path.parts] == []
+    assert [
+        path
+        for path in sorted(here.rglob("*"))
+        if path not in before and ".snakemake" not in path.parts
+    ] == []
 
 
 def test_a_dataset_that_is_defined_and_not_selected_is_named(here):
     (here / "mine.yaml").write_text(MINE.replace("dataset: mine\n", ""))
     status, lines = typed("snakemake -n baseline --configfile mine.yaml")
-    line = "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
+    line = (
+        "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
+    )
     assert (status, line in lines) == (0, True)
 
 
@@ -290,7 +358,9 @@ def test_a_folder_that_cannot_be_written_is_named(command, here):
     words = [*command.split(), *([str(here / "data")] if "--data" in command else [])]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     folder = "/sys"  # where root cannot write either
-    status, output = run_command([sys.executable, "-m", "tandem", *words], cwd=folder, env=environment)
+    status, output = run_command(
+        [sys.executable, "-m", "tandem", *words], cwd=folder, env=environment
+    )
     last = output.splitlines()[-1]
     assert status == 1
     assert last.startswith(f"tandem {command.split()[0]}: ")
@@ -305,13 +375,17 @@ def make(words: str, folder: Path) -> tuple[int, list[str]]:
     return status, output.splitlines()
 
 
-@pytest.mark.parametrize(("place", "first"), [("here", "python -m tandem run"), ("elsewhere", "envs/setup.sh")])
+@pytest.mark.parametrize(
+    ("place", "first"), [("here", "python -m tandem run"), ("elsewhere", "envs/setup.sh")]
+)
 def test_make_sets_up_a_checkout_that_was_copied_or_moved(place, first, here):
     for name in ("Makefile", "pyproject.toml", "envs/setup.sh", "envs/requirements.lock"):
         (here / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, here / name)
     (here / ".venv/bin").mkdir(parents=True)
-    (here / ".venv/bin/activate").write_text(f"VIRTUAL_ENV={here if place == 'here' else '/old'}/.venv\n")
+    (here / ".venv/bin/activate").write_text(
+        f"VIRTUAL_ENV={here if place == 'here' else '/old'}/.venv\n"
+    )
     (here / ".venv/.installed").touch()
     status, lines = make("run", here)
     assert (status, lines[0].startswith(first)) == (0, True), lines
@@ -332,15 +406,21 @@ def test_a_stage_that_fails_says_why_in_the_last_line(program, here):
     name, *words = program.split()
     snakefile = ["-s", str(ROOT / "Snakefile")] if name == "snakemake" else []
     files = ["--configfile", "mine.yaml"]
-    status, output = run_command([sys.executable, "-m", name, *words, "baseline", *snakefile, *files], cwd=here)
+    status, output = run_command(
+        [sys.executable, "-m", name, *words, "baseline", *snakefile, *files], cwd=here
+    )
     assert status == 1
     assert output.splitlines()[-1].startswith("tandem dataset: data/corpus.jsonl:1: ")
     assert [*here.rglob("locks/*")] == []
 
 
 def test_a_dataset_of_the_catalogue_without_a_network(here):
-    nowhere = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"), "http://127.0.0.1:9")
-    env = os.environ | nowhere | {"IR_DATASETS_HOME": str(here / "irds"), "IR_DATASETS_DL_TRIES": "1"}
+    nowhere = dict.fromkeys(
+        ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"), "http://127.0.0.1:9"
+    )
+    env = (
+        os.environ | nowhere | {"IR_DATASETS_HOME": str(here / "irds"), "IR_DATASETS_DL_TRIES": "1"}
+    )
     line = [sys.executable, "-m", "tandem", "run", "baseline", "--config", "dataset=scifact"]
     status, output = run_command(line, cwd=here, env=env)
     assert status == 1
@@ -354,7 +434,9 @@ def test_a_dataset_of_the_catalogue_without_a_network(here):
 def test_a_full_disk_in_lucene(make_job, dataset, command, tmp_path):
     job = make_job("lucene", tmp_path / "lucene-0123456789", {}, {"dataset": dataset})
     words = ["-m", "tandem", "lucene", *command(job)]
-    status, output = run_command(["bash", "-c", f"ulimit -f 4; exec {shlex.join([sys.executable, *words])}"])
+    status, output = run_command(
+        ["bash", "-c", f"ulimit -f 4; exec {shlex.join([sys.executable, *words])}"]
+    )
     assert status == 1
     assert output.splitlines()[-1].startswith("tandem lucene: ")
     assert "raise the limit (ulimit -f), then run the same command again" in output.splitlines()[-1]

@@ -59,7 +59,9 @@ def own(tmp_path, encoder_folder, documents):
 def run(folder, *flags):
     """Status and output of Snakemake, as somebody types it in the folder."""
     line = [sys.executable, "-m", "snakemake", *WORDS, *flags]
-    done = subprocess.run(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     return done.returncode, done.stdout
 
 
@@ -93,7 +95,15 @@ def repository(tmp_path):
     (folder / "workflow").mkdir(parents=True)
     for name in ("Snakefile", "workflow/Snakefile"):
         shutil.copy(ROOT / name, folder / name)
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    git = [
+        "git",
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a release"]):
         subprocess.run([*git, *words], cwd=folder, check=True)
     return folder
@@ -103,7 +113,9 @@ def repository(tmp_path):
 def test_the_snakefile_may_come_from_a_repository(own, repository):
     """As the catalogue of Snakemake's workflows has it: `workflow/Snakefile` at a tag."""
     layout = LAYOUT | {"rows": LAYOUT["rows"][:1]}
-    folder = own(layout, snakefile=f"gitfile({str(repository)!r}, path='workflow/Snakefile', ref='HEAD')")
+    folder = own(
+        layout, snakefile=f"gitfile({str(repository)!r}, path='workflow/Snakefile', ref='HEAD')"
+    )
     status, output = run(folder, "tandem_tiny")
     assert status == 0, output
     assert (folder / "results/tables/tiny.csv").is_file()
@@ -113,7 +125,9 @@ def test_the_snakefile_may_come_from_a_repository(own, repository):
     assert "tiny.html" in (folder / "own.html").read_text()
 
     without = "import sys; sys.modules['tandem'] = None; from snakemake.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", without, *WORDS], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", without, *WORDS], cwd=folder, capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert "pip install tandem-retrieval" in done.stderr.splitlines()[-1]
 

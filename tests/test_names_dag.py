@@ -26,16 +26,28 @@ def named(name: str, folder: Path, encoder_folder: Path) -> dict:
         f"{name}s": config["datasets"]["tiny"],
         f"{name}w": {"source": "windows", "of": f"{name}s"},
     }
-    config["models"] |= {dual: {"like": "de_bm25neg", "train": {"checkpoints": 2}}, joint: {"like": "rocketqav2"}}
+    config["models"] |= {
+        dual: {"like": "de_bm25neg", "train": {"checkpoints": 2}},
+        joint: {"like": "rocketqav2"},
+    }
     config["validation"] = {"depth": 10}
     config["fusions"] = {fused: {"of": ["bm25", dual]}}
     config["sparse"] = {tuned: {"tuned": True}}
     config["aggregations"] = {windowed: {"of": dual, "windows": f"{name}w"}}
     config["ensembles"] = {f"{name}e": {"of": ["ce_bm25neg", f"{joint}.reranker"]}}
     config["indexes"] = {f"{name}i": {"type": "ivf_flat"}}
-    config["systems"] = [dual, *runs, f"{dual}.1", f"{dual}@{name}i", f"{fused}+{name}e", f"bm25+{joint}.reranker"]
+    config["systems"] = [
+        dual,
+        *runs,
+        f"{dual}.1",
+        f"{dual}@{name}i",
+        f"{fused}+{name}e",
+        f"bm25+{joint}.reranker",
+    ]
     rows = [{"system": run, "run": run} for run in config["systems"]]
-    (folder / f"{name}t.yaml").write_text(yaml.safe_dump({**LAYOUT, "rows": [*LAYOUT["rows"], *rows]}))
+    (folder / f"{name}t.yaml").write_text(
+        yaml.safe_dump({**LAYOUT, "rows": [*LAYOUT["rows"], *rows]})
+    )
     config["tables"] = [str(folder / f"{name}t.yaml"), "summary"]
     config["tradeoffs"] = {"model": dual, "indexes": [f"{name}i"]}
     config["analysis"] = {
@@ -43,7 +55,10 @@ def named(name: str, folder: Path, encoder_folder: Path) -> dict:
         "dynamics": {"model": joint},
         "negatives": {"of": [dual, joint], "judges": [f"{joint}.reranker"]},
     }
-    sweep = {"grid": {f"models.{joint}.train.lr": [1e-3, 1e-4]}, "systems": {"Joint": f"bm25+{joint}.reranker"}}
+    sweep = {
+        "grid": {f"models.{joint}.train.lr": [1e-3, 1e-4]},
+        "systems": {"Joint": f"bm25+{joint}.reranker"},
+    }
     config["sweeps"] = {f"{name}g".replace(".", ""): sweep}
     return config
 
@@ -57,7 +72,12 @@ def test_every_view_is_planned(name, tmp_path, encoder_folder, documents):
     assert code == 0, output
     views = f"results/{name}c"
     for view in (
-        *(f"tables/{name}t.csv", "tables/summary.html", "tables/index_tradeoffs.csv", "tables/audits.csv"),
+        *(
+            f"tables/{name}t.csv",
+            "tables/summary.html",
+            "tables/index_tradeoffs.csv",
+            "tables/audits.csv",
+        ),
         *("report.html", "audits.html", "fidelity.csv", f"notebooks/error_analysis-{name}s.ipynb"),
         f"sweeps/{name}g".replace(".", "") + ".json",
     ):

@@ -44,11 +44,15 @@ def test_all_three_are_executed_without_an_error_and_a_filled_sheet_makes_table_
     filled = project.folder / "filled.csv"
     header, *lines = sheets[0].read_text(encoding="utf-8-sig").splitlines()
     filled.write_text("\n".join([header, *(f"{line[:-1]}overlap," for line in lines)]) + "\n")
-    code, output = project("dureader_retrieval_table10", "--config", f"analysis={{errors: {{sheet: {filled}}}}}")
+    code, output = project(
+        "dureader_retrieval_table10", "--config", f"analysis={{errors: {{sheet: {filled}}}}}"
+    )
     assert code == 0, output
     with open(table, encoding="utf-8", newline="") as file:
         counts = {row["type"]: row["pairs"] for row in csv.DictReader(file) if row["type"]}
-    assert {name for name, pairs in counts.items() if pairs != "0"} == {"Over-sensitivity on term overlap"}
+    assert {name for name, pairs in counts.items() if pairs != "0"} == {
+        "Over-sensitivity on term overlap"
+    }
     assert "annotated." in table.with_suffix(".md").read_text()
 
 

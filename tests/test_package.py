@@ -29,7 +29,10 @@ TREE = (
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = [Requirement(line) for line in PROJECT["dependencies"]]
-EXTRA = {name: [Requirement(line) for line in lines] for name, lines in PROJECT["optional-dependencies"].items()}
+EXTRA = {
+    name: [Requirement(line) for line in lines]
+    for name, lines in PROJECT["optional-dependencies"].items()
+}
 ALL = [*CORE, *chain.from_iterable(EXTRA.values())]
 
 
@@ -41,7 +44,11 @@ def plain(name):
 @pytest.fixture(scope="module")
 def lock():
     lines = (ROOT / "envs/requirements.lock").read_text().splitlines()
-    return {plain(name): version for name, _, version in (line.partition("==") for line in lines) if version}
+    return {
+        plain(name): version
+        for name, _, version in (line.partition("==") for line in lines)
+        if version
+    }
 
 
 @pytest.mark.parametrize("requirement", ALL, ids=lambda it: it.name)
@@ -57,17 +64,28 @@ def imported():
     for path in sorted((ROOT / "workflow").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            names += (
+                [node.module]
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level
+                else []
+            )
             for name in names:
                 result.setdefault(name.partition(".")[0], path.relative_to(ROOT))
-    return {name: path for name, path in result.items() if name not in {*sys.stdlib_module_names, "tandem"}}
+    return {
+        name: path
+        for name, path in result.items()
+        if name not in {*sys.stdlib_module_names, "tandem"}
+    }
 
 
 def test_everything_imported_is_a_dependency():
     owners = packages_distributions()
     asked = {plain(requirement.name) for requirement in ALL}
-    asked |= {"pydantic-core", "setuptools"}  # pydantic pins the first; the second builds the package
-    unasked = {name: path for name, path in imported().items() if not asked & set(map(plain, owners[name]))}
+    # pydantic pins the first; the second builds the package
+    asked |= {"pydantic-core", "setuptools"}
+    unasked = {
+        name: path for name, path in imported().items() if not asked & set(map(plain, owners[name]))
+    }
     assert unasked == {}
 
 
@@ -85,7 +103,9 @@ def run(words, folder, **variables):
     """Output of a command that knows nothing of the checkout."""
     own = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME"}
     environment = {name: value for name, value in os.environ.items() if name not in own} | variables
-    done = subprocess.run([str(word) for word in words], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(word) for word in words], cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -103,7 +123,15 @@ def built(tmp_path_factory):
         source.mkdir(exist_ok=True)
         copy(ROOT / name, source / name)
     (source / ".gitignore").write_text("__pycache__\n*.egg-info\nbuild\n")
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    git = [
+        "git",
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a release"]):
         run([*git, *words], source)
     build = "import sys; from setuptools import build_meta; build_meta.build_{0}('../{0}')"
@@ -133,7 +161,15 @@ def install(tmp_path_factory, built):
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
         (distribution,) = (built[0] / kind).iterdir()
-        pip = [folder / "bin/python", "-m", "pip", "install", "-q", "--no-index", "--disable-pip-version-check"]
+        pip = [
+            folder / "bin/python",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-index",
+            "--disable-pip-version-check",
+        ]
         run([*pip, "--no-deps", "--no-build-isolation", "--force-reinstall", distribution], folder)
         assert json.loads(run([folder / "bin/python", "-c", UNMET], folder)) == []
         return folder, packages
@@ -148,7 +184,11 @@ def wheel(install):
 
 def files(packages):
     """Content of the package's files, without compiled ones."""
-    paths = [path for path in (packages / "tandem").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    paths = [
+        path
+        for path in (packages / "tandem").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
     return {str(path.relative_to(packages)): path.read_bytes() for path in paths}
 
 
@@ -160,7 +200,8 @@ def test_an_installed_package_says_its_version_and_commit(wheel, built, tmp_path
 
 def test_a_python_of_conda_s_is_shown_the_package_alone(wheel, tmp_path):
     script = (
-        "from tandem.cluster.import_path import find_library_folder as find; print(find(), find(same_python=False))"
+        "from tandem.cluster.import_path import find_library_folder as find; "
+        "print(find(), find(same_python=False))"
     )
     here, folder = run([wheel[0] / "bin/python", "-c", script], tmp_path).split()
     assert here == "None"
@@ -179,11 +220,26 @@ def test_the_workflow_travels(wheel):
     assert {str(path.relative_to(ROOT)) for path in paths} - names == set()
 
 
-def test_from_an_empty_folder_to_the_tiny_table(wheel, encoder_folder, documents, tiny_dag, tmp_path):
+def test_from_an_empty_folder_to_the_tiny_table(
+    wheel, encoder_folder, documents, tiny_dag, tmp_path
+):
     tandem, folder = wheel[0] / "bin/tandem", tmp_path / "un été"
     folder.mkdir()
     write_beir(tmp_path / "beir", documents)
-    run([tandem, "init", "mine", "--data", tmp_path / "beir", "--encoder", encoder_folder, "--seconds", "0"], folder)
+    run(
+        [
+            tandem,
+            "init",
+            "mine",
+            "--data",
+            tmp_path / "beir",
+            "--encoder",
+            encoder_folder,
+            "--seconds",
+            "0",
+        ],
+        folder,
+    )
     assert "BM25" in run([tandem, "run", "mine.yaml", "baseline", "--", "--cores", "2"], folder)
     (folder / "layout").mkdir()
     (folder / "layout/tiny.yaml").write_text(yaml.safe_dump(LAYOUT))
@@ -191,4 +247,5 @@ def test_from_an_empty_folder_to_the_tiny_table(wheel, encoder_folder, documents
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     run([tandem, "run", "config.yaml", "--", "--cores", "2"], folder)
     table = Path("results/tables/tiny.csv")
-    assert (folder / table).read_bytes() == (tiny_dag.folder / table).read_bytes()  # as the checkout makes it
+    # as the checkout makes it
+    assert (folder / table).read_bytes() == (tiny_dag.folder / table).read_bytes()

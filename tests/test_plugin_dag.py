@@ -29,10 +29,14 @@ LAYOUT = {
 def project(tmp_path_factory, encoder_folder):
     folder = tmp_path_factory.mktemp("plugin")
     example = (EXAMPLE / "my_ideas.py").read_text()
-    shared = example.replace("params=ShortestFirst)", "params=ShortestFirst, shard=share, train=share)")
+    shared = example.replace(
+        "params=ShortestFirst)", "params=ShortestFirst, shard=share, train=share)"
+    )
     assert shared != example
     begin = "def run_shortest_first("
-    (folder / "my_ideas.py").write_text(shared.replace(begin, f"def share(job):\n    return {{}}\n\n\n{begin}"))
+    (folder / "my_ideas.py").write_text(
+        shared.replace(begin, f"def share(job):\n    return {{}}\n\n\n{begin}")
+    )
     config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
     config["plugins"] = [str(folder / "my_ideas.py")]
     config["datasets"]["mine"]["table"] = str(EXAMPLE / "questions.csv")
@@ -43,12 +47,16 @@ def project(tmp_path_factory, encoder_folder):
         "recipes": [],
         "tables": [str(folder / "mine.yaml")],
     }
-    config |= {"lengths": {"query": 16, "passage": 24}, "encode": {"block": 16, "precision": "fp32"}}
+    config |= {
+        "lengths": {"query": 16, "passage": 24},
+        "encode": {"block": 16, "precision": "fp32"},
+    }
     null = {"de_bm25neg": None, "ce_bm25neg": None, "ce_deneg": None, "rocketqav2": None}
     config["models"] = {**null, **config["models"]}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     build_in(folder, "all", "config.yaml")
-    for kind in ("shortest_first", "rerank", "score"):  # these Snakemake makes, each in a process of its own
+    # these Snakemake makes, each in a process of its own
+    for kind in ("shortest_first", "rerank", "score"):
         shutil.rmtree(folder / "results/mine" / kind)
     code, output = run_command(snakemake(folder, ["mine"]))
     assert code == 0, output
@@ -60,7 +68,10 @@ def project(tmp_path_factory, encoder_folder):
 
 
 def manifests(folder, kind):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"results/mine/{kind}/*/stage.json"))]
+    return [
+        json.loads(path.read_text())
+        for path in sorted(folder.glob(f"results/mine/{kind}/*/stage.json"))
+    ]
 
 
 def test_the_example_runs_as_its_first_lines_say(tmp_path):
@@ -74,18 +85,27 @@ def test_all_that_the_file_registers_is_used(project):
     assert [row["system"] for row in rows] == ["BM25", "Short first", "Words", "Mine"]
     (model,) = manifests(project, "model")
     assert model["params"]["train"]["loss"] == "softplus_margin"
-    assert [manifest["params"]["source"] for manifest in manifests(project, "candidates")] == ["neighbours"]
-    assert [manifest["params"]["weight"] for manifest in manifests(project, "shortest_first")] == [0.1]
+    assert [manifest["params"]["source"] for manifest in manifests(project, "candidates")] == [
+        "neighbours"
+    ]
+    assert [manifest["params"]["weight"] for manifest in manifests(project, "shortest_first")] == [
+        0.1
+    ]
     (reranked,) = manifests(project, "rerank")
-    assert (reranked["params"]["scorer"], reranked["params"]["options"]) == ("shared_words", {"weight": 2.0})
+    assert (reranked["params"]["scorer"], reranked["params"]["options"]) == (
+        "shared_words",
+        {"weight": 2.0},
+    )
 
 
-USED = {"dataset", "candidates", "model", "shortest_first", "rerank"}  # kinds of stages that use the plugin
+# kinds of stages that use the plugin
+USED = {"dataset", "candidates", "model", "shortest_first", "rerank"}
 
 
 def test_only_what_uses_the_plugin_has_it_in_its_key(project):
     with_plugin = {
-        kind: [name.split("@")[0] for name in manifest["params"].get("plugins", [])] == ["my_ideas.py"]
+        kind: [name.split("@")[0] for name in manifest["params"].get("plugins", [])]
+        == ["my_ideas.py"]
         for kind in (*USED, "bm25", "tokens", "embeddings", "score")
         for manifest in manifests(project, kind)
     }
@@ -104,20 +124,36 @@ def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
         file.write("\n# a remark\n")
     code, output = run_command(snakemake(folder, ["-n", "-p"]))
     assert code == 0, output
-    commands = [line.split("python -m tandem ")[1] for line in output.splitlines() if "python -m tandem " in line]
+    commands = [
+        line.split("python -m tandem ")[1]
+        for line in output.splitlines()
+        if "python -m tandem " in line
+    ]
     assert {command.split()[0] for command in commands if "--run.plugins" in command} >= USED
 
 
 def test_a_bundle_brings_the_plugin(project, tmp_path):
-    bundle = [sys.executable, "-m", "tandem", "bundle", "mine", "config.yaml", "--out", str(tmp_path / "mine.tar.gz")]
+    bundle = [
+        sys.executable,
+        "-m",
+        "tandem",
+        "bundle",
+        "mine",
+        "config.yaml",
+        "--out",
+        str(tmp_path / "mine.tar.gz"),
+    ]
     code, output = run_command(bundle, cwd=project)
     assert code == 0, output
     with tarfile.open(tmp_path / "mine.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     unpacked = tmp_path / "mine"
     assert (unpacked / "plugins/my_ideas.py").read_bytes() == (project / "my_ideas.py").read_bytes()
-    assert yaml.safe_load((unpacked / "config.yaml").read_text())["plugins"] == ["../plugins/my_ideas.py"]
-    shutil.copytree(project / "results", unpacked / "again/results")  # what the plan names is there: its keys are these
+    assert yaml.safe_load((unpacked / "config.yaml").read_text())["plugins"] == [
+        "../plugins/my_ideas.py"
+    ]
+    # what the plan names is there: its keys are these
+    shutil.copytree(project / "results", unpacked / "again/results")
     model = next(project.glob("results/mine/model/*/stage.json")).relative_to(project)
     line = snakemake(unpacked / "again", ["-n", str(model)])
     line[line.index("--configfile") + 1] = str(unpacked / "config.yaml")

@@ -17,7 +17,9 @@ def published(tmp_path, documents):
     from sentence_transformers.sentence_transformer.modules import Pooling
     from transformers import Qwen2Tokenizer, Qwen3Config, Qwen3Model
 
-    words = Qwen2Tokenizer().train_new_from_iterator([f"{title} {text}" for _, title, text in documents], 400)
+    words = Qwen2Tokenizer().train_new_from_iterator(
+        [f"{title} {text}" for _, title, text in documents], 400
+    )
     size = {
         "hidden_size": 32,
         "num_hidden_layers": 2,
@@ -39,21 +41,28 @@ def published(tmp_path, documents):
     return tmp_path / "published"
 
 
-def test_a_published_model_is_a_row_as_sentence_transformers_computes_it(tmp_path, published, documents):
+def test_a_published_model_is_a_row_as_sentence_transformers_computes_it(
+    tmp_path, published, documents
+):
     """A decoder, padded left, last-token pooling, a query prompt; a collection with a test split alone."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
     write_beir(tmp_path / "beir", documents, splits=("test",))
     config = tiny_config(tmp_path, "minilm") | {"systems": ["tiny"]}
-    config |= {"encoders": {"tiny": {"source": "folder", "path": str(published)}}, "bm25": {"engine": "bm25s"}}
+    config |= {
+        "encoders": {"tiny": {"source": "folder", "path": str(published)}},
+        "bm25": {"engine": "bm25s"},
+    }
     config["lengths"] = {"query": 64, "passage": 64}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     build_here(tmp_path, "baseline", "config.yaml")
     status, output = run_here(snakemake(tmp_path, ["baseline"]))
     assert status == 0, output
     with (tmp_path / "results/tables/baseline.csv").open() as file:
-        values = {(row["system"], row["measure"]): float(row["value"]) for row in csv.DictReader(file)}
+        values = {
+            (row["system"], row["measure"]): float(row["value"]) for row in csv.DictReader(file)
+        }
     subjects = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")]
     evaluator = InformationRetrievalEvaluator(
         queries={name: QUESTIONS["test"].format(name) for name in subjects},

@@ -27,7 +27,10 @@ LAYOUT = {
         {"system": "Judge", "first_stage": "BM25", "run": "bm25+judge"},
     ],
 }
-NO_MODELS = {"recipes": [], "models": dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2"))}
+NO_MODELS = {
+    "recipes": [],
+    "models": dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),
+}
 
 
 def with_secrets(url, password, query):
@@ -44,9 +47,16 @@ class World:
         write_beir(folder.parent / "beir", passages())
         names = ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/test.tsv")
         query = f"X-Amz-Signature={CANARIES['signature']}&part=2"
-        files.files |= {f"/d/{name}?{query}": (folder.parent / "beir" / name).read_bytes() for name in names}
-        urls = {name: with_secrets(f"{files.url}/d/{name}", CANARIES["password"], query) for name in names}
-        address = with_secrets(model.url, CANARIES["endpoint-password"], f"api_key={CANARIES['endpoint-query']}")
+        files.files |= {
+            f"/d/{name}?{query}": (folder.parent / "beir" / name).read_bytes() for name in names
+        }
+        urls = {
+            name: with_secrets(f"{files.url}/d/{name}", CANARIES["password"], query)
+            for name in names
+        }
+        address = with_secrets(
+            model.url, CANARIES["endpoint-password"], f"api_key={CANARIES['endpoint-query']}"
+        )
         endpoint = {"url": address, "key": "MY_KEY", "retries": 0}
         judge = {"method": "listwise", "model": "tiny-gpt", "endpoint": endpoint}
         mirror = {  # which has none of the files
@@ -55,7 +65,12 @@ class World:
         }
         config = NO_MODELS | {
             "dataset": "mine",
-            "datasets": {"mine": {"source": "beir", "files": {name: {"url": url} for name, url in urls.items()}}},
+            "datasets": {
+                "mine": {
+                    "source": "beir",
+                    "files": {name: {"url": url} for name, url in urls.items()},
+                }
+            },
             "bm25": {"engine": "bm25s"},
             "tables": ["layout.yaml"],
             "systems": ["bm25+judge"],
@@ -79,9 +94,14 @@ class World:
 
     def run(self, *words):
         """Status and output of a command of Tandem's or Snakemake's."""
-        environment = os.environ | {"MY_KEY": CANARIES["key"] + "\n", "TANDEM_DATA": str(self.folder / "data")}
+        environment = os.environ | {
+            "MY_KEY": CANARIES["key"] + "\n",
+            "TANDEM_DATA": str(self.folder / "data"),
+        }
         status, output = run_command(
-            [sys.executable, "-m", *words], cwd=self.folder, env=environment | {"PYTHONPATH": str(ROOT / "workflow")}
+            [sys.executable, "-m", *words],
+            cwd=self.folder,
+            env=environment | {"PYTHONPATH": str(ROOT / "workflow")},
         )
         self.printed.append(output)
         return status, output
@@ -94,7 +114,10 @@ class World:
             if path.is_file() and path.name != "mine.yaml":
                 texts[str(path)] = path.read_bytes()
         return [
-            (name, at) for at, text in texts.items() for name, canary in CANARIES.items() if canary.encode() in text
+            (name, at)
+            for at, text in texts.items()
+            for name, canary in CANARIES.items()
+            if canary.encode() in text
         ]
 
 
@@ -110,7 +133,9 @@ def test_a_run_that_fails_shows_no_secret(world):
     status, output = world.run("tandem", "run", "mine.yaml", *world.mirrors)
     assert status == 1
     last = output.splitlines()[-1]
-    assert re.search(r"^tandem rerank_llm: .* status 401: .*Incorrect API key provided: \*\*\*", last)
+    assert re.search(
+        r"^tandem rerank_llm: .* status 401: .*Incorrect API key provided: \*\*\*", last
+    )
     assert all(
         canary in (world.folder / "mine.yaml").read_text()
         for name, canary in CANARIES.items()
@@ -120,7 +145,10 @@ def test_a_run_that_fails_shows_no_secret(world):
 
 
 def test_a_run_and_what_is_said_of_it_have_no_secret(world):
-    world.model.respond = lambda body, number: (200, completion("Grade: 2, and [2] > [1] > [3] > [4] > [5]"))
+    world.model.respond = lambda body, number: (
+        200,
+        completion("Grade: 2, and [2] > [1] > [3] > [4] > [5]"),
+    )
     snakefile = ("-s", str(ROOT / "Snakefile"), "--configfile", "mine.yaml")
     shutil.rmtree(world.folder / "data")
     for words in [

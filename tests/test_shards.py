@@ -15,14 +15,21 @@ from tandem.store.artifact import open_artifact
 from tandem.store.job import plain, run_shard
 
 STAGES = {"tokens": tokenisation.run, "bm25": bm25.run, "candidates": candidates.run}
-JUDGED = {"precision": "fp32", "batch_tokens": 256, "denoise": {"negative_below": 0.6, "calibrate": "dev"}}
+JUDGED = {
+    "precision": "fp32",
+    "batch_tokens": 256,
+    "denoise": {"negative_below": 0.6, "calibrate": "dev"},
+}
 NEW = {"seconds", "finished", "peak_memory_mib", "execution", "machine"}  # in every manifest
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    for kind, rows in {"tokens": 7, "bm25": 3, "candidates": 3}.items():  # of 60 passages and 20 queries
-        monkeypatch.setitem(KINDS, kind, replace(KINDS[kind], part=replace(KINDS[kind].part, rows=rows)))
+    # of 60 passages and 20 queries
+    for kind, rows in {"tokens": 7, "bm25": 3, "candidates": 3}.items():
+        monkeypatch.setitem(
+            KINDS, kind, replace(KINDS[kind], part=replace(KINDS[kind].part, rows=rows))
+        )
     monkeypatch.setattr(candidates, "QUERIES_PER_ROW_GROUP", 4)  # of 17 queries that are drawn for
 
 
@@ -47,7 +54,12 @@ def job(request, make_job, make_tokens, dataset, encoder, cross_model, runs, tmp
     folder = tmp_path / "tiny"
     if request.param == "tokens":
         params = {"query_length": 16, "passage_length": 24}
-        return make_job("tokens", folder / "tokens/t-0123456789", params, {"dataset": dataset, "encoder": encoder})
+        return make_job(
+            "tokens",
+            folder / "tokens/t-0123456789",
+            params,
+            {"dataset": dataset, "encoder": encoder},
+        )
     if request.param == "bm25":
         return make_job(
             "bm25",
@@ -55,7 +67,8 @@ def job(request, make_job, make_tokens, dataset, encoder, cross_model, runs, tmp
             plain(runs["train"].params),
             {"dataset": dataset, "bm25s": runs["bm25s"]},
         )
-    tokens = make_tokens(folder / "tokens/tiny-0123456789", dataset)  # of its own: scored pairs are stored beside it
+    # of its own: scored pairs are stored beside it
+    tokens = make_tokens(folder / "tokens/tiny-0123456789", dataset)
     inputs = {"dataset": dataset, "run": runs["train"], "tokens": tokens}
     params = {"depth": 5, "negatives": 3, "split": "train", "seed": 1, "queries": 17}
     if request.param == "judged":
@@ -91,13 +104,17 @@ def test_three_shards_change_no_byte(job, make_job, command):
     assert finished(job) == alone
 
 
-def test_what_a_killed_stage_has_finished_is_not_made_again_unless_it_is_damaged(job, make_job, command):
+def test_what_a_killed_stage_has_finished_is_not_made_again_unless_it_is_damaged(
+    job, make_job, command
+):
     STAGES[job.kind](job)
     alone = finished(job)
     first, second, *_ = shard(job, 1, make_job, command)
     marks = {number: job.out / f"work/{number:05d}.json" for number in (first, second)}
     before = {number: mark.stat().st_mtime_ns for number, mark in marks.items()}
-    part = next(path for path in sorted((job.out / "work").glob(f"{second:05d}*")) if path.suffix != ".json")
+    part = next(
+        path for path in sorted((job.out / "work").glob(f"{second:05d}*")) if path.suffix != ".json"
+    )
     damaged = next(path for path in ([part] if part.is_file() else sorted(part.iterdir())))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     shard(job, 1, make_job, command)

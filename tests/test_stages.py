@@ -44,7 +44,9 @@ def test_a_plugins_stage_has_the_commands_of_its_shards(kinds):
 
 
 def test_a_box_that_the_report_does_not_draw_is_one_line(kinds):
-    with pytest.raises(UserError, match="^stage half: its box is Retreival; did you mean Retrieval[?]$"):
+    with pytest.raises(
+        UserError, match="^stage half: its box is Retreival; did you mean Retrieval[?]$"
+    ):
         register_stage(Kind("half", share, box="Retreival"))
     assert "half" not in kinds
     assert register_stage(Kind("half", share)).box == "Scores"
@@ -59,7 +61,10 @@ class Plain(BaseModel):
     [
         (Kind("train", share), "stage train is registered twice"),  # the rule of the kind `model`
         (Kind("my stage", share), "stage my stage: allowed in its name are"),
-        (Kind("half", share, Plain), "stage half: its params are Plain, which is no subclass of Params"),
+        (
+            Kind("half", share, Plain),
+            "stage half: its params are Plain, which is no subclass of Params",
+        ),
     ],
 )
 def test_a_declaration_that_snakemake_or_a_key_could_not_carry(kinds, kind, line):
@@ -92,12 +97,17 @@ def test_a_name_that_two_plugins_use_stands_for_both_but_not_for_a_cost(tmp_path
         (tmp_path / name).write_text(source)
     for order in (sorted(PLUGINS), sorted(PLUGINS, reverse=True)):
         line = [sys.executable, "-c", LOAD, *(str(tmp_path / name) for name in order)]
-        assert subprocess.run(line, capture_output=True, text=True).stdout == "negatives.py scorers.py\n"
+        assert (
+            subprocess.run(line, capture_output=True, text=True).stdout
+            == "negatives.py scorers.py\n"
+        )
 
 
 def test_no_rule_has_the_name_of_another_kind():
     assert len(rule_names()) == len(KINDS)
-    assert {kind.rule_name for kind in KINDS.values() if kind.rule} == rule_names().keys() - KINDS.keys()
+    assert {
+        kind.rule_name for kind in KINDS.values() if kind.rule
+    } == rule_names().keys() - KINDS.keys()
 
 
 def test_an_unknown_kind_has_a_declaration_of_defaults():

@@ -17,8 +17,12 @@ import pytest
 from tiny_project import Project, jobs
 
 boto3 = pytest.importorskip("boto3", reason="boto3, which reads the bucket, is not installed")
-pytest.importorskip("snakemake_storage_plugin_s3", reason="snakemake-storage-plugin-s3 is not installed")
-server = pytest.importorskip("moto.server", reason="moto[server,s3], a server of object storage, is not installed")
+pytest.importorskip(
+    "snakemake_storage_plugin_s3", reason="snakemake-storage-plugin-s3 is not installed"
+)
+server = pytest.importorskip(
+    "moto.server", reason="moto[server,s3], a server of object storage, is not installed"
+)
 requests = pytest.importorskip("requests")
 
 PREFIX = "s3://tandem/tiny"
@@ -49,14 +53,19 @@ class Machine:
     def __init__(self, folder, url, written):
         self.project = Project.at(folder)
         folder.mkdir(parents=True)
-        for name in ("config.yaml", "tiny.yaml"):  # the collection stays where it is: all machines have it
+        # the collection stays where it is: all machines have it
+        for name in ("config.yaml", "tiny.yaml"):
             shutil.copy(written.folder / name, folder / name)
-        self.environment = os.environ | {f"SNAKEMAKE_STORAGE_S3_{name.upper()}": value for name, value in KEYS.items()}
+        self.environment = os.environ | {
+            f"SNAKEMAKE_STORAGE_S3_{name.upper()}": value for name, value in KEYS.items()
+        }
         self.environment["SNAKEMAKE_STORAGE_S3_ENDPOINT_URL"] = url
 
     def line(self, *words, prefix=PREFIX):
         flags = ["--default-storage-provider", "s3", "--storage-s3-retries", "1"]
-        return self.project.line(*words, *flags, *(["--default-storage-prefix", prefix] if prefix else []))
+        return self.project.line(
+            *words, *flags, *(["--default-storage-prefix", prefix] if prefix else [])
+        )
 
     def run(self, *words, prefix=PREFIX, **environment):
         """Status and output."""
@@ -68,8 +77,24 @@ class Machine:
 
     def start(self, *words, folder="tiny", **environment):
         """`tandem run` as it is typed, its output in one pipe."""
-        flags = ["--default-storage-provider", "s3", "--default-storage-prefix", f"s3://tandem/{folder}"]
-        line = [sys.executable, "-m", "tandem", "run", "config.yaml", *words, "--", *flags, "--storage-s3-retries", "1"]
+        flags = [
+            "--default-storage-provider",
+            "s3",
+            "--default-storage-prefix",
+            f"s3://tandem/{folder}",
+        ]
+        line = [
+            sys.executable,
+            "-m",
+            "tandem",
+            "run",
+            "config.yaml",
+            *words,
+            "--",
+            *flags,
+            "--storage-s3-retries",
+            "1",
+        ]
         return subprocess.Popen(
             line, cwd=self.project.folder, env=self.environment | environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -93,7 +118,9 @@ def machine(tmp_path, url, written):
 
 def archives(bucket):
     """Key of each artifact that the bucket has → its object's name."""
-    return {Path(item.key).stem: item.key for item in bucket.objects.all() if item.key.endswith(".tar")}
+    return {
+        Path(item.key).stem: item.key for item in bucket.objects.all() if item.key.endswith(".tar")
+    }
 
 
 def test_two_machines_share_nothing_but_a_bucket(machine, bucket, tiny_dag):
@@ -115,7 +142,9 @@ def test_two_machines_share_nothing_but_a_bucket(machine, bucket, tiny_dag):
     computed = {path.parent.name for path in second.project.folder.glob("results/*/*/*/log.txt")}
     assert computed
     assert not computed & stored
-    assert {path.parent.name for path in tiny_dag.folder.glob("results/*/*/*/stage.json")} == set(archives(bucket))
+    assert {path.parent.name for path in tiny_dag.folder.glob("results/*/*/*/stage.json")} == set(
+        archives(bucket)
+    )
     table = "results/tables/tiny.csv"
     assert second.read(table) == (tiny_dag.folder / table).read_bytes()  # as without storage
     for view in (table, "results/report.html"):
@@ -188,7 +217,9 @@ def test_a_server_that_goes_away_meanwhile(machine):
     second = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     second.start()
     url = "http://{}:{}".format(*second.get_host_and_port())
-    boto3.resource("s3", endpoint_url=url, region_name="us-east-1", **NAMES).Bucket("tandem").create()
+    boto3.resource("s3", endpoint_url=url, region_name="us-east-1", **NAMES).Bucket(
+        "tandem"
+    ).create()
     run = pod.start("baseline", folder="away", SNAKEMAKE_STORAGE_S3_ENDPOINT_URL=url)
     while not list(pod.project.folder.glob("results/tiny/dataset/*/stage.json")):
         assert run.poll() is None
@@ -212,7 +243,9 @@ def last_line(machine, *words, **options):
 
 
 def test_a_bucket_that_does_not_exist(machine):
-    assert "s3://tandme/tiny: there is no such bucket" in last_line(machine("m"), prefix="s3://tandme/tiny")
+    assert "s3://tandme/tiny: there is no such bucket" in last_line(
+        machine("m"), prefix="s3://tandme/tiny"
+    )
 
 
 def test_wrong_credentials(machine, bucket, url):
@@ -261,7 +294,9 @@ class KubernetesStandIn(BaseHTTPRequestHandler):
 
     def do_GET(self):
         is_job = "/jobs/" in self.path
-        self.answer({"metadata": {}, "status": {"failed": 1}} if is_job else {"metadata": {}, "items": []})
+        self.answer(
+            {"metadata": {}, "status": {"failed": 1}} if is_job else {"metadata": {}, "items": []}
+        )
 
     def do_DELETE(self):
         self.answer({"status": "Success"})
@@ -276,7 +311,9 @@ def kubernetes(folder):
     api = ThreadingHTTPServer(("127.0.0.1", 0), KubernetesStandIn)
     Thread(target=api.serve_forever, daemon=True).start()
     config = {"apiVersion": "v1", "kind": "Config", "current-context": "here"}
-    config["clusters"] = [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{api.server_port}"}}]
+    config["clusters"] = [
+        {"name": "here", "cluster": {"server": f"http://127.0.0.1:{api.server_port}"}}
+    ]
     config["users"] = [{"name": "me", "user": {"token": "none"}}]
     config["contexts"] = [{"name": "here", "context": {"cluster": "here", "user": "me"}}]
     (folder / "kubeconfig").write_text(json.dumps(config))
@@ -288,15 +325,26 @@ def kubernetes(folder):
 
 def test_kubernetes_is_handed_valid_jobs_without_secrets(machine, bucket, tmp_path):
     """No cluster is here: what Snakemake's plugin sends is held against Kubernetes' own schema."""
-    pytest.importorskip("snakemake_executor_plugin_kubernetes", reason="the plugin for Kubernetes is not installed")
-    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    pytest.importorskip(
+        "snakemake_executor_plugin_kubernetes", reason="the plugin for Kubernetes is not installed"
+    )
+    validator = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate is not installed"
+    )
     pod = machine("pod")
     words = ["--executor", "kubernetes", "--jobs", "1", "--container-image", "tandem"]
-    words += ["--default-resources", "gpu_manufacturer='nvidia'"]  # the plugin wants to know it, for no GPU, too
-    line = [word for word in pod.line("baseline", *words, prefix="s3://tandem/pods") if word not in ("--cores", "2")]
+    # the plugin wants to know it, for no GPU, too
+    words += ["--default-resources", "gpu_manufacturer='nvidia'"]
+    line = [
+        word
+        for word in pod.line("baseline", *words, prefix="s3://tandem/pods")
+        if word not in ("--cores", "2")
+    ]
     with kubernetes(tmp_path) as handed_in:
         environment = pod.environment | {"KUBECONFIG": str(tmp_path / "kubeconfig")}
-        done = subprocess.run(line, cwd=pod.project.folder, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            line, cwd=pod.project.folder, env=environment, capture_output=True, text=True
+        )
     assert done.returncode == 1  # the stand-in runs nothing
     sent = dict(handed_in)
     assert set(sent) == {"secrets", "jobs"}, done.stdout + done.stderr

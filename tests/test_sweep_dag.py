@@ -13,9 +13,16 @@ LISTS = {
     "grid": {"models.rocketqav2.train.list_size": [2, 4, 8]},
     "seeds": [42, 1],
     "seeds_at": "models.rocketqav2.train.seed",
-    "systems": {"Retriever": "rocketqav2.retriever", "Re-ranker": "rocketqav2.retriever+rocketqav2.reranker"},
+    "systems": {
+        "Retriever": "rocketqav2.retriever",
+        "Re-ranker": "rocketqav2.retriever+rocketqav2.reranker",
+    },
 }
-SATURATION = {"grid": {"bm25.k1": [0.5, "1.5"], "bm25.b": [0.4]}, "systems": ["bm25"], "measures": ["RR@10"]}
+SATURATION = {
+    "grid": {"bm25.k1": [0.5, "1.5"], "bm25.b": [0.4]},
+    "systems": ["bm25"],
+    "measures": ["RR@10"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,8 @@ def test_points_share_everything_above_what_differs(project):
     assert code == 0, output
     assert jobs(output) == {
         "dataset": 1, "encoder": 1, "tokens": 1, "bm25s": 1, "bm25": 1,
-        "candidates": 2,  # of the dual and the cross-encoder, which share them, and of the joint model
+        # of the dual and the cross-encoder, which share them, and of the joint model
+        "candidates": 2,
         "train": 2 + 6,  # those that it starts from, and three lengths of lists with two seeds
         "encode": 1 + 6 * 2 + 1, "retrieve": 1 + 6, "rerank": 6, "score": 12,
         "sweep": 1, "sweep_lists": 1,
@@ -98,9 +106,20 @@ def test_a_score_that_changed_is_read_again(project, sweep_output):
 def test_dimensions_and_bytes_of_a_vector(project, encoder_folder):
     """config/small/dimensions.yaml with two points of the tiny encoder, whose stages are made in one process."""
     shipped = yaml.safe_load((ROOT / "config/small/dimensions.yaml").read_text())
-    dimensions = shipped["sweeps"]["dimensions"] | {"grid": {"encoders.minilm.dim": [32, 8], "encode.dtype": ["fp32"]}}
-    encoder = {"source": "folder", "path": str(encoder_folder), "pooling": "mean", "normalize": True}
-    more = {"encoders": {"minilm": encoder}, "indexes": shipped["indexes"], "depth": shipped["depth"]}
+    dimensions = shipped["sweeps"]["dimensions"] | {
+        "grid": {"encoders.minilm.dim": [32, 8], "encode.dtype": ["fp32"]}
+    }
+    encoder = {
+        "source": "folder",
+        "path": str(encoder_folder),
+        "pooling": "mean",
+        "normalize": True,
+    }
+    more = {
+        "encoders": {"minilm": encoder},
+        "indexes": shipped["indexes"],
+        "depth": shipped["depth"],
+    }
     code, output = project("-n", "sweep_dimensions", more=more, dimensions=dimensions)
     assert code == 0, output
     assert "train" not in jobs(output)
@@ -108,9 +127,13 @@ def test_dimensions_and_bytes_of_a_vector(project, encoder_folder):
     code, output = project("sweep_dimensions", more=more, dimensions=dimensions)
     assert code == 0, output
     rows = list(csv.DictReader((project.folder / "results/grid/sweeps/dimensions.csv").open()))
-    values = {(row["encoders.minilm.dim"], row["system"], row["measure"]): float(row["value"]) for row in rows}
+    values = {
+        (row["encoders.minilm.dim"], row["system"], row["measure"]): float(row["value"])
+        for row in rows
+    }
     assert len(values) == 2 * 3 * 2
-    for dim in ("32", "8"):  # runs are deeper than the collection: exact scores of all passages decide
+    # runs are deeper than the collection: exact scores of all passages decide
+    for dim in ("32", "8"):
         assert values[dim, "Signs, then exact", "nDCG@10"] == values[dim, "All vectors", "nDCG@10"]
     assert values["8", "Signs alone", "nDCG@10"] != values["8", "All vectors", "nDCG@10"]
 
@@ -119,5 +142,8 @@ def test_a_mistake_is_one_line_before_anything_runs(project):
     wrong = {**SATURATION, "grid": {"bm25.k2": [1]}}
     code, output = project("-n", "sweeps", wrong=wrong)
     assert code == 1
-    assert unknown_key("sweeps.wrong.grid.bm25.k2: bm25.k2", allowed="analyzer, b, engine, k1") in output
+    assert (
+        unknown_key("sweeps.wrong.grid.bm25.k2: bm25.k2", allowed="analyzer, b, engine, k1")
+        in output
+    )
     assert "Traceback" not in output

@@ -14,7 +14,9 @@ ITEMS = ROOT.parent / "shared" / "facts" / "seed_items.csv"
 
 def page_rows():
     """The cells of every row of the page's tables."""
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    lines = [
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")
+    ]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in rows if row[0] != "item"]
 
@@ -34,10 +36,14 @@ def test_whatever_is_not_there_says_why():
 def test_recipes_and_files_that_are_named_exist():
     text = PAGE.read_text(encoding="utf-8")
     recipes = {
-        name for names in re.findall(r"recipes? ((?:`\w+`(?:, )?)+)", text) for name in re.findall(r"`(\w+)`", names)
+        name
+        for names in re.findall(r"recipes? ((?:`\w+`(?:, )?)+)", text)
+        for name in re.findall(r"`(\w+)`", names)
     }
     assert len(recipes) > 20
-    assert [name for name in recipes if not (ROOT / "config" / "recipes" / f"{name}.yaml").is_file()] == []
+    assert [
+        name for name in recipes if not (ROOT / "config" / "recipes" / f"{name}.yaml").is_file()
+    ] == []
     files = set(re.findall(r"`(config/[\w/.-]+\.(?:yaml|csv))`", text))
     assert [name for name in files if not (ROOT / name).is_file()] == []
 
@@ -46,7 +52,9 @@ def test_objectives_of_pre_training_that_are_named_exist():
     from tandem.config.encoders import ENCODER_SOURCES
 
     named = set(re.findall(r"`objective: (\w+)`", PAGE.read_text(encoding="utf-8")))
-    assert named - {value for source in ENCODER_SOURCES.values() for value in source.models} == set()
+    assert (
+        named - {value for source in ENCODER_SOURCES.values() for value in source.models} == set()
+    )
     assert {"condenser", "tsdae", "ict", "cot_mae", "dup_mae", "lex_mae"} <= named
 
 

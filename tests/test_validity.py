@@ -23,7 +23,9 @@ CHINESE = "这种药物对儿童有什么副作用，应该怎样服用？"
 def tandem(*words, **environment):
     """Exit status and last line of a command; libraries read an environment when they are imported."""
     line = [sys.executable, "-m", "tandem", *map(str, words)]
-    status, output = run_command(line, env=os.environ | environment) if environment else run_here(line)
+    status, output = (
+        run_command(line, env=os.environ | environment) if environment else run_here(line)
+    )
     return status, (output.splitlines() or [""])[-1]
 
 
@@ -36,7 +38,9 @@ def beir(tmp_path, documents):
 
 def read_folder(folder, out):
     """The command that makes a dataset of a folder in BEIR's layout."""
-    return tandem("dataset", "--params.source", "beir", "--run.path", folder, "--out", out / "stage.json")
+    return tandem(
+        "dataset", "--params.source", "beir", "--run.path", folder, "--out", out / "stage.json"
+    )
 
 
 # file, its content, and the line that the command ends with
@@ -134,7 +138,10 @@ def test_what_a_dataset_warns_of_and_keeps_with_it(situation, beir, tmp_path):
     with open(beir / "qrels/test.tsv", "a") as qrels:
         qrels.write(line)
     status, _ = read_folder(beir, tmp_path / "dataset" / "mine-0")
-    assert (status, open_artifact(tmp_path / "dataset" / "mine-0").manifest.facts["warnings"]) == (0, [warning])
+    assert (status, open_artifact(tmp_path / "dataset" / "mine-0").manifest.facts["warnings"]) == (
+        0,
+        [warning],
+    )
 
 
 def test_a_header_decides_the_order_of_columns_and_1_0_is_1(beir, tmp_path):
@@ -144,7 +151,9 @@ def test_a_header_decides_the_order_of_columns_and_1_0_is_1(beir, tmp_path):
     (beir / "qrels/test.tsv").write_text("corpus-id\tquery-id\tscore\notter-2\ttest-otter\t1.0\n")
     assert read_folder(beir, datasets[1])[0] == 0
     assert Collection(open_artifact(datasets[1])).qrels("test") == {"test-otter": {"otter-2": 1}}
-    assert (datasets[0] / "qrels.parquet").read_bytes() == (datasets[1] / "qrels.parquet").read_bytes()
+    assert (datasets[0] / "qrels.parquet").read_bytes() == (
+        datasets[1] / "qrels.parquet"
+    ).read_bytes()
 
 
 def test_english_analysis_and_an_english_encoder_of_chinese_passages(beir, encoder, tmp_path):
@@ -217,7 +226,9 @@ def runs(dataset, stage, tmp_path_factory):
         ]
         (folder / split).write_text("".join(rows))
         released = {"path": str(folder / split)}
-        status, line, outs[split] = stage("imported", f"mine.{split}", {"split": split}, {"dataset": dataset}, released)
+        status, line, outs[split] = stage(
+            "imported", f"mine.{split}", {"split": split}, {"dataset": dataset}, released
+        )
         assert status == 0, line
     return outs
 
@@ -225,11 +236,17 @@ def runs(dataset, stage, tmp_path_factory):
 def test_other_tools_read_our_numbers_off_a_run_with_ties(dataset, runs, stage, tmp_path):
     measures = ["RR@10", "nDCG@10", "AP", "Success@1"]
     inputs = {"dataset": dataset, "run": runs["test"]}
-    status, line, scores = stage("score", "mine.test", {"measures": measures, "split": "test"}, inputs)
+    status, line, scores = stage(
+        "score", "mine.test", {"measures": measures, "split": "test"}, inputs
+    )
     assert status == 0, line
     means = json.loads((scores / "statistics.json").read_text())["mean"]
     qrels = Collection(dataset).qrels("test")
-    rows = [f"{query} 0 {doc} {grade}\n" for query, judged in qrels.items() for doc, grade in judged.items()]
+    rows = [
+        f"{query} 0 {doc} {grade}\n"
+        for query, judged in qrels.items()
+        for doc, grade in judged.items()
+    ]
     (tmp_path / "qrels").write_text("".join(rows))
     words = ["ir_measures", tmp_path / "qrels", runs["test"] / "run.trec", *measures]
     status, output = run_command([sys.executable, "-m", *map(str, words)])
@@ -237,7 +254,14 @@ def test_other_tools_read_our_numbers_off_a_run_with_ties(dataset, runs, stage, 
     assert (status, theirs) == (0, {measure: f"{mean:.4f}" for measure, mean in means.items()})
 
 
-TRAIN = {"steps": 6, "queries_per_batch": 4, "list_size": 4, "loss": "listwise", "precision": "fp32", "seed": 5}
+TRAIN = {
+    "steps": 6,
+    "queries_per_batch": 4,
+    "list_size": 4,
+    "loss": "listwise",
+    "precision": "fp32",
+    "seed": 5,
+}
 TRAIN |= {"optimizer": "adamw", "dropout": 0.0, "validate_every": 6}
 TOWERS = {"shared": True, "normalize": False, "temperature": 1.0}
 # objective, how it is trained, and what the last line warns of
@@ -263,7 +287,10 @@ TRAININGS = {
 @pytest.fixture(scope="module")
 def lists(dataset, tokens, runs, stage):
     """Training lists from the run of the train queries."""
-    params, inputs = {"depth": 9, "seed": 1}, {"dataset": dataset, "tokens": tokens, "run": runs["train"]}
+    params, inputs = (
+        {"depth": 9, "seed": 1},
+        {"dataset": dataset, "tokens": tokens, "run": runs["train"]},
+    )
     status, line, out = stage("candidates", "mine", params, inputs)
     assert status == 0, line
     return out
@@ -290,11 +317,26 @@ def test_what_a_training_warns_of_when_it_ends(situation, train, runs):
     assert (status, line[: line.find(warning)]) == (0, f"model {out.name} · warning: ")
 
 
-def test_a_model_at_chance_and_that_it_denoises_nothing_as_a_judge(train, dataset, tokens, runs, stage):
-    status, line, judge = train("ce", "cross", {"lr": 1e-9, "choose": "last", "validate_every": None})
-    assert (status, line.partition(" loss ")[0]) == (0, "model ce-0123456789 · warning: stays at chance: listwise")
-    inputs = {"dataset": dataset, "tokens": tokens, "run": runs["train"], "judge.0": judge, "judge_tokens.0": tokens}
+def test_a_model_at_chance_and_that_it_denoises_nothing_as_a_judge(
+    train, dataset, tokens, runs, stage
+):
+    status, line, judge = train(
+        "ce", "cross", {"lr": 1e-9, "choose": "last", "validate_every": None}
+    )
+    assert (status, line.partition(" loss ")[0]) == (
+        0,
+        "model ce-0123456789 · warning: stays at chance: listwise",
+    )
+    inputs = {
+        "dataset": dataset,
+        "tokens": tokens,
+        "run": runs["train"],
+        "judge.0": judge,
+        "judge_tokens.0": tokens,
+    }
     denoise = {"negative_below": 0.9}
-    status, line, _ = stage("candidates", "denoised", {"depth": 9, "seed": 1, "denoise": denoise}, inputs)
+    status, line, _ = stage(
+        "candidates", "denoised", {"depth": 9, "seed": 1, "denoise": denoise}, inputs
+    )
     warning = "ce, which judges, stays at chance: it denoises nothing"
     assert (status, line) == (0, f"candidates denoised-0123456789 · warning: {warning}")

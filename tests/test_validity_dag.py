@@ -24,9 +24,16 @@ def project(encoder_folder, documents, tmp_path):
     """
     own = shutil.copytree(encoder_folder, tmp_path / "own")
     describe_encoder(own, 32, DualShape(True, "mean", True, 0.05))
-    write_beir(tmp_path / "beir", [(name, "", text) for name, _, text in documents], ("train", "dev", "test"))
+    write_beir(
+        tmp_path / "beir",
+        [(name, "", text) for name, _, text in documents],
+        ("train", "dev", "test"),
+    )
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT | {"rows": ROWS}))
-    config = tiny_config(tmp_path, own) | {"tables": [str(tmp_path / "tiny.yaml")], "bm25": {"engine": "bm25s"}}
+    config = tiny_config(tmp_path, own) | {
+        "tables": [str(tmp_path / "tiny.yaml")],
+        "bm25": {"engine": "bm25s"},
+    }
     config["lengths"] = {"query": 24, "passage": 24}
     config["depth"]["test"] = 100
     config["models"]["rocketqav2"]["train"] = HARMFUL
@@ -64,7 +71,9 @@ def test_names_of_splits_are_read_before_anything_is_made(project):
     qrels = project.folder / "beir/qrels"
     (qrels / "test.tsv").rename(qrels / "Test.tsv")
     status, lines = project("-n")
-    allowed = "a split's judgements are <split>.tsv, packed or not, in lower case; rename or remove it"
+    allowed = (
+        "a split's judgements are <split>.tsv, packed or not, in lower case; rename or remove it"
+    )
     assert status == 1
     assert f"{qrels}/Test.tsv: {allowed}" in lines
 
@@ -81,7 +90,10 @@ WARNINGS = [
 
 def make_training_useless(beir):
     """Dev and test ask for passages by their own words, which any encoder finds; train's labels are random."""
-    texts = {row["_id"]: row["text"] for row in map(json.loads, (beir / "corpus.jsonl").read_text().splitlines())}
+    texts = {
+        row["_id"]: row["text"]
+        for row in map(json.loads, (beir / "corpus.jsonl").read_text().splitlines())
+    }
     queries = list(map(json.loads, (beir / "queries.jsonl").read_text().splitlines()))
     for query in queries:
         split, _, subject = query["_id"].partition("-")
@@ -107,6 +119,10 @@ def test_where_training_cannot_help_the_start_is_kept_and_table_and_report_say_s
         text = (folder / "results" / page).read_text().replace("\\", "")
         assert [line for line in WARNINGS if line not in text] == [], page
     with open(folder / "results/tables/tiny.csv") as table:
-        values = {row["system"]: row["value"] for row in csv.DictReader(table) if row["measure"] == "nDCG@10"}
+        values = {
+            row["system"]: row["value"]
+            for row in csv.DictReader(table)
+            if row["measure"] == "nDCG@10"
+        }
     # all are found, and of one query a second relevant passage does not exist: (19 + 1 / (1 + 1 / log2(3))) / 20
     assert values["Retriever"] == values["Encoder, untrained"] == "98.0657"

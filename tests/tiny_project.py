@@ -18,7 +18,11 @@ import yaml
 from tandem.store.files import sha256, write_json
 
 ROOT = Path(__file__).parents[1]
-QUESTIONS = {"train": "what does the {} eat", "dev": "what kind of animal is the {}", "test": "how does the {} behave"}
+QUESTIONS = {
+    "train": "what does the {} eat",
+    "dev": "what kind of animal is the {}",
+    "test": "how does the {} behave",
+}
 PART = {"train": 3, "dev": 1, "test": 2}  # which of a subject's three passages answers
 SUBJECTS = {
     "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
@@ -50,7 +54,11 @@ LAYOUT = {
     "rows": [
         {"system": "BM25", "run": "bm25"},
         {"system": "Retriever", "run": "rocketqav2.retriever"},
-        {"system": "Re-ranker", "first_stage": "Retriever", "run": "rocketqav2.retriever+rocketqav2.reranker"},
+        {
+            "system": "Re-ranker",
+            "first_stage": "Retriever",
+            "run": "rocketqav2.retriever+rocketqav2.reranker",
+        },
     ],
 }
 
@@ -60,8 +68,20 @@ def passages() -> list[tuple[str, str, str]]:
     rows = []
     for name, (kind, habit, food) in SUBJECTS.items():
         rows.append((f"{name}-1", f"The {name}", f"The {name} is {kind}."))
-        rows.append((f"{name}-2", f"The {name}", f"Watch it for a day and you will see that the {name} {habit}."))
-        rows.append((f"{name}-3", "", f"The {name} eats {food}, more of them in autumn, when winter is close; {kind}."))
+        rows.append(
+            (
+                f"{name}-2",
+                f"The {name}",
+                f"Watch it for a day and you will see that the {name} {habit}.",
+            )
+        )
+        rows.append(
+            (
+                f"{name}-3",
+                "",
+                f"The {name} eats {food}, more of them in autumn, when winter is close; {kind}.",
+            )
+        )
     return rows
 
 
@@ -79,9 +99,15 @@ def write_beir(folder, documents, splits=("train", "test")):
     (folder / "qrels").mkdir(parents=True)
     rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    subjects, queries = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
+    subjects, queries = (
+        [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")],
+        [],
+    )
     for split in splits:
-        queries += [{"_id": f"{split}-{subject}", "text": QUESTIONS[split].format(subject)} for subject in subjects]
+        queries += [
+            {"_id": f"{split}-{subject}", "text": QUESTIONS[split].format(subject)}
+            for subject in subjects
+        ]
         judged = "".join(f"{split}-{subject}\t{subject}-{PART[split]}\t1\n" for subject in subjects)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
@@ -97,27 +123,42 @@ def write_qrels_folder(at: Path, name: str, splits: Iterable[str]) -> str:
     return str(at)
 
 
-def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudged: int = 0) -> None:
+def write_collection(
+    folder: Path, documents: list[tuple[str, str, str]], unjudged: int = 0
+) -> None:
     """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document.
 
     Behind them stand `unjudged` further test queries, q0, q1, ….
     """
     ids, titles, texts = zip(*documents, strict=True)
-    pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet")
-    queries = [(f"{split}-{name}", text.format(name), split) for split, text in QUESTIONS.items() for name in SUBJECTS]
+    pq.write_table(
+        pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet"
+    )
+    queries = [
+        (f"{split}-{name}", text.format(name), split)
+        for split, text in QUESTIONS.items()
+        for name in SUBJECTS
+    ]
     queries += [(f"q{number}", "?", "test") for number in range(unjudged)]
     columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
     pq.write_table(pa.table(columns), folder / "queries.parquet")
     relevant = {(split, name): f"{name}-{PART[split]}" for split in QUESTIONS for name in SUBJECTS}
     known = {at: doc if doc in set(ids) else ids[0] for at, doc in relevant.items()}
     qrels = [(f"{split}-{name}", doc, 1, split) for (split, name), doc in known.items()]
-    columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True))
+    columns = dict(
+        zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True)
+    )
     columns["relevance"] = pa.array(columns["relevance"], pa.int32())
     pq.write_table(pa.table(columns), folder / "qrels.parquet")
     write_json(folder / "statistics.json", {})
 
 
-UNCALIBRATED = {"by": "ce_bm25neg", "negative_below": 0.9, "calibrate": None, "calibrate_queries": None}
+UNCALIBRATED = {
+    "by": "ce_bm25neg",
+    "negative_below": 0.9,
+    "calibrate": None,
+    "calibrate_queries": None,
+}
 
 
 def tiny_config(folder, encoder_folder):
@@ -146,7 +187,16 @@ def tiny_config(folder, encoder_folder):
 def snakemake(folder, words, files=("config.yaml",)):
     """The command that runs this checkout's Snakefile in a folder with configuration files of its own."""
     return [
-        *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
+        *(
+            sys.executable,
+            "-m",
+            "snakemake",
+            *words,
+            "-s",
+            str(ROOT / "Snakefile"),
+            "--directory",
+            str(folder),
+        ),
         *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
         *("--configfile", *(str(folder / name) for name in files)),
     ]
@@ -169,12 +219,23 @@ def run_here(line):
     from tandem.__main__ import main
 
     _, _, program, *words = map(str, line)
-    argv, environment = patch.object(sys, "argv", [program, *words]), patch.dict(os.environ, CUDA_VISIBLE_DEVICES="")
+    argv, environment = (
+        patch.object(sys, "argv", [program, *words]),
+        patch.dict(os.environ, CUDA_VISIBLE_DEVICES=""),
+    )
     ended_by = signal.getsignal(signal.SIGTERM)
-    with TemporaryFile("w+", buffering=1) as output, printing_into(output), chdir(os.getcwd()), argv, environment:
+    with (
+        TemporaryFile("w+", buffering=1) as output,
+        printing_into(output),
+        chdir(os.getcwd()),
+        argv,
+        environment,
+    ):
         try:
             status = main() if program == "tandem" else snakemake.cli.main(words)
-        except SystemExit as ended:  # a text is printed when the process ends, whose status is 1 then
+        except (
+            SystemExit
+        ) as ended:  # a text is printed when the process ends, whose status is 1 then
             status = ended.code
         finally:
             signal.signal(signal.SIGTERM, ended_by)

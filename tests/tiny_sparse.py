@@ -25,7 +25,9 @@ def masked_lm_folder(folder: Path, encoder_folder: Path, seed: int = 7, bias: fl
     return folder
 
 
-def start(folder: Path, shared: bool = True, prompts: dict[str, str] | None = None, **options: object) -> SparseEncoder:
+def start(
+    folder: Path, shared: bool = True, prompts: dict[str, str] | None = None, **options: object
+) -> SparseEncoder:
     """A sparse encoder from a masked language model's folder."""
     more = {"representation": SparseTerms(**options).model_dump(), "prompts": prompts or {}}
     return SparseEncoder.start(folder, shared, "max", False, 1.0, **more)
@@ -34,7 +36,9 @@ def start(folder: Path, shared: bool = True, prompts: dict[str, str] | None = No
 def sparse_model(make_job, out: Path, folder: Path, encoder, **options: object):
     """A model artifact with the sparse encoder that starts from a masked language model's folder."""
     model = start(folder, **options)
-    with writing(make_job("model", out, {"objective": "dual", "train": {"seed": 0}}, {"encoder": encoder})) as draft:
+    with writing(
+        make_job("model", out, {"objective": "dual", "train": {"seed": 0}}, {"encoder": encoder})
+    ) as draft:
         model.save(draft.folder / "dual", AutoTokenizer.from_pretrained(folder))
         write_json(draft.path("model.json"), {"objective": "dual"})
     return open_artifact(out)

@@ -22,7 +22,10 @@ def unchecked(kind, params):
     model = KINDS[kind].params if kind in KINDS else None
     if model is None or kind == "score":
         return params
-    values = {"model_config": ConfigDict(extra="allow"), "__annotations__": dict.fromkeys(params, Any)}
+    values = {
+        "model_config": ConfigDict(extra="allow"),
+        "__annotations__": dict.fromkeys(params, Any),
+    }
     loose = type(f"Toy{model.__name__}", (model,), values)
     return loose.model_construct(**params)
 
@@ -35,13 +38,26 @@ class World:
     rows: list[dict[str, str]] = field(default_factory=list)
 
     def job(self, kind, name, params, **inputs):
-        text = json.dumps([kind, params, {role: artifact.key for role, artifact in inputs.items()}], sort_keys=True)
+        text = json.dumps(
+            [kind, params, {role: artifact.key for role, artifact in inputs.items()}],
+            sort_keys=True,
+        )
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        return Job(kind, self.root / "results/toy" / kind / f"{name}-{digest}", unchecked(kind, params), inputs)
+        return Job(
+            kind,
+            self.root / "results/toy" / kind / f"{name}-{digest}",
+            unchecked(kind, params),
+            inputs,
+        )
 
     def make(self, kind, name, params, files=None, **inputs):
         """An artifact of text files; `files` may be a function of the draft, or the lists of a run."""
-        job = self.job(kind, name, params, **{role.replace("_", "."): artifact for role, artifact in inputs.items()})
+        job = self.job(
+            kind,
+            name,
+            params,
+            **{role.replace("_", "."): artifact for role, artifact in inputs.items()},
+        )
         with writing(job) as draft:
             if callable(files):
                 files(draft)
@@ -55,7 +71,11 @@ class World:
     def score(self, system, first_stage, run, dataset):
         """Score a run with the real stage and note it as a row."""
         job = self.job(
-            "score", run.key.rpartition("-")[0], {"measures": MEASURES, "split": "test"}, dataset=dataset, run=run
+            "score",
+            run.key.rpartition("-")[0],
+            {"measures": MEASURES, "split": "test"},
+            dataset=dataset,
+            run=run,
         )
         score(job)
         self.rows.append({"system": system, "first_stage": first_stage, "scores": str(job.out)})

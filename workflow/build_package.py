@@ -46,14 +46,17 @@ def find_commit() -> str:
     if Path(COMMIT).is_file():
         return Path(COMMIT).read_text(encoding="utf-8").strip()
     top, head = _git("rev-parse", "--show-toplevel"), _git("rev-parse", "HEAD")
-    if not head or not top or not Path(top).samefile("."):  # a checkout of something else around this folder
+    # a checkout of something else around this folder
+    if not head or not top or not Path(top).samefile("."):
         return ""
     return f"{head} dirty" if _git("status", "--porcelain", "--untracked-files=no") else head
 
 
 def _git(*words: str) -> str:
     try:
-        return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -83,7 +86,11 @@ class BuildWithProject(build_py):
         if self.editable_mode:
             return outputs
         folder = Path(self.build_lib, PROJECT)
-        return [*outputs, *(str(folder / place) for _, place in project_files()), str(folder / COMMIT)]
+        return [
+            *outputs,
+            *(str(folder / place) for _, place in project_files()),
+            str(folder / COMMIT),
+        ]
 
 
 class SdistWithCommit(sdist):

@@ -99,7 +99,9 @@ class ShortestFirst(Params):
 
     split: str = Field(description="the queries' split")
     depth: int = Field(ge=1, description="passages per query")
-    weight: float = Field(1.0, gt=0, description="weight of a passage's length against the score of the input run")
+    weight: float = Field(
+        1.0, gt=0, description="weight of a passage's length against the score of the input run"
+    )
 
 
 def run_shortest_first(job: Job[ShortestFirst]) -> None:
@@ -114,7 +116,10 @@ def run_shortest_first(job: Job[ShortestFirst]) -> None:
         for query, docs, scores in iter_run(job.inputs["run"], job.inputs["dataset"]):
             texts = collection.texts(docs)
             words = [len(" ".join(texts[doc]).split()) for doc in docs]
-            own = [score - job.params.weight * count for score, count in zip(scores, words, strict=True)]
+            own = [
+                score - job.params.weight * count
+                for score, count in zip(scores, words, strict=True)
+            ]
             best = order_by_score(docs, own)[: job.params.depth]
             yield query, [doc for doc, _ in best], [score for _, score in best]
 

@@ -15,7 +15,15 @@ import pytest
 from tandem.cluster.launch import make_rendezvous_flags, place, wait_for_first
 from tandem.errors import UserError
 
-MODEL = ["model", "--params.objective", "dual", "--in.start", "nowhere", "--out", "model/de-0123456789/stage.json"]
+MODEL = [
+    "model",
+    "--params.objective",
+    "dual",
+    "--in.start",
+    "nowhere",
+    "--out",
+    "model/de-0123456789/stage.json",
+]
 
 
 @pytest.fixture
@@ -23,14 +31,20 @@ def scontrol(monkeypatch, tmp_path):
     """A scontrol that knows the hosts of the list `gpu[1-3]` and no other."""
     program = tmp_path / "bin/scontrol"
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\n[ "$*" = "show hostnames gpu[1-3]" ] && printf "gpu1\\ngpu2\\ngpu3\\n"\n')
+    program.write_text(
+        '#!/bin/sh\n[ "$*" = "show hostnames gpu[1-3]" ] && printf "gpu1\\ngpu2\\ngpu3\\n"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "15007", "SLURM_JOB_NODELIST": "gpu[1-3]"}
 
 
 def test_one_node_meets_itself():
-    assert make_rendezvous_flags(1, {"SLURM_JOB_NODELIST": "gpu[1-3]"}) == ["--standalone", "--local-addr", "127.0.0.1"]
+    assert make_rendezvous_flags(1, {"SLURM_JOB_NODELIST": "gpu[1-3]"}) == [
+        "--standalone",
+        "--local-addr",
+        "127.0.0.1",
+    ]
 
 
 def test_nodes_meet_on_the_first_at_a_port_of_the_job(scontrol):
@@ -44,7 +58,9 @@ def test_nodes_meet_on_the_first_at_a_port_of_the_job(scontrol):
 
 
 def test_what_an_earlier_start_of_a_job_has_left_is_not_met(scontrol):
-    first, second = (make_rendezvous_flags(2, scontrol | {"SLURM_RESTART_COUNT": count}) for count in "01")
+    first, second = (
+        make_rendezvous_flags(2, scontrol | {"SLURM_RESTART_COUNT": count}) for count in "01"
+    )
     assert [word for word in first if word not in second] == ["15007.0.0"]
 
 
@@ -75,11 +91,17 @@ def test_a_further_node_has_nothing_to_do_if_the_output_is_finished_meanwhile(tm
 
 
 def test_nodes_that_are_not_there_are_a_mistake(scontrol):
-    with pytest.raises(UserError, match=r"^execution.nodes is 2, but SLURM_JOB_NODELIST is not set"):
+    with pytest.raises(
+        UserError, match=r"^execution.nodes is 2, but SLURM_JOB_NODELIST is not set"
+    ):
         make_rendezvous_flags(2, {})
-    with pytest.raises(UserError, match=r"^execution.nodes is 4, but the slurm job has 3: gpu1, gpu2, gpu3$"):
+    with pytest.raises(
+        UserError, match=r"^execution.nodes is 4, but the slurm job has 3: gpu1, gpu2, gpu3$"
+    ):
         make_rendezvous_flags(4, scontrol)
-    with pytest.raises(UserError, match=r"^the names of the slurm job's nodes are unknown: .*exit status 1"):
+    with pytest.raises(
+        UserError, match=r"^the names of the slurm job's nodes are unknown: .*exit status 1"
+    ):
         make_rendezvous_flags(2, scontrol | {"SLURM_JOB_NODELIST": "cpu7"})
 
 
@@ -110,7 +132,9 @@ def test_who_computes_with_a_model_gets_one_gpu(line, visible, monkeypatch, tmp_
 
 @pytest.mark.parametrize("devices", ["0", "-1", "two", "1.5"])
 def test_a_number_of_devices_is_a_whole_number(devices):
-    with pytest.raises(UserError, match=f"^model: --run.devices is {devices}; allowed are 1, 2, 3 …$"):
+    with pytest.raises(
+        UserError, match=f"^model: --run.devices is {devices}; allowed are 1, 2, 3 …$"
+    ):
         place([*MODEL, "--run.devices", devices])
 
 
@@ -125,8 +149,15 @@ def tandem(tmp_path):
         )
         path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
         line = [sys.executable, "-m", "tandem", *words, "--run.devices", "2"]
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        started.append(subprocess.Popen(line, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        started.append(
+            subprocess.Popen(line, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        )
         return started[-1]
 
     yield run
@@ -142,7 +173,9 @@ def test_a_mistake_that_every_rank_finds_is_said_once(tandem):
 
 
 def test_a_rank_that_is_killed_ends_all_with_its_status(tandem):
-    done = tandem(MODEL, "if rank == '1': os.kill(os.getpid(), signal.SIGKILL)\nelif rank: time.sleep(60)")
+    done = tandem(
+        MODEL, "if rank == '1': os.kill(os.getpid(), signal.SIGKILL)\nelif rank: time.sleep(60)"
+    )
     line = "tandem model: rank 1 ended with SIGKILL; the other ranks were stopped\n"
     assert (done.communicate(timeout=120)[1], done.returncode) == (line, 128 + signal.SIGKILL)
 
@@ -169,7 +202,8 @@ def until(true):
 
 
 @pytest.mark.parametrize(
-    ("by", "status", "line"), [("SIGKILL", -9, ""), ("SIGTERM", 128 + 15, "tandem model: ended by SIGTERM\n")]
+    ("by", "status", "line"),
+    [("SIGKILL", -9, ""), ("SIGTERM", 128 + 15, "tandem model: ended by SIGTERM\n")],
 )
 def test_ranks_end_with_their_launcher(by, status, line, tandem, tmp_path):
     """Both ranks are held up by a manifest that nobody writes."""
@@ -208,7 +242,10 @@ def test_a_rank_leaves_a_users_mistake_to_its_launcher(launcher, error, message,
     written = tmp_path / "error.json"
     line = [sys.executable, "-c", RANK.format(launcher=launcher, error=error)]
     done = subprocess.run(
-        line, env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(written)}, capture_output=True, text=True
+        line,
+        env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(written)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1
     assert (json.loads(written.read_text())["message"] if written.exists() else None) == message

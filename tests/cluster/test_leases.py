@@ -33,11 +33,21 @@ def hold(tmp_path):
 
     def start(count, seconds, **environment):
         inherited = {
-            name: value for name, value in os.environ.items() if name not in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID")
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID")
         }
-        variables = inherited | {"TANDEM_LEASES": str(tmp_path / "leases"), "TANDEM_GPUS": "0,1,2,3"} | environment
+        variables = (
+            inherited
+            | {"TANDEM_LEASES": str(tmp_path / "leases"), "TANDEM_GPUS": "0,1,2,3"}
+            | environment
+        )
         line = [sys.executable, "-c", HOLDER, str(count), str(seconds)]
-        started.append(subprocess.Popen(line, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(
+            subprocess.Popen(
+                line, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
         return started[-1]
 
     yield start
@@ -133,7 +143,11 @@ def test_a_schedulers_choice_stands(unset, monkeypatch, tmp_path):
 def test_jobs_within_one_allocation_share_it_out(hold, tmp_path):
     """Two ids given by slurm, two jobs of one GPU each; another allocation that counts from 0 too is another matter."""
     mine = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_ID": "77"}
-    first, second, other = hold(1, 5, **mine), hold(1, 5, **mine), hold(1, 0, **mine | {"SLURM_JOB_ID": "78"})
+    first, second, other = (
+        hold(1, 5, **mine),
+        hold(1, 5, **mine),
+        hold(1, 0, **mine | {"SLURM_JOB_ID": "78"}),
+    )
     assert sorted(got(first)[1] + got(second)[1]) == ["0", "1"]
     assert got(other)[1] == ["0"]
 
@@ -161,7 +175,10 @@ def listing(unset, monkeypatch, tmp_path):
     """An nvidia-smi that lists two GPUs, first on the path."""
     program = tmp_path / "bin/nvidia-smi"
     program.parent.mkdir()
-    gpus = [f"GPU {i}: NVIDIA H200 (UUID: GPU-1{i}aa)\n  MIG 1g.18gb Device 0: (UUID: MIG-2{i}bb)" for i in (0, 1)]
+    gpus = [
+        f"GPU {i}: NVIDIA H200 (UUID: GPU-1{i}aa)\n  MIG 1g.18gb Device 0: (UUID: MIG-2{i}bb)"
+        for i in (0, 1)
+    ]
     listed = "\n".join(gpus)
     program.write_text(f"#!/bin/sh\n[ \"$1\" = -L ] && echo '{listed}'\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -171,21 +188,33 @@ def listing(unset, monkeypatch, tmp_path):
 
 def test_ids_are_those_of_nvidia_smi(listing, monkeypatch):
     assert scheduler.list_offered(os.environ) == ["0", "1"]
-    assert scheduler.list_offered({"TANDEM_GPUS": "GPU-11aa, MIG-22bb,GPU-11aa"}) == ["GPU-11aa", "MIG-22bb"]
-    with pytest.raises(UserError, match=r"^train: execution.devices is 3, but this machine has 2 GPUs \(0, 1\)$"):
+    assert scheduler.list_offered({"TANDEM_GPUS": "GPU-11aa, MIG-22bb,GPU-11aa"}) == [
+        "GPU-11aa",
+        "MIG-22bb",
+    ]
+    with pytest.raises(
+        UserError, match=r"^train: execution.devices is 3, but this machine has 2 GPUs \(0, 1\)$"
+    ):
         scheduler.lease(3, "train")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(UserError, match=r"devices is 2, but CUDA_VISIBLE_DEVICES names 1 GPUs \(1\)$"):
+    with pytest.raises(
+        UserError, match=r"devices is 2, but CUDA_VISIBLE_DEVICES names 1 GPUs \(1\)$"
+    ):
         scheduler.lease(2, "train")
 
 
-def test_the_first_free_ids_are_taken_and_counted_as_the_driver_does(listing, monkeypatch, tmp_path):
+def test_the_first_free_ids_are_taken_and_counted_as_the_driver_does(
+    listing, monkeypatch, tmp_path
+):
     (tmp_path / "leases").mkdir()
     with (tmp_path / "leases/0.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
         scheduler.lease(1, "job")
-    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
+    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"]) == (
+        "1",
+        "PCI_BUS_ID",
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_named(unset, monkeypatch, tmp_path):
@@ -193,6 +222,7 @@ def test_a_folder_that_cannot_be_written_is_named(unset, monkeypatch, tmp_path):
     monkeypatch.setenv("TANDEM_LEASES", str(tmp_path / "file"))
     monkeypatch.setenv("TANDEM_GPUS", "0,1")
     with pytest.raises(
-        UserError, match=r"file/queue: cannot be locked \(Not a directory\); set TANDEM_LEASES to a folder"
+        UserError,
+        match=r"file/queue: cannot be locked \(Not a directory\); set TANDEM_LEASES to a folder",
     ):
         scheduler.lease(1, "job")

@@ -25,10 +25,15 @@ def test_under_slurm_stages_that_use_all_cores_get_several():
 
 @pytest.mark.parametrize("name", ["slurm", "gpus"])
 def test_stages_that_compute_by_models_have_cores(name):
-    expected = set().union(*(rules(kind) for kind in KINDS.values() if kind.gpu and kind.threads == "all"))
+    expected = set().union(
+        *(rules(kind) for kind in KINDS.values() if kind.gpu and kind.threads == "all")
+    )
     assert profile(name)["set-threads"].keys() >= expected
 
 
 def test_under_slurm_models_have_more_memory_and_time_than_usual():
-    expected = set().union(*(rules(kind) for kind in KINDS.values() if kind.gpu)) - {"retrieve", "retrieve_shard"}
+    expected = set().union(*(rules(kind) for kind in KINDS.values() if kind.gpu)) - {
+        "retrieve",
+        "retrieve_shard",
+    }
     assert profile("slurm")["set-resources"].keys() >= expected

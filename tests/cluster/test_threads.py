@@ -11,7 +11,13 @@ import torch
 
 from tandem import ROOT
 from tandem.cluster import threads
-from tandem.cluster.threads import WAITING, count_usable_cores, others_compute, sleep_at_once, wait_briefly
+from tandem.cluster.threads import (
+    WAITING,
+    count_usable_cores,
+    others_compute,
+    sleep_at_once,
+    wait_briefly,
+)
 from tandem.models.device import use_workers
 
 
@@ -43,11 +49,17 @@ V1 = "cpu/docker/ab/cpu.cfs_quota_us", "cpu/docker/ab/cpu.cfs_period_us"
         ("0::/", {"cpu.max": "150000 100000\n"}, 2),  # with one thread half a core would lie idle
         ("0::/", {"cpu.max": "50000 100000\n"}, 1),
         ("0::/", {"cpu.max": "800000 100000\n"}, 4),  # no more than its affinity allows
-        ("0::/user.slice/job", {"user.slice/cpu.max": "100000 50000\n", "user.slice/job/cpu.max": "max 100000\n"}, 2),
-        ("0::/elsewhere/seen/from/outside", {"cpu.max": "300000 100000\n"}, 3),  # a container's own group is its root
+        (
+            "0::/user.slice/job",
+            {"user.slice/cpu.max": "100000 50000\n", "user.slice/job/cpu.max": "max 100000\n"},
+            2,
+        ),
+        # a container's own group is its root
+        ("0::/elsewhere/seen/from/outside", {"cpu.max": "300000 100000\n"}, 3),
         ("4:cpu,cpuacct:/docker/ab\n0::/", {V1[0]: "100000\n", V1[1]: "100000\n"}, 1),
         ("4:cpu,cpuacct:/docker/ab\n0::/", {V1[0]: "-1\n", V1[1]: "100000\n"}, 4),
-        ("4:cpuset:/docker/ab\n0::/", {V1[0]: "100000\n", V1[1]: "100000\n"}, 4),  # it counts no time
+        # it counts no time
+        ("4:cpuset:/docker/ab\n0::/", {V1[0]: "100000\n", V1[1]: "100000\n"}, 4),
         ("0::/", {"cpu.max": "\n"}, 4),
         ("no control group", {"cpu.max": "100000 100000\n"}, 4),
     ],
@@ -66,7 +78,11 @@ def test_the_program_that_the_makefile_runs_counts_a_real_affinity():
     core = min(os.sched_getaffinity(0))
     line = [sys.executable, "-I", "-S", str(ROOT / "workflow/tandem/cluster/threads.py")]
     done = subprocess.run(
-        line, capture_output=True, text=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, {core})
+        line,
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
     assert done.stdout == "1\n"
 
@@ -97,7 +113,10 @@ def test_a_stage_computes_on_no_more_threads_than_it_has_cores(cgroups, monkeypa
         ({"GOMP_SPINCOUNT": "7"}, WAITING | {"GOMP_SPINCOUNT": "7"}),
         (
             {"OMP_WAIT_POLICY": "ACTIVE"},
-            {"OMP_WAIT_POLICY": "ACTIVE", "OPENBLAS_THREAD_TIMEOUT": WAITING["OPENBLAS_THREAD_TIMEOUT"]},
+            {
+                "OMP_WAIT_POLICY": "ACTIVE",
+                "OPENBLAS_THREAD_TIMEOUT": WAITING["OPENBLAS_THREAD_TIMEOUT"],
+            },
         ),
     ],
 )
@@ -110,7 +129,13 @@ def test_what_the_user_has_set_holds(before, expected):
 @pytest.mark.parametrize(
     ("before", "expected"),
     [
-        ({}, {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": WAITING["OPENBLAS_THREAD_TIMEOUT"]}),
+        (
+            {},
+            {
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "OPENBLAS_THREAD_TIMEOUT": WAITING["OPENBLAS_THREAD_TIMEOUT"],
+            },
+        ),
         ({"GOMP_SPINCOUNT": "7"}, WAITING | {"GOMP_SPINCOUNT": "7"}),
         ({"OMP_WAIT_POLICY": "ACTIVE", **WAITING}, {"OMP_WAIT_POLICY": "ACTIVE", **WAITING}),
     ],
@@ -130,7 +155,10 @@ def test_another_program_that_computes_is_noticed(tmp_path, monkeypatch):
         """Whether it is noticed that cores 0, 1, 2 … were busy for so large a share of the time."""
 
         def write(passed: float) -> None:
-            lines = [f"cpu{core} {1000 + round(ticks * passed * share)} 0 0 5000" for core, share in enumerate(shares)]
+            lines = [
+                f"cpu{core} {1000 + round(ticks * passed * share)} 0 0 5000"
+                for core, share in enumerate(shares)
+            ]
             (tmp_path / "stat").write_text("\n".join(["cpu  9 9 9 9", *lines, "intr 12 3"]))
 
         write(0.0)
@@ -147,9 +175,13 @@ def test_every_copy_of_gnus_openmp_reads_how_long_to_spin():
     # torch has one, FAISS and scikit-learn have theirs: each prints its settings when it is loaded.
     script = "import runpy, sys; sys.argv[1:] = ['--version']; runpy.run_module('tandem', run_name='__main__')"
     script = f"try:\n  {script}\nexcept SystemExit: import torch, faiss"
-    inherited = {name: value for name, value in os.environ.items() if name not in (*WAITING, threads._POLICY)}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in (*WAITING, threads._POLICY)
+    }
     environment = inherited | {"OMP_DISPLAY_ENV": "VERBOSE"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
     counts = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)
     copies = {path.name for path in Path(torch.__file__).parent.glob("lib/libgomp*")}
     assert set(counts) == {WAITING["GOMP_SPINCOUNT"]}

@@ -15,13 +15,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_text_from_the_command_line_is_typed(configured):
-    config = configured("models.rocketqav2.train", {"lr": "1e-5", "steps": "20", "in_batch": "true", "clip": "null"})
+    config = configured(
+        "models.rocketqav2.train", {"lr": "1e-5", "steps": "20", "in_batch": "true", "clip": "null"}
+    )
     config["models"]["rocketqav2"]["candidates"]["denoise"] = "null"
     config["bm25"] = {"analyzer": "null"}
     settings = load_settings(config, ROOT)
     model = settings.models["rocketqav2"]
     assert isinstance(model, JointModel)
-    assert (model.train.lr, model.train.steps, model.train.in_batch, model.train.clip) == (1e-5, 20, True, None)
+    assert (model.train.lr, model.train.steps, model.train.in_batch, model.train.clip) == (
+        1e-5,
+        20,
+        True,
+        None,
+    )
     assert (type(model.train.lr), type(model.train.steps)) == (float, int)
     assert model.candidates.denoise is None
     assert settings.bm25.analyzer is None
@@ -52,26 +59,38 @@ def test_like_takes_over_the_keys_of_another_model(configured):
 
 
 def test_null_leaves_a_model_of_a_recipe_out(configured):
-    assert "rocketqav2_8_static" not in load_settings(configured("models.rocketqav2_8_static", None), ROOT).models
+    assert (
+        "rocketqav2_8_static"
+        not in load_settings(configured("models.rocketqav2_8_static", None), ROOT).models
+    )
 
 
 def test_one_name_is_a_list_of_one(configured):
-    settings = load_settings(configured("models.rocketqav2.candidates.denoise.by", "ce_deneg"), ROOT)
+    settings = load_settings(
+        configured("models.rocketqav2.candidates.denoise.by", "ce_deneg"), ROOT
+    )
     denoise = settings.models["rocketqav2"].candidates.denoise
     assert denoise is not None
     assert denoise.by == ("ce_deneg",)
 
 
 def test_an_entry_of_a_catalogue_is_changed_by_its_keys_and_replaced_by_its_source(configured):
-    changed = load_settings(configured("datasets.squad", {"test_queries": 5}), ROOT).datasets["squad"]
+    changed = load_settings(configured("datasets.squad", {"test_queries": 5}), ROOT).datasets[
+        "squad"
+    ]
     assert (changed.source, changed.test_queries) == ("squad", 5)
-    replaced = load_settings(configured("datasets.squad", {"source": "beir"}), ROOT).datasets["squad"]
+    replaced = load_settings(configured("datasets.squad", {"source": "beir"}), ROOT).datasets[
+        "squad"
+    ]
     assert replaced.model_dump(exclude_unset=True) == {"source": "beir"}
 
 
 def test_windows_take_over_what_their_documents_have(configured):
     chinese = {"source": "beir", "language": "zh", "measures": ["RR@10"]}
-    config = configured("datasets", {"long": chinese, "windows": {"source": "windows", "of": "long", "language": None}})
+    config = configured(
+        "datasets",
+        {"long": chinese, "windows": {"source": "windows", "of": "long", "language": None}},
+    )
     config["datasets"]["inner"] = {"source": "windows", "of": "windows", "language": "en"}
     datasets = load_settings(config, ROOT).datasets
     windows, inner = datasets["windows"], datasets["inner"]
@@ -90,9 +109,16 @@ def test_classes_follow_from_the_keys_that_choose_them(configured):
 
 
 def test_a_models_own_validation_overrides_the_keys_that_it_sets():
-    usual, own = ValidationSettings(depth=7, queries=3), Validation(queries=None, method="average_rank")
+    usual, own = (
+        ValidationSettings(depth=7, queries=3),
+        Validation(queries=None, method="average_rank"),
+    )
     merged_settings = usual.overridden(own)
-    assert (merged_settings.depth, merged_settings.queries, merged_settings.method) == (7, None, "average_rank")
+    assert (merged_settings.depth, merged_settings.queries, merged_settings.method) == (
+        7,
+        None,
+        "average_rank",
+    )
 
 
 def test_merging_shares_nothing():
@@ -139,6 +165,8 @@ def test_a_recipe_that_holds_no_keys_is_named(tmp_path):
 
 def test_a_null_within_a_value_of_the_command_line_is_null(configured):
     """Snakemake hands it over as text, which a key of text would take for a name."""
-    settings = load_settings(configured() | {"score": {"split": "null"}, "models": {"mine": "null"}}, ROOT)
+    settings = load_settings(
+        configured() | {"score": {"split": "null"}, "models": {"mine": "null"}}, ROOT
+    )
     assert settings.score.split is None
     assert "mine" not in settings.models

@@ -36,9 +36,17 @@ def mistakes(config):
         ("bm25", [1], "bm25 is [1]; allowed: object"),
         ("bm25.b", 1.5, "bm25.b is 1.5; allowed: ≤ 1"),
         ("bm25.k1", float("nan"), "bm25.k1 is nan; allowed: finite numbers below 2^53"),
-        ("bm25.analyzer", "english", 'bm25.analyzer is "english"; allowed: default, porter, krovetz, none, whitespace'),
+        (
+            "bm25.analyzer",
+            "english",
+            'bm25.analyzer is "english"; allowed: default, porter, krovetz, none, whitespace',
+        ),
         ("bm25.analyzer", "english", ", jieba, null"),
-        ("depth.test", 2**60, "depth.test is 1152921504606846976; allowed: finite numbers below 2^53"),
+        (
+            "depth.test",
+            2**60,
+            "depth.test is 1152921504606846976; allowed: finite numbers below 2^53",
+        ),
         ("recipes", "rocketqav2", 'recipes is "rocketqav2"; allowed: array'),
         ("recipes", ["rocketqa2"], "recipes: rocketqa2 is unknown; did you mean rocketqav2?"),
         ("stand_in", 3, "stand_in is 3; allowed: string or object or null"),
@@ -52,8 +60,16 @@ def mistakes(config):
         (f"{CE}.train.passage_centric", 0.1, f"{CE}.train.passage_centric is not a known key"),
         (f"{CE}.objective", "triple", f"{CE}.objective is 'triple'; allowed: dual, cross, joint"),
         (f"{CE}.candidates.denoise", {}, f"{CE}.candidates.denoise.by is missing"),
-        (f"{CE}.candidates.denoise", {"by": 3}, f"{CE}.candidates.denoise.by is 3; allowed: string or array"),
-        (f"{CE}.candidates.denoise", {"by": [3]}, f"{CE}.candidates.denoise.by.0 is 3; allowed: string"),
+        (
+            f"{CE}.candidates.denoise",
+            {"by": 3},
+            f"{CE}.candidates.denoise.by is 3; allowed: string or array",
+        ),
+        (
+            f"{CE}.candidates.denoise",
+            {"by": [3]},
+            f"{CE}.candidates.denoise.by.0 is 3; allowed: string",
+        ),
         (
             f"{CE}.candidates.denoise",
             {"by": "ce_deneg", "negative_below": 0.95},
@@ -69,8 +85,16 @@ def mistakes(config):
             {"by": "ce_deneg", "backfill": {"first_rank": 40, "depth": 20}},
             f"{CE}.candidates.denoise.backfill.depth is 20, before first_rank (40); allowed: ≥ 40",
         ),
-        (f"{CE}.candidates.first_rank", 30, f"{CE}.candidates.depth is 20, before first_rank (30); allowed: ≥ 30"),
-        (f"{CE}.like", "ce_denge", f"{CE}.like is ce_denge, which is no model; did you mean ce_deneg?"),
+        (
+            f"{CE}.candidates.first_rank",
+            30,
+            f"{CE}.candidates.depth is 20, before first_rank (30); allowed: ≥ 30",
+        ),
+        (
+            f"{CE}.like",
+            "ce_denge",
+            f"{CE}.like is ce_denge, which is no model; did you mean ce_deneg?",
+        ),
         (f"{CE}.like", "ce_bm25neg", f"{CE}.like forms a cycle: ce_bm25neg -> ce_bm25neg"),
         (
             "models.ce_bm25ng",
@@ -80,32 +104,72 @@ def mistakes(config):
         ("datasets.scifct", {}, "datasets.scifct.source is missing; allowed: pydocs, beir"),
         ("datasets.scifct", {"language": "en"}, "; did you mean scifact?"),
         (CE, "x", f'{CE} is "x"; allowed: object'),
-        ("models.de_bm25neg.train.regularise", {"query": {"flop": 1}}, "regularise.query.flop is not a known key"),
+        (
+            "models.de_bm25neg.train.regularise",
+            {"query": {"flop": 1}},
+            "regularise.query.flop is not a known key",
+        ),
         ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: object'),
         ("datasets.mine", {"source": "beer"}, "datasets.mine.source is 'beer'; did you mean beir?"),
         ("datasets.mine", {"path": "x"}, "datasets.mine.source is missing; allowed: pydocs, beir"),
-        ("datasets.mine", {"source": "beir", "pth": "x"}, "datasets.mine.pth is not a known key; did you mean path?"),
+        (
+            "datasets.mine",
+            {"source": "beir", "pth": "x"},
+            "datasets.mine.pth is not a known key; did you mean path?",
+        ),
         ("datasets.mine", {"source": "windows"}, "datasets.mine.of is missing"),
-        ("datasets.mine", {"source": "windows", "of": "pydoc"}, "datasets.mine.of is pydoc, which is no dataset; did"),
-        ("datasets.mine", {"source": "windows", "of": "mine"}, "datasets form a cycle: mine -> mine"),
+        (
+            "datasets.mine",
+            {"source": "windows", "of": "pydoc"},
+            "datasets.mine.of is pydoc, which is no dataset; did",
+        ),
+        (
+            "datasets.mine",
+            {"source": "windows", "of": "mine"},
+            "datasets form a cycle: mine -> mine",
+        ),
         (
             "datasets.mine",
             {"source": "windows", "of": "pydocs", "stride": 200},
             "datasets.mine.stride is 200, which skips words between windows of length 150; allowed: ≤ 150",
         ),
-        ("datasets.mine", {"source": "union", "of": ["squad"]}, "datasets.mine.of names one dataset; allowed: two"),
+        (
+            "datasets.mine",
+            {"source": "union", "of": ["squad"]},
+            "datasets.mine.of names one dataset; allowed: two",
+        ),
         (
             "datasets.mine",
             {"source": "beir", "files": {"a": {"url": "ftp://x"}}},
             'datasets.mine.files.a.url is "ftp://x"; allowed: what matches ^(https?|file)://',
         ),
-        ("encoders.mine", {"source": "disk"}, 'encoders.mine.source is "disk"; allowed: package, folder, hub'),
+        (
+            "encoders.mine",
+            {"source": "disk"},
+            'encoders.mine.source is "disk"; allowed: package, folder, hub',
+        ),
         ("indexes.mine", {"type": "ivf"}, "indexes.mine.type is 'ivf'; did you mean"),
         ("indexes.mine", {"type": "flat", "nlist": 3}, "indexes.mine.nlist is not a known key"),
-        ("indexes", {"a/b": {"type": "flat"}}, "indexes.a/b: a name is letters, digits, '_', '-' and '.'"),
-        ("sweeps.mine", {"grid": {}, "systems": ["bm25"]}, "sweeps.mine.grid is empty; name a path and its values"),
-        ("sweeps.mine", {"grid": {"seed": []}, "systems": ["bm25"]}, "sweeps.mine.grid.seed is []; name at least one"),
-        ("sweeps.mine", {"grid": {"seed": [1]}, "systems": 3}, "sweeps.mine.systems is 3; allowed: object"),
+        (
+            "indexes",
+            {"a/b": {"type": "flat"}},
+            "indexes.a/b: a name is letters, digits, '_', '-' and '.'",
+        ),
+        (
+            "sweeps.mine",
+            {"grid": {}, "systems": ["bm25"]},
+            "sweeps.mine.grid is empty; name a path and its values",
+        ),
+        (
+            "sweeps.mine",
+            {"grid": {"seed": []}, "systems": ["bm25"]},
+            "sweeps.mine.grid.seed is []; name at least one",
+        ),
+        (
+            "sweeps.mine",
+            {"grid": {"seed": [1]}, "systems": 3},
+            "sweeps.mine.systems is 3; allowed: object",
+        ),
         ("fusions", {"a\nb": {"of": []}}, 'fusions."a\\nb": not a name'),
     ],
 )
@@ -116,9 +180,13 @@ def test_a_mistake_is_one_line(configured, path, value, line):
 
 
 def test_keys_of_a_recipe_that_is_not_there_name_it(configured):
-    lines = mistakes(configured("recipes", ["rocketqav2"]))  # config/config.yaml has keys of models of both recipes
+    # config/config.yaml has keys of models of both recipes
+    lines = mistakes(configured("recipes", ["rocketqav2"]))
     assert lines
-    assert all(line.endswith("recipe dureader_retrieval has the rest of it: add it to recipes") for line in lines)
+    assert all(
+        line.endswith("recipe dureader_retrieval has the rest of it: add it to recipes")
+        for line in lines
+    )
 
 
 def test_several_mistakes_are_several_lines(configured):
@@ -154,13 +222,22 @@ def test_long_values_are_shortened(configured):
     [
         ("[a]", 'the whole is ["a"]; allowed: object'),
         ("{title: a, rows: []}", "rows is []; allowed: 1 or more"),
-        ("{title: a, rows: [{system: a, sistem: a}]}", "rows.0.sistem is not a known key; did you mean system?"),
-        ("{title: a, rows: [{system: a, printed: 3}]}", "rows.0.printed is 3; allowed: string or object or null"),
+        (
+            "{title: a, rows: [{system: a, sistem: a}]}",
+            "rows.0.sistem is not a known key; did you mean system?",
+        ),
+        (
+            "{title: a, rows: [{system: a, printed: 3}]}",
+            "rows.0.printed is 3; allowed: string or object or null",
+        ),
         (
             "{title: a, rows: [{system: a, printed: {RR@10: x}}]}",
             'rows.0.printed.RR@10 is "x"; allowed: number or null',
         ),
-        ("{title: a, rows: [{system: a, printed: {system: x, q: y}}]}", "rows.0.printed.q is not a known key"),
+        (
+            "{title: a, rows: [{system: a, printed: {system: x, q: y}}]}",
+            "rows.0.printed.q is not a known key",
+        ),
         ("{title: [", ": not valid YAML"),
         ("{title: a, rows: [{system: a}], decimals: 9}", "decimals is 9; allowed: ≤ 4"),
     ],
@@ -182,7 +259,10 @@ def test_a_missing_layout_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("[{tolerance: 1, near: 0.5, source: a}]", "bands.yaml: 0.near is 0.5, below tolerance (1)"),
+        (
+            "[{tolerance: 1, near: 0.5, source: a}]",
+            "bands.yaml: 0.near is 0.5, below tolerance (1)",
+        ),
         (
             "[{tolerance: 1, near: 2, source: a, dataset: b}]",
             "bands.yaml: 0: names dataset b, but no value",

@@ -51,11 +51,15 @@ def test_a_variant_is_the_configuration_with_that_value(variants, configured, pa
 def test_windows_follow_the_dataset_that_they_are_of(configured):
     documents = {"source": "beir", "path": "/x", "language": "en"}
     windows = {"source": "windows", "of": "documents", "length": 8, "stride": 4}
-    config = configured() | {"datasets": {"documents": documents, "cut": windows, "left": windows | {"language": "en"}}}
+    config = configured() | {
+        "datasets": {"documents": documents, "cut": windows, "left": windows | {"language": "en"}}
+    }
     variant = Variants(config, ROOT).settings({"datasets.documents.language": "zh"})
     cut, left = (variant.datasets[name] for name in ("cut", "left"))
     assert (cut.language, cut.unit, left.language) == ("zh", "characters", "en")
-    changed = config | {"datasets": config["datasets"] | {"documents": documents | {"language": "zh"}}}
+    changed = config | {
+        "datasets": config["datasets"] | {"documents": documents | {"language": "zh"}}
+    }
     assert variant == load_settings(changed, ROOT)
 
 
@@ -105,14 +109,23 @@ def test_names_with_dots(configured):
 
 
 def test_values_at_keys_that_are_words_of_python(variants):
-    assert variants.value({"models.de_bm25neg.candidates.depth": "60"}, "models.de_bm25neg.candidates.from") == "bm25"
+    assert (
+        variants.value(
+            {"models.de_bm25neg.candidates.depth": "60"}, "models.de_bm25neg.candidates.from"
+        )
+        == "bm25"
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
         ("models.rocketqav2.trian.lr", 1, unknown_key("models.rocketqav2.trian", "train")),
-        ("models.rocketqav3.train.lr", 1, "models.rocketqav3.train.lr: models has no rocketqav3; did you mean rocket"),
+        (
+            "models.rocketqav3.train.lr",
+            1,
+            "models.rocketqav3.train.lr: models has no rocketqav3; did you mean rocket",
+        ),
         (LR, "fast", 'models.rocketqav2.train.lr is "fast"; allowed: number'),
         ("models.rocketqav2.like", "nobody", "models.rocketqav2.like is nobody, which is no model"),
         ("sed", 1, unknown_key("sed", "seed")),

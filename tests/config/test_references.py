@@ -62,7 +62,10 @@ def test_parameters_are_what_is_left_in_inner_sections_too():
         "judging": {"below": 0.1},
         "depth": 7,
     }
-    assert Lists.model_validate(FULL).model_dump(exclude=excluded(Lists)) == {"judging": {"below": 0.1}, "depth": 7}
+    assert Lists.model_validate(FULL).model_dump(exclude=excluded(Lists)) == {
+        "judging": {"below": 0.1},
+        "depth": 7,
+    }
 
 
 @pytest.mark.parametrize("key", ["from", "of", "weights"])
@@ -87,7 +90,11 @@ def test_a_section_without_inputs_is_its_own_parameters():
 
 
 def test_training_lists_are_a_stage_of_their_own():
-    config = {"objective": "joint", "init": {"retriever": "de", "reranker": "ce"}, "candidates": {"from": "bm25"}}
+    config = {
+        "objective": "joint",
+        "init": {"retriever": "de", "reranker": "ce"},
+        "candidates": {"from": "bm25"},
+    }
     names = names_in(JointModel.model_validate(config), "models.m")
     assert {name.path: name.reference.objectives for name in names} == {
         "models.m.init.retriever": ("dual", "joint"),

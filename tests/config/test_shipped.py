@@ -19,9 +19,22 @@ CONFIG = ROOT / "config"
 CONFIGURATIONS = sorted([*CONFIG.glob("*.yaml"), *CONFIG.glob("small/*.yaml")])
 BANDS = CONFIG / "papers/bands.yaml"
 SCHEMA = re.compile(r"# yaml-language-server: \$schema=(.*)\n")
-FOLDERS = ("", "small", "recipes", "datasets", "encoders", "indexes", "rerankers", "papers", "papers/*", "statistics")
+FOLDERS = (
+    "",
+    "small",
+    "recipes",
+    "datasets",
+    "encoders",
+    "indexes",
+    "rerankers",
+    "papers",
+    "papers/*",
+    "statistics",
+)
 FOLDERS += ("sweeps",)
-ALL = sorted(path for folder in FOLDERS for path in CONFIG.glob(f"{folder}/*.yaml".removeprefix("/")))
+ALL = sorted(
+    path for folder in FOLDERS for path in CONFIG.glob(f"{folder}/*.yaml".removeprefix("/"))
+)
 
 
 def named(path):
@@ -36,10 +49,21 @@ def test_configurations_load(path):
 @pytest.mark.parametrize("path", sorted(CONFIG.glob("recipes/*.yaml")), ids=named)
 def test_recipes_load(path):
     # A recipe may take models of another over.
-    others = ["dureader_retrieval", "rocketqa", "rocketqav2", "ance", "star", "cakd", "tas_b", "doc2query"]
+    others = [
+        "dureader_retrieval",
+        "rocketqa",
+        "rocketqav2",
+        "ance",
+        "star",
+        "cakd",
+        "tas_b",
+        "doc2query",
+    ]
     others += ["unicoil", "contriever", "colbert", "splade"]
     recipes = list(dict.fromkeys([*others, path.stem]))
-    assert load_settings({"dataset": "pydocs", "encoder": "minilm", "recipes": recipes}, ROOT).models
+    assert load_settings(
+        {"dataset": "pydocs", "encoder": "minilm", "recipes": recipes}, ROOT
+    ).models
 
 
 @pytest.mark.parametrize("path", sorted({*CONFIG.glob("papers/**/*.yaml")} - {BANDS}), ids=named)
@@ -104,5 +128,7 @@ def test_every_key_has_a_description_and_every_section_a_docstring():
     for section in set(sections()):
         if section.__module__.startswith("tandem.config") and not section.__name__.startswith("_"):
             assert section.__doc__, section
-            missing = [name for name, field in section.model_fields.items() if not field.description]
+            missing = [
+                name for name, field in section.model_fields.items() if not field.description
+            ]
             assert set(missing) <= {"source", "type"}, section

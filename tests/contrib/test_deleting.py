@@ -30,7 +30,9 @@ print(json.dumps({
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
-PACKAGES = sorted(path.parent.name for path in (ROOT / "workflow/tandem/contrib").glob("*/plugin.py"))
+PACKAGES = sorted(
+    path.parent.name for path in (ROOT / "workflow/tandem/contrib").glob("*/plugin.py")
+)
 
 
 def link_tree(root, without):
@@ -57,7 +59,11 @@ def plan_default(root):
     """What the code of a tree plans for the default, in a process of its own."""
     line = [sys.executable, "-c", PLAN]
     done = subprocess.run(
-        line, cwd=root, env={"PYTHONPATH": f"{root}/workflow", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+        line,
+        cwd=root,
+        env={"PYTHONPATH": f"{root}/workflow", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -91,6 +97,8 @@ def test_a_package_is_described(name):
 def test_no_other_test_needs_a_package():
     imports = re.compile(r"^\s*(?:from|import) tandem\.contrib\b", re.MULTILINE)
     others = [
-        path for path in (ROOT / "tests").rglob("*.py") if "contrib" not in path.relative_to(ROOT / "tests").parts
+        path
+        for path in (ROOT / "tests").rglob("*.py")
+        if "contrib" not in path.relative_to(ROOT / "tests").parts
     ]
     assert [str(path) for path in others if imports.search(path.read_text())] == []

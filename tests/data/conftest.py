@@ -13,7 +13,10 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job
 
 Passages = Iterable[tuple[str, str, str]]
-DOCS = [{"_id": "d1", "title": "One", "text": "alpha beta"}, {"_id": "d2", "title": "", "text": "gamma"}]
+DOCS = [
+    {"_id": "d1", "title": "One", "text": "alpha beta"},
+    {"_id": "d2", "title": "", "text": "gamma"},
+]
 QUERIES = [{"_id": "q1", "text": "alpha?"}, {"_id": "q2", "text": "gamma?"}]
 
 
@@ -52,12 +55,16 @@ def make_beir(tmp_path: Path, make: Callable[..., Artifact]) -> Callable[..., Ar
     Passages are (id, title, text); a query is named by its id and asks "what <id>"; `qrels` are rows by split.
     """
 
-    def build(name: str, passages: Passages, queries: Iterable[str], qrels: dict[str, list[str]]) -> Artifact:
+    def build(
+        name: str, passages: Passages, queries: Iterable[str], qrels: dict[str, list[str]]
+    ) -> Artifact:
         folder = tmp_path / "beir" / name
         (folder / "qrels").mkdir(parents=True)
         documents = [{"_id": doc, "title": title, "text": text} for doc, title, text in passages]
         (folder / "corpus.jsonl").write_text(lines(documents))
-        (folder / "queries.jsonl").write_text(lines([{"_id": query, "text": f"what {query}"} for query in queries]))
+        (folder / "queries.jsonl").write_text(
+            lines([{"_id": query, "text": f"what {query}"} for query in queries])
+        )
         for split, rows in qrels.items():
             (folder / "qrels" / f"{split}.tsv").write_text("".join(f"{row}\n" for row in rows))
         return make(name, {"source": "beir"}, path=str(folder))

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 Edit = Callable[[bytes], bytes]
-Add = Callable[[Path, str, str], None]  # appends a passage: folder, id (unless the format makes its own), text
+# appends a passage: folder, id (unless the format makes its own), text
+Add = Callable[[Path, str, str], None]
 
 
 def edit(folder: Path, name: str, change: Edit) -> None:
@@ -62,11 +63,25 @@ class Format:
 
 
 def own(
-    corpus: str, content: str | bytes, add: Add | str, mistakes: dict[str, tuple[str, Edit]], place: str = ""
+    corpus: str,
+    content: str | bytes,
+    add: Add | str,
+    mistakes: dict[str, tuple[str, Edit]],
+    place: str = "",
 ) -> Format:
     """Files of one's own that differ in the corpus."""
-    params = {"corpus": corpus, "queries": {"test": "q.tsv"}, "qrels": {"test": "t.txt"}, "answers": "a.tsv"}
-    files = {corpus: content, "q.tsv": "q1\talpha?\n", "t.txt": "q1 0 d1 1\n", "a.tsv": "q1\talpha\n"}
+    params = {
+        "corpus": corpus,
+        "queries": {"test": "q.tsv"},
+        "qrels": {"test": "t.txt"},
+        "answers": "a.tsv",
+    }
+    files = {
+        corpus: content,
+        "q.tsv": "q1\talpha?\n",
+        "t.txt": "q1 0 d1 1\n",
+        "a.tsv": "q1\talpha\n",
+    }
     mistakes = mistakes | {"unknown id in qrels": ("t.txt", append("q1 0 none 1\n"))}
     mistakes |= {"invalid pattern": ("a.tsv", replace("q1\t(open\n"))}
     return Format({"source": "files", **params}, files, add, mistakes, place)
@@ -76,7 +91,9 @@ def parquet(*passages: tuple[bytes, ...]) -> bytes:
     """A Parquet file of ids and texts, whose bytes nobody checks."""
     packed = [pa.array(column, pa.binary()).buffers() for column in zip(*passages, strict=True)]
     columns = [pa.Array.from_buffers(pa.string(), len(passages), buffers) for buffers in packed]
-    pq.write_table(pa.table(dict(zip(("doc_id", "text"), columns, strict=False))), file := io.BytesIO())
+    pq.write_table(
+        pa.table(dict(zip(("doc_id", "text"), columns, strict=False))), file := io.BytesIO()
+    )
     return file.getvalue()
 
 
@@ -86,12 +103,19 @@ def add_row(folder: Path, doc: str, text: str) -> None:
 
 def add_item(folder: Path, doc: str, text: str) -> None:
     passages = json.loads((folder / "c.json").read_text())
-    edit(folder, "c.json", replace(json.dumps([*passages, {"id": doc, "text": text}], ensure_ascii=False)))
+    edit(
+        folder,
+        "c.json",
+        replace(json.dumps([*passages, {"id": doc, "text": text}], ensure_ascii=False)),
+    )
 
 
 def squad(answer: str = "alpha") -> str:
     question = {"id": "q1", "question": "alpha?", "answers": [{"text": answer, "answer_start": 0}]}
-    paragraphs = [{"id": "d1", "context": "alpha beta", "qas": [question]}, {"id": "d2", "context": "gamma", "qas": []}]
+    paragraphs = [
+        {"id": "d1", "context": "alpha beta", "qas": [question]},
+        {"id": "d2", "context": "gamma", "qas": []},
+    ]
     return json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}, indent=0)
 
 
@@ -109,7 +133,16 @@ def pool(answer: str, *docs: str) -> str:
 
 def labelled(query: str, doc: str) -> str:
     """DuReader-retrieval: a query of dev."""
-    return json.dumps({"question_id": query, "question": "alpha?", "answer_paragraphs": [{"paragraph_id": doc}]}) + "\n"
+    return (
+        json.dumps(
+            {
+                "question_id": query,
+                "question": "alpha?",
+                "answer_paragraphs": [{"paragraph_id": doc}],
+            }
+        )
+        + "\n"
+    )
 
 
 def add_line_and_id(folder: Path, doc: str, text: str) -> None:
@@ -121,7 +154,10 @@ def add_line_and_id(folder: Path, doc: str, text: str) -> None:
 
 def page(doc: str, text: str) -> str:
     """A page of KILT's snapshot of Wikipedia, without a title."""
-    return json.dumps({"wikipedia_id": doc, "wikipedia_title": "", "text": [text]}, ensure_ascii=False) + "\n"
+    return (
+        json.dumps({"wikipedia_id": doc, "wikipedia_title": "", "text": [text]}, ensure_ascii=False)
+        + "\n"
+    )
 
 
 def task(query: str, answer: str, doc: str) -> str:
@@ -133,7 +169,12 @@ def task(query: str, answer: str, doc: str) -> str:
 def searched(query: str, answer: str, *paragraphs: str) -> str:
     """DuReader 2.0: a question, and the documents that were found for it."""
     documents = [{"title": "", "paragraphs": [paragraph]} for paragraph in paragraphs]
-    record = {"question_id": query, "question": "alpha?", "answers": [answer], "documents": documents}
+    record = {
+        "question_id": query,
+        "question": "alpha?",
+        "answers": [answer],
+        "documents": documents,
+    }
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
@@ -144,7 +185,9 @@ def package(name: str, description: str) -> str:
 
 def listed(query: str, positive: str, *negatives: str) -> str:
     """FlagEmbedding: a training query with its positive and its negatives."""
-    return json.dumps({"query": query, "pos": [positive], "neg": negatives}, ensure_ascii=False) + "\n"
+    return (
+        json.dumps({"query": query, "pos": [positive], "neg": negatives}, ensure_ascii=False) + "\n"
+    )
 
 
 LONG = 50_000_000
@@ -170,7 +213,10 @@ FORMATS = {
         },
     ),
     "files: .tsv": own(
-        "c.tsv", "d1\talpha beta\nd2\tgamma\n", "{0}\t{1}\n", {"wrong column count": ("c.tsv", append("d9\n"))}
+        "c.tsv",
+        "d1\talpha beta\nd2\tgamma\n",
+        "{0}\t{1}\n",
+        {"wrong column count": ("c.tsv", append("d9\n"))},
     ),
     "files: .jsonl": own(
         "c.jsonl",
@@ -289,7 +335,11 @@ FORMATS = {
     ),
     "rocketqa": Format(
         {"source": "rocketqa"},
-        {"para.txt": "d1\talpha beta\nd2\tgamma\n", "test.query.txt": "q1\talpha?\n", "qrels.test.tsv": "q1\td1\n"},
+        {
+            "para.txt": "d1\talpha beta\nd2\tgamma\n",
+            "test.query.txt": "q1\talpha?\n",
+            "qrels.test.tsv": "q1\td1\n",
+        },
         "{0}\t{1}\n",
         {
             "wrong column count": ("para.txt", append("d9\n")),
@@ -332,7 +382,9 @@ FORMATS = {
             "kilt_knowledgesource.json": page("d1", "alpha beta") + page("d2", "gamma"),
             "q-kilt.jsonl": task("q1", "alpha", "d1"),
         },
-        lambda folder, doc, text: edit(folder, "kilt_knowledgesource.json", append(page(doc, text))),
+        lambda folder, doc, text: edit(
+            folder, "kilt_knowledgesource.json", append(page(doc, text))
+        ),
         {
             "broken JSON": ("q-kilt.jsonl", append('{"id": \n')),
             "wrong column count": (
@@ -345,8 +397,13 @@ FORMATS = {
     ),
     "deb822": Format(
         {"source": "deb822"},
-        {"Packages": package("d1", "alpha beta gamma delta epsilon") + package("d2", "gamma alpha beta delta zeta")},
-        lambda folder, doc, text: edit(folder, "Packages", append(package(doc, text and f"{text} as one of many"))),
+        {
+            "Packages": package("d1", "alpha beta gamma delta epsilon")
+            + package("d2", "gamma alpha beta delta zeta")
+        },
+        lambda folder, doc, text: edit(
+            folder, "Packages", append(package(doc, text and f"{text} as one of many"))
+        ),
         {"wrong column count": ("Packages", append("Package d9\n"))},
         " package",
     ),

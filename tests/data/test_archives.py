@@ -28,7 +28,12 @@ def tar(path, *entries, mode="w:gz"):
 
 
 def test_members_of_a_tar_come_out_in_one_pass(tmp_path, capsys):
-    archive = tar(tmp_path / "a.tar.gz", ("./marco/para.txt", b"p"), ("marco/para.title.txt", b"t"), ("x/q.csv", b"q"))
+    archive = tar(
+        tmp_path / "a.tar.gz",
+        ("./marco/para.txt", b"p"),
+        ("marco/para.title.txt", b"t"),
+        ("x/q.csv", b"q"),
+    )
     paths = unpack_members(archive, ["marco/para.txt", "q.csv"], tmp_path / "out")
     assert paths["marco/para.txt"].read_bytes() == b"p"
     assert paths["q.csv"] == tmp_path / "out" / "q.csv"
@@ -40,7 +45,9 @@ def test_members_of_a_tar_come_out_in_one_pass(tmp_path, capsys):
 
 def test_another_archive_is_unpacked_again(tmp_path):
     archive = tar(tmp_path / "a.tar.gz", ("f/x", b"old"))
-    assert unpack_members(archive, ["f/"], tmp_path / "out")["f/"].joinpath("x").read_bytes() == b"old"
+    assert (
+        unpack_members(archive, ["f/"], tmp_path / "out")["f/"].joinpath("x").read_bytes() == b"old"
+    )
     tar(archive, ("f/x", b"new"), ("f/deep/y", b"y"))
     os.utime(archive, ns=(1, 1))
     folder = unpack_members(archive, ["f/"], tmp_path / "out")["f/"]
@@ -90,7 +97,9 @@ def test_a_broken_archive_is_one_line(tmp_path, kind):
     else:
         tar(path, ("y", BYTES[:1000]), ("x", BYTES[1000:100_000]))
         path.write_bytes(path.read_bytes()[:60_000])
-    with pytest.raises(UserError, match="is no whole zip or tar archive .*; delete it and try again"):
+    with pytest.raises(
+        UserError, match="is no whole zip or tar archive .*; delete it and try again"
+    ):
         unpack_members(path, ["x"], tmp_path / "out")
     assert names(tmp_path / "out") == [".lock"]
 
@@ -100,7 +109,9 @@ def test_a_broken_archive_is_one_line(tmp_path, kind):
 
 def files(tmp_path, entries, **execution):
     out = tmp_path / "results" / "mine" / "dataset" / "mine-0"
-    return DatasetFiles(Job("dataset", out, {"source": "files"}, {}, {"files": entries, **execution}))
+    return DatasetFiles(
+        Job("dataset", out, {"source": "files"}, {}, {"files": entries, **execution})
+    )
 
 
 def test_files_are_fetched_when_asked_for_and_kept(server, tmp_path, data_folder):
@@ -122,13 +133,19 @@ def test_files_are_fetched_when_asked_for_and_kept(server, tmp_path, data_folder
     assert len(server.requests) == 2
     with pytest.raises(UserError, match="404"):
         there.glob("qrels/*.tsv")
-    with pytest.raises(UserError, match=r"files of dataset mine: holds no z\.tsv \(plain or packed\)"):
+    with pytest.raises(
+        UserError, match=r"files of dataset mine: holds no z\.tsv \(plain or packed\)"
+    ):
         there.find("z.tsv")
 
 
 def test_members_of_an_archive_are_files(server, tmp_path, data_folder):
     archive = tar(
-        tmp_path / "x.tar.gz", ("d/a/P1.json", b"1"), ("d/a/P2.json", b"2"), ("d/b/P3.json", b"3"), ("q", b"q")
+        tmp_path / "x.tar.gz",
+        ("d/a/P1.json", b"1"),
+        ("d/a/P2.json", b"2"),
+        ("d/b/P3.json", b"3"),
+        ("q", b"q"),
     )
     server.files["/x.tar.gz"] = archive.read_bytes()
     url = f"{server.url}/x.tar.gz"
@@ -145,7 +162,9 @@ def test_members_of_an_archive_are_files(server, tmp_path, data_folder):
 
 
 def test_a_folder_of_an_archive_may_be_all_there_is(server, tmp_path):
-    archive = tar(tmp_path / "x.tar.gz", ("m/para.txt", b"p"), ("m/train.query.txt", b"t"), ("m/dev/q", b"q"))
+    archive = tar(
+        tmp_path / "x.tar.gz", ("m/para.txt", b"p"), ("m/train.query.txt", b"t"), ("m/dev/q", b"q")
+    )
     server.files["/x.tar.gz"] = archive.read_bytes()
     there = files(tmp_path, {"./": {"url": f"{server.url}/x.tar.gz", "member": "m/"}})
     assert there.find("para.txt").read_bytes() == b"p"
@@ -157,7 +176,9 @@ def test_a_folder_of_an_archive_may_be_all_there_is(server, tmp_path):
 
 def test_urls_that_end_alike_are_told_apart(server, tmp_path):
     server.files |= {"/c/0.parquet": b"c", "/q/0.parquet": b"q"}
-    entries = {name: {"url": f"{server.url}/{name[0]}/0.parquet"} for name in ("c.parquet", "q.parquet")}
+    entries = {
+        name: {"url": f"{server.url}/{name[0]}/0.parquet"} for name in ("c.parquet", "q.parquet")
+    }
     there = files(tmp_path, entries)
     assert [there.find(name).read_bytes() for name in entries] == [b"c", b"q"]
     assert there.find("q.parquet").name == "q.parquet"
@@ -177,7 +198,9 @@ def test_the_offline_folder_stands_in_for_any_url(tmp_path, data_folder, place):
 def test_a_file_of_ones_own_stands_in_for_a_member(tmp_path, data_folder):
     (data_folder / "mine").mkdir(parents=True)
     (data_folder / "mine" / "question.csv").write_bytes(b"own")
-    entries = {"question.csv": {"url": "https://far.org/q.zip", "member": "question.csv", "sha256": SHA256}}
+    entries = {
+        "question.csv": {"url": "https://far.org/q.zip", "member": "question.csv", "sha256": SHA256}
+    }
     assert files(tmp_path, entries).find("question.csv").read_bytes() == b"own"
 
 

@@ -38,7 +38,8 @@ PARQUET = refused("{corpus}: no readable Parquet after row 0")
 UNKNOWN = "1 judgements name documents that the corpus lacks and are kept: no run can find them"
 LISTS = "1 rows of training lists name documents or queries that are not kept and were dropped"
 NO_QRELS = refused("qrels: empty; a dataset needs judgements of at least one split, or answers")
-OWN_IDS = {"rocketqa_tsv": ABSENT, "dureader2": ABSENT, "training_lists": ABSENT}  # ids are made from texts
+# ids are made from texts
+OWN_IDS = {"rocketqa_tsv": ABSENT, "dureader2": ABSENT, "training_lists": ABSENT}
 
 # Mistake → outcome in most formats (*), and in those that differ. {corpus} is the file with the passages, {place} its
 # name in errors, {lines} the number of lines that it had, {last} that it has.
@@ -124,7 +125,9 @@ MATRIX: dict[str, dict[str, Outcome]] = {
         "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 4; fetch"),
     },
 }  # fmt: skip
-CASES = {(name, mistake): row.get(name, row["*"]) for mistake, row in MATRIX.items() for name in FORMATS}
+CASES = {
+    (name, mistake): row.get(name, row["*"]) for mistake, row in MATRIX.items() for name in FORMATS
+}
 
 
 def truncated(form: Format, folder: Path) -> None:
@@ -164,7 +167,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("name", "mistake"), [case for case, outcome in CASES.items() if outcome is not ABSENT])
+@pytest.mark.parametrize(
+    ("name", "mistake"), [case for case, outcome in CASES.items() if outcome is not ABSENT]
+)
 def test_a_mistake(name, mistake, make, tmp_path, capsys):
     form, (sign, words), folder = FORMATS[name], CASES[name, mistake], tmp_path / "in"
     for file, content in form.files.items():
@@ -180,7 +185,11 @@ def test_a_mistake(name, mistake, make, tmp_path, capsys):
         with pytest.raises(UserError) as error:
             make("spoilt", form.params, path=str(folder))
         last = path.read_bytes().rstrip(b"\n").count(b"\n") + 1 if path.is_file() else 0
-        place = f"{folder}/passage-collection/part-*" if name == "dureader_retrieval" else f"{path}{form.place}"
+        place = (
+            f"{folder}/passage-collection/part-*"
+            if name == "dureader_retrieval"
+            else f"{path}{form.place}"
+        )
         assert words.format(corpus=path, place=place, lines=lines, last=last) in str(error.value)
         assert "\n" not in str(error.value)
         assert not [file for file in (tmp_path / "results").rglob("*") if file.is_file()]
@@ -210,7 +219,10 @@ def held(collection: Collection) -> set[str]:
         (b'{"_id": "late", "text": "cut o', "corpus.jsonl:17501: not valid JSON"),
         (b'{"_id": "late", "text": "caf\xe9"}', "corpus.jsonl:17501: not UTF-8"),
         (b'{"_id": "late"}', "corpus.jsonl:17501: no text; a field named text"),
-        (b'{"_id": "p41", "text": "again"}', "corpus.jsonl:17501: document id 'p41' again, first at 42"),
+        (
+            b'{"_id": "p41", "text": "again"}',
+            "corpus.jsonl:17501: document id 'p41' again, first at 42",
+        ),
     ],
 )
 def test_one_bad_line_of_20_000_is_named_and_nothing_is_left(beir, make, tmp_path, line, words):

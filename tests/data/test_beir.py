@@ -38,7 +38,9 @@ def test_lines_end_at_line_feeds_only(beir, make):
 def test_the_header_of_qrels_decides_the_order_of_their_columns(beir, make):
     usual = pq.read_table(make("a", {"source": "beir"}, path=str(beir)).path("qrels.parquet"))
     (beir / "qrels" / "test.tsv").write_text("corpus-id\tquery-id\tscore\nd2\tq2\t1\n")
-    assert pq.read_table(make("b", {"source": "beir"}, path=str(beir)).path("qrels.parquet")) == usual
+    assert (
+        pq.read_table(make("b", {"source": "beir"}, path=str(beir)).path("qrels.parquet")) == usual
+    )
 
 
 def test_grades_may_be_written_as_fractions_and_those_below_0_are_reported(beir, make):
@@ -49,7 +51,9 @@ def test_grades_may_be_written_as_fractions_and_those_below_0_are_reported(beir,
         {"q2": {"d2": 1}},
         {"q1": {"d1": 2, "d2": -1}},
     )
-    assert artifact.manifest.facts["warnings"] == ["1 judgements are below 0 and count as not relevant"]
+    assert artifact.manifest.facts["warnings"] == [
+        "1 judgements are below 0 and count as not relevant"
+    ]
     (beir / "qrels" / "train.tsv").write_text("q1\td1\t2\nq1\td2\t-2\n")
     assert make("b", {"source": "beir"}, path=str(beir)).manifest.facts["warnings"] == [
         "1 judgements are -2: their passages are neither relevant nor ever taken as negatives"

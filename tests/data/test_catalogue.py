@@ -58,14 +58,20 @@ def metadata():
 
 
 def parts_of(spec):
-    ids = [name for value in spec["splits"].values() for name in ([value] if isinstance(value, str) else value)]
+    ids = [
+        name
+        for value in spec["splits"].values()
+        for name in ([value] if isinstance(value, str) else value)
+    ]
     return ((spec["id"], "docs"), *((name, part) for name in ids for part in ("queries", "qrels")))
 
 
 @pytest.fixture(scope="module")
 def needed():
     """What ir_datasets needs for all entries, asked once."""
-    return find_needs(tuple(dict.fromkeys(part for spec in IRDS.values() for part in parts_of(spec))))
+    return find_needs(
+        tuple(dict.fromkeys(part for spec in IRDS.values() for part in parts_of(spec)))
+    )
 
 
 def test_the_surveys_29_datasets_and_the_papers_own_are_there():
@@ -94,7 +100,13 @@ def test_every_entry_has_the_keys_of_its_source(configured):
 @pytest.mark.parametrize("name", ENTRIES)
 def test_what_an_entry_says_fits_together(name):
     spec = ENTRIES[name]
-    splits = set(spec.get("splits") or spec.get("questions") or spec.get("files_of") or spec.get("qrels") or ())
+    splits = set(
+        spec.get("splits")
+        or spec.get("questions")
+        or spec.get("files_of")
+        or spec.get("qrels")
+        or ()
+    )
     counted = {re.sub("_qrels$", "", key) for key in spec.get("counts", {})} - {"passages"}
     if splits:
         assert counted <= splits
@@ -115,13 +127,17 @@ def test_the_files_an_entry_reads_are_those_it_names(name):
         read += spec.get(key, {}).values()
     if spec["source"] == "dureader2":
         read += [path for paths in spec["splits"].values() for path in paths]
-    assert {file.removesuffix(".gz") for file in read} <= {file.removesuffix(".gz") for file in spec["files"]}
+    assert {file.removesuffix(".gz") for file in read} <= {
+        file.removesuffix(".gz") for file in spec["files"]
+    }
 
 
 @pytest.mark.parametrize("name", IRDS)
 def test_ir_datasets_knows_the_ids_and_counts_and_sizes(name, needed, metadata):
     spec = IRDS[name]
-    assert all(needed[part] for part in parts_of(spec)), "an id without documents, queries or judgements"
+    assert all(needed[part] for part in parts_of(spec)), (
+        "an id without documents, queries or judgements"
+    )
     counts = {"passages": metadata(spec["id"], "docs")}
     for split, value in spec["splits"].items():
         ids = [value] if isinstance(value, str) else value
@@ -134,16 +150,22 @@ def test_ir_datasets_knows_the_ids_and_counts_and_sizes(name, needed, metadata):
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("cqadupstack", 12), ("nanobeir", 13), ("bright", 12), ("bright-long", 8), ("beir", 14)]
+    ("name", "size"),
+    [("cqadupstack", 12), ("nanobeir", 13), ("bright", 12), ("bright-long", 8), ("beir", 14)],
 )
 def test_a_groups_counts_are_the_sums(name, size):
     members = [ENTRIES[member]["counts"] for member in ENTRIES[name]["of"]]
     assert len(members) == size
-    assert ENTRIES[name]["counts"] == {key: sum(counts[key] for counts in members) for key in members[0]}
+    assert ENTRIES[name]["counts"] == {
+        key: sum(counts[key] for counts in members) for key in members[0]
+    }
 
 
 def test_the_surveys_cqadupstack():
-    assert ENTRIES["cqadupstack"]["counts"] | {"passages": 457199, "test": 13145} == ENTRIES["cqadupstack"]["counts"]
+    assert (
+        ENTRIES["cqadupstack"]["counts"] | {"passages": 457199, "test": 13145}
+        == ENTRIES["cqadupstack"]["counts"]
+    )
 
 
 def test_beirs_preparations_drop_identical_ids():
@@ -159,7 +181,9 @@ def test_a_file_holds_its_own_entry_and_variants(tmp_path):
     (tmp_path / "a.yaml").write_text("a: {source: beir}\na-b: {source: files}\n")
     assert catalogue(tmp_path) == {"a": {"source": "beir"}, "a-b": {"source": "files"}}
     (tmp_path / "b.yaml").write_text("c: {source: beir}\n")
-    with pytest.raises(UserError, match=r"b\.yaml: c; a file holds the entry it is named after and b-… ones"):
+    with pytest.raises(
+        UserError, match=r"b\.yaml: c; a file holds the entry it is named after and b-… ones"
+    ):
         catalogue(tmp_path)
     (tmp_path / "b.yaml").unlink()
     (tmp_path / "a-b.yaml").write_text("a-b: {source: beir}\n")
@@ -182,7 +206,8 @@ def test_ir_datasets_files_are_found_where_it_looks(folders, monkeypatch, real):
 
 def test_a_download_put_by_hand_counts(folders):
     spec = ENTRIES["msmarco"]
-    put = folders / "irds" / "downloads" / "31644046b18952c1386cd4564ba2ae69"  # the collection, by its md5
+    # the collection, by its md5
+    put = folders / "irds" / "downloads" / "31644046b18952c1386cd4564ba2ae69"
     put.parent.mkdir(parents=True)
     put.touch()
     assert presence("msmarco", spec).bytes == spec["bytes"] - 1057717952
@@ -194,12 +219,18 @@ def test_a_download_that_several_share_counts_once():
 
 def test_files_are_found_in_the_data_folder(folders):
     spec = ENTRIES["squad"]
-    assert presence("squad", spec) == Presence("download", str(folders / "data"), 30288272 + 4854279)
-    for place in ("squad/dev-v1.1.json", "rajpurkar.github.io/SQuAD-explorer/dataset/train-v1.1.json"):
+    assert presence("squad", spec) == Presence(
+        "download", str(folders / "data"), 30288272 + 4854279
+    )
+    for place in (
+        "squad/dev-v1.1.json",
+        "rajpurkar.github.io/SQuAD-explorer/dataset/train-v1.1.json",
+    ):
         (folders / "data" / place).parent.mkdir(parents=True, exist_ok=True)
         (folders / "data" / place).touch()
     assert presence("squad", spec) == Presence("here", str(folders / "data"))
-    assert not presence("web-questions", ENTRIES["web-questions"]).exact  # only the passages' size is known
+    # only the passages' size is known
+    assert not presence("web-questions", ENTRIES["web-questions"]).exact
 
 
 def test_path_licence_and_local(folders):
@@ -219,7 +250,8 @@ def test_path_licence_and_local(folders):
     (folders / "irds" / "wapo").mkdir(parents=True)
     (folders / "irds" / "wapo" / "WashingtonPost.v2.tar.gz").touch()
     result = presence("trec-news-wapo", ENTRIES["trec-news-wapo"])
-    assert (result.state, result.bytes) == ("download", 14847 + 669632)  # topics and judgements are public
+    # topics and judgements are public
+    assert (result.state, result.bytes) == ("download", 14847 + 669632)
     assert presence("pydocs", ENTRIES["pydocs"]) == Presence("local")
 
 
@@ -234,16 +266,23 @@ def test_the_catalogue_is_a_line_each():
     assert lines[2].split("  ")[0:1] == ["signal-1m"]
     assert f"2,866,316  test 97                    licence: {where}  Signal AI's" in lines[2]
     assert re.search(r"train 87,599 · dev 10,570  download 35\.1 MB +CC BY-SA 4\.0$", lines[3])
-    starts = {line.index(word) for line, word in zip(lines, ("state", "local", "licence:", "download"), strict=True)}
+    starts = {
+        line.index(word)
+        for line, word in zip(lines, ("state", "local", "licence:", "download"), strict=True)
+    }
     assert len(starts) == 1
 
 
 def test_the_command_reads_a_file_of_entries(tmp_path):
-    (tmp_path / "d.json").write_text(json.dumps({"mine": {"source": "beir", "path": str(tmp_path)}}))
+    (tmp_path / "d.json").write_text(
+        json.dumps({"mine": {"source": "beir", "path": str(tmp_path)}})
+    )
 
     def run(*words):
         command = [sys.executable, "-m", "tandem", "datasets", *words]
-        return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), cwd=tmp_path)
+        return subprocess.run(
+            command, capture_output=True, text=True, env=dict(os.environ), cwd=tmp_path
+        )
 
     done = run("--datasets", "d.json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -263,7 +302,10 @@ def test_the_command_reads_a_file_of_entries(tmp_path):
     [
         ("[]", r"d\.json: cannot be read \(a JSON list\)"),
         ('{"mine": []}', "datasets.mine: no entry with a source; allowed are beir"),
-        ('{"mine": {"source": "tracks"}}', "datasets.mine: no entry with a source; allowed are beir"),
+        (
+            '{"mine": {"source": "tracks"}}',
+            "datasets.mine: no entry with a source; allowed are beir",
+        ),
     ],
 )
 def test_what_is_no_entry_is_named(text, message, tmp_path):

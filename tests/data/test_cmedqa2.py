@@ -57,7 +57,9 @@ def test_all_answers_are_the_corpus_and_candidates_the_splits(packed, folder, ma
 def test_training_lists_hold_each_positive_and_negative_once(folder, make):
     collection = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
     # 11 is a negative in the last line, but a positive of the same question
-    assert list(collection.lists()) == [("1", [("11", 1, None), ("12", 1, None), ("21", 0, None), ("31", 0, None)])]
+    assert list(collection.lists()) == [
+        ("1", [("11", 1, None), ("12", 1, None), ("21", 0, None), ("31", 0, None)])
+    ]
 
 
 def test_without_train_candidates_there_are_no_lists(folder, make):

@@ -16,7 +16,9 @@ def cropped(make_job, dataset, tmp_path):
     def make(of=None, inputs=None, **params):
         out = tmp_path / f"cropped-{len(list(tmp_path.iterdir())):010d}"
         roles = {"of": of or dataset} | (inputs or {})
-        make_dataset_stage(make_job("dataset", out, {"source": "cropped_sentences", **params}, roles))
+        make_dataset_stage(
+            make_job("dataset", out, {"source": "cropped_sentences", **params}, roles)
+        )
         return open_artifact(out)
 
     return make
@@ -38,7 +40,9 @@ def test_every_sentence_asks_for_its_passage(cropped, make_dataset, tmp_path):
 
 
 def test_a_larger_choice_contains_a_smaller_one(cropped):
-    every, few, more = (set(Collection(cropped(most=most)).queries("train")) for most in (None, 5, 20))
+    every, few, more = (
+        set(Collection(cropped(most=most)).queries("train")) for most in (None, 5, 20)
+    )
     assert len(every) == 60  # one a passage
     assert (len(few), len(more)) == (5, 20)
     assert few < more < every
@@ -56,5 +60,7 @@ def test_queries_of_another_dataset_stand_beside(cropped, dataset):
 
 def test_passages_without_a_sentence_are_one_line(cropped, make_dataset, tmp_path):
     base = make_dataset(tmp_path / "base-0000000002", [("a", "T", "..."), ("b", "", "?")])
-    with pytest.raises(UserError, match=r"cropped-\d+: no passage of .*base-0000000002 has a sentence"):
+    with pytest.raises(
+        UserError, match=r"cropped-\d+: no passage of .*base-0000000002 has a sentence"
+    ):
         cropped(base)

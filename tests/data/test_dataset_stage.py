@@ -11,11 +11,15 @@ from tandem.errors import UserError
 
 
 def queries(artifact):
-    return [tuple(row.values()) for row in pq.read_table(artifact.path("queries.parquet")).to_pylist()]
+    return [
+        tuple(row.values()) for row in pq.read_table(artifact.path("queries.parquet")).to_pylist()
+    ]
 
 
 def qrels(artifact):
-    return [tuple(row.values()) for row in pq.read_table(artifact.path("qrels.parquet")).to_pylist()]
+    return [
+        tuple(row.values()) for row in pq.read_table(artifact.path("qrels.parquet")).to_pylist()
+    ]
 
 
 def test_tables_facts_and_statistics_of_two_passages(beir, make):
@@ -28,12 +32,21 @@ def test_tables_facts_and_statistics_of_two_passages(beir, make):
     assert queries(artifact) == [("q1", "alpha?", "train"), ("q2", "gamma?", "test")]
     assert qrels(artifact) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
     assert artifact.manifest.facts["passages"] == 2
-    assert artifact.manifest.facts["queries"] == artifact.manifest.facts["qrels"] == {"train": 1, "test": 1}
+    assert (
+        artifact.manifest.facts["queries"]
+        == artifact.manifest.facts["qrels"]
+        == {"train": 1, "test": 1}
+    )
     assert artifact.manifest.facts["warnings"] == []
     statistics = json.loads(artifact.path("statistics.json").read_text())
     # "One alpha beta" and "gamma" have 3 and 1 words
     assert statistics["passages"]["words"] == {"mean": 2.0, "median": 2.0, "p90": 2.8, "max": 3}
-    assert statistics["splits"]["test"]["positives"] == {"mean": 1.0, "median": 1.0, "p90": 1.0, "max": 1}
+    assert statistics["splits"]["test"]["positives"] == {
+        "mean": 1.0,
+        "median": 1.0,
+        "p90": 1.0,
+        "max": 1,
+    }
 
 
 def test_the_same_source_gives_the_same_bytes(beir, make):
@@ -50,19 +63,26 @@ def test_titles_can_be_blanked(beir, make):
 
 def test_a_checksum_that_differs_is_a_warning_with_both(beir, make, capsys):
     right = make("a", {"source": "beir"}, path=str(beir)).manifest.facts["checksum"]
-    assert make("b", {"source": "beir"}, path=str(beir), checksum=right).manifest.facts["warnings"] == []
-    [warning] = make("c", {"source": "beir"}, path=str(beir), checksum="f00d").manifest.facts["warnings"]
+    assert (
+        make("b", {"source": "beir"}, path=str(beir), checksum=right).manifest.facts["warnings"]
+        == []
+    )
+    [warning] = make("c", {"source": "beir"}, path=str(beir), checksum="f00d").manifest.facts[
+        "warnings"
+    ]
     assert f"checksum is {right}, expected f00d" in warning
     assert warning in capsys.readouterr().err
 
 
 def test_counts_that_differ_are_warnings_with_both(beir, make):
     right = {"passages": 2, "train": 1, "test": 1, "train_qrels": 1, "test_qrels": 1}
-    assert make("a", {"source": "beir"}, path=str(beir), counts=right).manifest.facts["warnings"] == []
+    assert (
+        make("a", {"source": "beir"}, path=str(beir), counts=right).manifest.facts["warnings"] == []
+    )
     wrong = {"passages": 8841823, "train": 3, "dev": 2, "test_qrels": 4, "pasages": 2}
-    assert make("b", {"source": "beir", "train_queries": 1}, path=str(beir), counts=wrong).manifest.facts[
-        "warnings"
-    ] == [
+    assert make(
+        "b", {"source": "beir", "train_queries": 1}, path=str(beir), counts=wrong
+    ).manifest.facts["warnings"] == [
         "2 passages, expected 8,841,823",
         "0 dev queries, expected 2",
         "1 test qrels, expected 4",
@@ -74,7 +94,9 @@ def test_a_query_in_two_splits_takes_the_qrels_of_one(beir, make):
     (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\nq1\td2\t1\n")
     artifact = make("d", {"source": "beir"}, path=str(beir))
     assert qrels(artifact) == [("q1", "d2", 1, "dev"), ("q2", "d2", 1, "test")]
-    assert artifact.manifest.facts["warnings"][0].startswith("2 queries are judged in several splits")
+    assert artifact.manifest.facts["warnings"][0].startswith(
+        "2 queries are judged in several splits"
+    )
 
 
 def test_what_is_dropped_is_counted(beir, make, capsys):
@@ -102,13 +124,17 @@ def test_unknown_documents_are_kept_dropped_or_refused(beir, make):
     dropped = make("b", {"source": "beir", "unknown_documents": "drop"}, path=str(beir))
     assert qrels(dropped) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
     with pytest.raises(
-        UserError, match=r"test.tsv:3: 1 judgements name documents that the corpus lacks, the first none"
+        UserError,
+        match=r"test.tsv:3: 1 judgements name documents that the corpus lacks, the first none",
     ):
         make("c", {"source": "beir", "unknown_documents": "error"}, path=str(beir))
 
 
 def test_subset_and_dev_of_real_numbers(beir, make):
-    with open(beir / "queries.jsonl", "a") as texts, open(beir / "qrels" / "train.tsv", "a") as train:
+    with (
+        open(beir / "queries.jsonl", "a") as texts,
+        open(beir / "qrels" / "train.tsv", "a") as train,
+    ):
         for i in range(100, 300):
             texts.write(f'{{"_id": "{i}", "text": "query {i}"}}\n')
             train.write(f"{i}\td1\t1\n")

@@ -26,7 +26,12 @@ PACKAGES = {
     "toad": ("toad (1.2-3)", "games", "the common toad", ["A toad is an amphibian, mostly."]),
     "libotter2": ("otter", "libs", "shared library of otters", OTTER),
     "libotter1": ("otter", "oldlibs", "library of otters", OTTER),
-    "otter-doc": ("otter", "contrib/doc", "documentation of otters", [*OTTER, "Here is its documentation."]),
+    "otter-doc": (
+        "otter",
+        "contrib/doc",
+        "documentation of otters",
+        [*OTTER, "Here is its documentation."],
+    ),
     "heron": ("", "science", "heron of the  river", ["A heron stands in", "water."]),
     "crab": ("crab", "games", "library of otters", ["A crab goes sideways there."]),
     "moss": ("moss", "games", "moss", ["The synopsis has one word."]),
@@ -48,15 +53,30 @@ def write_lists(folder, packages, german, pack=bytes, end=""):
     for name, (source, section, synopsis, description) in packages.items():
         whole = "\n ".join([synopsis, *description])
         digest = md5(whole.encode()).hexdigest()
-        record = [f"Package: {name}", "Tag: role::program,", " use::gameplaying", f"Description: {synopsis}"]
-        record += [f"Description-md5: {digest}", f"Section: {section}", *([f"Source: {source}"] if source else [])]
+        record = [
+            f"Package: {name}",
+            "Tag: role::program,",
+            " use::gameplaying",
+            f"Description: {synopsis}",
+        ]
+        record += [
+            f"Description-md5: {digest}",
+            f"Section: {section}",
+            *([f"Source: {source}"] if source else []),
+        ]
         lists.append("\n".join(record) + "\n")
         key = f"Package: {name}\nDescription-md5: {digest}\n"
         english.append(f"{key}Description-en: {whole}\n")
         if name in german:
-            translated.append(f"{key}Description-de: {german[name]}\n Ein Otter ist ein Tier.\n \xa0\n Er schwimmt.\n")
+            translated.append(
+                f"{key}Description-de: {german[name]}\n Ein Otter ist ein Tier.\n \xa0\n Er schwimmt.\n"
+            )
     folder.mkdir(exist_ok=True)
-    parts = {"binary-amd64_Packages": lists, "i18n_Translation-en": english, "i18n_Translation-de": translated}
+    parts = {
+        "binary-amd64_Packages": lists,
+        "i18n_Translation-en": english,
+        "i18n_Translation-de": translated,
+    }
     for name, content in parts.items():
         path = folder / f"mirror_debian_dists_stable_main_{name}{end}"
         path.write_bytes(pack("\n".join(content).encode()))
@@ -76,16 +96,26 @@ def qrels(artifact):
 
 def test_descriptions_are_passages_and_synopses_queries(lists, make):
     dataset = make("debian", {"source": "deb822"}, path=lists())
-    assert [tuple(row.values()) for row in pq.read_table(dataset.path("corpus.parquet")).to_pylist()] == [
+    assert [
+        tuple(row.values()) for row in pq.read_table(dataset.path("corpus.parquet")).to_pylist()
+    ] == [
         ("crab", "", "A crab goes sideways there."),
         ("heron", "", "A heron stands in water."),
         ("libotter1", "", "An otter is a mammal that eats fish. It swims."),
-        ("otter-doc", "", "An otter is a mammal that eats fish. It swims. Here is its documentation."),
+        (
+            "otter-doc",
+            "",
+            "An otter is a mammal that eats fish. It swims. Here is its documentation.",
+        ),
         ("toad", "", "A toad is an amphibian, mostly."),
     ]
     # A crab has the synopsis of an otter: the source that is the first by name decides, `crab`.
     assert qrels(dataset) == {
-        "train": {"q-heron": {"heron": 1}, "q-libotter2": {"libotter1": 1}, "q-otter-doc": {"otter-doc": 1}},
+        "train": {
+            "q-heron": {"heron": 1},
+            "q-libotter2": {"libotter1": 1},
+            "q-otter-doc": {"otter-doc": 1},
+        },
         "dev": {"q-crab": {"crab": 1, "libotter1": 1}},
         "test": {"q-toad": {"toad": 1}},
     }
@@ -102,21 +132,29 @@ def test_translated_synopses_ask_for_the_same_passages(lists, make):
     assert german.path("corpus.parquet").read_bytes() == english.path("corpus.parquet").read_bytes()
     # In the splits of the English ones. The heron's repeats the English, the documentation's is too short, and
     # libotter2 has the description of libotter1, whose synopsis counts.
-    assert qrels(german) == {"dev": {"q-crab": {"crab": 1, "libotter1": 1}}, "test": {"q-toad": {"toad": 1}}}
+    assert qrels(german) == {
+        "dev": {"q-crab": {"crab": 1, "libotter1": 1}},
+        "test": {"q-toad": {"toad": 1}},
+    }
     assert Collection(german).queries("dev") == {"q-crab": "Bibliothek der Otter"}
 
 
 def test_what_one_of_its_english_queries_is_trained_on_is_not_tested(tmp_path, make):
-    german = GERMAN | {"toad": "ein Tier", "otter-doc": "ein Tier"}  # a test query, and a training query
-    dataset = make("de", {"source": "deb822", "synopses": "de"}, path=write_lists(tmp_path / "l", PACKAGES, german))
+    # a test query, and a training query
+    german = GERMAN | {"toad": "ein Tier", "otter-doc": "ein Tier"}
+    dataset = make(
+        "de",
+        {"source": "deb822", "synopses": "de"},
+        path=write_lists(tmp_path / "l", PACKAGES, german),
+    )
     assert qrels(dataset)["train"] == {"q-otter-doc": {"otter-doc": 1, "toad": 1}}
 
 
 def test_passages_of_another_language(lists, make):
     dataset = make("de", {"source": "deb822", "descriptions": "de", "synopses": "en"}, path=lists())
-    assert [tuple(row.values()) for row in pq.read_table(dataset.path("corpus.parquet")).to_pylist()] == [
-        ("crab", "", "Ein Otter ist ein Tier. Er schwimmt.")
-    ]
+    assert [
+        tuple(row.values()) for row in pq.read_table(dataset.path("corpus.parquet")).to_pylist()
+    ] == [("crab", "", "Ein Otter ist ein Tier. Er schwimmt.")]
     assert len(Collection(dataset).queries("dev")) == 1
 
 
@@ -137,11 +175,15 @@ def test_words_of_a_language_without_spaces():
     ],
 )
 def test_lists_packed_as_apt_has_them(lists, make, tmp_path, pack, end):
-    plain = make("plain", {"source": "deb822"}, path=write_lists(tmp_path / "plain", PACKAGES, GERMAN))
+    plain = make(
+        "plain", {"source": "deb822"}, path=write_lists(tmp_path / "plain", PACKAGES, GERMAN)
+    )
     dataset = make("packed", {"source": "deb822"}, path=lists(pack, end))
     assert dataset.manifest.facts["checksum"] == plain.manifest.facts["checksum"]
     cut = write_lists(tmp_path / "cut", PACKAGES, GERMAN, lambda data: pack(data)[:-12], end)
-    with pytest.raises(UserError, match=rf"_Packages\{end}: .* file is truncated after line \d+; fetch it again"):
+    with pytest.raises(
+        UserError, match=rf"_Packages\{end}: .* file is truncated after line \d+; fetch it again"
+    ):
         make("cut", {"source": "deb822"}, path=cut)
 
 
@@ -152,7 +194,9 @@ def test_a_synopsis_of_more_than_ten_passages_is_no_query(tmp_path, make):
             for number in range(count)
         }
         return make(
-            f"many{count}", {"source": "deb822"}, path=write_lists(tmp_path / str(count), PACKAGES | numbers, {})
+            f"many{count}",
+            {"source": "deb822"},
+            path=write_lists(tmp_path / str(count), PACKAGES | numbers, {}),
         )
 
     assert len(qrels(many(10))["train"]["q-p0"]) == 10
@@ -180,15 +224,26 @@ def test_of_several_lists_the_first_counts_and_a_pattern_chooses(lists, make, tm
     assert every.manifest.facts["source"]["packages"] == 9
     stable = make("stable", {"source": "deb822", "lists": "*_dists_stable_*"}, path=folder)
     assert stable.manifest.facts["source"]["packages"] == 8
-    assert make("updates", {"source": "deb822", "lists": "*-updates_*"}, path=folder).manifest.facts["passages"] == 2
+    assert (
+        make("updates", {"source": "deb822", "lists": "*-updates_*"}, path=folder).manifest.facts[
+            "passages"
+        ]
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"synopses": "fr"}, r"holds no \*Translation-fr, .*; apt-get update -o Acquire::Languages=en,fr brings it"),
+        (
+            {"synopses": "fr"},
+            r"holds no \*Translation-fr, .*; apt-get update -o Acquire::Languages=en,fr brings it",
+        ),
         ({"lists": "*_noble_*"}, r"holds no \*_noble_\*Packages"),
-        ({"lists": "*_binary-*"}, r"no package of the lists has a description; .*Acquire::Languages=en brings them"),
+        (
+            {"lists": "*_binary-*"},
+            r"no package of the lists has a description; .*Acquire::Languages=en brings them",
+        ),
     ],
 )
 def test_lists_that_are_not_there_are_one_line(lists, make, entry, message):
@@ -210,16 +265,22 @@ def test_init_recognises_lists(lists, beir):
 
 def test_the_catalogue_says_how_the_lists_are_had(configured, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"path is data/apt/lists; no such file or folder; .*; apt-get update"):
+    with pytest.raises(
+        UserError, match=r"path is data/apt/lists; no such file or folder; .*; apt-get update"
+    ):
         FullPlan(configured("dataset", "debian-de"), ROOT).tables.files()
 
 
 def test_the_real_collection_has_these_rules(real, make, tmp_path):
     """Its packages of some sources, written as lists, are made into what its folder has of them."""
     folder = real("debian")
-    source_of = {package: source for _, (package, _, source) in read_fields(folder / "sections.tsv", "", 3)}
+    source_of = {
+        package: source for _, (package, _, source) in read_fields(folder / "sections.tsv", "", 3)
+    }
     texts = {record["_id"]: record["text"] for _, record in read_records(folder / "corpus.jsonl")}
-    synopses = {record["_id"]: record["text"] for _, record in read_records(folder / "queries.jsonl")}
+    synopses = {
+        record["_id"]: record["text"] for _, record in read_records(folder / "queries.jsonl")
+    }
     assert len({*texts.values()}) == len(texts)
     judged, split_of = dict[str, set[str]](), dict[str, str]()
     for split in ("train", "dev", "test"):
@@ -227,13 +288,21 @@ def test_the_real_collection_has_these_rules(real, make, tmp_path):
             judged.setdefault(query, set()).add(passage)
             split_of[query] = split
     assert Counter(map(len, judged.values())).keys() <= {*range(1, 11)}
-    drawn = {query for query, passages in judged.items() if all(source_of[p].startswith("k") for p in passages)}
+    drawn = {
+        query
+        for query, passages in judged.items()
+        if all(source_of[p].startswith("k") for p in passages)
+    }
     packages = {}
     for query in drawn:
         for passage in judged[query]:
             packages[passage] = (source_of[passage], "k", synopses[query], [texts[passage]])
-    drawn -= {query for query in drawn if any(packages[p][2] != synopses[query] for p in judged[query])}
-    dataset = make("debian", {"source": "deb822"}, path=write_lists(tmp_path / "lists", packages, {}))
+    drawn -= {
+        query for query in drawn if any(packages[p][2] != synopses[query] for p in judged[query])
+    }
+    dataset = make(
+        "debian", {"source": "deb822"}, path=write_lists(tmp_path / "lists", packages, {})
+    )
     collection = Collection(dataset)
     assert len(drawn) > 1_000
     assert collection.texts(packages) == {package: ("", texts[package]) for package in packages}
@@ -242,4 +311,6 @@ def test_the_real_collection_has_these_rules(real, make, tmp_path):
         for split in ("train", "dev", "test")
         for query, text in collection.queries(split).items()
     }
-    assert {synopses[query]: (split_of[query], judged[query]) for query in drawn}.items() <= ours.items()
+    assert {
+        synopses[query]: (split_of[query], judged[query]) for query in drawn
+    }.items() <= ours.items()

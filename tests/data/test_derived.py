@@ -32,7 +32,9 @@ def repeated(beir, make):
     lines = [json.dumps({"_id": query, "text": text}) for query, text in texts.items()]
     (beir / "queries.jsonl").write_text("\n".join(lines) + "\n")
     (beir / "qrels" / "train.tsv").write_text("q1\td1\t1\nq3\td2\t1\nq4\td2\t1\nq5\td1\t1\n")
-    answers = [json.dumps({"_id": query, "answers": [query.upper()]}) for query in ("q1", "q2", "q3")]
+    answers = [
+        json.dumps({"_id": query, "answers": [query.upper()]}) for query in ("q1", "q2", "q3")
+    ]
     (beir / "answers.jsonl").write_text("\n".join(answers) + "\n")
     return make("base", {"source": "beir"}, path=str(beir))
 
@@ -44,7 +46,9 @@ def table(artifact, name):
 def test_queries_of_one_over_passages_of_another(repeated, make, derive, tmp_path):
     folder = tmp_path / "translated"
     (folder / "qrels").mkdir(parents=True)
-    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "alef"}\n{"_id": "d9", "text": "tav"}\n')
+    (folder / "corpus.jsonl").write_text(
+        '{"_id": "d1", "text": "alef"}\n{"_id": "d9", "text": "tav"}\n'
+    )
     (folder / "queries.jsonl").write_text('{"_id": "h1", "text": "alef?"}\n')
     (folder / "qrels" / "dev.tsv").write_text("h1\td1\t1\nh1\td9\t1\n")
     questions = make("asked", {"source": "beir"}, path=str(folder))
@@ -54,17 +58,23 @@ def test_queries_of_one_over_passages_of_another(repeated, make, derive, tmp_pat
     assert Collection(dataset).qrels("dev") == {"h1": {"d1": 1, "d9": 1}}
     assert dataset.manifest.facts["queries"] == {"dev": 1}
     assert dataset.manifest.facts["warnings"] == [unknown_documents(1)]
-    strict = derive("strict", "pair", {"corpus": repeated, "queries": questions}, {"unknown_documents": "drop"})
+    strict = derive(
+        "strict", "pair", {"corpus": repeated, "queries": questions}, {"unknown_documents": "drop"}
+    )
     assert Collection(strict).qrels("dev") == {"h1": {"d1": 1}}
 
 
 def test_questions_of_a_folder_without_a_corpus(repeated, derive, tmp_path):
     folder = tmp_path / "questions"
     folder.mkdir()
-    (folder / "queries.jsonl").write_text('{"_id": "a", "text": "A?"}\n{"_id": "b", "text": "B?"}\n')
+    (folder / "queries.jsonl").write_text(
+        '{"_id": "a", "text": "A?"}\n{"_id": "b", "text": "B?"}\n'
+    )
     with pytest.raises(UserError, match=r"holds no qrels/<split>.tsv"):
         derive("pair", "pair", {"corpus": repeated}, path=str(folder))
-    (folder / "answers.jsonl").write_text('{"_id": "a", "answers": ["one", "two"]}\n{"_id": "b", "answers": ["x"]}\n')
+    (folder / "answers.jsonl").write_text(
+        '{"_id": "a", "answers": ["one", "two"]}\n{"_id": "b", "answers": ["x"]}\n'
+    )
     dataset = derive("pair", "pair", {"corpus": repeated}, path=str(folder))
     assert Collection(dataset).answers("test") == {"a": ["one", "two"], "b": ["x"]}
     (folder / "qrels").mkdir()
@@ -95,12 +105,16 @@ def test_curated_questions_over_squads_passages(make, derive, real):
     assert dataset.manifest.facts["queries"] == {"test": 694}
     assert Collection(dataset).answers("test")["test-2"] == ["China"]
     assert dataset.manifest.facts["warnings"] == [
-        warning for warning in squad.manifest.facts["warnings"] if "passages hold no text" in warning
+        warning
+        for warning in squad.manifest.facts["warnings"]
+        if "passages hold no text" in warning
     ]
 
 
 def test_chinese_questions_over_english_passages(make, derive, real):
-    chinese, english = (make(name, {"source": "beir"}, path=str(real(name))) for name in ("xquad-zh-en", "squad"))
+    chinese, english = (
+        make(name, {"source": "beir"}, path=str(real(name))) for name in ("xquad-zh-en", "squad")
+    )
     dataset = derive("pair", "pair", {"corpus": english, "queries": chinese})
     assert dataset.manifest.facts["queries"] == {"test": 1190}
     assert dataset.manifest.facts["passages"] == english.manifest.facts["passages"] == 2067

@@ -15,8 +15,17 @@ from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
 ROOT = Path(__file__).parents[2]
-TEXTS = {"otter": "eats crabs", "seal": "eats fish", "heron": "eats frogs", "rose": "has thorns", "moss": "has none"}
-QRELS = {"train": "eats\totter\t1\neats\trose\t0\nhas\trose\t1\n", "test": "both\tseal\t1\nboth\tmoss\t2\n"}
+TEXTS = {
+    "otter": "eats crabs",
+    "seal": "eats fish",
+    "heron": "eats frogs",
+    "rose": "has thorns",
+    "moss": "has none",
+}
+QRELS = {
+    "train": "eats\totter\t1\neats\trose\t0\nhas\trose\t1\n",
+    "test": "both\tseal\t1\nboth\tmoss\t2\n",
+}
 DOMAINS = "name\tlegs\tdomain\notter\t4\tsea\nheron\t2\triver\nrose\t0\tplant\nmoss\t0\tplant\nseal\t0\tsea\n"
 
 
@@ -57,14 +66,23 @@ def base(nature, make):
 
 
 def domains_of(artifact):
-    return dict(map(tuple, (row.values() for row in pq.read_table(artifact.path("domains.parquet")).to_pylist())))
+    return dict(
+        map(
+            tuple,
+            (row.values() for row in pq.read_table(artifact.path("domains.parquet")).to_pylist()),
+        )
+    )
 
 
 def test_a_file_names_the_domains_of_passages(base):
     assert list(domains_of(base).items()) == [
         ("otter", "sea"), ("seal", "sea"), ("heron", "river"), ("rose", "plant"), ("moss", "plant"),
     ]  # fmt: skip
-    assert json.loads(base.path("statistics.json").read_text())["domains"] == {"plant": 2, "river": 1, "sea": 2}
+    assert json.loads(base.path("statistics.json").read_text())["domains"] == {
+        "plant": 2,
+        "river": 1,
+        "sea": 2,
+    }
 
 
 def test_without_them_nothing_is_another(nature, make):
@@ -84,7 +102,13 @@ def test_without_them_nothing_is_another(nature, make):
 )
 def test_other_files_and_passages_without_a_domain(nature, make, name, text):
     dataset = make("some", {"source": "beir", "domains": name}, path=nature(text, name))
-    assert domains_of(dataset) == {"otter": "sea", "seal": "", "heron": "river", "rose": "", "moss": ""}
+    assert domains_of(dataset) == {
+        "otter": "sea",
+        "seal": "",
+        "heron": "river",
+        "rose": "",
+        "moss": "",
+    }
     assert dataset.manifest.facts["warnings"] == ["3 passages have no domain"]
 
 
@@ -117,15 +141,26 @@ def test_only_some_domains(base, derive):
 def test_without_some_domains(base, derive):
     collection = Collection(derive("land", {"source": "domains", "without": ["sea"]}, {"of": base}))
     assert collection.doc_ids().to_pylist() == ["heron", "rose", "moss"]
-    assert collection.qrels("train") == {"has": {"rose": 1}}  # the rose is judged for `eats`, but is not relevant to it
+    # the rose is judged for `eats`, but is not relevant to it
+    assert collection.qrels("train") == {"has": {"rose": 1}}
     assert collection.qrels("test") == {"both": {"moss": 2}}
 
 
 def test_passages_without_a_domain_go_with_only_and_stay_with_without(nature, make, derive):
-    base = make("some", {"source": "beir", "domains": "d.tsv"}, path=nature("otter\tsea\nrose\tplant\n", "d.tsv"))
+    base = make(
+        "some",
+        {"source": "beir", "domains": "d.tsv"},
+        path=nature("otter\tsea\nrose\tplant\n", "d.tsv"),
+    )
     of = {"of": base}
-    only = Collection(derive("only", {"source": "domains", "only": ["sea"]}, of)).doc_ids().to_pylist()
-    without = Collection(derive("without", {"source": "domains", "without": ["sea"]}, of)).doc_ids().to_pylist()
+    only = (
+        Collection(derive("only", {"source": "domains", "only": ["sea"]}, of)).doc_ids().to_pylist()
+    )
+    without = (
+        Collection(derive("without", {"source": "domains", "without": ["sea"]}, of))
+        .doc_ids()
+        .to_pylist()
+    )
     assert (only, without) == (["otter"], ["seal", "heron", "rose", "moss"])
 
 
@@ -142,7 +177,11 @@ def test_datasets_made_of_others_keep_domains(base, derive):
     assert domains_of(union)["b.heron"] == "river"
     assert len(domains_of(union)) == 10
     windows = derive("cut", {"source": "windows", "length": 1, "stride": 1}, {"of": base})
-    assert list(domains_of(windows).items())[:3] == [("otter#0", "sea"), ("otter#1", "sea"), ("seal#0", "sea")]
+    assert list(domains_of(windows).items())[:3] == [
+        ("otter#0", "sea"),
+        ("otter#1", "sea"),
+        ("seal#0", "sea"),
+    ]
     assert len(domains_of(windows)) == 10
     pair = derive("pair", {"source": "pair"}, {"corpus": base, "queries": base})
     unlabelled = derive("more", {"source": "unlabelled", "share": 0.999}, {"of": base})
@@ -150,7 +189,9 @@ def test_datasets_made_of_others_keep_domains(base, derive):
 
 
 def test_it_is_planned_from_its_base(configured, nature):
-    config = configured("datasets.nature", {"source": "beir", "path": nature(DOMAINS), "language": "fi"})
+    config = configured(
+        "datasets.nature", {"source": "beir", "path": nature(DOMAINS), "language": "fi"}
+    )
     config["datasets"]["sea"] = {"source": "domains", "of": "nature", "only": ["sea"]}
     planner = FullPlan(config, ROOT).planner
     stage = planner.dataset("sea")
@@ -167,7 +208,12 @@ def test_one_of_only_and_without_is_needed(configured, keys):
 
 
 def test_the_file_of_domains_decides_the_key(configured, nature):
-    entry = {"source": "beir", "path": nature(DOMAINS), "domains": "domains.tsv", "domain_fields": ["name", "domain"]}
+    entry = {
+        "source": "beir",
+        "path": nature(DOMAINS),
+        "domains": "domains.tsv",
+        "domain_fields": ["name", "domain"],
+    }
 
     def key():
         return FullPlan(configured("datasets.nature", entry), ROOT).planner.dataset("nature").key

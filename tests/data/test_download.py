@@ -42,7 +42,8 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(server, tmp_pat
     server.files["/d/x.bin"] = changed = BYTES[::-1]
     server.requests.clear()
     assert get(server, tmp_path / "x.bin").read_bytes() == changed
-    assert server.requests[0][1] == "bytes=1000000-"  # it did ask for the rest; If-Range made the server send all
+    # it did ask for the rest; If-Range made the server send all
+    assert server.requests[0][1] == "bytes=1000000-"
 
 
 def test_a_shorter_file_than_the_part_is_fetched_from_the_start(server, tmp_path):
@@ -79,14 +80,20 @@ def test_a_server_without_ranges_is_asked_for_the_whole(server, tmp_path):
 
 def test_a_connection_that_always_breaks_at_the_same_place_ends(server, tmp_path):
     server.cuts, server.ranges = [1_000_000] * 20, False
-    with pytest.raises(UserError, match="cannot be fetched: the connection failed .*, 5 times in a row"):
+    with pytest.raises(
+        UserError, match="cannot be fetched: the connection failed .*, 5 times in a row"
+    ):
         get(server, tmp_path / "x.bin")
     assert len(server.requests) == 6  # the first brought bytes, five did not
 
 
-@pytest.mark.parametrize("expected", [{"sha256": "0" * 64}, {"md5": "0" * 32}, {"bytes": 3_000_001}])
+@pytest.mark.parametrize(
+    "expected", [{"sha256": "0" * 64}, {"md5": "0" * 32}, {"bytes": 3_000_001}]
+)
 def test_a_wrong_file_leaves_nothing_but_its_lock(server, tmp_path, expected):
-    with pytest.raises(UserError, match=r"x\.bin: cannot be fetched: has .*, expected (0|3,000,001)"):
+    with pytest.raises(
+        UserError, match=r"x\.bin: cannot be fetched: has .*, expected (0|3,000,001)"
+    ):
         get(server, tmp_path / "x.bin", **expected)
     assert names(tmp_path) == [".x.bin.lock"]
 
@@ -100,14 +107,18 @@ def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path
 
 
 def test_nobody_listens_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"the connection failed \(.*Connection refused\), 5 times in a row") as error:
+    with pytest.raises(
+        UserError, match=r"the connection failed \(.*Connection refused\), 5 times in a row"
+    ) as error:
         fetch(File(url="http://127.0.0.1:9/x"), tmp_path / "x", pause=0.001)
     assert "\n" not in str(error.value)
     assert names(tmp_path) == [".x.lock"]
 
 
 def test_a_failure_does_not_tell_a_password(tmp_path):
-    with pytest.raises(UserError, match=r"^http://\*\*\*@127\.0\.0\.1:9/x\?token=\*\*\*: cannot be fetched") as error:
+    with pytest.raises(
+        UserError, match=r"^http://\*\*\*@127\.0\.0\.1:9/x\?token=\*\*\*: cannot be fetched"
+    ) as error:
         fetch(File(url="http://me:s3cret@127.0.0.1:9/x?token=hidden"), tmp_path / "x", pause=0)
     assert "s3cret" not in str(error.value)
     assert "hidden" not in str(error.value)
@@ -125,8 +136,13 @@ def test_mirrors_come_first_and_the_url_last(server, tmp_path):
         Mirror(from_="https://elsewhere.org/", to="http://127.0.0.1:9/"),
         Mirror(from_="https://far.org/a/", to=f"{server.url}/d/"),
     ]
-    assert list_alternatives("https://far.org/a/x", mirrors)[1:] == [f"{server.url}/d/x", "https://far.org/a/x"]
-    path = fetch(File(url="https://far.org/a/x.bin", sha256=SHA256), tmp_path / "x.bin", mirrors, pause=0.01)
+    assert list_alternatives("https://far.org/a/x", mirrors)[1:] == [
+        f"{server.url}/d/x",
+        "https://far.org/a/x",
+    ]
+    path = fetch(
+        File(url="https://far.org/a/x.bin", sha256=SHA256), tmp_path / "x.bin", mirrors, pause=0.01
+    )
     assert path.read_bytes() == BYTES
     assert [path for path, _ in server.requests] == ["/none/a/x.bin", "/d/x.bin"]
 
@@ -140,14 +156,25 @@ def test_a_mirror_may_be_a_folder_and_is_used_in_place(tmp_path):
 
 
 def test_where_urls_are_kept(data_folder):
-    assert get_cache_path("https://h.org/a/b%20c.gz?v=1&w=/") == data_folder / "h.org" / "a" / "b c.gz?v=1&w=%2F"
-    for url in ("https://h.org/", "https://h.org/a/../../x", "https://h.org/a/%2e%2e/x", "https:///x"):
+    assert (
+        get_cache_path("https://h.org/a/b%20c.gz?v=1&w=/")
+        == data_folder / "h.org" / "a" / "b c.gz?v=1&w=%2F"
+    )
+    for url in (
+        "https://h.org/",
+        "https://h.org/a/../../x",
+        "https://h.org/a/%2e%2e/x",
+        "https:///x",
+    ):
         with pytest.raises(UserError, match="names no file"):
             get_cache_path(url)
 
 
 def test_where_bytes_are_kept_shows_no_secret_but_tells_them_apart(data_folder):
-    one, other = (get_cache_path(f"https://me:{word}@h.org/a.gz?v=1&api_key={word}") for word in ("hunter2", "hunter3"))
+    one, other = (
+        get_cache_path(f"https://me:{word}@h.org/a.gz?v=1&api_key={word}")
+        for word in ("hunter2", "hunter3")
+    )
     assert one.parent == data_folder / "h.org"
     assert one != other
     assert "hunter" not in f"{one}{other}"
@@ -165,9 +192,9 @@ def test_a_part_goes_on_with_a_new_signature(server, tmp_path):
 
 
 def test_sizes_are_readable():
-    assert [format_bytes(size) for size in (0, 999, 1000, 1_057_717_952, 21_768_192_000, 999_960)] == [
-        *("0 B", "999 B", "1.0 kB", "1.1 GB", "21.8 GB", "1.0 MB")
-    ]
+    assert [
+        format_bytes(size) for size in (0, 999, 1000, 1_057_717_952, 21_768_192_000, 999_960)
+    ] == [*("0 B", "999 B", "1.0 kB", "1.1 GB", "21.8 GB", "1.0 MB")]
 
 
 # Two processes, and one that dies

@@ -70,25 +70,35 @@ def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
         paragraph = "".join(draw.choices(letters + "xyz", k=draw.randint(0, 22)))
         answer = "".join(draw.choices(letters, k=draw.randint(1, 10)))
         threshold = draw.choice([0.001, 0.1, 0.3, 0.5, 0.7, 1.0])
-        assert find_best_span(paragraph, answer, threshold) == every_span(paragraph, answer, threshold)
+        assert find_best_span(paragraph, answer, threshold) == every_span(
+            paragraph, answer, threshold
+        )
 
 
 def lengths(paragraphs, enough=10):
-    return [[len(text) for text in together] for together in join_paragraphs(["x" * n for n in paragraphs], enough)]
+    return [
+        [len(text) for text in together]
+        for together in join_paragraphs(["x" * n for n in paragraphs], enough)
+    ]
 
 
 def test_short_paragraphs_are_joined_until_longer_than_the_limit():
     assert lengths([]) == []
     assert lengths([3, 4]) == [[3, 4]]  # a document shorter than 10 is one passage
     assert lengths([4, 5, 3, 9, 9]) == [[4, 5, 3], [9, 9]]  # 9 is not enough, 12 is
-    assert lengths([4, 6, 1, 2]) == [[4, 6, 1], [2]]  # 10 does not exceed 10; what is left is a passage
-    assert lengths([10, 2, 30, 11]) == [[10], [2, 30], [11]]  # a paragraph that is not shorter stands alone
+    # 10 does not exceed 10; what is left is a passage
+    assert lengths([4, 6, 1, 2]) == [[4, 6, 1], [2]]
+    # a paragraph that is not shorter stands alone
+    assert lengths([10, 2, 30, 11]) == [[10], [2, 30], [11]]
 
 
 def test_algorithm_1_on_a_record_by_hand():
     long = "这一段很长" * 60
     question = DuReaderQuestion(
-        "1", "问?", ["多喝水。", " 早睡早起身体好"], [["医生说多喝水", "另一段"], [long, "其他", "没有"]]
+        "1",
+        "问?",
+        ["多喝水。", " 早睡早起身体好"],
+        [["医生说多喝水", "另一段"], [long, "其他", "没有"]],
     )
     # "多喝水" against "多喝水。": 2·3 / (3+4) = 0.86; the first document is one passage, the second two
     assert is_positive("医生说多喝水", [list("多喝水。")], PAPER)
@@ -111,7 +121,13 @@ def record(number, documents, answers=("绿色的水",), **more):
         {"title": "标题", "paragraphs": paragraphs, "is_selected": True, "most_related_para": 0}
         for paragraphs in documents
     ]
-    return {"question_id": number, "question": f"问题{number}", "answers": list(answers), "documents": entries, **more}
+    return {
+        "question_id": number,
+        "question": f"问题{number}",
+        "answers": list(answers),
+        "documents": entries,
+        **more,
+    }
 
 
 @pytest.fixture
@@ -127,7 +143,11 @@ def raw(tmp_path):
     segmented = record(4, [])
     segmented["documents"] = [{"segmented_paragraphs": [["绿色", "的", "水"], ["别的", "文档"]]}]
     secret = record(5, [["秘密的文档"]], answers=[])
-    for name, records in {"search.train": train, "zhidao.dev": [segmented], "search.test": [secret]}.items():
+    for name, records in {
+        "search.train": train,
+        "zhidao.dev": [segmented],
+        "search.test": [secret],
+    }.items():
         lines = [json.dumps(question, ensure_ascii=False) + "\n" for question in records]
         (folder / f"{name}.json").write_text("".join(lines), encoding="utf-8")
     return folder
@@ -135,7 +155,11 @@ def raw(tmp_path):
 
 PARAMS = {
     "source": "dureader2",
-    "splits": {"test": ["search.test.json"], "train": ["search.train.json"], "dev": ["zhidao.dev.json"]},
+    "splits": {
+        "test": ["search.test.json"],
+        "train": ["search.train.json"],
+        "dev": ["zhidao.dev.json"],
+    },
 }
 
 
@@ -151,7 +175,11 @@ def test_a_tiny_package_becomes_a_collection(raw, make):
     dataset = make("d", PARAMS, path=str(raw))
     texts = ["水是绿色的短", "别的文档", "没有关系", "绿色的水", "绿色的水别的文档", "秘密的文档"]
     assert rows(dataset, "corpus.parquet") == [(name_of(text), "", text) for text in texts]
-    assert rows(dataset, "queries.parquet") == [("1", "问题1", "train"), ("3", "问题3", "train"), ("4", "问题4", "dev")]
+    assert rows(dataset, "queries.parquet") == [
+        ("1", "问题1", "train"),
+        ("3", "问题3", "train"),
+        ("4", "问题4", "dev"),
+    ]
     # "绿色的" in "水是绿色的": 2·3 / (3+4)
     assert rows(dataset, "qrels.parquet") == [
         ("1", name_of("水是绿色的短"), 1, "train"),
@@ -172,12 +200,16 @@ def test_length_threshold_and_unit_are_parameters(raw, make):
     cut = make("a", PARAMS | {"passage_characters": 2}, path=str(raw))
     assert ("1", name_of("水是绿色的"), 1, "train") in rows(cut, "qrels.parquet")
     # "水是绿色的" shares all 4 characters: 2·4 / (5+4) = 0.89
-    assert {q for q, *_ in rows(make("b", PARAMS | {"threshold": 0.88}, path=str(raw)), "qrels.parquet")} == {
+    assert {
+        q for q, *_ in rows(make("b", PARAMS | {"threshold": 0.88}, path=str(raw)), "qrels.parquet")
+    } == {
         "1",
         "3",
         "4",
     }
-    assert {q for q, *_ in rows(make("c", PARAMS | {"threshold": 0.9}, path=str(raw)), "qrels.parquet")} == {"3", "4"}
+    assert {
+        q for q, *_ in rows(make("c", PARAMS | {"threshold": 0.9}, path=str(raw)), "qrels.parquet")
+    } == {"3", "4"}
     words = make("w", PARAMS | {"unit": "words", "threshold": 1.0}, path=str(raw))
     assert {q for q, *_ in rows(words, "qrels.parquet")} == {"3", "4"}
 
@@ -187,7 +219,10 @@ def test_any_number_of_workers_gives_the_same_bytes(raw, make):
     letters = "水是绿色的短文档别没有关系"
     with open(raw / "search.train.json", "a", encoding="utf-8") as file:
         for number in range(10, 150):
-            documents = [["".join(draw.choices(letters, k=draw.randint(1, 90))) for _ in range(6)] for _ in range(3)]
+            documents = [
+                ["".join(draw.choices(letters, k=draw.randint(1, 90))) for _ in range(6)]
+                for _ in range(3)
+            ]
             answers = ["".join(draw.choices(letters, k=draw.randint(3, 30)))]
             file.write(json.dumps(record(number, documents, answers)) + "\n")
     first, second = (make(f"w{n}", PARAMS, path=str(raw), workers=n) for n in (1, 2))
@@ -223,9 +258,17 @@ def add(question):
 
 
 BAD = {
-    "broken JSON": (append("search.train.json", '{"question_id"\n'), {}, "search.train.json:4: not valid JSON"),
+    "broken JSON": (
+        append("search.train.json", '{"question_id"\n'),
+        {},
+        "search.train.json:4: not valid JSON",
+    ),
     "id again": (add(record(1, [])), {}, "search.train.json:4: question_id 1 again, first at "),
-    "no documents": (add({"question_id": 9, "question": "?"}), {}, "search.train.json:4: documents is null; a list of"),
+    "no documents": (
+        add({"question_id": 9, "question": "?"}),
+        {},
+        "search.train.json:4: documents is null; a list of",
+    ),
     "no paragraphs": (
         add({"question_id": 9, "question": "?", "documents": [{"title": "t"}]}),
         {},
@@ -262,12 +305,25 @@ def released(real):
     for name in ("dual", "cross"):
         for line in (samples / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
             query, *columns = line.split("\t")
-            labelled = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
+            labelled = (
+                [(columns[1], 1), (columns[3], 0)]
+                if name == "dual"
+                else [(columns[1], int(columns[2]))]
+            )
             for text, value in labelled:
                 labels[text] = (query, value or labels.get(text, ("", 0))[1])
-    corpus = [json.loads(line) for line in (demo / "corpus.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
-    documents = [[row["text"] for row in group] for _, group in groupby(corpus, key=lambda row: row["title"])]
-    parts = {"".join(together): together for document in documents for together in join_paragraphs(document, 256)}
+    corpus = [
+        json.loads(line)
+        for line in (demo / "corpus.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
+    documents = [
+        [row["text"] for row in group] for _, group in groupby(corpus, key=lambda row: row["title"])
+    ]
+    parts = {
+        "".join(together): together
+        for document in documents
+        for together in join_paragraphs(document, 256)
+    }
     return {text: pair for text, pair in labels.items() if text in parts}, parts
 
 
@@ -281,16 +337,24 @@ def test_length_control_gives_released_passages(released):
 def test_released_positives_reach_the_threshold_in_characters_not_in_words(released, real):
     known, parts = released
     demo = real("dureader-demo")
-    answer_rows = [json.loads(line) for line in (demo / "answers.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    answer_rows = [
+        json.loads(line)
+        for line in (demo / "answers.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
     answers = {row["_id"]: row["answers"] for row in answer_rows}
-    query_rows = [json.loads(line) for line in (demo / "queries.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    query_rows = [
+        json.loads(line)
+        for line in (demo / "queries.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
     ids = {row["text"]: row["_id"] for row in query_rows}
     counts = Counter()
     for text, (query, value) in known.items():
         for unit in ("characters", "words"):
             rules = DuReader2(source="dureader2", unit=unit)
             cut = [split_tokens(answer, unit) for answer in answers[ids[query]]]
-            counts[unit, value] += any(is_positive(paragraph, cut, rules) for paragraph in parts[text])
+            counts[unit, value] += any(
+                is_positive(paragraph, cut, rules) for paragraph in parts[text]
+            )
     assert sum(label for _, label in known.values()) == 10
     assert counts["characters", 1] == 10
     assert counts["words", 1] == 6

@@ -11,8 +11,12 @@ FILES = {
         {"question": "What is the capital of Hesse?", "answers": ["Wiesbaden"]},
         {"question": "What is the capital of Loiret?", "answers": ["Orl\u00e9ans", "Orleans"]},
     ],
-    "dataset/test/P106.test.json": [{"question": "What does Ada do?", "answers": ["mathematician"]}],
-    "dataset/train/P36.train.json.gz": [{"question": "What is the capital of Ter?", "answers": ["Girona"]}],
+    "dataset/test/P106.test.json": [
+        {"question": "What does Ada do?", "answers": ["mathematician"]}
+    ],
+    "dataset/train/P36.train.json.gz": [
+        {"question": "What is the capital of Ter?", "answers": ["Girona"]}
+    ],
     "dataset/one-off/P36/P36.test.json": [{"question": "left out", "answers": ["x"]}],
     "dataset/one-off/P36.test.json": [{"question": "left out", "answers": ["x"]}],
     "dataset/test/P36.test.jsonl": "left out",

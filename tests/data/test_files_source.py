@@ -29,7 +29,8 @@ def separated(rows, by="\t"):
 
 CORPORA = {
     "c.tsv": separated(PASSAGE_ROWS),
-    "headed.tsv": "Text\ttitle\tdoc_id\n" + separated((text, title, doc) for doc, title, text in PASSAGE_ROWS),
+    "headed.tsv": "Text\ttitle\tdoc_id\n"
+    + separated((text, title, doc) for doc, title, text in PASSAGE_ROWS),
     "beir.jsonl": jsonl(PASSAGE_ROWS, "_id", "title", "text"),
     "anserini.jsonl": jsonl(PASSAGE_ROWS, "id", "title", "contents"),
     "c.trec": "<DOC>\n<DOCNO> d1 </DOCNO>\n<TITLE>One</TITLE>\n<TEXT>\nalpha\nbeta\n</TEXT>\n</DOC>\n"
@@ -61,7 +62,9 @@ def built(tmp_path, make):
             if isinstance(content, pa.Table):
                 pq.write_table(content, path)
             else:
-                path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+                path.write_bytes(
+                    gzip.compress(content.encode()) if name.endswith(".gz") else content.encode()
+                )
         params = {
             "source": "files",
             "corpus": f"corpus/{corpus[0]}",
@@ -88,7 +91,9 @@ SAME = (
 @pytest.mark.parametrize("name", CORPORA)
 def test_every_corpus_format_gives_the_same_passages(name, packed, built):
     content = CORPORA[name]
-    collection = built((name + packed, content), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
+    collection = built(
+        (name + packed, content), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", QRELS_TEXTS["beir.tsv"])
+    )
     assert read_all(collection) == SAME
     assert collection.artifact.manifest.facts["warnings"] == []
 
@@ -96,19 +101,27 @@ def test_every_corpus_format_gives_the_same_passages(name, packed, built):
 @pytest.mark.parametrize("packed", ["", ".gz"])
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_query_format_gives_the_same_queries(name, packed, built):
-    collection = built(("c.tsv", CORPORA["c.tsv"]), (name + packed, QUERIES[name]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
+    collection = built(
+        ("c.tsv", CORPORA["c.tsv"]),
+        (name + packed, QUERIES[name]),
+        ("t.tsv", QRELS_TEXTS["beir.tsv"]),
+    )
     assert read_all(collection) == SAME
 
 
 @pytest.mark.parametrize("packed", ["", ".gz"])
 @pytest.mark.parametrize("name", QRELS_TEXTS)
 def test_every_qrels_format_gives_the_same_judgements(name, packed, built):
-    collection = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), (name + packed, QRELS_TEXTS[name]))
+    collection = built(
+        ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), (name + packed, QRELS_TEXTS[name])
+    )
     assert read_all(collection) == SAME
 
 
 def test_parquet_of_all_three_with_whole_numbers_as_ids_and_other_columns(built):
-    corpus = pa.table({"url": ["a", "b"], "id": [1, 2], "text": pa.array(["alpha", "gamma"], pa.large_string())})
+    corpus = pa.table(
+        {"url": ["a", "b"], "id": [1, 2], "text": pa.array(["alpha", "gamma"], pa.large_string())}
+    )
     queries = pa.table({"query_id": [7], "text": ["alpha?"]})
     qrels = pa.table({"query_id": [7, 7], "doc_id": [2, 1], "relevance": [0, 3]})
     collection = built(("c.parquet", corpus), ("q.parquet", queries), ("t.parquet", qrels))
@@ -118,7 +131,9 @@ def test_parquet_of_all_three_with_whole_numbers_as_ids_and_other_columns(built)
 
 
 def test_qrels_of_two_columns_are_positives(built):
-    collection = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\nq2\td2\n"))
+    collection = built(
+        ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\nq2\td2\n")
+    )
     assert collection.qrels("test") == {"q1": {"d1": 1}, "q2": {"d2": 1}}
 
 
@@ -126,7 +141,9 @@ def test_judgements_of_another_split_than_the_query_s_are_counted(built, tmp_pat
     files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"])
     (tmp_path / "mine/qrels").mkdir(parents=True)
     (tmp_path / "mine/qrels/dev.tsv").write_text("q2\td2\n")
-    apart = built(*files, ("t.tsv", "q1\td1\n"), qrels={"test": "qrels/t.tsv", "dev": "qrels/dev.tsv"})
+    apart = built(
+        *files, ("t.tsv", "q1\td1\n"), qrels={"test": "qrels/t.tsv", "dev": "qrels/dev.tsv"}
+    )
     assert apart.qrels("test") == {"q1": {"d1": 1}}
     assert apart.artifact.manifest.facts["warnings"] == [
         "1 queries have judgements in other splits alone, which were dropped"
@@ -141,7 +158,12 @@ def test_a_query_that_is_judged_in_several_splits_is_of_its_file_s(built, tmp_pa
     (tmp_path / "mine/queries").mkdir(parents=True)
     (tmp_path / "mine/queries/dev.tsv").write_text("q2\tgamma?\n")
     queries = {"test": "queries/q.tsv", "dev": "queries/dev.tsv"}
-    split = built(*files, ("t.tsv", "q1\td1\n"), queries=queries, qrels={"test": "qrels/t.tsv", "dev": "qrels/dev.tsv"})
+    split = built(
+        *files,
+        ("t.tsv", "q1\td1\n"),
+        queries=queries,
+        qrels={"test": "qrels/t.tsv", "dev": "qrels/dev.tsv"},
+    )
     assert (split.qrels("test"), split.qrels("dev")) == ({"q1": {"d1": 1}}, {"q2": {"d2": 1}})
     assert split.artifact.manifest.facts["warnings"] == [
         "1 queries are judged in several splits; that of their file keeps them"
@@ -150,7 +172,9 @@ def test_a_query_that_is_judged_in_several_splits_is_of_its_file_s(built, tmp_pa
 
 def test_judgements_of_which_none_is_left_are_refused(built):
     files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\n")
-    with pytest.raises(UserError, match=r"qrels: none is left; name the splits of queries and qrels alike"):
+    with pytest.raises(
+        UserError, match=r"qrels: none is left; name the splits of queries and qrels alike"
+    ):
         built(*files, qrels={"dev": "qrels/t.tsv"})
 
 
@@ -158,7 +182,9 @@ def test_a_pattern_reads_parts_by_name(built, tmp_path):
     (tmp_path / "mine" / "parts").mkdir(parents=True)
     (tmp_path / "mine" / "parts" / "b.tsv").write_text("d2\tgamma\n")
     (tmp_path / "mine" / "parts" / "a.tsv").write_text("d9\tdelta\n")
-    collection = built(("c.tsv", ""), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td2\n"), corpus="parts/*.tsv")
+    collection = built(
+        ("c.tsv", ""), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td2\n"), corpus="parts/*.tsv"
+    )
     assert collection.doc_ids().to_pylist() == ["d9", "d2"]
 
 
@@ -172,14 +198,20 @@ def test_one_file_of_queries_for_several_splits_is_divided_by_the_qrels(built, t
         queries={"train": "queries/q.tsv", "test": "queries/q.tsv"},
         qrels={"train": "train.txt", "test": "qrels/t.tsv"},
     )
-    assert (collection.queries("train"), collection.queries("test")) == ({"q2": "gamma?"}, {"q1": "alpha?"})
+    assert (collection.queries("train"), collection.queries("test")) == (
+        {"q2": "gamma?"},
+        {"q1": "alpha?"},
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("a.tsv", "q1\talpha\tbeta\nq2\tgamma\n"),
-        ("a.jsonl", '{"_id": "q1", "answers": ["alpha", "beta"]}\n{"_id": "q2", "answers": ["gamma"]}\n'),
+        (
+            "a.jsonl",
+            '{"_id": "q1", "answers": ["alpha", "beta"]}\n{"_id": "q2", "answers": ["gamma"]}\n',
+        ),
     ],
 )
 def test_answers_alone_make_a_test_set(name, content, built, tmp_path):
@@ -199,7 +231,10 @@ def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
         "<DOC>\n<DOCNO>AP-2</DOCNO>\n<DATE>1991</DATE> All of it.\n</DOC>"
     )
     assert list(read_trec(path, PASSAGES_ROLE)) == [
-        (f"{path}:2", {"id": "AP-1", "title": "Bulls & Bears", "text": "Profit < loss, a < b > c énd"}),
+        (
+            f"{path}:2",
+            {"id": "AP-1", "title": "Bulls & Bears", "text": "Profit < loss, a < b > c énd"},
+        ),
         (f"{path}:7", {"id": "AP-2", "title": "", "text": "1991 All of it."}),
     ]
 
@@ -210,7 +245,10 @@ def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
         ("<DOC>\n<DOC>\n", "{}:2: <DOC> inside the document of line 1; end that with </DOC>"),
         ("\n</DOC>\n", "{}:2: </DOC> without <DOC>; a document is <DOC> … </DOC>"),
         ("<DOC>x</DOC>", "{}:1: document without <DOCNO>; give it one"),
-        ("\n<DOC>x\n", "{}:2: no </DOC> up to the end of the file; end the document or fetch the file again"),
+        (
+            "\n<DOC>x\n",
+            "{}:2: no </DOC> up to the end of the file; end the document or fetch the file again",
+        ),
     ],
 )
 def test_trec_documents_that_do_not_end_or_begin(content, message, tmp_path):
@@ -253,7 +291,16 @@ def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
         (b"\x01", b"\x00"),
         (b"\x00", b"\x63"),
     ):  # encrypted; an unknown compression
-        changed = whole[:6] + first + whole[7:8] + second + whole[9 : at + 8] + first + whole[at + 9 : at + 10] + second
+        changed = (
+            whole[:6]
+            + first
+            + whole[7:8]
+            + second
+            + whole[9 : at + 8]
+            + first
+            + whole[at + 9 : at + 10]
+            + second
+        )
         path.write_bytes(changed + whole[at + 11 :])
         with pytest.raises(UserError, match=f"^{path}: .*; unpack it and name its file$"):
             list(iterate_lines(path))
@@ -284,8 +331,14 @@ BESIDE = {
 }
 WRONG = {
     "no corpus": ({"corpus": None}, "corpus: None; the file with the passages is needed"),
-    "a pattern over folders": ({"corpus": "parts**"}, "corpus is parts**; of a pattern each `*` is"),
-    "a pattern from the root": ({"corpus": "/data/*.tsv"}, "corpus is /data/*.tsv; of a pattern each `*` is"),
+    "a pattern over folders": (
+        {"corpus": "parts**"},
+        "corpus is parts**; of a pattern each `*` is",
+    ),
+    "a pattern from the root": (
+        {"corpus": "/data/*.tsv"},
+        "corpus is /data/*.tsv; of a pattern each `*` is",
+    ),
     "no queries": (
         {"queries": {}},
         "queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}",
@@ -299,7 +352,10 @@ WRONG = {
         "{0}/qrels/t.qrels: a file that ends in .qrels; allowed are .jsonl, .ndjson, .json, .parquet, .csv, .tsv,"
         " .txt, .trec, .xml, all but .parquet also .gz, .zst, .bz2, .xz, .lz4, .zip",
     ),
-    "missing": ({"qrels": {"test": "none.txt"}}, "{0}: holds no none.txt (plain or packed); put it there"),
+    "missing": (
+        {"qrels": {"test": "none.txt"}},
+        "{0}: holds no none.txt (plain or packed); put it there",
+    ),
     "empty queries": (
         {"queries": {"test": "qrels/empty.tsv"}},
         "{0}/qrels/empty.tsv: empty; name a file with records, or leave this one out",
@@ -350,7 +406,12 @@ def test_wrong_configurations(name, built, tmp_path):
     for file, content in BESIDE.items():
         (tmp_path / "mine" / "qrels" / file).write_text(content)
     with pytest.raises(UserError) as error:
-        built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.qrels", "q1 0 d1 1\n"), **more)
+        built(
+            ("c.tsv", CORPORA["c.tsv"]),
+            ("q.tsv", QUERIES["q.tsv"]),
+            ("t.qrels", "q1 0 d1 1\n"),
+            **more,
+        )
     assert str(error.value).startswith(message.replace("{0}", str(tmp_path / "mine")))
 
 

@@ -191,13 +191,21 @@ def test_a_zip_of_one_file_is_what_that_is(put, read):
 
 
 def test_names_of_packed_files():
-    names = {"a.tsv.gz": "a.tsv", "a.jsonl.zst": "a.jsonl", "qrels.gz": "qrels", "a.tsv.zip": "a.tsv", "a.zip": "a.zip"}
+    names = {
+        "a.tsv.gz": "a.tsv",
+        "a.jsonl.zst": "a.jsonl",
+        "qrels.gz": "qrels",
+        "a.tsv.zip": "a.tsv",
+        "a.zip": "a.zip",
+    }
     assert {name: strip_packing(name) for name in names} == names
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_an_archive_of_all_files_is_read_by_the_commands(kind, put, configured):
-    folder = Path(put({f"mine/{name}": text for name, text in BEIR.items()} | {"mine/.DS_Store": "x"}))
+    folder = Path(
+        put({f"mine/{name}": text for name, text in BEIR.items()} | {"mine/.DS_Store": "x"})
+    )
     archive = Path(shutil.make_archive("mine", kind if kind == "zip" else "gztar", folder))
     shutil.rmtree(folder)
     run(["init", "config1", "--data", str(archive)])
@@ -205,7 +213,14 @@ def test_an_archive_of_all_files_is_read_by_the_commands(kind, put, configured):
     assert (entry["source"], entry["path"]) == ("beir", str(archive))
     plan = Planners(configured("datasets.mine", entry), ROOT).base
     stage = plan.dataset("mine")
-    words = ["--params.source", "beir", "--run.path", str(archive), "--out", "out/dataset/mine-0/stage.json"]
+    words = [
+        "--params.source",
+        "beir",
+        "--run.path",
+        str(archive),
+        "--out",
+        "out/dataset/mine-0/stage.json",
+    ]
     assert run_here([sys.executable, "-m", "tandem", "dataset", *words])[0] == 0
     assert read_all(Collection(open_artifact(Path("out/dataset/mine-0")))) == SAME
     archive.write_bytes(archive.read_bytes() + b"\0")
@@ -219,7 +234,10 @@ def test_leftovers_are_named_and_change_no_key(put, read, configured, capsys):
     put({"qrels/test.tsv.bak": "x", "qrels/.DS_Store": "x"})
     assert Planners(config, ROOT).base.dataset("mine").key == before
     read(folder)
-    assert "ignored, as what editors and systems leave: .DS_Store, test.tsv.bak\n" in capsys.readouterr().err
+    assert (
+        "ignored, as what editors and systems leave: .DS_Store, test.tsv.bak\n"
+        in capsys.readouterr().err
+    )
     put({"qrels/notes.md": "x"})
     with pytest.raises(UserError, match=r"qrels/notes\.md: a split's judgements are <split>\.tsv"):
         read(folder)
@@ -229,7 +247,13 @@ def test_blank_lines_at_the_end_are_no_records_of_a_shard(put, tmp_path, make):
     folder = put(BEIR | {"corpus.jsonl": BEIR["corpus.jsonl"] + "\n" * 3})
     path = Path(folder, "corpus.jsonl")
     assert (count_lines(path), len(list(iterate_lines(path)))) == (2, 5)
-    job = Job("dataset", tmp_path / "results/mine", {"source": "beir"}, {}, {"path": folder, "shard": 0, "shards": 2})
+    job = Job(
+        "dataset",
+        tmp_path / "results/mine",
+        {"source": "beir"},
+        {},
+        {"path": folder, "shard": 0, "shards": 2},
+    )
     assert run_shard(job) == {"parts": []}
 
 
@@ -238,7 +262,9 @@ def test_a_packed_file_that_is_cut_is_one_line(end, put, tmp_path):
     put({})
     data = PACKINGS[end]("".join(f"{number}\tsome text\n" for number in range(5000)).encode())
     put({f"c.tsv{end}": data[:-20] if end != ".zip" else data[:-400]})
-    with pytest.raises(UserError, match=r"data/c\.tsv\.\w+: \w+ file is truncated.*; fetch it again") as error:
+    with pytest.raises(
+        UserError, match=r"data/c\.tsv\.\w+: \w+ file is truncated.*; fetch it again"
+    ) as error:
         list(iterate_lines(Path(f"data/c.tsv{end}")))
     assert "\n" not in str(error.value)
 
@@ -277,8 +303,14 @@ BROKEN = {
         {"corpus.csv": 'id,text\nd1,"one\nd2,two\n'},
         "data/corpus.csv:2: no valid CSV, unexpected end of data; a text with commas",
     ),
-    "a blank line in a CSV": ({"corpus.csv": "id,text\n\nd1,one\n"}, "data/corpus.csv:2: an empty line"),
-    "a JSON array's end": ({"corpus.json": '[{"id": "d1", "text": "x"}'}, "data/corpus.json: item 2: not valid JSON"),
+    "a blank line in a CSV": (
+        {"corpus.csv": "id,text\n\nd1,one\n"},
+        "data/corpus.csv:2: an empty line",
+    ),
+    "a JSON array's end": (
+        {"corpus.json": '[{"id": "d1", "text": "x"}'},
+        "data/corpus.json: item 2: not valid JSON",
+    ),
     "a topic without a number": (
         {"topics.txt": "<top>\n<title> x\n</top>\n", "queries.tsv": None},
         "data/topics.txt:1: topic without <num>; give it one",

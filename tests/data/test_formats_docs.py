@@ -20,13 +20,21 @@ ENTRIES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", D
 
 def test_the_table_is_what_is_tested():
     lines = DOCS[DOCS.index("| fault | beir") :].split("\n")
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in takewhile(bool, lines)]
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in takewhile(bool, lines)
+    ]
     (_, *names), _, *rows = table
-    shown = {(name, fault): sign for fault, *signs in rows for name, sign in zip(names, signs, strict=True)}
+    shown = {
+        (name, fault): sign
+        for fault, *signs in rows
+        for name, sign in zip(names, signs, strict=True)
+    }
     assert shown == {case: sign for case, (sign, _) in CASES.items()}
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["datasets"][entry["dataset"]]["source"])
+@pytest.mark.parametrize(
+    "entry", ENTRIES, ids=lambda entry: entry["datasets"][entry["dataset"]]["source"]
+)
 def test_an_entry_passes_the_schema(entry):
     config = merged(read_yaml(ROOT / "config/config.yaml"), entry)
     entries = load_settings(config, ROOT).datasets

@@ -34,7 +34,9 @@ def bridges(tmp_path):
     (folder / "queries.jsonl").write_text(
         "".join(json.dumps({"_id": query, "text": text}) + "\n" for query, text in queries.items())
     )
-    (folder / "answers.jsonl").write_text(json.dumps({"_id": "q1", "answers": ["x", DECOMPOSED]}) + "\n")
+    (folder / "answers.jsonl").write_text(
+        json.dumps({"_id": "q1", "answers": ["x", DECOMPOSED]}) + "\n"
+    )
     (folder / "qrels/test.tsv").write_text("q1\td1\t1\nq2\td3\t1\n")
     return folder
 
@@ -46,7 +48,11 @@ def test_a_decomposed_query_finds_a_composed_passage(bridges, tmp_path, normaliz
     at = {kind: tmp_path / kind / "x-0" for kind in ("dataset", "bm25s", "bm25", "score")}
     words = ["--params.source", "beir", "--params.normalize", normalize, "--run.path", bridges]
     output = tandem("dataset", *words, "--out", at["dataset"] / "stage.json")
-    done = "were put into it" if normalize == "nfc" else "what looks equal may not match; set normalize: nfc"
+    done = (
+        "were put into it"
+        if normalize == "nfc"
+        else "what looks equal may not match; set normalize: nfc"
+    )
     assert NOTE in output
     assert done in output
     facts = open_artifact(at["dataset"]).manifest.facts
@@ -90,7 +96,10 @@ def test_files_of_ones_own_are_normalised_and_published_collections_are_not(brid
         "asked": {"source": "pair", "corpus_of": "pydocs", "path": str(bridges)},
     }
     plan = Planners(config, ROOT).base
-    forms = {name: plan.dataset(name).values["normalize"] for name in (*config["datasets"], "nanobeir-arguana")}
+    forms = {
+        name: plan.dataset(name).values["normalize"]
+        for name in (*config["datasets"], "nanobeir-arguana")
+    }
     assert forms == {
         "pydocs": "none", "mine": "nfc", "as_is": "none", "cut": "nfc", "both": "nfc", "raw": "none", "asked": "none",
         "nanobeir-arguana": "none",

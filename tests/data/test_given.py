@@ -31,18 +31,28 @@ def rank(tmp_path):
         out = tmp_path / "results" / f"given-{split}-{depth}"
         run(Job("given", out, {"split": split, "depth": depth}, {"dataset": dataset}))
         collection = Collection(dataset)
-        queries, texts = collection.queries(split), collection.texts(collection.doc_ids().to_pylist())
+        queries, texts = (
+            collection.queries(split),
+            collection.texts(collection.doc_ids().to_pylist()),
+        )
         artifact = open_artifact(out, "given")
         rows = iter_run(artifact, dataset)
-        return [(queries[q], [texts[d][1] for d in docs], scores.tolist()) for q, docs, scores in rows], artifact
+        return [
+            (queries[q], [texts[d][1] for d in docs], scores.tolist()) for q, docs, scores in rows
+        ], artifact
 
     return run_stage
 
 
 def test_negatives_rank_as_they_are_listed(dataset, rank):
     ranked, artifact = rank(dataset)
-    assert ranked == [("q one", ["z", "a", "m"], [-1, -2, -3]), ("q three", ["gold", "z"], [-1, -2])]
-    assert {key: artifact.manifest.facts[key] for key in ("queries", "lines", "without_negative")} == {
+    assert ranked == [
+        ("q one", ["z", "a", "m"], [-1, -2, -3]),
+        ("q three", ["gold", "z"], [-1, -2]),
+    ]
+    assert {
+        key: artifact.manifest.facts[key] for key in ("queries", "lines", "without_negative")
+    } == {
         "queries": 2,
         "lines": 5,
         "without_negative": 1,
@@ -57,7 +67,9 @@ def test_depth_cuts_the_end(dataset, rank):
 def test_pools_of_dpr_rank_hard_negatives_first(tmp_path, make, rank):
     folder = tmp_path / "dpr"
     folder.mkdir()
-    (folder / "psgs_w100.tsv").write_text("id\ttext\ttitle\n" + "".join(f"{i}\tp{i}\t\n" for i in range(6)))
+    (folder / "psgs_w100.tsv").write_text(
+        "id\ttext\ttitle\n" + "".join(f"{i}\tp{i}\t\n" for i in range(6))
+    )
     (folder / "pool.json").write_text(
         '[{"question": "q", "answers": ["a"], "positive_ctxs": [{"psg_id": 3}],'
         ' "negative_ctxs": [{"psg_id": 0, "score": 99}, {"psg_id": 3}, {"psg_id": 77}],'
@@ -80,6 +92,8 @@ def test_without_lists_or_negatives_there_is_no_run(tmp_path, dataset, rank, bei
     folder = tmp_path / "tsv"
     (folder / "cross.tsv").write_text("q one\t\tgold\t1\n")
     positive = make("positive", {"source": "rocketqa_tsv", "cross": "cross.tsv"}, path=str(folder))
-    with pytest.raises(UserError, match="its training lists hold no negative for a query of split train"):
+    with pytest.raises(
+        UserError, match="its training lists hold no negative for a query of split train"
+    ):
         rank(positive, depth=7)
     assert not (tmp_path / "results" / "given-train-7" / "stage.json").exists()

@@ -18,7 +18,9 @@ def dataset(beir, make):
     """Four passages d1 … d4, the test queries q2 and q3."""
     records = [{"_id": f"d{i}", "text": f"text {i}"} for i in range(1, 5)]
     (beir / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (beir / "queries.jsonl").write_text("".join(json.dumps({"_id": f"q{i}", "text": "?"}) + "\n" for i in (1, 2, 3)))
+    (beir / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": f"q{i}", "text": "?"}) + "\n" for i in (1, 2, 3))
+    )
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td2\t1\nq3\td2\t1\n")
     return make("dataset", {"source": "beir"}, path=str(beir))
 
@@ -41,7 +43,11 @@ def imported(tmp_path, dataset):
 def test_ranks_become_scores(imported):
     ranked, manifest = imported("q3\td4\t2\nq3\td1\t1\nq2\td2\t1\n", "ranks")
     assert ranked == [("q3", ["d1", "d4"], [-1, -2]), ("q2", ["d2"], [-1])]
-    assert (manifest.facts["queries"], manifest.facts["lines"], manifest.facts["without_run"]) == (2, 3, 0)
+    assert (manifest.facts["queries"], manifest.facts["lines"], manifest.facts["without_run"]) == (
+        2,
+        3,
+        0,
+    )
     assert manifest.facts["warnings"] == []
 
 
@@ -54,7 +60,8 @@ def test_ranks_count_more_than_the_scores_beside_them(imported):
 def test_a_trec_run_goes_by_score_and_ties_by_id(imported):
     text = "q3 Q0 d3 1 2.5 x\nq3 Q0 d1 2 2.5 x\nq3\tQ0\td2\t3\t9.25\tx\n"
     ranked, _ = imported(gzip.compress(text.encode()), "trec")
-    assert ranked == [("q3", ["d2", "d1", "d3"], [9.25, 2.5, 2.5 - 2**-22])]  # the next lower float32
+    # the next lower float32
+    assert ranked == [("q3", ["d2", "d1", "d3"], [9.25, 2.5, 2.5 - 2**-22])]
 
 
 def test_ties_as_trec_eval_breaks_them(imported):
@@ -66,7 +73,9 @@ def test_ties_as_trec_eval_breaks_them(imported):
     measure = {"recip_rank"}
     run = {query: dict(zip(docs, scores, strict=True)) for query, docs, scores in ranked}
     tied = {"q3": {"d1": 2.5, "d2": 2.5, "d3": 2.5}}
-    ours, theirs = (pytrec_eval.RelevanceEvaluator({"q3": {"d1": 1}}, measure).evaluate(r) for r in (run, tied))
+    ours, theirs = (
+        pytrec_eval.RelevanceEvaluator({"q3": {"d1": 1}}, measure).evaluate(r) for r in (run, tied)
+    )
     assert ours == theirs == {"q3": {"recip_rank": 1 / 3}}
 
 
@@ -107,16 +116,29 @@ def test_a_run_that_names_passages_the_corpus_lacks_is_scored_as_trec_eval_score
         query, _, doc, rank, value, _ = line.split()
         if int(rank) <= depth:
             run_lines.setdefault(query, {})[doc] = float(value)
-    theirs = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank", "map", "recall_5"}).evaluate(run_lines)
+    theirs = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank", "map", "recall_5"}).evaluate(
+        run_lines
+    )
     sources = {"dataset": judging, "run": open_artifact(tmp_path / "out")}
-    score(Job("score", tmp_path / "score/a-0", {"measures": ["RR", "AP", "R@5"], "split": "test"}, sources))
+    score(
+        Job(
+            "score",
+            tmp_path / "score/a-0",
+            {"measures": ["RR", "AP", "R@5"], "split": "test"},
+            sources,
+        )
+    )
     queries, values = read_scores(open_artifact(tmp_path / "score/a-0"), ["RR", "AP", "R@5"])
     for query, own in zip(queries, values.tolist(), strict=True):
         assert own == [theirs[query][name] for name in ("recip_rank", "map", "recall_5")]
     assert theirs["q3"]["map"] == (1 + 2 / 3) / 2
     # and the lines that other tools read are those of the file, down to the depth
-    written = [tuple(line.split()[:4]) for line in (tmp_path / "out/run.trec").read_text().splitlines()]
-    assert written == [(*line.split()[:4],) for line in ABSENT.splitlines() if int(line.split()[3]) <= depth]
+    written = [
+        tuple(line.split()[:4]) for line in (tmp_path / "out/run.trec").read_text().splitlines()
+    ]
+    assert written == [
+        (*line.split()[:4],) for line in ABSENT.splitlines() if int(line.split()[3]) <= depth
+    ]
 
 
 def test_a_rank_that_several_passages_have_is_a_warning(imported):
@@ -132,7 +154,9 @@ def test_scored_triples_become_the_teachers_run(imported):
     text = "9.5\t-1.25\tq3\td1\td4\n3\t2\tq2\td2\td1\n9.5\t0.5\tq3\td1\td2\n9.5\t7\tq3\td1\td4\n1\t0\tq9\td1\td2\n"
     ranked, manifest = imported(text, "margin_mse")
     assert ranked == [("q3", ["d1", "d2", "d4"], [9.5, 0.5, -1.25]), ("q2", ["d2", "d1"], [3, 2])]
-    assert manifest.facts["warnings"] == ["2 lines name queries that the split lacks and were dropped"]
+    assert manifest.facts["warnings"] == [
+        "2 lines name queries that the split lacks and were dropped"
+    ]
 
 
 def test_a_positive_that_is_also_a_negative_of_its_query_stands_once(imported):
@@ -142,30 +166,74 @@ def test_a_positive_that_is_also_a_negative_of_its_query_stands_once(imported):
 
 
 BAD = {
-    "no triples": ("q2\td1\t1\n", "margin_mse", ":1: 3 columns by tabs; a line is positive's score, negative's score"),
-    "triples of words": ("1\tx\tq2\td1\td2\n", "margin_mse", ":1: score is 'x'; a number is needed"),
+    "no triples": (
+        "q2\td1\t1\n",
+        "margin_mse",
+        ":1: 3 columns by tabs; a line is positive's score, negative's score",
+    ),
+    "triples of words": (
+        "1\tx\tq2\td1\td2\n",
+        "margin_mse",
+        ":1: score is 'x'; a number is needed",
+    ),
     "another dataset's run": (
         "7\td1\t1\n",
         "ranks",
         "(1 lines name queries that the split lacks); its ids must be those of the dataset",
     ),
-    "another corpus' run": ("q2\t7\t1\nq3\t8\t1\n", "ranks", "(2 lines name passages that the corpus lacks)"),
+    "another corpus' run": (
+        "q2\t7\t1\nq3\t8\t1\n",
+        "ranks",
+        "(2 lines name passages that the corpus lacks)",
+    ),
     "empty": ("", "ranks", "holds no line about split test"),
     "no rank": ("q2\td1\t1\nq2\tsome query\tsome passage\n", "ranks", ":2: rank is 'some passage'"),
-    "two columns": ("q2\td1\n", "ranks", ":1: 2 columns by tabs; a line is query id, passage id, rank"),
+    "two columns": (
+        "q2\td1\n",
+        "ranks",
+        ":1: 2 columns by tabs; a line is query id, passage id, rank",
+    ),
     "no score": ("q2\td1\t1\tx\n", "ranks", ":1: score is 'x'; a number is needed"),
-    "ranks as trec": ("q2\td1\t1\n", "trec", ":1: not a run line: 'q2\\td1\\t1'; it is `query Q0 doc rank score tag`"),
-    "a score that is none": ("q2 Q0 d1 1 nan x\n", "trec", ":1: score is 'nan'; a number is needed"),
-    "a score that has no order": ("q2 Q0 d1 1 -inf x\n", "trec", ":1: score is '-inf'; a number from -1e+38 to 1e+38"),
+    "ranks as trec": (
+        "q2\td1\t1\n",
+        "trec",
+        ":1: not a run line: 'q2\\td1\\t1'; it is `query Q0 doc rank score tag`",
+    ),
+    "a score that is none": (
+        "q2 Q0 d1 1 nan x\n",
+        "trec",
+        ":1: score is 'nan'; a number is needed",
+    ),
+    "a score that has no order": (
+        "q2 Q0 d1 1 -inf x\n",
+        "trec",
+        ":1: score is '-inf'; a number from -1e+38 to 1e+38",
+    ),
     "a score below which no tie can fall": (
         "q2 Q0 d1 1 -3.4028235e38 x\n",
         "trec",
         ":1: score is '-3.4028235e38'; a number from -1e+38 to 1e+38 is needed",
     ),
-    "a score as Python writes it": ("q2 Q0 d1 1 1_0 x\n", "trec", ":1: score is '1_0'; a number is needed"),
-    "a rank as Python writes it": ("q2\td1\t1_0\n", "ranks", ":1: rank is '1_0'; a whole number is needed"),
-    "a query again": ("q2\td1\t1\nq3\td1\t1\nq2\td2\t2\n", "ranks", ":3: query q2 again; the lines of a query must"),
-    "an unknown format": ("q2\td1\t1\n", "json", 'format is "json"; allowed: trec, ranks, margin_mse'),
+    "a score as Python writes it": (
+        "q2 Q0 d1 1 1_0 x\n",
+        "trec",
+        ":1: score is '1_0'; a number is needed",
+    ),
+    "a rank as Python writes it": (
+        "q2\td1\t1_0\n",
+        "ranks",
+        ":1: rank is '1_0'; a whole number is needed",
+    ),
+    "a query again": (
+        "q2\td1\t1\nq3\td1\t1\nq2\td2\t2\n",
+        "ranks",
+        ":3: query q2 again; the lines of a query must",
+    ),
+    "an unknown format": (
+        "q2\td1\t1\n",
+        "json",
+        'format is "json"; allowed: trec, ranks, margin_mse',
+    ),
 }
 
 

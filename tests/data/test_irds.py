@@ -14,7 +14,9 @@ import pytest
 def dataset(home: Path, out: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tandem", "dataset", "--params.source", "ir_datasets", *words]
     env = {**os.environ, "IR_DATASETS_HOME": str(home), "IR_DATASETS_SMALL_FILE_SIZE": "0"}
-    return subprocess.run([*command, "--out", str(out / "stage.json")], env=env, capture_output=True, text=True)
+    return subprocess.run(
+        [*command, "--out", str(out / "stage.json")], env=env, capture_output=True, text=True
+    )
 
 
 def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path, real):
@@ -32,7 +34,9 @@ def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path, real):
     assert Counter(grades) == {4: 128, 3: 387, 2: 734, 1: 363, 0: 225}
     first = pq.read_table(tmp_path / "cranfield" / "corpus.parquet").slice(0, 1).to_pylist()[0]
     assert (first["doc_id"], first["title"]) == ("1", "")
-    assert first["text"].startswith("experimental investigation of the aerodynamics of a\nwing in a slipstream")
+    assert first["text"].startswith(
+        "experimental investigation of the aerodynamics of a\nwing in a slipstream"
+    )
 
 
 ENTERED = """
@@ -56,8 +60,21 @@ def test_shards_share_what_ir_datasets_has_stored(tmp_path, real):
     env = {**os.environ, "IR_DATASETS_HOME": str(home), "IR_DATASETS_SMALL_FILE_SIZE": "0"}
     assert dataset(home, tmp_path / "alone", "--params.id", "cranfield").returncode == 0
     subprocess.run([sys.executable, "-c", ENTERED], env=env, check=True)
-    words = ["--params.source", "ir_datasets", "--params.id", "cranfield", "--run.shard", "0", "--run.shards", "1"]
-    subprocess.run([sys.executable, "-m", "tandem", "dataset-shard", *words, "--out", str(shard)], env=env, check=True)
+    words = [
+        "--params.source",
+        "ir_datasets",
+        "--params.id",
+        "cranfield",
+        "--run.shard",
+        "0",
+        "--run.shards",
+        "1",
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "tandem", "dataset-shard", *words, "--out", str(shard)],
+        env=env,
+        check=True,
+    )
     assert json.loads(shard.read_text()) == {"parts": [0]}
     assert dataset(home, tmp_path / "shared", "--params.id", "cranfield").returncode == 0
     for name in ("corpus.parquet", "qrels.parquet", "statistics.json"):
@@ -65,10 +82,19 @@ def test_shards_share_what_ir_datasets_has_stored(tmp_path, real):
 
 
 def test_brights_excluded_ids_are_judgements_that_exclude(tmp_path):
-    home, versions = tmp_path / "home" / "bright", ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b")
+    home, versions = (
+        tmp_path / "home" / "bright",
+        ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b"),
+    )
     home.mkdir(parents=True)
     documents = [{"id": f"pony/{name}.txt", "content": f"about {name}"} for name in "abcd"]
-    query = {"id": 0, "query": "how?", "reasoning": "", "gold_answer": "", "gold_ids": ["pony/a.txt"]}
+    query = {
+        "id": 0,
+        "query": "how?",
+        "reasoning": "",
+        "gold_answer": "",
+        "gold_ids": ["pony/a.txt"],
+    }
     query |= {"excluded_ids": ["pony/b.txt", "pony/c.txt"], "gold_ids_long": ["N/A"]}
     pq.write_table(pa.Table.from_pylist(documents), home / "pony.docs.parquet")
     for name in ("pony.queries", *(f"pony.{version}_reason.queries" for version in versions)):
@@ -86,7 +112,10 @@ def test_brights_excluded_ids_are_judgements_that_exclude(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--params.id", "cranfeld"], "id: ir_datasets knows no 'cranfeld'; did you mean cranfield?"),
+        (
+            ["--params.id", "cranfeld"],
+            "id: ir_datasets knows no 'cranfeld'; did you mean cranfield?",
+        ),
         (
             ["--params.id", "no/such", "--params.splits.test", "cranfield"],
             "id: ir_datasets knows no 'no/such'; its catalogue is on ir-datasets.com",
@@ -95,7 +124,10 @@ def test_brights_excluded_ids_are_judgements_that_exclude(tmp_path):
             ["--params.id", "cranfield", "--params.splits.dev", "msmarco-passage"],
             "splits.dev: msmarco-passage of ir_datasets has no queries; name one that has",
         ),
-        (["--params.splits.test", "cranfield"], "id: None; the id of an ir_datasets collection is needed"),
+        (
+            ["--params.splits.test", "cranfield"],
+            "id: None; the id of an ir_datasets collection is needed",
+        ),
     ],
 )
 def test_wrong_ids_are_one_line(tmp_path, words, message):

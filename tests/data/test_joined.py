@@ -26,7 +26,14 @@ PASSAGES = [
 @pytest.fixture
 def nature(make_beir):
     """Passages of two titles and some without; test queries about several positions."""
-    test = ["swim\to1\t1", "sleep\to3\t2", "sleep\tb1\t0", "both\to3\t1", "both\to2\t1", "none\tx2\t1"]
+    test = [
+        "swim\to1\t1",
+        "sleep\to3\t2",
+        "sleep\tb1\t0",
+        "both\to3\t1",
+        "both\to2\t1",
+        "none\tx2\t1",
+    ]
     queries = ("swim", "sleep", "both", "none", "learn")
     return make_beir("nature", PASSAGES, queries, {"test": test, "train": ["learn\tb1\t1"]})
 
@@ -46,7 +53,9 @@ def joined(nature, tmp_path):
 def test_neighbours_with_one_title_are_one_document(joined):
     documents = joined(most=None)
     assert documents.doc_ids().to_pylist() == ["o1", "b1", "x1", "x2", "o4"]
-    assert documents.texts(["o1"]) == {"o1": ("Otters", "They swim.\nThey eat crabs.\nThey sleep afloat.")}
+    assert documents.texts(["o1"]) == {
+        "o1": ("Otters", "They swim.\nThey eat crabs.\nThey sleep afloat.")
+    }
     facts = documents.artifact.manifest.facts["source"]
     assert (facts["documents"], facts["passages"]) == (5, 7)
 

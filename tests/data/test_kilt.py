@@ -20,20 +20,43 @@ NQ = [
         "id": "-5",
         "input": "what does it eat?",
         "output": [
-            {"answer": "crabs", "provenance": [{"wikipedia_id": "12", "start_paragraph_id": 2, "end_paragraph_id": 3}]},
+            {
+                "answer": "crabs",
+                "provenance": [
+                    {"wikipedia_id": "12", "start_paragraph_id": 2, "end_paragraph_id": 3}
+                ],
+            },
             {"answer": "crabs", "provenance": []},
-            {"answer": "fish", "provenance": [{"wikipedia_id": "12", "start_paragraph_id": 3, "end_paragraph_id": 3}]},
+            {
+                "answer": "fish",
+                "provenance": [
+                    {"wikipedia_id": "12", "start_paragraph_id": 3, "end_paragraph_id": 3}
+                ],
+            },
             {"provenance": [{"wikipedia_id": "7", "start_paragraph_id": 1, "end_paragraph_id": 1}]},
         ],
     }
 ]
-FEVER = [{"id": -5, "input": "Herons wade.", "output": [{"answer": "SUPPORTS", "provenance": [{"wikipedia_id": 7}]}]}]
-ENTRY = {"source": "kilt", "questions": {"dev": "nq-dev-kilt.jsonl", "fever": "fever-dev-kilt.jsonl"}}
+FEVER = [
+    {
+        "id": -5,
+        "input": "Herons wade.",
+        "output": [{"answer": "SUPPORTS", "provenance": [{"wikipedia_id": 7}]}],
+    }
+]
+ENTRY = {
+    "source": "kilt",
+    "questions": {"dev": "nq-dev-kilt.jsonl", "fever": "fever-dev-kilt.jsonl"},
+}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    files = {"kilt_knowledgesource.json": PAGES, "nq-dev-kilt.jsonl": NQ, "fever-dev-kilt.jsonl": FEVER}
+    files = {
+        "kilt_knowledgesource.json": PAGES,
+        "nq-dev-kilt.jsonl": NQ,
+        "fever-dev-kilt.jsonl": FEVER,
+    }
     for name, records in files.items():
         (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
     return tmp_path
@@ -60,7 +83,9 @@ def test_paragraphs_are_numbered_as_provenances_number_them(folder, make):
 
 def test_provenance_of_whole_pages_names_no_paragraph(folder, make):
     entry = {**ENTRY, "unit": "paragraph"}
-    with pytest.raises(UserError, match=r"fever-dev-kilt\.jsonl:1: start_paragraph_id is None .* or unit: page"):
+    with pytest.raises(
+        UserError, match=r"fever-dev-kilt\.jsonl:1: start_paragraph_id is None .* or unit: page"
+    ):
         make("kilt", entry, path=str(folder))
 
 

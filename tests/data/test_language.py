@@ -37,7 +37,9 @@ def test_languages_by_script_and_stop_words(text, language):
 
 
 def test_a_tie_is_decided_by_the_order_of_the_languages():
-    assert all(languages == sorted(languages, key=list(STOP_WORDS).index) for languages in BY_WORD.values())
+    assert all(
+        languages == sorted(languages, key=list(STOP_WORDS).index) for languages in BY_WORD.values()
+    )
 
 
 def test_scripts_and_shares():
@@ -49,7 +51,10 @@ def test_scripts_and_shares():
     ) == ("LATIN", "CJK", "HIRAGANA", "")
     sample = TextSample()
     sample.add([ENGLISH, ENGLISH, ENGLISH, CHINESE, "42"])
-    assert sample.facts() == {"scripts": {"latin": 0.75, "cjk": 0.25}, "languages": {"en": 0.75, "zh": 0.25}}
+    assert sample.facts() == {
+        "scripts": {"latin": 0.75, "cjk": 0.25},
+        "languages": {"en": 0.75, "zh": 0.25},
+    }
 
 
 def test_a_sample_is_the_same_whatever_the_batches():
@@ -64,10 +69,12 @@ def test_a_sample_is_the_same_whatever_the_batches():
 
 
 def test_what_fits_and_what_does_not():
-    assert describe_misfits("en", {"en": 0.85, "latin": 0.15}) == ""  # short queries without stop words
+    # short queries without stop words
+    assert describe_misfits("en", {"en": 0.85, "latin": 0.15}) == ""
     assert describe_misfits("en", {"en": 0.5, "zh": 0.41, "latin": 0.09}) == "41% zh, 9% latin"
     assert describe_misfits("en", {"latin": 0.9, "en": 0.1}) == "90% latin"
     assert describe_misfits("zh", {"zh": 0.99, "en": 0.01}) == ""
-    assert describe_misfits("sw", {"latin": 1.0}) == describe_misfits("en", {}) == ""  # nobody knows
+    # nobody knows
+    assert describe_misfits("sw", {"latin": 1.0}) == describe_misfits("en", {}) == ""
     assert find_vocabulary_script(["the", "of", "##ing", "中", "42", "river", "north"]) == "latin"
     assert find_vocabulary_script(["the", "中国", "река"]) is None

@@ -14,7 +14,9 @@ from tandem.data.splits import group_by_split, match_by_split
 from tandem.errors import UserError
 from tandem.plan.planner import Planners
 
-SQUAD = '{"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": "alpha", "qas": []}]}]}'
+SQUAD = (
+    '{"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": "alpha", "qas": []}]}]}'
+)
 SEARCHED = '{"question_id": 1, "question": "?", "documents": [{"paragraphs": ["alpha"]}]}\n'
 
 
@@ -22,7 +24,9 @@ def put(folder: Path, files: dict[str, str]) -> Path:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+        path.write_bytes(
+            gzip.compress(content.encode()) if name.endswith(".gz") else content.encode()
+        )
     return folder
 
 
@@ -61,7 +65,8 @@ def put(folder: Path, files: dict[str, str]) -> Path:
                 "qrels": {"train": "qrels/train.txt", "dev": "qrels/valid.txt"}, "answers": "answers.jsonl",
             },
         ),
-        (  # whatever split the name of their file says: a hub's folders call all that has no splits `train`
+        # whatever split the name of their file says: a hub's folders call all that has no splits `train`
+        (
             ["corpus/train-00000.parquet", "queries/train-00000.parquet", "qrels/test-00000.parquet"],
             {
                 "source": "files", "corpus": "corpus/train-00000.parquet",
@@ -120,7 +125,10 @@ def test_files_by_name_are_read_below_the_folder_that_they_share(tmp_path, monke
 
 
 def test_ir_datasets_is_named_by_its_id():
-    assert find_entry(["ir_datasets:beir/scifact"]) == ({"source": "ir_datasets", "id": "beir/scifact"}, "")
+    assert find_entry(["ir_datasets:beir/scifact"]) == (
+        {"source": "ir_datasets", "id": "beir/scifact"},
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,10 @@ def test_ir_datasets_is_named_by_its_id():
             r"no format is recognised \(found: answers.jsonl, queries.jsonl\); allowed: names with the words corpus, ",
         ),
         ([], r"no format is recognised \(found: nothing\)"),
-        (["corpus.xls", "queries.xls", "qrels.xls"], r"found: corpus.xls, .* that end in .tsv, .txt, .csv, .jsonl"),
+        (
+            ["corpus.xls", "queries.xls", "qrels.xls"],
+            r"found: corpus.xls, .* that end in .tsv, .txt, .csv, .jsonl",
+        ),
         (
             ["corpus.tsv", "documents.tsv", "queries.tsv"],
             "corpus.tsv and documents.tsv are both taken for the passages",
@@ -150,8 +161,12 @@ def test_what_is_not_clear_is_one_line(tmp_path, files, message):
 
 
 def test_a_folder_with_the_results_in_it_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(put(tmp_path, dict.fromkeys(["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], "")))
-    with pytest.raises(UserError, match=r"--data \.: holds the working folder; put the data into one of its own"):
+    monkeypatch.chdir(
+        put(tmp_path, dict.fromkeys(["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], ""))
+    )
+    with pytest.raises(
+        UserError, match=r"--data \.: holds the working folder; put the data into one of its own"
+    ):
         find_entry(["."])
 
 

@@ -10,7 +10,12 @@ from tandem.errors import UserError
 
 
 def answered(number, query, *answers):
-    return json.dumps({"qid": number, "query": query, "url": "stack.example/1", "answer_pids": answers}) + "\n"
+    return (
+        json.dumps(
+            {"qid": number, "query": query, "url": "stack.example/1", "answer_pids": answers}
+        )
+        + "\n"
+    )
 
 
 @pytest.fixture
@@ -39,14 +44,20 @@ def test_kinds_of_questions_are_splits_over_one_collection(writing, make):
 
 def test_one_kind_is_enough_and_none_is_refused(writing, make):
     (writing / "qas.search.jsonl").unlink()
-    assert make("writing", {"source": "lotte"}, path=str(writing)).manifest.facts["queries"] == {"forum": 1}
+    assert make("writing", {"source": "lotte"}, path=str(writing)).manifest.facts["queries"] == {
+        "forum": 1
+    }
     (writing / "qas.forum.jsonl").unlink()
-    with pytest.raises(UserError, match=r"holds neither qas\.search\.jsonl nor qas\.forum\.jsonl; put one"):
+    with pytest.raises(
+        UserError, match=r"holds neither qas\.search\.jsonl nor qas\.forum\.jsonl; put one"
+    ):
         make("none", {"source": "lotte"}, path=str(writing))
 
 
 @pytest.mark.parametrize("answers", ['"0"', "[null]", "null"])
 def test_answers_are_a_list_of_ids(writing, make, answers):
-    (writing / "qas.forum.jsonl").write_text(f'{{"qid": 0, "query": "x", "answer_pids": {answers}}}\n')
+    (writing / "qas.forum.jsonl").write_text(
+        f'{{"qid": 0, "query": "x", "answer_pids": {answers}}}\n'
+    )
     with pytest.raises(UserError, match=r"qas\.forum\.jsonl:1: answer_pids is .*needed"):
         make("writing", {"source": "lotte"}, path=str(writing))

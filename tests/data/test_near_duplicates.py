@@ -20,7 +20,9 @@ from tandem.data.text import (
 
 def write_corpus(path, texts):
     rows = [(doc, "", text) for doc, text in texts.items()]
-    tables.write_batches(path, tables.make_batches(rows, tables.CORPUS_SCHEMA), tables.CORPUS_SCHEMA)
+    tables.write_batches(
+        path, tables.make_batches(rows, tables.CORPUS_SCHEMA), tables.CORPUS_SCHEMA
+    )
 
 
 def words(text):
@@ -53,7 +55,11 @@ def test_all_pairs_that_comparing_everything_finds_are_found(tmp_path, threshold
     expected = {}
     for doc in docs:
         own = words(texts[doc])
-        near = [o for o, t in texts.items() if o != doc and len(own & words(t)) / len(own | words(t)) >= threshold]
+        near = [
+            o
+            for o, t in texts.items()
+            if o != doc and len(own & words(t)) / len(own | words(t)) >= threshold
+        ]
         if near:
             expected[doc] = near
     assert find_near_duplicates(tmp_path / "corpus.parquet", docs, threshold) == expected
@@ -61,7 +67,11 @@ def test_all_pairs_that_comparing_everything_finds_are_found(tmp_path, threshold
 
 
 def test_a_near_duplicate_gets_the_highest_grade_of_those_it_is_near_to(tmp_path):
-    texts = {"a": "one two three four five", "b": "one two three four six", "c": "one two three four five"}
+    texts = {
+        "a": "one two three four five",
+        "b": "one two three four six",
+        "c": "one two three four five",
+    }
     write_corpus(tmp_path / "corpus.parquet", texts | {"d": "nothing of all that"})
     judged = tables.make_table(
         [("q", "a", 1, "test"), ("q", "c", 2, "test"), ("r", "a", 0, "dev")], tables.QRELS_SCHEMA

@@ -19,7 +19,9 @@ def collection(tmp_path, make_dataset):
     """2,000 ids, written as they come, some of several bytes a letter, and some beginnings of others."""
     rng = random.Random(3)
     letters = ["a", "b", "Z", "é", "鳥", "𐍈", "~", "0"]
-    ids = list(dict.fromkeys("".join(rng.choices(letters, k=rng.randint(1, 7))) for _ in range(4000)))[:2000]
+    ids = list(
+        dict.fromkeys("".join(rng.choices(letters, k=rng.randint(1, 7))) for _ in range(4000))
+    )[:2000]
     return make_dataset(tmp_path / "dataset" / "odd-0123456789", [(name, "", "x") for name in ids])
 
 
@@ -27,9 +29,13 @@ def collection(tmp_path, make_dataset):
 def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_path):
     ids = Collection(collection).doc_ids().to_pylist()
     monkeypatch.setattr(module, "IDS_PER_PART", part)
-    monkeypatch.setattr(Collection.batches, "__defaults__", (450, ("doc_id", "title", "text"), None))
+    monkeypatch.setattr(
+        Collection.batches, "__defaults__", (450, ("doc_id", "title", "text"), None)
+    )
     folder = tmp_path / "order" / collection.key
-    write_order(Collection(collection), folder, collection.manifest.files["corpus.parquet"].sha256, part)
+    write_order(
+        Collection(collection), folder, collection.manifest.files["corpus.parquet"].sha256, part
+    )
     order = PassageOrder(collection)
     alphabetical = sorted(ids)
     assert [alphabetical[rank] for rank in order.ranks] == ids
@@ -45,7 +51,13 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
 def test_ids_that_are_not_there_are_named_or_minus_one(collection):
     order = PassageOrder(collection)
     there = Collection(collection).doc_ids().to_pylist()[:2]
-    assert order.rows([there[1], "", "nope", "\U0010ffff", there[0]], missing_ok=True).tolist() == [1, -1, -1, -1, 0]
+    assert order.rows([there[1], "", "nope", "\U0010ffff", there[0]], missing_ok=True).tolist() == [
+        1,
+        -1,
+        -1,
+        -1,
+        0,
+    ]
     with pytest.raises(UserError, match="odd-0123456789: holds no passage nope"):
         order.rows([there[0], "nope"])
     assert order.rows([]).tolist() == []
@@ -78,7 +90,10 @@ def test_what_is_damaged_or_of_another_corpus_is_made_again(collection, make_dat
     assert PassageOrder(collection).ranks.tolist() == whole
     other = make_dataset(tmp_path / "dataset" / collection.key, [("b", "", "x"), ("a", "", "x")])
     assert PassageOrder(other).ranks.tolist() == [1, 0]
-    assert json.loads((folder / META_FILE).read_text())["corpus"] == other.manifest.files["corpus.parquet"].sha256
+    assert (
+        json.loads((folder / META_FILE).read_text())["corpus"]
+        == other.manifest.files["corpus.parquet"].sha256
+    )
 
 
 def test_a_corpus_that_was_changed_is_refused(collection):
@@ -95,5 +110,10 @@ def opened(dataset):
 def test_several_processes_make_it_once(collection, tmp_path):
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         results = pool.map(opened, [collection] * 3)
-    assert results[0] == results[1] == results[2] == sorted(Collection(collection).doc_ids().to_pylist())[:3]
+    assert (
+        results[0]
+        == results[1]
+        == results[2]
+        == sorted(Collection(collection).doc_ids().to_pylist())[:3]
+    )
     assert [path.name for path in (tmp_path / "order").glob("[!.]*")] == [collection.key]

@@ -74,7 +74,9 @@ def test_a_format_whose_keys_are_not_known_is_one_line(tmp_path, monkeypatch, en
 def test_a_title_or_text_that_is_none_is_named(tmp_path, monkeypatch, make):
     """It would be written as null, which later stages do not expect."""
     monkeypatch.setattr(dataset_format, "_entries", dict(dataset_format._entries))
-    (tmp_path / "counting.py").write_text(PLUGIN.replace('f"d{number}", "",', 'f"d{number}", None if number else "",'))
+    (tmp_path / "counting.py").write_text(
+        PLUGIN.replace('f"d{number}", "",', 'f"d{number}", None if number else "",')
+    )
     load_plugins([str(tmp_path / "counting.py")])
     with pytest.raises(UserError, match="^number: document d1 has no title"):
         make("d", {"source": "counting", "numbers": 3})

@@ -43,22 +43,39 @@ def arguments(tmp_path):
 
 def test_the_dataset_says_it_and_the_scores_warn_of_it(arguments, make_job, tmp_path):
     dataset = tmp_path / "dataset" / "x-0"
-    output = tandem("dataset", "--params.source", "beir", "--run.path", arguments, "--out", dataset / "stage.json")
+    output = tandem(
+        "dataset",
+        "--params.source",
+        "beir",
+        "--run.path",
+        arguments,
+        "--out",
+        dataset / "stage.json",
+    )
     assert LINE in output
     facts = open_artifact(dataset).manifest.facts
     assert (facts["own_passages"], facts["warnings"]) == ({"test": 2}, [])
     run = make_job(
-        "bm25", tmp_path / "bm25" / "x-0", {"depth": 2, "split": "test"}, {"dataset": open_artifact(dataset)}
+        "bm25",
+        tmp_path / "bm25" / "x-0",
+        {"depth": 2, "split": "test"},
+        {"dataset": open_artifact(dataset)},
     )
     with writing(run) as draft:
-        write_run(run, draft, [("a", ["a", "b"], [2, 1]), ("b", ["b", "c"], [2, 1]), ("c", ["a", "d"], [2, 1])])
+        write_run(
+            run,
+            draft,
+            [("a", ["a", "b"], [2, 1]), ("b", ["b", "c"], [2, 1]), ("c", ["a", "d"], [2, 1])],
+        )
     params = ["--params.measures", '["RR@10"]', "--params.split", "test"]
     inputs = ["--in.dataset", dataset, "--in.run", run.out]
     for ignored, mean, warned in ((False, 2 / 3, True), (True, 1.0, False)):
         out = tmp_path / "score" / f"{ignored}-0"
         more = ["--params.ignore_identical_ids", json.dumps(ignored)]
         tandem("score", *params, *more, *inputs, "--out", out / "stage.json")
-        assert json.loads((out / "statistics.json").read_text())["mean"]["RR@10"] == pytest.approx(mean)
+        assert json.loads((out / "statistics.json").read_text())["mean"]["RR@10"] == pytest.approx(
+            mean
+        )
         warnings = open_artifact(out).manifest.facts.get("warnings", [])
         assert any(line.startswith(LINE) for line in warnings) == warned
 
@@ -71,9 +88,13 @@ def test_init_says_it_and_leaves_them_out(arguments, tmp_path, monkeypatch):
 
 
 def test_ids_that_coincide_by_chance_are_no_finding(arguments, tmp_path):
-    (arguments / "queries.jsonl").write_text('{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n')
+    (arguments / "queries.jsonl").write_text(
+        '{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
+    )
     (arguments / "qrels/test.tsv").write_text("a\tb\t1\nb\tc\t1\n")
     out = tmp_path / "dataset" / "y-0"
-    output = tandem("dataset", "--params.source", "beir", "--run.path", arguments, "--out", out / "stage.json")
+    output = tandem(
+        "dataset", "--params.source", "beir", "--run.path", arguments, "--out", out / "stage.json"
+    )
     assert "ignore_identical_ids" not in output
     assert open_artifact(out).manifest.facts["own_passages"] == {}

@@ -13,14 +13,23 @@ from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
-TEXTS = ["how do otters crack shells?", "Größe der Möwe", "海獭吃什么", "a b", "", "2024: otter-proof fences"]
+TEXTS = [
+    "how do otters crack shells?",
+    "Größe der Möwe",
+    "海獭吃什么",
+    "a b",
+    "",
+    "2024: otter-proof fences",
+]
 
 
 def test_neighbours_on_the_keyboard_by_hand():
     assert sorted(NEIGHBOURS["s"]) == sorted("weadzx")
     assert sorted(NEIGHBOURS["q"]) == sorted("wa")
     assert sorted(NEIGHBOURS["m"]) == sorted("njk")
-    assert all(letter in NEIGHBOURS[other] for letter, others in NEIGHBOURS.items() for other in others)
+    assert all(
+        letter in NEIGHBOURS[other] for letter, others in NEIGHBOURS.items() for other in others
+    )
 
 
 class Chosen(random.Random):
@@ -73,11 +82,16 @@ def test_case_and_order_by_hand():
 def test_a_query_is_broken_by_seed_kind_and_id_alone(kind):
     names = [f"q{i}" for i in range(40)]
     first = {name: perturb("where do otters build their shelters", kind, name, 7) for name in names}
-    again = {name: perturb("where do otters build their shelters", kind, name, 7) for name in reversed(names)}
+    again = {
+        name: perturb("where do otters build their shelters", kind, name, 7)
+        for name in reversed(names)
+    }
     assert first == again
     if kind != "case":
         assert len(set(first.values())) > 5
-        assert first != {name: perturb("where do otters build their shelters", kind, name, 8) for name in names}
+        assert first != {
+            name: perturb("where do otters build their shelters", kind, name, 8) for name in names
+        }
 
 
 @pytest.mark.parametrize("kind", PERTURBATIONS)
@@ -92,7 +106,12 @@ def test_any_text_stays_a_text(kind, text):
 def test_short_words_are_left_alone_where_there_are_long_ones():
     for name in range(60):
         broken = perturb("how do the otters eat", "drop", str(name), 1).split()
-        assert [word for word in broken if len(word) < FEWEST_LETTERS] == ["how", "do", "the", "eat"]
+        assert [word for word in broken if len(word) < FEWEST_LETTERS] == [
+            "how",
+            "do",
+            "the",
+            "eat",
+        ]
 
 
 @pytest.fixture
@@ -101,7 +120,9 @@ def nature(make, tmp_path):
     folder = tmp_path / "nature"
     (folder / "qrels").mkdir(parents=True)
     passages = [{"_id": name, "text": f"the {name} swims"} for name in ("otter", "seal")]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(passage) + "\n" for passage in passages))
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps(passage) + "\n" for passage in passages)
+    )
     queries = {"a": "swimming otters", "b": "swimming seals", "c": "training otters"}
     lines = [json.dumps({"_id": name, "text": text}) for name, text in queries.items()]
     (folder / "queries.jsonl").write_text("\n".join(lines) + "\n")
@@ -111,14 +132,23 @@ def nature(make, tmp_path):
 
 
 def test_a_dataset_has_broken_copies_as_further_splits(nature, tmp_path):
-    params = {"source": "perturbed", "split": "test", "kinds": ["swap", "case"], "words": 1, "seed": 5}
+    params = {
+        "source": "perturbed",
+        "split": "test",
+        "kinds": ["swap", "case"],
+        "words": 1,
+        "seed": 5,
+    }
     run(Job("dataset", tmp_path / "results" / "broken", params, {"of": nature}, {}))
     broken = Collection(open_artifact(tmp_path / "results" / "broken", "dataset"))
     assert broken.queries("test") == {"a": "swimming otters", "b": "swimming seals"}
     assert broken.queries("train") == {"c": "training otters"}
     assert broken.queries("test_case") == {"case.a": "SWIMMING OTTERS", "case.b": "SWIMMING SEALS"}
     swapped = broken.queries("test_swap")
-    assert swapped == {f"swap.{name}": perturb(broken.queries("test")[name], "swap", name, 5) for name in ("a", "b")}
+    assert swapped == {
+        f"swap.{name}": perturb(broken.queries("test")[name], "swap", name, 5)
+        for name in ("a", "b")
+    }
     assert broken.qrels("test_swap") == {"swap.a": {"otter": 1}, "swap.b": {"seal": 1, "otter": 0}}
     assert broken.artifact.manifest.facts["source"]["changed"] == {"swap": 2, "case": 2}
 
@@ -133,20 +163,45 @@ def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
     params = {"source": "perturbed", "split": "test", "kinds": ["drop"], "words": 1, "seed": 5}
     run(Job("dataset", tmp_path / "results" / "broken", params, {"of": nature}, {}))
     broken = open_artifact(tmp_path / "results" / "broken", "dataset")
-    asked = make_job("bm25", tmp_path / "bm25-0123456789", {"split": "test_drop", "depth": 2}, {"dataset": broken})
+    asked = make_job(
+        "bm25",
+        tmp_path / "bm25-0123456789",
+        {"split": "test_drop", "depth": 2},
+        {"dataset": broken},
+    )
     with writing(asked) as draft:
-        lists = [("drop.a", ["seal", "otter"], np.array([2, 1])), ("drop.b", ["seal"], np.array([3]))]
-        write_run(asked, draft, [(query, docs, scores.astype(np.float32)) for query, docs, scores in lists])
+        lists = [
+            ("drop.a", ["seal", "otter"], np.array([2, 1])),
+            ("drop.b", ["seal"], np.array([3])),
+        ]
+        write_run(
+            asked,
+            draft,
+            [(query, docs, scores.astype(np.float32)) for query, docs, scores in lists],
+        )
     inputs = {"dataset": nature, "perturbed": broken, "run": open_artifact(asked.out)}
     job = make_job(
-        "restore_queries", tmp_path / "run-0123456789", {"split": "test", "depth": 2, "kind": "drop"}, inputs
+        "restore_queries",
+        tmp_path / "run-0123456789",
+        {"split": "test", "depth": 2, "kind": "drop"},
+        inputs,
     )
     perturbed.run(job)
-    restored = [(query, docs, scores.tolist()) for query, docs, scores in iter_run(open_artifact(job.out), nature)]
+    restored = [
+        (query, docs, scores.tolist())
+        for query, docs, scores in iter_run(open_artifact(job.out), nature)
+    ]
     assert restored == [("a", ["seal", "otter"], [2, 1]), ("b", ["seal"], [3])]
-    wrong = make_job("restore_queries", tmp_path / "wrong-0123456789", {"split": "test", "kind": "swap"}, inputs)
+    wrong = make_job(
+        "restore_queries", tmp_path / "wrong-0123456789", {"split": "test", "kind": "swap"}, inputs
+    )
     with pytest.raises(UserError, match="is on query drop.a, which is not swap"):
         perturbed.run(wrong)
-    other = make_job("restore_queries", tmp_path / "other-0123456789", {"kind": "drop"}, inputs | {"dataset": broken})
+    other = make_job(
+        "restore_queries",
+        tmp_path / "other-0123456789",
+        {"kind": "drop"},
+        inputs | {"dataset": broken},
+    )
     with pytest.raises(UserError, match="expected broken ones of"):
         perturbed.run(other)

@@ -6,7 +6,14 @@ import pytest
 
 from tandem.config.datasets import HashSplits
 from tandem.data.sources.docstrings import list_docstrings, split_docstring, strip_markup
-from tandem.data.sources.pydocs import find_modules, hash_query, is_query, make_heading, make_pair, mask_name
+from tandem.data.sources.pydocs import (
+    find_modules,
+    hash_query,
+    is_query,
+    make_heading,
+    make_pair,
+    mask_name,
+)
 from tandem.errors import UserError
 
 NUMPY_STYLE = """
@@ -64,7 +71,9 @@ def test_a_google_docstring_keeps_arguments_and_results():
     )
 
 
-@pytest.mark.parametrize("docstring", ["", "   \n\n", "f(x)", "Parameters\n----------\nx : int", ">>> f(1)\n1"])
+@pytest.mark.parametrize(
+    "docstring", ["", "   \n\n", "f(x)", "Parameters\n----------\nx : int", ">>> f(1)\n1"]
+)
 def test_a_docstring_without_prose_has_no_summary(docstring):
     assert split_docstring(docstring) is None
 
@@ -113,7 +122,10 @@ def test_a_pair_needs_a_passage_that_says_something():
     text = f"Return the best value. Return the best value {words} best_value."
     assert make_pair("best_value", text, None) == ("Return the best value", words + " .")
     assert make_pair("best_value", text, 3) == ("Return the best value", "these twelve words")
-    assert make_pair("f", "Return the best value. These are too few words to be a passage.", None) is None
+    assert (
+        make_pair("f", "Return the best value. These are too few words to be a passage.", None)
+        is None
+    )
 
 
 SOURCE = '''
@@ -164,11 +176,20 @@ def package(tmp_path, monkeypatch):
     (root / "sub").mkdir()
 
     def write(name, *functions):
-        (root / name).write_text("".join(f'def {f}():\n    """{doc}"""\n\n' for f, doc in functions))
+        (root / name).write_text(
+            "".join(f'def {f}():\n    """{doc}"""\n\n' for f, doc in functions)
+        )
 
     write("__init__.py", ("alpha", f"Make the first thing.\n\nalpha {words}."))
-    write("b.py", ("beta", f"Make the second thing.\n\n{words}."), ("gamma", f"Make the first thing.\n\nElse {words}."))
-    write("sub/__init__.py", *((f"f{i}", f"Count up to number {i}.\n\nNumber {i}, {words}.") for i in range(60)))
+    write(
+        "b.py",
+        ("beta", f"Make the second thing.\n\n{words}."),
+        ("gamma", f"Make the first thing.\n\nElse {words}."),
+    )
+    write(
+        "sub/__init__.py",
+        *((f"f{i}", f"Count up to number {i}.\n\nNumber {i}, {words}.") for i in range(60)),
+    )
     write("sub/test_x.py", ("hidden", f"Never to be seen anywhere.\n\nHidden {words}."))
     write("tests/x.py", ("hidden", f"Never to be seen anywhere.\n\nHidden {words}."))
     monkeypatch.syspath_prepend(str(root.parent))
@@ -176,13 +197,19 @@ def package(tmp_path, monkeypatch):
 
 
 def test_modules_are_found_without_tests_and_sorted(package):
-    assert [name for name, _ in find_modules(["tinypkg"])] == ["tinypkg", "tinypkg.b", "tinypkg.sub"]
+    assert [name for name, _ in find_modules(["tinypkg"])] == [
+        "tinypkg",
+        "tinypkg.b",
+        "tinypkg.sub",
+    ]
 
 
 def test_modules_are_not_imported(package):
     (package / "bad.py").write_text("raise SystemExit('imported')\n")
     assert "tinypkg.bad" in [name for name, _ in find_modules(["tinypkg", "json"])]
-    with pytest.raises(UserError, match=r"packages: 'no_such_package' is not installed; install it or leave it out"):
+    with pytest.raises(
+        UserError, match=r"packages: 'no_such_package' is not installed; install it or leave it out"
+    ):
         find_modules(["no_such_package"])
 
 
@@ -196,7 +223,9 @@ def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, mak
     query = "q" + hashlib.sha1(b"make the first thing").hexdigest()[:10]
     first = {row["doc_id"] for row in rows if row["query_id"] == query}
     normal = "it takes a number of words to make a passage that answers a question well"
-    shared, other = (hashlib.sha1(text.encode()).hexdigest()[:10] for text in (normal, f"else {normal}"))
+    shared, other = (
+        hashlib.sha1(text.encode()).hexdigest()[:10] for text in (normal, f"else {normal}")
+    )
     assert first == {shared, other}
     assert {
         row["doc_id"]
@@ -217,7 +246,8 @@ def test_one_and_two_processes_give_the_same_bytes(package, make):
 
 def test_the_order_of_packages_does_not_show(package, make):
     forward, backward = (
-        make("".join(p), {"source": "pydocs", "packages": p}) for p in (["json", "tinypkg"], ["tinypkg", "json"])
+        make("".join(p), {"source": "pydocs", "packages": p})
+        for p in (["json", "tinypkg"], ["tinypkg", "json"])
     )
     assert forward.manifest.facts["checksum"] == backward.manifest.facts["checksum"]
 
@@ -245,7 +275,9 @@ def test_splits_have_their_shares():
 
 
 def test_headings_are_the_words_of_the_module(package, make):
-    assert make_heading("sklearn.linear_model._logisticModel") == "sklearn linear model logistic Model"
+    assert (
+        make_heading("sklearn.linear_model._logisticModel") == "sklearn linear model logistic Model"
+    )
     assert make_heading("numpy.linalg.linalg") == "numpy linalg"
     dataset = make("h", {"source": "pydocs", "packages": ["tinypkg"], "heading": "module"})
     titles = pq.read_table(dataset.path("corpus.parquet"))["title"].to_pylist()
@@ -258,7 +290,10 @@ def test_headings_are_the_words_of_the_module(package, make):
         ({}, "packages: None; a list of names of installed packages is needed"),
         ({"packages": ["json"], "heading": "full"}, 'heading is "full"; allowed: none, module'),
         ({"packages": ["json"], "passage_words": 0}, "passage_words is 0; allowed: ≥ 1"),
-        ({"packages": ["os.path"]}, "packages: 'os.path' is not installed; install it or leave it out"),
+        (
+            {"packages": ["os.path"]},
+            "packages: 'os.path' is not installed; install it or leave it out",
+        ),
         ({"packages": ["_heapq"]}, "packages: '_heapq' is not written in Python; leave it out"),
     ],
 )

@@ -37,7 +37,9 @@ def reference(base, tmp_path):
     """`reference(split)`: a run over the base."""
 
     def build(split="dev"):
-        job = Job("bm25", tmp_path / "results" / f"bm25.{split}-0", {"split": split}, {"dataset": base})
+        job = Job(
+            "bm25", tmp_path / "results" / f"bm25.{split}-0", {"split": split}, {"dataset": base}
+        )
         with writing(job) as draft:
             rows = ((query, list(docs), np.arange(4, 0, -1)) for query, docs in RANKED.items())
             write_run(job, draft, rows)
@@ -76,7 +78,12 @@ def test_top_and_relevant_passages_of_the_dev_queries_by_hand(reduce):
 
 def test_the_reference_run_is_the_run_given(reduce, tmp_path):
     dataset = reduce(depth=3, others=0)
-    job = Job("given", tmp_path / "results" / "given.dev-0", {"split": "dev", "depth": 2}, {"dataset": dataset})
+    job = Job(
+        "given",
+        tmp_path / "results" / "given.dev-0",
+        {"split": "dev", "depth": 2},
+        {"dataset": dataset},
+    )
     run_given(job)
     # c is relevant for v2 and stands in the run all the same
     assert [(query, ranking) for query, ranking, _ in iter_trec(job.out / "run.trec")] == [
@@ -103,7 +110,9 @@ def test_fewer_queries_bring_fewer_passages(reduce):
 
 def test_a_run_of_another_split_or_none_is_refused(base, reference, tmp_path):
     def job(**inputs):
-        return Job("dataset", tmp_path / "no", {"source": "reduced", "depth": 1}, {"of": base, **inputs})
+        return Job(
+            "dataset", tmp_path / "no", {"source": "reduced", "depth": 1}, {"of": base, **inputs}
+        )
 
     with pytest.raises(UserError, match="is a run of split test, but split is dev"):
         run(job(run=reference("test")))

@@ -37,7 +37,11 @@ def test_all_files_of_the_layout(folder, make):
         "2": ("Food of otters", "It eats crabs."),
         "3": ("Mole", ""),
     }
-    assert collection.queries("train") == {"7": "what floats", "8": "who wades", "9": "what is eaten"}
+    assert collection.queries("train") == {
+        "7": "what floats",
+        "8": "who wades",
+        "9": "what is eaten",
+    }
     assert collection.queries("dev") == {"5": "what eats crabs"}
     # A literal match that is gold stays gold; another is -2 and thereby no positive of any measure.
     assert collection.qrels("train") == {"7": {"0": 1, "2": -2}, "8": {"1": 1}, "9": {"2": -2}}
@@ -63,7 +67,9 @@ def test_the_original_four_columns_and_gzip(folder, make):
         data = (folder / name).read_bytes()
         (folder / name).unlink()
         (folder / f"{name}.gz").write_bytes(gzip.compress(data))
-    assert make("packed", {"source": "rocketqa"}, path=str(folder)).manifest.facts["checksum"] == plain
+    assert (
+        make("packed", {"source": "rocketqa"}, path=str(folder)).manifest.facts["checksum"] == plain
+    )
 
 
 def test_natural_questions_have_answers_instead_of_qrels(folder, make):
@@ -73,7 +79,10 @@ def test_natural_questions_have_answers_instead_of_qrels(folder, make):
     (folder / "test.answers.txt").write_text("0\tAda Lovelace\tAda King.\n1\t1815\t\n")
     dataset = make("nq", {"source": "rocketqa"}, path=str(folder))
     assert dataset.manifest.facts["queries"] == {"train": 3, "test": 2}
-    assert Collection(dataset).answers("test") == {"0": ["Ada Lovelace", "Ada King."], "1": ["1815"]}
+    assert Collection(dataset).answers("test") == {
+        "0": ["Ada Lovelace", "Ada King."],
+        "1": ["1815"],
+    }
 
 
 BAD = {
@@ -89,10 +98,19 @@ BAD = {
         {"para.title.txt": FILES["para.title.txt"] + "4\tToad\n"},
         "para.title.txt:5: the title of passage 4, but {folder}/para.txt has no line left for it",
     ),
-    "a tab in a passage": ({"para.txt": "0\ta\tb\n"}, "para.txt:1: 3 columns by tabs; a line is passage id, text"),
+    "a tab in a passage": (
+        {"para.txt": "0\ta\tb\n"},
+        "para.txt:1: 3 columns by tabs; a line is passage id, text",
+    ),
     "a query without text": ({"dev.query.txt": "5\n"}, "dev.query.txt:1: 1 columns by tabs"),
-    "three columns of qrels": ({"qrels.dev.tsv": "5\t2\n5\t0\t2\n"}, "qrels.dev.tsv:2: 3 columns by tabs"),
-    "a relevance in words": ({"qrels.dev.tsv": "5\t0\t2\tyes\n"}, "qrels.dev.tsv:1: relevance is 'yes'"),
+    "three columns of qrels": (
+        {"qrels.dev.tsv": "5\t2\n5\t0\t2\n"},
+        "qrels.dev.tsv:2: 3 columns by tabs",
+    ),
+    "a relevance in words": (
+        {"qrels.dev.tsv": "5\t0\t2\tyes\n"},
+        "qrels.dev.tsv:1: relevance is 'yes'",
+    ),
 }
 
 

@@ -32,7 +32,10 @@ def read_lists(dataset):
     collection = Collection(dataset)
     queries, rows = collection.queries("train"), list(collection.lists())
     texts = collection.texts(doc for _, listed in rows for doc, _, _ in listed)
-    return [(queries[q], [(*texts[doc], label, score) for doc, label, score in listed]) for q, listed in rows]
+    return [
+        (queries[q], [(*texts[doc], label, score) for doc, label, score in listed])
+        for q, listed in rows
+    ]
 
 
 def test_a_dual_file_is_a_collection(folder, make):
@@ -43,7 +46,10 @@ def test_a_dual_file_is_a_collection(folder, make):
     assert dataset.manifest.facts["source"] == {"both_positive_and_negative": 0}
     # Rows of a query are brought together; the title `-` is none.
     assert read_lists(dataset) == [
-        ("q one", [("T", "positive", 1, None), ("", "negative a", 0, None), ("", "negative b", 0, None)]),
+        (
+            "q one",
+            [("T", "positive", 1, None), ("", "negative a", 0, None), ("", "negative b", 0, None)],
+        ),
         ("q two", [("", "other", 1, None), ("T", "positive", 0, None)]),
     ]
 
@@ -69,7 +75,9 @@ def test_ids_are_of_what_is_said_alone(folder, make):
     forward = make("one", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
     (folder / "dual.train.tsv").write_text("".join(reversed(DUAL.splitlines(keepends=True))))
     backward = make("two", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
-    first, second = (set(Collection(dataset).doc_ids().to_pylist()) for dataset in (forward, backward))
+    first, second = (
+        set(Collection(dataset).doc_ids().to_pylist()) for dataset in (forward, backward)
+    )
     assert first == second
     assert Collection(forward).qrels("train") == Collection(backward).qrels("train")
     assert f"{hash_texts('T', 'positive'):016x}" in first
@@ -87,13 +95,21 @@ def test_the_released_dual_sample(make, real):
     rows = columns(samples / "dual.train.tsv")
     dataset = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(samples))
     assert len(rows) == 100
-    assert dataset.manifest.facts["passages"] == len({(row[1 + i], row[2 + i]) for row in rows for i in (0, 2)}) == 78
+    assert (
+        dataset.manifest.facts["passages"]
+        == len({(row[1 + i], row[2 + i]) for row in rows for i in (0, 2)})
+        == 78
+    )
     assert dataset.manifest.facts["queries"] == {"train": 8}
     assert dataset.manifest.facts["qrels"] == {"train": 25}
     positives = {(row[0], row[1], row[2]) for row in rows}
     assert len(positives) == 25
     expected = {
-        query: list(dict.fromkeys((row[3], row[4]) for row in group if (query, row[3], row[4]) not in positives))
+        query: list(
+            dict.fromkeys(
+                (row[3], row[4]) for row in group if (query, row[3], row[4]) not in positives
+            )
+        )
         for query, group in groupby(rows, itemgetter(0))
     }
     # The released file itself gives a query a passage both as a positive and as a negative.
@@ -101,14 +117,17 @@ def test_the_released_dual_sample(make, real):
     assert dataset.manifest.facts["source"] == {"both_positive_and_negative": 2}
     assert len(both) == 2
     assert {
-        q: [(title, text) for title, text, label, _ in rows if not label] for q, rows in read_lists(dataset)
+        q: [(title, text) for title, text, label, _ in rows if not label]
+        for q, rows in read_lists(dataset)
     } == expected
 
 
 def test_the_released_cross_sample(make, real):
     samples = real("rocketqa-samples")
     rows = columns(samples / "cross.train.tsv")
-    dataset = make("cross", {"source": "rocketqa_tsv", "cross": "cross.train.tsv"}, path=str(samples))
+    dataset = make(
+        "cross", {"source": "rocketqa_tsv", "cross": "cross.train.tsv"}, path=str(samples)
+    )
     assert sorted(row[3] for row in rows) == ["0"] * 80 + ["1"] * 20
     assert dataset.manifest.facts["passages"] == len({(row[1], row[2]) for row in rows}) == 86
     assert dataset.manifest.facts["queries"] == {"train": 7}
@@ -116,9 +135,21 @@ def test_the_released_cross_sample(make, real):
 
 
 BAD = {
-    "five columns": ("dual", "q\t\tp\t\tn\n", "dual.train.tsv:1: 5 columns by tabs; a line is query, title, positive"),
-    "three columns": ("cross", "q\t\tp\n", "cross.train.tsv:1: 3 columns by tabs; a line is query, title, text, label"),
-    "a label of 2": ("cross", "q\t\tp\t2\n", "cross.train.tsv:1: label is '2'; 0 and 1 are allowed"),
+    "five columns": (
+        "dual",
+        "q\t\tp\t\tn\n",
+        "dual.train.tsv:1: 5 columns by tabs; a line is query, title, positive",
+    ),
+    "three columns": (
+        "cross",
+        "q\t\tp\n",
+        "cross.train.tsv:1: 3 columns by tabs; a line is query, title, text, label",
+    ),
+    "a label of 2": (
+        "cross",
+        "q\t\tp\t2\n",
+        "cross.train.tsv:1: label is '2'; 0 and 1 are allowed",
+    ),
 }
 
 

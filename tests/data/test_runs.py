@@ -7,7 +7,14 @@ from trec import iter_trec
 
 from tandem.data import runs
 from tandem.data.collection import Collection
-from tandem.data.runs import append_below, iter_rows, iter_run, lower_ties, order_by_score, write_run
+from tandem.data.runs import (
+    append_below,
+    iter_rows,
+    iter_run,
+    lower_ties,
+    order_by_score,
+    write_run,
+)
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -38,12 +45,28 @@ def test_ties_are_broken_by_document_id_after_rounding_to_float32(write):
 
 def test_scores_fall_strictly_as_ids_sorted_one_by_one_would(write, dataset, documents):
     ids, draw = [doc for doc, _, _ in documents], np.random.default_rng(3)
-    few = np.array([np.inf, 2.5, np.nextafter(np.float32(2.5), np.float32(0)), 1e-45, 0.0, -0.0, -1e-45, -1, -np.inf])
+    few = np.array(
+        [
+            np.inf,
+            2.5,
+            np.nextafter(np.float32(2.5), np.float32(0)),
+            1e-45,
+            0.0,
+            -0.0,
+            -1e-45,
+            -1,
+            -np.inf,
+        ]
+    )
     lists = [
-        (f"test-{name}", list(draw.permutation(ids)[:30]), draw.choice(few, 30)) for name in ("owl", "bat", "mole")
+        (f"test-{name}", list(draw.permutation(ids)[:30]), draw.choice(few, 30))
+        for name in ("owl", "bat", "mole")
     ]
     run = write(lists)
-    expected = [(query, *zip(*lower_ties(order_by_score(docs, scores)), strict=True)) for query, docs, scores in lists]
+    expected = [
+        (query, *zip(*lower_ties(order_by_score(docs, scores)), strict=True))
+        for query, docs, scores in lists
+    ]
     for rows in (iter_run(run, dataset), iter_trec(run.path("run.trec"))):
         for (query, docs, scores), (other, best, values) in zip(rows, expected, strict=True):
             assert (query, docs) == (other, list(best))
@@ -52,26 +75,41 @@ def test_scores_fall_strictly_as_ids_sorted_one_by_one_would(write, dataset, doc
 
 def test_the_size_of_row_groups_changes_no_line(write, dataset, documents, monkeypatch):
     ids, draw = [doc for doc, _, _ in documents], np.random.default_rng(0)
-    lists = [(f"test-{name}", ids[:7], draw.normal(size=7)) for name in ("seal", "owl", "bat", "mole", "lynx")]
+    lists = [
+        (f"test-{name}", ids[:7], draw.normal(size=7))
+        for name in ("seal", "owl", "bat", "mole", "lynx")
+    ]
     whole = write(lists)
     monkeypatch.setattr(runs, "LINES_PER_GROUP", 14)
     parts = write(lists)
-    assert [pq.read_metadata(run.path("run.parquet")).num_row_groups for run in (whole, parts)] == [1, 3]
+    assert [pq.read_metadata(run.path("run.parquet")).num_row_groups for run in (whole, parts)] == [
+        1,
+        3,
+    ]
     pairs = zip(iter_rows(whole, dataset), iter_rows(parts, dataset), strict=True)
-    assert all(a[0] == b[0] and np.array_equal(a[1], b[1]) and np.array_equal(a[2], b[2]) for a, b in pairs)
+    assert all(
+        a[0] == b[0] and np.array_equal(a[1], b[1]) and np.array_equal(a[2], b[2]) for a, b in pairs
+    )
 
 
 def test_runs_that_models_learn_from_have_no_text(write):
     assert set(write([("train-owl", ["owl-1"], [1])], "train").manifest.files) == {"run.parquet"}
-    assert set(write([("dev-owl", ["owl-1"], [1])], "dev").manifest.files) == {"run.parquet", "run.trec"}
+    assert set(write([("dev-owl", ["owl-1"], [1])], "dev").manifest.files) == {
+        "run.parquet",
+        "run.trec",
+    }
 
 
 def test_a_line_takes_at_most_eight_bytes(write, dataset, documents):
     ids, draw = [doc for doc, _, _ in documents], np.random.default_rng(0)
     queries = Collection(dataset).queries("train")
-    path = write([(query, ids, draw.normal(size=60)) for query in queries], "train").path("run.parquet")
+    path = write([(query, ids, draw.normal(size=60)) for query in queries], "train").path(
+        "run.parquet"
+    )
     group = pq.read_metadata(path).row_group(0)
-    assert sum(group.column(number).total_compressed_size for number in range(3)) <= 8 * 60 * len(queries)
+    assert sum(group.column(number).total_compressed_size for number in range(3)) <= 8 * 60 * len(
+        queries
+    )
 
 
 def test_a_score_that_is_no_number_is_refused(write):
@@ -96,7 +134,9 @@ def test_what_is_wrong_with_lists_is_named(write, tmp_path, lists, message):
 
 def test_a_run_over_another_dataset_is_refused(write, make_dataset, documents, tmp_path):
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", documents)
-    with pytest.raises(UserError, match="is a run over tiny-0000000001, not over .*other-0123456789"):
+    with pytest.raises(
+        UserError, match="is a run over tiny-0000000001, not over .*other-0123456789"
+    ):
         iter_run(write([("test-owl", ["owl-1"], [1])]), other)
 
 

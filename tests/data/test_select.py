@@ -7,7 +7,14 @@ from tandem.errors import UserError
 
 
 def test_a_query_of_several_splits_is_tested_rather_than_trained_on():
-    judged = [("a", "train"), ("b", "dev"), ("b", "train"), ("a", "test"), ("a", "test"), ("c", "train")]
+    judged = [
+        ("a", "train"),
+        ("b", "dev"),
+        ("b", "train"),
+        ("a", "test"),
+        ("a", "test"),
+        ("c", "train"),
+    ]
     assert choose_splits(judged) == ({"a": "test", "b": "dev", "c": "train"}, {"a", "b"})
 
 
@@ -33,7 +40,9 @@ def test_a_larger_subset_contains_the_smaller_and_other_splits_stay():
 def test_dev_is_carved_out_of_train_by_hash():
     splits = {**{f"q{i}": "train" for i in range(1000)}, "t": "test"}
     moved = move_share(splits, 0.1, "train", "dev")
-    assert {q for q, s in moved.items() if s == "dev"} == {q for q in splits if q != "t" and compute_position(q) < 0.1}
+    assert {q for q, s in moved.items() if s == "dev"} == {
+        q for q in splits if q != "t" and compute_position(q) < 0.1
+    }
     assert 60 < sum(s == "dev" for s in moved.values()) < 140
     assert moved["t"] == "test"
 
@@ -47,7 +56,10 @@ def test_at_most_so_many_are_carved_out_and_the_others_stay_in_train():
 
 
 def test_a_share_that_holds_no_query_is_refused():
-    with pytest.raises(UserError, match=r"dev_from_train is 0.1, which none of 2 train queries falls into; raise it"):
+    with pytest.raises(
+        UserError,
+        match=r"dev_from_train is 0.1, which none of 2 train queries falls into; raise it",
+    ):
         move_share({"a": "train", "b": "train", "t": "test"}, 0.1, "train", "dev")
     assert move_share({"t": "test"}, 0.1, "train", "dev") == {"t": "test"}
 

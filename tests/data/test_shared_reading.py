@@ -20,24 +20,42 @@ from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 from tandem.store.job import Job
 
-WORDS = ["amber", "birch", "clove", "dünn", "élan", "e\u0301lan", "flow", '"quoted"', "back\\slash", "语言"]
+WORDS = [
+    "amber",
+    "birch",
+    "clove",
+    "dünn",
+    "élan",
+    "e\u0301lan",
+    "flow",
+    '"quoted"',
+    "back\\slash",
+    "语言",
+]
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     """Parts of eight passages, in batches of four."""
     monkeypatch.setattr(tables, "ROWS_PER_GROUP", 4)
-    monkeypatch.setitem(KINDS, "dataset", replace(KINDS["dataset"], part=replace(KINDS["dataset"].part, rows=8)))
+    monkeypatch.setitem(
+        KINDS, "dataset", replace(KINDS["dataset"], part=replace(KINDS["dataset"].part, rows=8))
+    )
 
 
 def passages(count):
     draw = random.Random(count)
     titles = ["" if number % 3 else draw.choice(WORDS) for number in range(count)]
-    return [(f"d{number}", title, " ".join(draw.choices(WORDS, k=5))) for number, title in enumerate(titles)]
+    return [
+        (f"d{number}", title, " ".join(draw.choices(WORDS, k=5)))
+        for number, title in enumerate(titles)
+    ]
 
 
 def json_lines(rows):
-    return "".join(json.dumps(dict(zip(("_id", "title", "text"), row, strict=True))) + "\n" for row in rows).encode()
+    return "".join(
+        json.dumps(dict(zip(("_id", "title", "text"), row, strict=True))) + "\n" for row in rows
+    ).encode()
 
 
 def separated(rows, *header):
@@ -46,7 +64,9 @@ def separated(rows, *header):
 
 def write_parquet(path, rows):
     columns = zip(*rows, strict=True)
-    pq.write_table(pa.table(dict(zip(("id", "title", "text"), columns, strict=True))), path, row_group_size=5)
+    pq.write_table(
+        pa.table(dict(zip(("id", "title", "text"), columns, strict=True))), path, row_group_size=5
+    )
 
 
 @pytest.fixture
@@ -61,7 +81,8 @@ def written(tmp_path):
             (tmp_path / "qrels").mkdir()
             (tmp_path / "qrels/test.tsv").write_text("q1\td1\t1\n")
             (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "amber?"}')
-            (tmp_path / "corpus.jsonl").write_bytes(json_lines(rows).rstrip(b"\n"))  # the last line without its end
+            # the last line without its end
+            (tmp_path / "corpus.jsonl").write_bytes(json_lines(rows).rstrip(b"\n"))
             return {"source": "beir"}
         if form == "dpr":
             (tmp_path / "psgs.tsv").write_bytes(
@@ -77,7 +98,9 @@ def written(tmp_path):
             for number, first in enumerate(range(0, len(rows), 13)):
                 part = json_lines(rows[first : first + 13])
                 (tmp_path / f"c{number}.jsonl.gz").write_bytes(gzip.compress(part))
-        return own | {"corpus": {"parquet": "c.parquet", "headed": "c.tsv", "packed": "c*.jsonl.gz"}[form]}
+        return own | {
+            "corpus": {"parquet": "c.parquet", "headed": "c.tsv", "packed": "c*.jsonl.gz"}[form]
+        }
 
     return write
 
@@ -98,7 +121,8 @@ def test_shards_change_no_byte(form, count, written, tmp_path):
     for shards in (1, 2, 3, 7):
         out = tmp_path / f"by{shards}"
         parts = [
-            run_shard(Job("dataset", out, params, {}, path | {"shard": i, "shards": shards})) for i in range(shards)
+            run_shard(Job("dataset", out, params, {}, path | {"shard": i, "shards": shards}))
+            for i in range(shards)
         ]
         assert [number for facts in parts for number in facts["parts"]] == [*range(-(-count // 8))]
         run(Job("dataset", out, params, {}, path))
@@ -124,7 +148,11 @@ def test_titles_that_are_left_out_count_in_the_checksum_alone(written, tmp_path)
 
 
 def test_what_is_missing_or_damaged_the_stage_reads_itself(written, tmp_path):
-    params, path, out = written("packed", passages(37)), {"path": str(tmp_path)}, tmp_path / "shared"
+    params, path, out = (
+        written("packed", passages(37)),
+        {"path": str(tmp_path)},
+        tmp_path / "shared",
+    )
     run(Job("dataset", tmp_path / "alone", params, {}, path))
     run_shard(Job("dataset", out, params, {}, path | {"shard": 0, "shards": 1}))
     (out / "work/00001.arrow").unlink()
@@ -161,14 +189,28 @@ def test_a_shard_names_the_line_of_its_mistake(written, tmp_path):
     (tmp_path / "c.jsonl").write_bytes(b"".join(text))
     with pytest.raises(UserError, match=r"c\.jsonl:21: not valid JSON"):
         run_shard(
-            Job("dataset", tmp_path / "other", params | {"corpus": "c.jsonl"}, {}, path | {"shard": 1, "shards": 2})
+            Job(
+                "dataset",
+                tmp_path / "other",
+                params | {"corpus": "c.jsonl"},
+                {},
+                path | {"shard": 1, "shards": 2},
+            )
         )
 
 
 def test_documents_of_trec_are_read_by_one_job(written, tmp_path):
     params, path = written("headed", passages(9)), {"path": str(tmp_path)}
-    (tmp_path / "c.trec").write_text("".join(f"<DOC><DOCNO>d{n}</DOCNO>amber</DOC>\n" for n in range(20)))
-    job = Job("dataset", tmp_path / "trec", params | {"corpus": "c.trec"}, {}, path | {"shard": 0, "shards": 2})
+    (tmp_path / "c.trec").write_text(
+        "".join(f"<DOC><DOCNO>d{n}</DOCNO>amber</DOC>\n" for n in range(20))
+    )
+    job = Job(
+        "dataset",
+        tmp_path / "trec",
+        params | {"corpus": "c.trec"},
+        {},
+        path | {"shard": 0, "shards": 2},
+    )
     assert open_source(job).count() is None
     assert run_shard(job) == {"parts": []}
     run(Job("dataset", job.out, job.params, {}, path))

@@ -10,13 +10,21 @@ from tandem.errors import UserError
 
 
 def question(name, text, *answers, **more):
-    return {"id": name, "question": text, "answers": [{"text": a, "answer_start": 0} for a in answers], **more}
+    return {
+        "id": name,
+        "question": text,
+        "answers": [{"text": a, "answer_start": 0} for a in answers],
+        **more,
+    }
 
 
 def squad(*articles):
     """SQuAD's JSON of (title, [(context, questions), …]) each."""
     data = [
-        {"title": title, "paragraphs": [{"context": text, "qas": questions} for text, questions in paragraphs]}
+        {
+            "title": title,
+            "paragraphs": [{"context": text, "qas": questions} for text, questions in paragraphs],
+        }
         for title, paragraphs in articles
     ]
     return {"version": "1.1", "data": data}
@@ -45,10 +53,24 @@ def built(tmp_path, make):
 
 
 TRAIN = squad(
-    ("Otter", [("It swims.", [question("t1", "Does it swim?", "swims", "It swims", "swims")]), ("It naps.", [])]),
+    (
+        "Otter",
+        [
+            ("It swims.", [question("t1", "Does it swim?", "swims", "It swims", "swims")]),
+            ("It naps.", []),
+        ],
+    ),
 )
 DEV = squad(
-    ("Heron", [("It wades.", [question("e1", "Does it wade?", "wades"), question("e2", "What wades?", "It")])]),
+    (
+        "Heron",
+        [
+            (
+                "It wades.",
+                [question("e1", "Does it wade?", "wades"), question("e2", "What wades?", "It")],
+            )
+        ],
+    ),
     ("Otter", [("It naps.", [question("e3", "Does it nap?", "naps")])]),
 )
 
@@ -56,12 +78,20 @@ DEV = squad(
 def test_two_files_by_hand(built):
     collection = built({"dev": DEV, "train": TRAIN})
     assert pq.read_table(collection.artifact.path("corpus.parquet")).to_pydict() == {
-        "doc_id": [ident("Otter", "It swims."), ident("Otter", "It naps."), ident("Heron", "It wades.")],
+        "doc_id": [
+            ident("Otter", "It swims."),
+            ident("Otter", "It naps."),
+            ident("Heron", "It wades."),
+        ],
         "title": ["Otter", "Otter", "Heron"],
         "text": ["It swims.", "It naps.", "It wades."],
     }
     assert collection.queries("train") == {"t1": "Does it swim?"}
-    assert collection.queries("dev") == {"e1": "Does it wade?", "e2": "What wades?", "e3": "Does it nap?"}
+    assert collection.queries("dev") == {
+        "e1": "Does it wade?",
+        "e2": "What wades?",
+        "e3": "Does it nap?",
+    }
     heron, naps = ident("Heron", "It wades."), ident("Otter", "It naps.")
     assert collection.qrels("train") == {"t1": {ident("Otter", "It swims."): 1}}
     assert collection.qrels("dev") == {"e1": {heron: 1}, "e2": {heron: 1}, "e3": {naps: 1}}
@@ -73,9 +103,16 @@ def test_two_files_by_hand(built):
 def test_equal_texts_under_two_titles_are_two_passages(built):
     questions = [question("a", "?", "x")]
     collection = built(
-        {"test": squad(("One", [("Same.", questions)]), ("Two", [("Same.", [question("b", "?", "x")])]))}
+        {
+            "test": squad(
+                ("One", [("Same.", questions)]), ("Two", [("Same.", [question("b", "?", "x")])])
+            )
+        }
     )
-    assert collection.qrels("test") == {"a": {ident("One", "Same."): 1}, "b": {ident("Two", "Same."): 1}}
+    assert collection.qrels("test") == {
+        "a": {ident("One", "Same."): 1},
+        "b": {ident("Two", "Same."): 1},
+    }
 
 
 def test_questions_in_another_language_ask_for_the_same_paragraphs(built):
@@ -89,7 +126,9 @@ def test_questions_in_another_language_ask_for_the_same_paragraphs(built):
 
 
 def test_ids_of_drcd_paragraphs_are_kept_and_equal_paragraphs_take_the_first(built):
-    document = squad(("新教", [("甲", [question("1-1-1", "?", "甲")]), ("甲", [question("1-2-1", "？", "甲")])]))
+    document = squad(
+        ("新教", [("甲", [question("1-1-1", "?", "甲")]), ("甲", [question("1-2-1", "？", "甲")])])
+    )
     for number, paragraph in enumerate(document["data"][0]["paragraphs"], start=1):
         paragraph["id"] = f"1-{number}"
     collection = built({"test": document})
@@ -100,9 +139,13 @@ def test_ids_of_drcd_paragraphs_are_kept_and_equal_paragraphs_take_the_first(bui
 
 def test_both_layouts_of_cmrc_give_the_same(built, tmp_path, make):
     record = {"query_id": "TRIAL_8_QUERY_0", "query_text": "为什么？", "answers": ["因为", "因为"]}
-    original = [{"context_id": "TRIAL_8", "context_text": "因为。", "title": "战士", "qas": [record]}]
+    original = [
+        {"context_id": "TRIAL_8", "context_text": "因为。", "title": "战士", "qas": [record]}
+    ]
     (tmp_path / "original.json").write_text(json.dumps(original))
-    like_squad = squad(("战士", [("因为。", [question("TRIAL_8_QUERY_0", "为什么？", "因为", "因为")])]))
+    like_squad = squad(
+        ("战士", [("因为。", [question("TRIAL_8_QUERY_0", "为什么？", "因为", "因为")])])
+    )
     like_squad["data"][0]["paragraphs"][0]["id"] = like_squad["data"][0]["id"] = "TRIAL_8"
     first = built({"test": like_squad})
     params = {"source": "squad", "files_of": {"test": "original.json"}}
@@ -119,7 +162,10 @@ def test_questions_that_no_passage_answers_are_left_out(built):
     questions = [question("a", "?", "x"), question("b", "??", is_impossible=True)]
     collection = built({"test": squad(("One", [("x", questions)]))})
     assert collection.queries("test") == {"a": "?"}
-    assert collection.artifact.manifest.facts["source"] == {"repeated_paragraphs": 0, "unanswerable_questions": 1}
+    assert collection.artifact.manifest.facts["source"] == {
+        "repeated_paragraphs": 0,
+        "unanswerable_questions": 1,
+    }
 
 
 def test_questions_without_answers_are_queries_without_answers(built):
@@ -130,7 +176,11 @@ def test_questions_without_answers_are_queries_without_answers(built):
 
 
 WRONG = {
-    "no files": ({}, {}, "files_of: none; a file of at least one split is needed, as in files_of: {test: dev.json}"),
+    "no files": (
+        {},
+        {},
+        "files_of: none; a file of at least one split is needed, as in files_of: {test: dev.json}",
+    ),
     "no question": (
         {"test": squad(("One", [("x", [])]))},
         {},
@@ -191,7 +241,9 @@ def test_wrong_files_are_one_line(name, built, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "passages"), [("squad", 2067), ("cmrc2018", 1104)])
-def test_a_real_collection_as_squad_json_keeps_passages_questions_and_answers(name, passages, built, make, real):
+def test_a_real_collection_as_squad_json_keeps_passages_questions_and_answers(
+    name, passages, built, make, real
+):
     original = Collection(make("beir", {"source": "beir"}, path=str(real(name))))
     converted = built({split: as_squad(original, split) for split in ("train", "dev", "test")})
     new, old = (texts(converted), texts(original))
@@ -214,6 +266,12 @@ def as_squad(collection, split):
     queries, answers = collection.queries(split), collection.answers(split)
     questions = {}
     for query, docs in collection.qrels(split).items():
-        questions.setdefault(next(iter(docs)), []).append(question(query, queries[query], *answers[query]))
-    rows = (row for part in collection.batches() for row in zip(*(c.to_pylist() for c in part.columns), strict=True))
+        questions.setdefault(next(iter(docs)), []).append(
+            question(query, queries[query], *answers[query])
+        )
+    rows = (
+        row
+        for part in collection.batches()
+        for row in zip(*(c.to_pylist() for c in part.columns), strict=True)
+    )
     return squad(*((title, [(text, questions.get(doc, []))]) for doc, title, text in rows))

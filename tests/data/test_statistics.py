@@ -14,7 +14,9 @@ from tandem.data.validate import TextHashes, require_usable
 from tandem.errors import UserError
 
 SPACES = "".join(map(chr, filter(lambda code: chr(code).isspace(), range(sys.maxunicode + 1))))
-TEXTS = st.lists(st.text(st.sampled_from(SPACES + 'aé中😀"\\\x00\x08\x0e\x1b\x7f\u200b\ufeff'), max_size=12))
+TEXTS = st.lists(
+    st.text(st.sampled_from(SPACES + 'aé中😀"\\\x00\x08\x0e\x1b\x7f\u200b\ufeff'), max_size=12)
+)
 
 
 @settings(deadline=None)
@@ -32,7 +34,11 @@ def test_every_white_space_of_python_parts_words():
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.text(), st.text(max_size=3), st.text(st.sampled_from('ab"\\\x7f\n ~é中😀')))))
+@given(
+    st.lists(
+        st.tuples(st.text(), st.text(max_size=3), st.text(st.sampled_from('ab"\\\x7f\n ~é中😀')))
+    )
+)
 def test_a_batch_has_the_checksum_of_its_rows(rows):
     by_rows, by_batches = tables.Checksum(), tables.Checksum()
     rows = [tuple(text.encode(errors="replace").decode() for text in row) for row in rows]
@@ -115,7 +121,9 @@ def test_lines_do_not_depend_on_how_much_is_read_at_a_time(tmp_path, monkeypatch
 def test_lengths_by_split_by_hand(beir, make):
     with open(beir / "qrels" / "train.tsv", "a") as file:
         file.write("q1\td2\t2\nq1\tnone\t1\nq1\td0\t0\n")
-    statistics = json.loads(make("d", {"source": "beir"}, path=str(beir)).path("statistics.json").read_text())
+    statistics = json.loads(
+        make("d", {"source": "beir"}, path=str(beir)).path("statistics.json").read_text()
+    )
     train = statistics["splits"]["train"]
     assert train["characters"] == {"mean": 6.0, "median": 6.0, "p90": 6.0, "max": 6}  # alpha?
     assert (train["qrels"], train["positives"]["mean"]) == (4, 3.0)

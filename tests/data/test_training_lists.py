@@ -62,20 +62,36 @@ def test_flag_embeddings_texts_are_identified_by_themselves(read):
 
 def test_tevatrons_ids_are_kept_and_its_splits_are_files(read):
     def record(name, positive, negative):
-        passages = [{"docid": doc, "title": "T", "text": f"text {doc}"} for doc in (positive, negative)]
+        passages = [
+            {"docid": doc, "title": "T", "text": f"text {doc}"} for doc in (positive, negative)
+        ]
         lists = {"positive_passages": passages[:1], "negative_passages": passages[1:]}
         return {"query_id": name, "query": f"{name}?", **lists}
 
-    train, dev = lines(record("t1", "d1", "d2")), lines(record("v1", "d2", "d3"), record("t1", "d1", "d3"))
+    train, dev = (
+        lines(record("t1", "d1", "d2")),
+        lines(record("v1", "d2", "d3"), record("t1", "d1", "d3")),
+    )
     collection = read({"train.jsonl": train, "dev.jsonl": dev})
     assert collection.texts(["d3"]) == {"d3": ("T", "text d3")}
-    assert (collection.queries("train"), collection.queries("dev")) == ({"t1": "t1?"}, {"v1": "v1?"})
-    lists = [("t1", [("d1", 1, None), ("d2", 0, None), ("d3", 0, None)]), ("v1", [("d2", 1, None), ("d3", 0, None)])]
+    assert (collection.queries("train"), collection.queries("dev")) == (
+        {"t1": "t1?"},
+        {"v1": "v1?"},
+    )
+    lists = [
+        ("t1", [("d1", 1, None), ("d2", 0, None), ("d3", 0, None)]),
+        ("v1", [("d2", 1, None), ("d3", 0, None)]),
+    ]
     assert list(collection.lists()) == lists
 
 
 def test_tevatrons_lists_of_ids_name_passages_of_a_corpus(read):
-    record = {"query_id": 1, "query_text": "a?", "positive_document_ids": ["d2"], "negative_document_ids": ["d1"]}
+    record = {
+        "query_id": 1,
+        "query_text": "a?",
+        "positive_document_ids": ["d2"],
+        "negative_document_ids": ["d1"],
+    }
     corpus = lines(*({"docid": f"d{number}", "title": "", "text": "x"} for number in range(4)))
     collection = read({"train.jsonl": lines(record), "corpus.jsonl": corpus})
     assert collection.doc_ids().to_pylist() == ["d0", "d1", "d2", "d3"]
@@ -88,9 +104,14 @@ def test_dprs_pools_and_triplets_are_read_too(read):
         "hard_negative_ctxs": [{"title": "", "text": "y"}], "negative_ctxs": [{"title": "", "text": "z"}],
     }  # fmt: skip
     triplets = [{"anchor": "b?", "positive": "z", "negative": "y"}]
-    collection = read({"pool_train.json": json.dumps([pool]), "triplets.json": json.dumps(triplets)})
+    collection = read(
+        {"pool_train.json": json.dumps([pool]), "triplets.json": json.dumps(triplets)}
+    )
     assert collection.doc_ids().to_pylist() == [named("T", "x"), named("", "y"), named("", "z")]
-    assert collection.qrels("train") == {query("a?"): {named("T", "x"): 1}, query("b?"): {named("", "z"): 1}}
+    assert collection.qrels("train") == {
+        query("a?"): {named("T", "x"): 1},
+        query("b?"): {named("", "z"): 1},
+    }
 
 
 def test_an_id_with_several_texts_keeps_the_first_and_is_counted(read, capsys):
@@ -98,17 +119,34 @@ def test_an_id_with_several_texts_keeps_the_first_and_is_counted(read, capsys):
     other = record | {"query_id": "r", "positive_passages": [{"docid": "d", "text": "two"}]}
     collection = read({"train.jsonl": lines(record, other)})
     assert collection.texts(["d"]) == {"d": ("", "one")}
-    assert "1 ids of passages have several texts; the first of each is kept" in capsys.readouterr().err
+    assert (
+        "1 ids of passages have several texts; the first of each is kept" in capsys.readouterr().err
+    )
 
 
 WRONG = {
-    "no positives": ({"query": "a?", "neg": ["x"]}, "no pos; a field named pos or positive_passages or"),
+    "no positives": (
+        {"query": "a?", "neg": ["x"]},
+        "no pos; a field named pos or positive_passages or",
+    ),
     "no query": ({"pos": ["x"]}, "no query; a field named query or query_text or"),
     "a number": ({"query": "a?", "pos": [3]}, "text is 3; a text is needed"),
-    "a passage without a text": ({"query": "a?", "pos": [{"docid": "d"}]}, "text is missing; a text is needed"),
-    "fewer scores": ({"query": "a?", "pos": ["x", "y"], "pos_scores": [1]}, "pos_scores does not have a number for"),
-    "a score that is none": ({"query": "a?", "pos": ["x"], "pos_scores": ["high"]}, "a score of pos is 'high'; a num"),
-    "ids alone": ({"query": "a?", "positive_document_ids": ["d"]}, "positive_document_ids names passages alone; name"),
+    "a passage without a text": (
+        {"query": "a?", "pos": [{"docid": "d"}]},
+        "text is missing; a text is needed",
+    ),
+    "fewer scores": (
+        {"query": "a?", "pos": ["x", "y"], "pos_scores": [1]},
+        "pos_scores does not have a number for",
+    ),
+    "a score that is none": (
+        {"query": "a?", "pos": ["x"], "pos_scores": ["high"]},
+        "a score of pos is 'high'; a num",
+    ),
+    "ids alone": (
+        {"query": "a?", "positive_document_ids": ["d"]},
+        "positive_document_ids names passages alone; name",
+    ),
 }
 
 
@@ -117,7 +155,11 @@ def test_a_wrong_record_is_named(name, tmp_path, make):
     record, message = WRONG[name]
     (tmp_path / "t.jsonl").write_text(lines({"query": "b?", "pos": ["x"]}, record))
     with pytest.raises(UserError) as error:
-        make("mine", {"source": "training_lists", "lists": {"train": ["t.jsonl"]}}, path=str(tmp_path))
+        make(
+            "mine",
+            {"source": "training_lists", "lists": {"train": ["t.jsonl"]}},
+            path=str(tmp_path),
+        )
     assert str(error.value).startswith(f"{tmp_path}/t.jsonl:2: {message}")
 
 
@@ -125,5 +167,7 @@ def test_a_text_is_in_no_corpus_of_ids(tmp_path, make):
     (tmp_path / "t.jsonl").write_text(lines({"query": "b?", "pos": ["x"]}))
     (tmp_path / "c.jsonl").write_text(lines({"docid": "d", "text": "x"}))
     entry = {"source": "training_lists", "lists": {"train": ["t.jsonl"]}, "corpus": "c.jsonl"}
-    with pytest.raises(UserError, match=r"t\.jsonl:1: a passage of pos has no id, by which corpus would have it"):
+    with pytest.raises(
+        UserError, match=r"t\.jsonl:1: a passage of pos has no id, by which corpus would have it"
+    ):
         make("mine", entry, path=str(tmp_path))

@@ -22,12 +22,16 @@ def parts(beir, make):
     """Two datasets that use the same ids: q1 of train asks for d1; the second has answers and no training query."""
     datasets = []
     for name, split in (("first", "train"), ("second", "test")):
-        (beir / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": f"asked of the {name}"}) + "\n")
+        (beir / "queries.jsonl").write_text(
+            json.dumps({"_id": "q1", "text": f"asked of the {name}"}) + "\n"
+        )
         for file in (beir / "qrels").glob("*.tsv"):
             file.unlink()
         (beir / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n")
         if name == "second":
-            (beir / "answers.jsonl").write_text(json.dumps({"_id": "q1", "answers": ["yes"]}) + "\n")
+            (beir / "answers.jsonl").write_text(
+                json.dumps({"_id": "q1", "answers": ["yes"]}) + "\n"
+            )
         datasets.append(make(name, {"source": "beir"}, path=str(beir)))
     return datasets
 
@@ -45,10 +49,16 @@ def test_ids_say_where_they_come_from(parts, tmp_path):
     assert collection.queries("test") == {"zh.q1": "asked of the second"}
     assert collection.qrels("train") == {"en.q1": {"en.d1": 1}}
     assert collection.qrels("test") == {"zh.q1": {"zh.d1": 1}}
-    part_rows, union_rows = (pq.read_table(part.path("corpus.parquet")).to_pylist() for part in (parts[0], dataset))
-    expected = [{**row, "doc_id": f"{name}.{row['doc_id']}"} for name in ("en", "zh") for row in part_rows]
+    part_rows, union_rows = (
+        pq.read_table(part.path("corpus.parquet")).to_pylist() for part in (parts[0], dataset)
+    )
+    expected = [
+        {**row, "doc_id": f"{name}.{row['doc_id']}"} for name in ("en", "zh") for row in part_rows
+    ]
     assert union_rows == expected
-    assert pq.read_table(dataset.path("answers.parquet")).to_pylist() == [{"query_id": "zh.q1", "answers": ["yes"]}]
+    assert pq.read_table(dataset.path("answers.parquet")).to_pylist() == [
+        {"query_id": "zh.q1", "answers": ["yes"]}
+    ]
 
 
 def test_two_of_one_name_are_refused(parts, tmp_path):

@@ -29,7 +29,9 @@ def derive(tmp_path):
 def base(beir, make):
     """q1 … q8 of train ask for d1, q9 of test for d2; the first three have answers."""
     texts = {f"q{i}": f"what is {i}" for i in range(1, 10)}
-    (beir / "queries.jsonl").write_text("".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in texts.items()))
+    (beir / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in texts.items())
+    )
     (beir / "qrels" / "train.tsv").write_text("".join(f"q{i}\td1\t1\n" for i in range(1, 9)))
     (beir / "qrels" / "test.tsv").write_text("q9\td2\t1\n")
     answers = [json.dumps({"_id": f"q{i}", "answers": [str(i)]}) for i in (1, 2, 3)]
@@ -44,18 +46,26 @@ def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
     lost = {f"q{i}" for i in range(1, 9) if compute_position(f"q{i}") < share}
     assert set(collection.queries("unlabelled")) == lost
     assert len(lost) == 3
-    assert set(collection.queries("train")) == {f"q{i}" for i in range(1, 9)} - lost == set(collection.qrels("train"))
+    assert (
+        set(collection.queries("train"))
+        == {f"q{i}" for i in range(1, 9)} - lost
+        == set(collection.qrels("train"))
+    )
     assert collection.queries("test") == {"q9": "what is 9"}
     with pytest.raises(UserError, match="holds no split unlabelled"):
         collection.qrels("unlabelled")
-    answered = {row["query_id"] for row in pq.read_table(dataset.path("answers.parquet")).to_pylist()}
+    answered = {
+        row["query_id"] for row in pq.read_table(dataset.path("answers.parquet")).to_pylist()
+    }
     assert answered == {"q1", "q2", "q3"} - lost
     assert dataset.manifest.facts["warnings"] == []
 
 
 def test_another_datasets_training_queries(base, derive, beir, make):
     texts = {"q1": "another question", "x": "what is 9", "y": "tested elsewhere"}
-    (beir / "queries.jsonl").write_text("".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in texts.items()))
+    (beir / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in texts.items())
+    )
     (beir / "qrels" / "train.tsv").write_text("q1\td1\t1\nx\td1\t1\n")
     (beir / "qrels" / "test.tsv").write_text("y\td2\t1\n")
     (beir / "answers.jsonl").unlink()
@@ -74,7 +84,10 @@ def test_a_file_of_queries(base, derive, tmp_path):
     dataset = derive("file", {"of": base}, path=str(folder))
     assert Collection(dataset).queries("unlabelled") == {"unlabelled-7": "who knows"}
     (folder / "unlabelled.query.txt").write_text("7\twho knows\n7\twho asks\n")
-    with pytest.raises(UserError, match=r"queries\.parquet then .*unlabelled\.query\.txt:11: query id 'unlabelled-7'"):
+    with pytest.raises(
+        UserError,
+        match=r"queries\.parquet then .*unlabelled\.query\.txt:11: query id 'unlabelled-7'",
+    ):
         derive("twice", {"of": base}, path=str(folder))
 
 
@@ -87,6 +100,8 @@ def test_queries_come_from_one_place(base, derive):
 def test_a_train_split_is_carved_out_of_test_by_hash():
     splits = {f"q{i}": "test" for i in range(100)}
     moved = move_share(splits, 0.5, "test", "train")
-    assert {q for q, s in moved.items() if s == "train"} == {q for q in splits if compute_position(q) < 0.5}
+    assert {q for q, s in moved.items() if s == "train"} == {
+        q for q in splits if compute_position(q) < 0.5
+    }
     with pytest.raises(UserError, match="train_from_test: the source has a train split of its own"):
         move_share(splits | {"t": "train"}, 0.5, "test", "train")

@@ -10,7 +10,9 @@ from tandem.data.text import count_windows, cut_windows, name_window, split_wind
 
 SPACES = st.sampled_from([" ", "  ", "\n", "\t \n", "\u2028", "\u3000"])
 WORDS = st.lists(st.text("ab.é中", min_size=1, max_size=3), max_size=40)
-LENGTHS = st.integers(1, 12).flatmap(lambda length: st.tuples(st.just(length), st.integers(1, length)))
+LENGTHS = st.integers(1, 12).flatmap(
+    lambda length: st.tuples(st.just(length), st.integers(1, length))
+)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +51,9 @@ def test_every_word_stands_in_the_windows_it_belongs_to(words, space, lengths):
     assert [window.split() for window in windows] == [
         words[number * stride : number * stride + length] for number in range(len(windows))
     ]
-    assert {n * stride + i for n, window in enumerate(windows) for i in range(len(window.split()))} == set(
-        range(len(words))
-    )
+    assert {
+        n * stride + i for n, window in enumerate(windows) for i in range(len(window.split()))
+    } == set(range(len(words)))
     # the last window is the first to reach the end, and each stands in the text as it is
     assert len(windows) == 1 or (len(windows) - 2) * stride + length < len(words)
     assert all(window in text for window in windows)

@@ -21,14 +21,21 @@ PARAMS = {
     "titles": "repeat",
     "label": "all",
 }
-DOCUMENTS = [("d1", "One", "a b c d"), ("d2", "", "e"), ("d1#0", "Odd", "f g h"), ("empty", "None", "")]
+DOCUMENTS = [
+    ("d1", "One", "a b c d"),
+    ("d2", "", "e"),
+    ("d1#0", "Odd", "f g h"),
+    ("empty", "None", ""),
+]
 
 
 @pytest.fixture
 def base(make_beir):
     """Four documents; d1 is relevant for t1, d2 and d1#0 are judged irrelevant, e1 is for the empty one."""
     train = ["t1\td1\t2", "t1\td2\t0", "t1\td1#0\t0"]
-    return make_beir("base", DOCUMENTS, ("t1", "e1"), {"train": train, "test": ["e1\tempty\t1", "e1\tgone\t1"]})
+    return make_beir(
+        "base", DOCUMENTS, ("t1", "e1"), {"train": train, "test": ["e1\tempty\t1", "e1\tgone\t1"]}
+    )
 
 
 @pytest.fixture
@@ -45,7 +52,11 @@ def windows(base, tmp_path):
 
 def test_no_window_of_a_document_that_is_never_a_negative_becomes_one(base, windows, tmp_path):
     qrels = pq.read_table(base.path(QRELS))
-    never = [("t1", "d1", EXCLUDED, "train"), ("t1", "d1#0", LITERAL_MATCH, "train"), ("t1", "empty", 1, "train")]
+    never = [
+        ("t1", "d1", EXCLUDED, "train"),
+        ("t1", "d1#0", LITERAL_MATCH, "train"),
+        ("t1", "empty", 1, "train"),
+    ]
     columns = [list(column) for column in zip(*never, strict=True)]
     pq.write_table(pa.table(columns, schema=qrels.schema), base.path(QRELS))
     judged = Collection(windows(label="first")).qrels("train")["t1"]
@@ -76,7 +87,15 @@ def test_passages_by_hand(windows):
 
 
 def test_titles_before_the_first_window_alone(windows):
-    assert [title for _, title, _ in corpus(windows(titles="first"))] == ["One", "", "", "", "Odd", "", "None"]
+    assert [title for _, title, _ in corpus(windows(titles="first"))] == [
+        "One",
+        "",
+        "",
+        "",
+        "Odd",
+        "",
+        "None",
+    ]
 
 
 def test_characters_and_fewer_windows(windows):
@@ -95,17 +114,28 @@ def test_labels_of_all_windows(windows):
 
 def test_the_first_window_alone_carries_a_label_and_the_others_are_no_negatives(windows):
     qrels = Collection(windows(label="first")).qrels("train")
-    assert qrels == {"t1": {"d1#0": 2, "d1#1": LITERAL_MATCH, "d1#2": LITERAL_MATCH, "d2#0": 0, "d1#0#0": 0}}
-    assert Collection(windows(label="first", most=2)).qrels("train")["t1"].keys() == {"d1#0", "d1#1", "d2#0", "d1#0#0"}
+    assert qrels == {
+        "t1": {"d1#0": 2, "d1#1": LITERAL_MATCH, "d1#2": LITERAL_MATCH, "d2#0": 0, "d1#0#0": 0}
+    }
+    assert Collection(windows(label="first", most=2)).qrels("train")["t1"].keys() == {
+        "d1#0",
+        "d1#1",
+        "d2#0",
+        "d1#0#0",
+    }
 
 
 def test_training_lists_name_windows(base, windows, tmp_path):
     job = Job("dataset", tmp_path / "results" / "listed", base.params, {})
     with writing(job) as draft:
         for name in ("corpus", "queries", "qrels"):
-            pq.write_table(pq.read_table(base.path(f"{name}.parquet")), draft.path(f"{name}.parquet"))
+            pq.write_table(
+                pq.read_table(base.path(f"{name}.parquet")), draft.path(f"{name}.parquet")
+            )
         rows = [("t1", "d1", 1, 0.5), ("t1", "d1#0", 0, None)]
-        columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)]
+        columns = [
+            pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)
+        ]
         pq.write_table(pa.table(columns, schema=LISTS_SCHEMA), draft.path("lists.parquet"))
     listed = open_artifact(job.out)
     ((query, passages),) = Collection(windows(of=listed)).lists()

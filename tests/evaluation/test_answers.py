@@ -38,7 +38,9 @@ def by_sublists(answers, text):
     """DPR's rule `string` by comparing every stretch of tokens, but nothing for an answer without tokens."""
     there = tokens(text)
     targets = [tokens(answer) for answer in answers]
-    return any(w == there[at : at + len(w)] for w in targets if w for at in range(len(there) - len(w) + 1))
+    return any(
+        w == there[at : at + len(w)] for w in targets if w for at in range(len(there) - len(w) + 1)
+    )
 
 
 def is_match(rule, answer, text):
@@ -50,8 +52,10 @@ def is_match(rule, answer, text):
     [
         ("The U.S. won't", ["the", "u", ".", "s", ".", "won", "'", "t"]),
         ("20,320 feet (6,194 m)", ["20", ",", "320", "feet", "(", "6", ",", "194", "m", ")"]),
-        ("Caf\u00e9 Zo\u00eb", ["cafe\u0301", "zoe\u0308"]),  # the accent is a mark: one token with its letter
-        ("a_b\u200bc\td\u00a0e\ue000f", ["a", "_", "b", "c", "d", "e", "f"]),  # format, control, separator, private
+        # the accent is a mark: one token with its letter
+        ("Caf\u00e9 Zo\u00eb", ["cafe\u0301", "zoe\u0308"]),
+        # format, control, separator, private
+        ("a_b\u200bc\td\u00a0e\ue000f", ["a", "_", "b", "c", "d", "e", "f"]),
         ("5½ x² Ⅷ", ["5½", "x²", "ⅷ"]),  # numbers of all kinds, not only digits
         ("中文。", ["中文", "。"]),
         ("$5 + €6 ☃", ["$", "5", "+", "€", "6", "☃"]),
@@ -64,13 +68,17 @@ def test_tokens_by_hand(text, expected):
 
 
 def test_every_character_falls_where_its_category_says():
-    known = [chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c))[0] not in "C"]
+    known = [
+        chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c))[0] not in "C"
+    ]
     assert [c for c in known if split_words(f"x {c}y") != tokens(f"x {c}y")] == []
 
 
 def test_the_flags_of_the_reference_change_no_token():
     text = " ".join(chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
-    flagged = regex.compile(_compile_token().pattern, regex.IGNORECASE | regex.UNICODE | regex.MULTILINE)
+    flagged = regex.compile(
+        _compile_token().pattern, regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
+    )
     assert flagged.findall(text) == _compile_token().findall(text)
 
 
@@ -134,19 +142,30 @@ def test_kilt_by_hand(answer, text, expected):
         stripped = "".join(c for c in phrase.lower() if c not in string.punctuation)
         return " ".join(word for word in re.sub(r"\b(a|an|the)\b", " ", stripped).split())
 
-    assert is_match("kilt", answer, text) == expected == (plain(answer) != "" and plain(answer) in plain(text))
+    assert (
+        is_match("kilt", answer, text)
+        == expected
+        == (plain(answer) != "" and plain(answer) in plain(text))
+    )
 
 
 def test_any_answer_will_do_and_each_question_has_its_own():
     matcher = Matcher("string", [["no", "blue whale"], ["krill"], [], ["", "…"]])
-    assert matcher.matches("The blue whale eats krill.", [3, 0, 1, 2, 0]) == [False, True, True, False, True]
+    assert matcher.matches("The blue whale eats krill.", [3, 0, 1, 2, 0]) == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
     assert (matcher.empty, matcher.broken, matcher.timeouts) == (1, 0, 0)
 
 
 def test_a_pattern_that_would_take_years_is_given_up(monkeypatch):
     monkeypatch.setattr("tandem.evaluation.matching.PATTERN_SECONDS", 0.05)
     matcher = Matcher("regex", [["(a|aa)+$", "b!"], ["b"]])
-    assert matcher.matches("a" * 80 + "b!", [0, 1]) == [True, True]  # the question's other pattern is still tried
+    # the question's other pattern is still tried
+    assert matcher.matches("a" * 80 + "b!", [0, 1]) == [True, True]
     assert matcher.matches("a" * 80 + "c", [0]) == [False]
     assert (matcher.timeouts, matcher.broken) == (2, 0)
 
@@ -160,21 +179,39 @@ def test_broken_patterns_of_every_kind_are_counted():
 def test_curated_trec_has_694_patterns_three_of_them_broken_by_decomposition(real):
     answers = [record["answers"] for record in records(real("qa-dpr-curated") / "answers.jsonl")]
     matcher = Matcher("regex", answers)
-    assert (len(answers), sum(map(len, matcher.needles)), matcher.broken, matcher.empty) == (694, 691, 3, 0)
+    assert (len(answers), sum(map(len, matcher.needles)), matcher.broken, matcher.empty) == (
+        694,
+        691,
+        3,
+        0,
+    )
     # Answers such as `K\ösen` compile as they stand; NFD leaves `\o`. The reference decomposes them too.
     assert all(regex.compile(answer) for patterns in answers for answer in patterns)
     # Python's own re, which Pyserini takes, agrees but where it sees a word in `½`.
-    texts = [unicodedata.normalize("NFD", record["text"]) for record in records(real("squad") / "corpus.jsonl")[::100]]
+    texts = [
+        unicodedata.normalize("NFD", record["text"])
+        for record in records(real("squad") / "corpus.jsonl")[::100]
+    ]
     texts = [text for text in texts if "½" not in text]
     flags = re.IGNORECASE | re.UNICODE | re.MULTILINE
-    own = [re.compile(needles[0].pattern, flags) if needles else None for needles in matcher.needles]
-    expected = [[pattern is not None and pattern.search(text) is not None for pattern in own] for text in texts]
+    own = [
+        re.compile(needles[0].pattern, flags) if needles else None for needles in matcher.needles
+    ]
+    expected = [
+        [pattern is not None and pattern.search(text) is not None for pattern in own]
+        for text in texts
+    ]
     assert [matcher.matches(text, range(694)) for text in texts] == expected
     assert (len(texts), sum(map(sum, expected))) == (20, 179)
 
 
 def test_all_answers_of_nq_have_tokens(real):
-    assert Matcher("string", [record["answers"] for record in records(real("qa-dpr-nq") / "answers.jsonl")]).empty == 0
+    assert (
+        Matcher(
+            "string", [record["answers"] for record in records(real("qa-dpr-nq") / "answers.jsonl")]
+        ).empty
+        == 0
+    )
 
 
 def test_squad_paragraphs_hold_their_answers(real):
@@ -187,11 +224,15 @@ def test_squad_paragraphs_hold_their_answers(real):
         gold = [line.split("\t")[:2] for line in lines]
         for rule in ("string", "kilt"):
             matcher = Matcher(rule, [answers[query] for query, _ in gold])
-            hits = [matcher.matches(texts[doc], [number])[0] for number, (_, doc) in enumerate(gold)]
+            hits = [
+                matcher.matches(texts[doc], [number])[0] for number, (_, doc) in enumerate(gold)
+            ]
             counts[split, rule] = (len(gold), sum(hits))
             if (split, rule) == ("dev", "string"):
                 some = slice(0, None, 10)
-                assert hits[some] == [by_sublists(answers[query], texts[doc]) for query, doc in gold[some]]
+                assert hits[some] == [
+                    by_sublists(answers[query], texts[doc]) for query, doc in gold[some]
+                ]
     # The one that `string` misses: the answer is `four`, the paragraph says `fourth`.
     assert counts == {
         ("train", "string"): (6434, 6433),

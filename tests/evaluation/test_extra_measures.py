@@ -21,7 +21,9 @@ def values(*names, qrels=QRELS, run=RUN):
 def test_f1_by_hand():
     # At 2: P = 1/2, R = 1/3, 2 PR / (P + R) = 2/5. At 4: P = 1/2, R = 2/3, 4/7. Fewer results than k count as misses:
     # at 10 P = 2/10, R = 2/3, 4/13. Of grade 2 alone, at 4: P = 1/4, R = 1, 2/5.
-    assert values("F1@1", "F1@2", "F1@4", "F1@10", "F1(rel=2)@4") == pytest.approx([0, 2 / 5, 4 / 7, 4 / 13, 2 / 5])
+    assert values("F1@1", "F1@2", "F1@4", "F1@10", "F1(rel=2)@4") == pytest.approx(
+        [0, 2 / 5, 4 / 7, 4 / 13, 2 / 5]
+    )
 
 
 def test_dcg_by_the_surveys_by_trec_evals_and_by_the_reviews_formula():
@@ -34,8 +36,12 @@ def test_dcg_by_the_surveys_by_trec_evals_and_by_the_reviews_formula():
     assert values("DCG(dcg='review')@1") == [0]
     # Ideal: grades 2, 1, 1. By the review 2 + 1/log2(2) + 1/log2(3).
     ideal = 3 / log2(2) + 1 / log2(3) + 1 / log2(4)
-    assert values("DCG(normalised=True)@4", "nDCG(dcg='exp-log2')@4") == pytest.approx([survey / ideal] * 2)
-    assert values("DCG(dcg='review',normalised=True)@4") == pytest.approx([review / (2 + 1 + 1 / log2(3))])
+    assert values("DCG(normalised=True)@4", "nDCG(dcg='exp-log2')@4") == pytest.approx(
+        [survey / ideal] * 2
+    )
+    assert values("DCG(dcg='review',normalised=True)@4") == pytest.approx(
+        [review / (2 + 1 + 1 / log2(3))]
+    )
 
 
 def test_err_by_hand():
@@ -48,10 +54,18 @@ def test_err_by_hand():
 @pytest.mark.skipif(not ir_measures.gdeval.is_available(), reason="gdeval needs Perl")
 def test_exponential_ndcg_and_err_are_gdevals_where_ids_are_numbers():
     generator = np.random.default_rng(5)
-    qrels = {str(q): {f"d{n}": int(generator.integers(0, 5)) for n in range(9)} for q in range(1, 9)}
-    scores = {query: {f"d{n}": float(at) for at, n in enumerate(generator.permutation(12))} for query in qrels}
+    qrels = {
+        str(q): {f"d{n}": int(generator.integers(0, 5)) for n in range(9)} for q in range(1, 9)
+    }
+    scores = {
+        query: {f"d{n}": float(at) for at, n in enumerate(generator.permutation(12))}
+        for query in qrels
+    }
     measures = parse_measures(["nDCG(dcg='exp-log2')@5", "ERR@5"])
-    run = ((query, list(ranked), np.array([*ranked.values()], np.float32)) for query, ranked in scores.items())
+    run = (
+        (query, list(ranked), np.array([*ranked.values()], np.float32))
+        for query, ranked in scores.items()
+    )
     ours = evaluate(measures, qrels, run)
     for metric in ir_measures.gdeval.iter_calc(measures, qrels, scores):
         value = ours.values[ours.queries.index(metric.query_id), measures.index(metric.measure)]
@@ -71,7 +85,9 @@ def test_the_precision_recall_curve_by_hand():
 
 
 def test_negative_grades_gain_nothing():
-    assert values("DCG@2", "F1@2", qrels={"q": {"a": -2, "b": 1}}) == pytest.approx([1 / log2(3), 2 / 3])
+    assert values("DCG@2", "F1@2", qrels={"q": {"a": -2, "b": 1}}) == pytest.approx(
+        [1 / log2(3), 2 / 3]
+    )
 
 
 @pytest.mark.parametrize("name", sorted(ir_measures.measures.registry))

@@ -65,8 +65,14 @@ def test_hidden_rows_are_baselines_only():
 
 
 def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
-    layout = load(tmp_path, BASE.replace("- {measure: RR@10}", "- {measure: RR@10, name: MRR@10}\n- {measure: AP}"))
-    assert [(column.measure, column.name) for column in layout.columns] == [("RR@10", "MRR@10"), ("AP", "AP")]
+    layout = load(
+        tmp_path,
+        BASE.replace("- {measure: RR@10}", "- {measure: RR@10, name: MRR@10}\n- {measure: AP}"),
+    )
+    assert [(column.measure, column.name) for column in layout.columns] == [
+        ("RR@10", "MRR@10"),
+        ("AP", "AP"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,10 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
     [
         (BASE + "colour: red\n", [unknown_key(": colour", "columns")]),
         (BASE.replace("run: bm25", "run: 3"), [": rows.0.run is 3; allowed: string or null"]),
-        (BASE + "- {system: A, run: de}\n", [": rows.1: A is there twice; each system and first stage once"]),
+        (
+            BASE + "- {system: A, run: de}\n",
+            [": rows.1: A is there twice; each system and first stage once"],
+        ),
         (
             BASE + "- {system: B, run: de, baseline: {system: C}}\n",
             [": rows.1: baseline C is not a row; the rows are A, B"],
@@ -83,8 +92,14 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
             BASE + "- {system: B, run: de, printed: {AP: 3}}\n",
             [": rows.1.printed.AP: no such column; add it to columns"],
         ),
-        (BASE + "- {system: B, run: de, columns: [nq]}\n", [": rows.1.columns: no column is of nq; they are of none"]),
-        (BASE.replace("rows:", "- {measure: RR@10, name: MRR}\nrows:"), [": columns.1: RR@10 is there twice"]),
+        (
+            BASE + "- {system: B, run: de, columns: [nq]}\n",
+            [": rows.1.columns: no column is of nq; they are of none"],
+        ),
+        (
+            BASE.replace("rows:", "- {measure: RR@10, name: MRR}\nrows:"),
+            [": columns.1: RR@10 is there twice"],
+        ),
         (
             BASE.replace("rows:", "splits: {dl: {split: dl19}}\nrows:"),
             [": splits.dl: no column is of dl; they are of none"],
@@ -97,7 +112,9 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
 def test_each_mistake_is_one_line(tmp_path, text, problems):
     with pytest.raises(UserError) as error:
         load(tmp_path, text)
-    assert str(error.value).splitlines() == [f"{tmp_path / 'layout.yaml'}{problem}" for problem in problems]
+    assert str(error.value).splitlines() == [
+        f"{tmp_path / 'layout.yaml'}{problem}" for problem in problems
+    ]
 
 
 def test_a_system_that_is_named_twice_has_one_row(tmp_path):
@@ -141,31 +158,47 @@ def test_the_rerankers_and_the_further_collections():
     assert list(printed("dureader_retrieval/table8").values()) == [
         (57.49, 48.37, 85.67), (14.02, 9.91, 38.04), (56.67, 46.68, 87.78)
     ]  # fmt: skip
-    assert list(printed("dureader_retrieval/table9").values()) == [(None, 28.03), (87.88, 19.50), (None, 38.35)]
+    assert list(printed("dureader_retrieval/table9").values()) == [
+        (None, 28.03),
+        (87.88, 19.50),
+        (None, 38.35),
+    ]
 
 
 def test_every_printed_number_of_the_reviews_table_is_in_its_layout():
     with (PAPERS / "printed.csv").open() as file:
         lines = [
-            line for line in csv.DictReader(file) if (line["source"], line["table"]) == ("coelho_review", "Table 1")
+            line
+            for line in csv.DictReader(file)
+            if (line["source"], line["table"]) == ("coelho_review", "Table 1")
         ]
     rows = {row.system: row for row in load_layout(PAPERS / "review/table1.yaml").rows}
     shown = [value for row in rows.values() for value in row.printed.values() if value is not None]
     assert sorted(shown) == sorted(float(line["value"]) for line in lines)
     assert len(shown) == 39
     assert tuple(rows["CoCondenser"].printed.values()) == (38.6, 98.4, 71.5, 68.1)
-    assert rows["ANCE"].wrong == {"msmarco RR@10": "RocketQAv2's Table 2 and ANCE's README have 33.0"}
+    assert rows["ANCE"].wrong == {
+        "msmarco RR@10": "RocketQAv2's Table 2 and ANCE's README have 33.0"
+    }
     assert {row.family for row in rows.values()} == {"sparse", "dense"}
 
 
 def test_every_printed_percentage_of_both_papers_tables_is_in_a_layout():
     with (PAPERS / "printed.csv").open() as file:
-        lines = [line for line in csv.DictReader(file) if line["unit"] == "percent" and "Table" in line["table"]]
+        lines = [
+            line
+            for line in csv.DictReader(file)
+            if line["unit"] == "percent" and "Table" in line["table"]
+        ]
     for paper in ("rocketqav2", "dureader_retrieval"):
-        known = Counter(line["table"] for line in lines if line["source"] == paper and line["metric"] in SCORES)
+        known = Counter(
+            line["table"] for line in lines if line["source"] == paper and line["metric"] in SCORES
+        )
         shown = {
             f"Table {path.stem[5:]}": sum(
-                value is not None for row in load_layout(path).rows for value in row.printed.values()
+                value is not None
+                for row in load_layout(path).rows
+                for value in row.printed.values()
             )
             for path in (PAPERS / paper).glob("table*.yaml")
         }
@@ -174,7 +207,11 @@ def test_every_printed_percentage_of_both_papers_tables_is_in_a_layout():
 
 PRINTED = "source,table,dataset,split,system,setting,metric,value,unit,note\n" + "".join(
     f"p,T1,D,test,{system},{setting},{metric},{value},percent,\n"
-    for system, setting, metric, value in (("A", "one", "MRR", 1), ("A", "two", "MRR", 2), ("B", "one", "MRR", 3))
+    for system, setting, metric, value in (
+        ("A", "one", "MRR", 1),
+        ("A", "two", "MRR", 2),
+        ("B", "one", "MRR", 3),
+    )
 )
 FROM = "title: T\nprinted_from: {source: p, table: T1}\ncolumns:\n- {measure: RR@10, name: MRR}\nrows:\n"
 
@@ -196,7 +233,10 @@ def test_printed_numbers_that_cannot_be_read_are_named(tmp_path):
     [
         ("printed: A", "prints several MRR of A; add one setting of: one; two"),
         ("printed: C", "p, T1 prints no C; it has A, B"),
-        ("printed: {system: A, setting: three}", "prints no A in the setting three; it has A in the setting"),
+        (
+            "printed: {system: A, setting: three}",
+            "prints no A in the setting three; it has A in the setting",
+        ),
     ],
 )
 def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, message):
@@ -204,20 +244,38 @@ def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, message):
     with pytest.raises(UserError, match=message) as error:
         load(tmp_path, f"{FROM}- {{system: Ours, run: bm25, {row}}}\n")
     assert "\n" not in str(error.value)
-    layout = load(tmp_path, FROM + "- {system: Ours, run: bm25, printed: {system: A, setting: two}}\n")
+    layout = load(
+        tmp_path, FROM + "- {system: Ours, run: bm25, printed: {system: A, setting: two}}\n"
+    )
     assert layout.rows[0].printed == {"RR@10": 2.0}
     with pytest.raises(UserError, match=r"prints no AP; set `printed: false` for that column"):
-        load(tmp_path, FROM.replace("rows:", "- {measure: AP}\nrows:") + "- {system: B, run: bm25, printed: B}\n")
+        load(
+            tmp_path,
+            FROM.replace("rows:", "- {measure: AP}\nrows:")
+            + "- {system: B, run: bm25, printed: B}\n",
+        )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- {system: B, quoted: true, run: de}\n", "rows.1: B needs a run, or quoted: true and none"),
+        (
+            "- {system: B, quoted: true, run: de}\n",
+            "rows.1: B needs a run, or quoted: true and none",
+        ),
         ("- {system: B}\n", "rows.1: B needs a run"),
-        ("- {system: B, run: de, with: {dataset: nq}}\n", "rows.1: `dataset` stands beside `with`, not in it"),
-        ("- {system: B, run: de, printed: B}\n", "rows.1.printed: names a system, but the layout has no printed_from"),
-        ("- {system: B, quoted: true}\n- {system: C, run: de, baseline: {system: B}}\n", "baseline B is quoted"),
+        (
+            "- {system: B, run: de, with: {dataset: nq}}\n",
+            "rows.1: `dataset` stands beside `with`, not in it",
+        ),
+        (
+            "- {system: B, run: de, printed: B}\n",
+            "rows.1.printed: names a system, but the layout has no printed_from",
+        ),
+        (
+            "- {system: B, quoted: true}\n- {system: C, run: de, baseline: {system: B}}\n",
+            "baseline B is quoted",
+        ),
     ],
 )
 def test_rows_that_do_not_hold_together(tmp_path, text, message):

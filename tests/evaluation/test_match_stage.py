@@ -49,10 +49,16 @@ def make(tmp_path):
         with writing(job) as draft:
             for file, rows in files.items():
                 if file == "run":
-                    write_run(job, draft, [(query, *zip(*ranked, strict=True)) for query, ranked in rows.items()])
+                    write_run(
+                        job,
+                        draft,
+                        [(query, *zip(*ranked, strict=True)) for query, ranked in rows.items()],
+                    )
                 else:
                     schema = getattr(tables, f"{file.split('.')[0].upper()}_SCHEMA")
-                    tables.write_batches(draft.path(file), tables.make_batches(rows, schema), schema)
+                    tables.write_batches(
+                        draft.path(file), tables.make_batches(rows, schema), schema
+                    )
         return open_artifact(job.out)
 
     return build
@@ -65,7 +71,11 @@ def toy(make):
     def inputs(answers=ANSWERS, ranked=RUN, passages=PASSAGES, **params):
         ids = dict.fromkeys(["q0", *answers, *RUN])
         queries = [(query, "?", "dev" if query.startswith("dev") else "test") for query in ids]
-        files = {"corpus.parquet": passages, "queries.parquet": queries, "answers.parquet": list(answers.items())}
+        files = {
+            "corpus.parquet": passages,
+            "queries.parquet": queries,
+            "answers.parquet": list(answers.items()),
+        }
         dataset = make("dataset", files | {"qrels.parquet": []})
         ran = make("bm25", {"run": ranked}, {"split": "test", **params}, {"dataset": dataset})
         return {"dataset": dataset, "run": ran}
@@ -77,14 +87,24 @@ def toy(make):
 def matched(tmp_path):
     def match(inputs, name="m", workers=1, **params):
         settings = {"split": "test", "match": "string", "depth": 3, "title": False} | params
-        run(Job("match", tmp_path / "match" / f"{name}-0123456789", settings, inputs, {"workers": workers}))
+        run(
+            Job(
+                "match",
+                tmp_path / "match" / f"{name}-0123456789",
+                settings,
+                inputs,
+                {"workers": workers},
+            )
+        )
         return open_artifact(tmp_path / "match" / f"{name}-0123456789", "match")
 
     return match
 
 
 def rows(artifact):
-    return [tuple(row.values()) for row in pq.read_table(artifact.path("matches.parquet")).to_pylist()]
+    return [
+        tuple(row.values()) for row in pq.read_table(artifact.path("matches.parquet")).to_pylist()
+    ]
 
 
 def test_matches_in_the_order_of_the_run(toy, matched):
@@ -107,13 +127,20 @@ def test_matches_in_the_order_of_the_run(toy, matched):
 
 
 def test_the_share_of_questions_with_a_hit_counts_all_of_them(toy, matched):
-    assert matched(toy(), depth=20).manifest.facts["success"] == {"1": 0, "5": 2 / 5, "10": 2 / 5, "20": 2 / 5}
+    assert matched(toy(), depth=20).manifest.facts["success"] == {
+        "1": 0,
+        "5": 2 / 5,
+        "10": 2 / 5,
+        "20": 2 / 5,
+    }
 
 
 def test_titles_count_only_when_told(toy, matched):
     inputs = toy(answers={"q1": ["krill . small"]})
     assert [row for row in rows(matched(inputs)) if row[3]] == []
-    assert [row for row in rows(matched(inputs, "t", title=True)) if row[3]] == [("q1", "d2", 1, True)]
+    assert [row for row in rows(matched(inputs, "t", title=True)) if row[3]] == [
+        ("q1", "d2", 1, True)
+    ]
 
 
 def test_patterns_and_kilt(toy, matched):
@@ -127,9 +154,15 @@ def test_patterns_and_kilt(toy, matched):
 
 def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeypatch):
     monkeypatch.setattr("tandem.evaluation.matching.PATTERN_SECONDS", 0.02)
-    inputs = toy(answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]}, passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]])
+    inputs = toy(
+        answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]},
+        passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]],
+    )
     artifact = matched(inputs, match="regex")
-    assert ([row[:2] for row in rows(artifact) if row[3]], artifact.manifest.facts["timeouts"]) == ([("q2", "d4")], 1)
+    assert ([row[:2] for row in rows(artifact) if row[3]], artifact.manifest.facts["timeouts"]) == (
+        [("q2", "d4")],
+        1,
+    )
 
 
 def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
@@ -138,14 +171,22 @@ def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
     names = ["fox", "owl", "bee", "elk", "ant", "cod"]
     passages = [(f"d{n}", "", " ".join(draw.choices(names, k=5))) for n in range(300)]
     answers = {f"q{n}": [" ".join(draw.choices(names, k=2)), "("] for n in range(40)}
-    ranked = {q: [(f"d{n}", 50 - at) for at, n in enumerate(draw.sample(range(300), 50))] for q in answers}
+    ranked = {
+        q: [(f"d{n}", 50 - at) for at, n in enumerate(draw.sample(range(300), 50))] for q in answers
+    }
     inputs = toy(answers, ranked, passages)
-    artifacts = [matched(inputs, f"{rule}{n}", n, depth=30, match=rule) for rule in ("string", "regex") for n in (1, 2)]
+    artifacts = [
+        matched(inputs, f"{rule}{n}", n, depth=30, match=rule)
+        for rule in ("string", "regex")
+        for n in (1, 2)
+    ]
     files = [artifact.manifest.files for artifact in artifacts]
     assert files[0] == files[1]
     assert files[2] == files[3]
     texts = {doc: text for doc, _, text in passages}
-    for doc, query, rank, relevant in ((row[1], row[0], row[2], row[3]) for row in rows(artifacts[1])):
+    for doc, query, rank, relevant in (
+        (row[1], row[0], row[2], row[3]) for row in rows(artifacts[1])
+    ):
         assert relevant == (f" {answers[query][0]} " in f" {texts[doc]} ")
         assert ranked[query][rank - 1][0] == doc
     assert [artifact.manifest.facts["broken_patterns"] for artifact in artifacts] == [0, 0, 40, 40]
@@ -179,20 +220,36 @@ def scored(tmp_path, inputs, measures, **params):
 
 def test_scores_by_matches(toy, matched, tmp_path):
     inputs = toy()
-    artifact = scored(tmp_path, inputs | {"match": matched(inputs)}, ["Success@1", "Success@3", "RR@3", "P@3"])
+    artifact = scored(
+        tmp_path, inputs | {"match": matched(inputs)}, ["Success@1", "Success@3", "RR@3", "P@3"]
+    )
     queries, values = read_scores(artifact, ["Success@1", "Success@3", "RR@3", "P@3"])
-    expected = {"q1": [0, 1, 1 / 2, 2 / 3], "q2": [0, 1, 1 / 2, 2 / 3], "q3": [0] * 4, "q4": [0] * 4, "q5": [0] * 4}
+    expected = {
+        "q1": [0, 1, 1 / 2, 2 / 3],
+        "q2": [0, 1, 1 / 2, 2 / 3],
+        "q3": [0] * 4,
+        "q4": [0] * 4,
+        "q5": [0] * 4,
+    }
     assert queries == list(expected)
     assert values.tolist() == [pytest.approx(row) for row in expected.values()]
     summary = read_score_summary(artifact).model_dump()
-    assert summary["mean"] == pytest.approx({"Success@1": 0, "Success@3": 0.4, "RR@3": 0.2, "P@3": 4 / 15})
-    assert (summary["queries"], summary["missing"], artifact.manifest.facts["relevance"]) == (5, 1, "match")
+    assert summary["mean"] == pytest.approx(
+        {"Success@1": 0, "Success@3": 0.4, "RR@3": 0.2, "P@3": 4 / 15}
+    )
+    assert (summary["queries"], summary["missing"], artifact.manifest.facts["relevance"]) == (
+        5,
+        1,
+        "match",
+    )
 
 
 def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):
     inputs = toy()
     some = make(
-        "dataset", {"queries.parquet": [("q5", "", "test"), ("q2", "", "test"), ("q1", "", "dev")]}, name="some"
+        "dataset",
+        {"queries.parquet": [("q5", "", "test"), ("q2", "", "test"), ("q1", "", "dev")]},
+        name="some",
     )
     artifact = scored(tmp_path, inputs | {"match": matched(inputs), "subset": some}, ["RR@3"])
     queries, values = read_scores(artifact, ["RR@3"])
@@ -207,7 +264,11 @@ def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):
         ("AP", {}, "cannot be computed from matches"),
         ("RR", {}, "cannot be computed from matches"),
         ("P(rel=2)@3", {}, "cannot be computed from matches"),
-        ("Success@5", {}, "looks deeper than the 3 passages per query that were matched; raise the depth"),
+        (
+            "Success@5",
+            {},
+            "looks deeper than the 3 passages per query that were matched; raise the depth",
+        ),
         ("RR@3", {"ignore_identical_ids": True}, "ignore_identical_ids and match are both set"),
     ],
 )
@@ -221,8 +282,12 @@ def test_what_matches_cannot_give_is_refused(toy, matched, tmp_path, measure, pa
 
 def test_matches_of_another_run_are_refused(toy, matched, make, tmp_path):
     inputs = toy()
-    other = make("bm25", {"run": RUN}, {"split": "test"}, {"dataset": inputs["dataset"]}, name="other")
-    with pytest.raises(UserError, match=r"matched a-0123456789 on split test, but scored is other-0123456789"):
+    other = make(
+        "bm25", {"run": RUN}, {"split": "test"}, {"dataset": inputs["dataset"]}, name="other"
+    )
+    with pytest.raises(
+        UserError, match=r"matched a-0123456789 on split test, but scored is other-0123456789"
+    ):
         scored(tmp_path, {**inputs, "match": matched(inputs), "run": other}, ["RR@3"])
     labels = make("dataset", {"qrels.parquet": [("q1", "d1", 1, "test")]}, name="labels")
     with pytest.raises(UserError, match="labels and match are both inputs"):
@@ -237,8 +302,12 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
         with open(folder / name, encoding="utf-8", newline="\n") as file:
             return [json.loads(line) for line in file]
 
-    gold = [line.split("\t")[:2] for line in (folder / "qrels/test.tsv").read_text().splitlines()[1:]]
-    passages = [(record["_id"], record.get("title", ""), record["text"]) for record in read("corpus.jsonl")]
+    gold = [
+        line.split("\t")[:2] for line in (folder / "qrels/test.tsv").read_text().splitlines()[1:]
+    ]
+    passages = [
+        (record["_id"], record.get("title", ""), record["text"]) for record in read("corpus.jsonl")
+    ]
     answers = [(record["_id"], record["answers"]) for record in read("answers.jsonl")]
     files = {
         "corpus.parquet": passages,
@@ -254,8 +323,14 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
     assert artifact.manifest.facts["questions"] == 2834
     second = [row[3] for row in rows(artifact) if row[2] == 2]
     assert (len(second), all(second)) == (len(ranked), True)
-    means = read_score_summary(scored(tmp_path, inputs | {"match": artifact}, ["Success@1", "Success@5"])).mean
+    means = read_score_summary(
+        scored(tmp_path, inputs | {"match": artifact}, ["Success@1", "Success@5"])
+    ).mean
     by_hand = sum(row[3] for row in rows(artifact) if row[2] == 1) / 2834
     assert means["Success@1"] == artifact.manifest.facts["success"]["1"] == pytest.approx(by_hand)
-    assert means["Success@5"] == artifact.manifest.facts["success"]["5"] == pytest.approx(len(ranked) / 2834)
+    assert (
+        means["Success@5"]
+        == artifact.manifest.facts["success"]["5"]
+        == pytest.approx(len(ranked) / 2834)
+    )
     assert 0 < means["Success@1"] < 0.2

@@ -15,8 +15,13 @@ TREC = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5", "R@50": "recall_50", "AP": 
 
 
 def scored(names, qrels, run):
-    result = evaluate(parse_measures(names), qrels, ((q, d, np.asarray(s, np.float32)) for q, d, s in run))
-    return {q: dict(zip(names, row, strict=True)) for q, row in zip(result.queries, result.values, strict=True)}, result
+    result = evaluate(
+        parse_measures(names), qrels, ((q, d, np.asarray(s, np.float32)) for q, d, s in run)
+    )
+    return {
+        q: dict(zip(names, row, strict=True))
+        for q, row in zip(result.queries, result.values, strict=True)
+    }, result
 
 
 def random_case(seed, queries=40, documents=60):
@@ -25,7 +30,10 @@ def random_case(seed, queries=40, documents=60):
     names = [f"d{n}" for n in range(documents)]
     qrels, run = {}, []
     for q in range(queries):
-        qrels[f"q{q}"] = {str(d): int(generator.integers(0, 3)) for d in generator.choice(names, 12, replace=False)}
+        qrels[f"q{q}"] = {
+            str(d): int(generator.integers(0, 3))
+            for d in generator.choice(names, 12, replace=False)
+        }
         docs = [str(d) for d in generator.choice(names, 40, replace=False)]
         run.append((f"q{q}", docs, generator.integers(0, 6, 40)))
     return qrels, run
@@ -38,15 +46,27 @@ def test_one_ranking_by_hand():
     dcg = 1 / np.log2(3) + 2 / np.log2(5)
     ideal = 2 + 1 / np.log2(3) + 1 / np.log2(4)
     assert values["q"] == pytest.approx(
-        {"RR@10": 1 / 2, "nDCG@10": dcg / ideal, "R@5": 2 / 3, "R@50": 2 / 3, "AP": (1 / 2 + 2 / 4) / 3}
+        {
+            "RR@10": 1 / 2,
+            "nDCG@10": dcg / ideal,
+            "R@5": 2 / 3,
+            "R@50": 2 / 3,
+            "AP": (1 / 2 + 2 / 4) / 3,
+        }
         | {"Success@1": 0, "P@5": 2 / 5}
     )
 
 
 def test_ties_go_to_the_lower_document_id_for_every_measure():
     # A constant score: ranked d1, d2, d3 whatever the file says; trec_eval alone would rank d3 first.
-    values, _ = scored(["RR@10", "nDCG@10", "AP", "Success@1"], {"q": {"d2": 1}}, [("q", ["d3", "d2", "d1"], [7] * 3)])
-    assert values["q"] == pytest.approx({"RR@10": 1 / 2, "nDCG@10": 1 / np.log2(3), "AP": 1 / 2, "Success@1": 0})
+    values, _ = scored(
+        ["RR@10", "nDCG@10", "AP", "Success@1"],
+        {"q": {"d2": 1}},
+        [("q", ["d3", "d2", "d1"], [7] * 3)],
+    )
+    assert values["q"] == pytest.approx(
+        {"RR@10": 1 / 2, "nDCG@10": 1 / np.log2(3), "AP": 1 / 2, "Success@1": 0}
+    )
 
 
 def test_scores_equal_as_float32_are_ties():
@@ -56,13 +76,17 @@ def test_scores_equal_as_float32_are_ties():
 
 def test_missing_queries_count_as_zero_and_unanswerable_ones_not_at_all():
     qrels = {"a": {"x": 1}, "b": {"x": 1}, "none": {"x": 0}}
-    values, result = scored(["RR@10"], qrels, [("a", ["x"], [1]), ("none", ["x"], [1]), ("stranger", ["x"], [1])])
+    values, result = scored(
+        ["RR@10"], qrels, [("a", ["x"], [1]), ("none", ["x"], [1]), ("stranger", ["x"], [1])]
+    )
     assert values == {"a": {"RR@10": 1}, "b": {"RR@10": 0}}
     assert (result.missing, result.values.mean()) == (1, 0.5)
 
 
 def test_relevant_passages_are_counted_where_a_query_has_no_result():
-    values, _ = scored(["NumRel"], {"a": {"x": 1, "y": 2, "z": 0}, "b": {"x": 1}}, [("a", ["x"], [1])])
+    values, _ = scored(
+        ["NumRel"], {"a": {"x": 1, "y": 2, "z": 0}, "b": {"x": 1}}, [("a", ["x"], [1])]
+    )
     assert values == {"a": {"NumRel": 2}, "b": {"NumRel": 1}}
 
 
@@ -74,7 +98,9 @@ def test_equal_to_trec_eval_given_our_order(seed):
     for query, docs, scores in run:
         ranked = sorted(zip(docs, scores, strict=True), key=lambda pair: (-pair[1], pair[0]))
         ordered[query] = {doc: 1000 - rank for rank, (doc, _) in enumerate(ranked)}
-    reference = pytrec_eval.RelevanceEvaluator(qrels, {*TREC.values(), "recip_rank"}).evaluate(ordered)
+    reference = pytrec_eval.RelevanceEvaluator(qrels, {*TREC.values(), "recip_rank"}).evaluate(
+        ordered
+    )
     for query in result.queries:
         for ours, theirs in {**TREC, "RR": "recip_rank"}.items():
             assert values[query][ours] == pytest.approx(reference[query][theirs], abs=1e-12)
@@ -99,20 +125,30 @@ def test_reciprocal_rank_follows_the_msmarco_script():
     qrels, run = random_case(4)
     qrels["unanswered"] = {"d0": 1}
     _, result = scored(["RR@10"], qrels, run)
-    ranked = {q: [d for _, d in sorted(zip(-np.asarray(s), docs, strict=True))] for q, docs, s in run}
-    reference = {q: [d for d, relevance in judged.items() if relevance] for q, judged in qrels.items()}
+    ranked = {
+        q: [d for _, d in sorted(zip(-np.asarray(s), docs, strict=True))] for q, docs, s in run
+    }
+    reference = {
+        q: [d for d, relevance in judged.items() if relevance] for q, judged in qrels.items()
+    }
     ours = result.values.mean()
     total = sum(
-        next((1 / rank for rank, doc in enumerate(ranked.get(q, [])[:10], start=1) if doc in docs), 0)
+        next(
+            (1 / rank for rank, doc in enumerate(ranked.get(q, [])[:10], start=1) if doc in docs), 0
+        )
         for q, docs in reference.items()
     )
     assert ours == pytest.approx(total / len(reference))
-    script = msmarco_eval.compute_metrics({q: dict.fromkeys(d, 1) for q, d in reference.items()}, ranked, max_rank=10)
+    script = msmarco_eval.compute_metrics(
+        {q: dict.fromkeys(d, 1) for q, d in reference.items()}, ranked, max_rank=10
+    )
     assert ours == pytest.approx(sum(script["MRR @10 by query"].values()) / len(reference))
 
 
 def test_rank_eleven_is_worth_nothing():
-    values, _ = scored(["RR@10"], {"q": {"d10": 1}}, [("q", [f"d{n:02}" for n in range(11)], np.arange(11)[::-1])])
+    values, _ = scored(
+        ["RR@10"], {"q": {"d10": 1}}, [("q", [f"d{n:02}" for n in range(11)], np.arange(11)[::-1])]
+    )
     assert values["q"]["RR@10"] == 0
 
 
@@ -137,7 +173,8 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
         (["RR@0"], "cutoff of at least 1"),
         (["MRR@10"], r"MRR@10 is written RR@10 here"),
         (["Precision(rel=2)@5"], r"is written P\(rel=2\)@5 here"),
-        (["RR(cutoff=10)"], r"RR\(cutoff=10\) is written RR@10 here"),  # plans read depths off names
+        # plans read depths off names
+        (["RR(cutoff=10)"], r"RR\(cutoff=10\) is written RR@10 here"),
         (["RR@ 10"], r"is written RR@10 here"),
         (["R@1_0"], r"is written R@10 here"),
         (["RR@10", "RR@10"], "is RR@10 again"),
@@ -153,14 +190,23 @@ def test_bad_names_are_told_in_one_line(names, message):
 def test_other_tools_read_the_same_numbers_off_a_run_with_ties(tmp_path):
     qrels, run = random_case(4)
     assert any(len(set(scores)) < len(scores) for _, _, scores in run)
-    ranked = [(query, *zip(*lower_ties(order_by_score(docs, scores)), strict=True)) for query, docs, scores in run]
+    ranked = [
+        (query, *zip(*lower_ties(order_by_score(docs, scores)), strict=True))
+        for query, docs, scores in run
+    ]
     write_trec(tmp_path / "run.trec", ranked, "tag")
     ours, _ = scored([*TREC, "RR@10"], qrels, run)
     measures = parse_measures([*TREC, "RR@10"])
     again = list(ir_measures.read_trec_run(str(tmp_path / "run.trec")))
-    values = [(m.query_id, str(m.measure), m.value) for m in ir_measures.iter_calc(measures, qrels, again)]
+    values = [
+        (m.query_id, str(m.measure), m.value) for m in ir_measures.iter_calc(measures, qrels, again)
+    ]
     assert values
-    assert all(value == pytest.approx(ours[query][name], abs=1e-12) for query, name, value in values if query in ours)
+    assert all(
+        value == pytest.approx(ours[query][name], abs=1e-12)
+        for query, name, value in values
+        if query in ours
+    )
 
 
 def test_excluded_passages_leave_their_places_to_the_next():

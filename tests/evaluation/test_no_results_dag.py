@@ -11,10 +11,30 @@ from tiny_project import run_here, snakemake
 from tiny_sparse import masked_lm_folder
 from transformers import BertForSequenceClassification, BertTokenizer
 
-CORPUS = {"otter": "otters float on their backs", "badger": "badgers dig setts", "bat": "bats hear their echo"}
-QUERIES = {"otter": "水獺怎樣漂浮", "badger": "獾挖什麼", "bat": "蝙蝠聽到什麼"}  # no term of any passage
+CORPUS = {
+    "otter": "otters float on their backs",
+    "badger": "badgers dig setts",
+    "bat": "bats hear their echo",
+}
+QUERIES = {
+    "otter": "水獺怎樣漂浮",
+    "badger": "獾挖什麼",
+    "bat": "蝙蝠聽到什麼",
+}  # no term of any passage
 SILENT = (
-    *("bm25", "java", "tuned", "expanded", "silent", "neither", "sums", "tuned_sums", "bm25+judge", "best", "windows"),
+    *(
+        "bm25",
+        "java",
+        "tuned",
+        "expanded",
+        "silent",
+        "neither",
+        "sums",
+        "tuned_sums",
+        "bm25+judge",
+        "best",
+        "windows",
+    ),
     "window_judge",
 )
 
@@ -24,7 +44,9 @@ def project(tmp_path_factory, encoder_folder):
     """A folder where every system but the dual encoder and what is fused with it finds nothing."""
     folder = tmp_path_factory.mktemp("silent")
     tokenizer = BertTokenizer.from_pretrained(encoder_folder)
-    BertForSequenceClassification.from_pretrained(encoder_folder, num_labels=1).save_pretrained(folder / "judge")
+    BertForSequenceClassification.from_pretrained(encoder_folder, num_labels=1).save_pretrained(
+        folder / "judge"
+    )
     tokenizer.save_pretrained(folder / "judge")
     masked_lm_folder(folder / "mlm", encoder_folder, bias=-1000.0)  # every weight of a term is 0
     beir = folder / "beir"
@@ -32,13 +54,22 @@ def project(tmp_path_factory, encoder_folder):
     lines = [{"_id": name, "title": "", "text": text} for name, text in CORPUS.items()]
     (beir / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     splits = ("train", "dev", "test")
-    lines = [{"_id": f"{split}-{name}", "text": text} for split in splits for name, text in QUERIES.items()]
+    lines = [
+        {"_id": f"{split}-{name}", "text": text}
+        for split in splits
+        for name, text in QUERIES.items()
+    ]
     (beir / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for split in splits:
         judged = "".join(f"{split}-{name}\t{name}\t1\n" for name in CORPUS)
         (beir / f"qrels/{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
     rows = [{"system": name, "run": name} for name in (*SILENT, "encoder", "rrf")]
-    layout = {"title": "Mixed", "baseline": {"system": "bm25"}, "columns": [{"measure": "RR@10"}], "rows": rows}
+    layout = {
+        "title": "Mixed",
+        "baseline": {"system": "bm25"},
+        "columns": [{"measure": "RR@10"}],
+        "rows": rows,
+    }
     (folder / "mixed.yaml").write_text(yaml.safe_dump(layout))
     config = {
         "dataset": "tiny",
@@ -49,7 +80,12 @@ def project(tmp_path_factory, encoder_folder):
         "encoder": "own",
         "encoders": {
             "own": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"},
-            "silent": {"source": "folder", "path": str(folder / "mlm"), "pooling": "max", "representation": "sparse"},
+            "silent": {
+                "source": "folder",
+                "path": str(folder / "mlm"),
+                "pooling": "max",
+                "representation": "sparse",
+            },
         },
         "recipes": [],
         "models": dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),

@@ -23,8 +23,17 @@ def inputs(tmp_path):
         columns = {"query_id": names, "text": ["t"] * 6, "split": splits}
         pq.write_table(pa.table(columns), draft.path("queries.parquet"))
         docs = ["d1", "d2", "d3", "a", "x", "q1", "q3"]
-        pq.write_table(pa.table({"doc_id": docs, "title": [""] * 7, "text": docs}), draft.path("corpus.parquet"))
-        judged = [("q1", "d3", 1), ("q2", "d2", 2), ("q2", "d9", 1), ("q3", "d1", 1), ("q4", "d1", 0)]
+        pq.write_table(
+            pa.table({"doc_id": docs, "title": [""] * 7, "text": docs}),
+            draft.path("corpus.parquet"),
+        )
+        judged = [
+            ("q1", "d3", 1),
+            ("q2", "d2", 2),
+            ("q2", "d9", 1),
+            ("q3", "d1", 1),
+            ("q4", "d1", 0),
+        ]
         queries, docs, grades = zip(*judged, strict=True)
         columns = {
             "query_id": queries,
@@ -81,7 +90,10 @@ def test_values_statistics_and_order(tmp_path, inputs):
         "queries": 3,
         "missing": 1,
     }
-    assert (artifact.manifest.facts["queries"], artifact.manifest.facts["relevance"]) == (3, "qrels")
+    assert (artifact.manifest.facts["queries"], artifact.manifest.facts["relevance"]) == (
+        3,
+        "qrels",
+    )
     queries, values = read_scores(artifact, ["R@50"])
     assert (queries, values.tolist()) == (["q1", "q2", "q3"], [[1.0], [0.5], [0.0]])
 
@@ -108,12 +120,16 @@ def test_mistakes_leave_nothing_behind(tmp_path, inputs, lists, options, message
     assert not (tmp_path / "score").exists()
 
 
-@pytest.mark.parametrize("lists", [[], [("other", ["d1"], [1])]], ids=["no result at all", "of a query without labels"])
+@pytest.mark.parametrize(
+    "lists", [[], [("other", ["d1"], [1])]], ids=["no result at all", "of a query without labels"]
+)
 def test_a_system_without_a_result_counts_as_0_and_is_warned_of(tmp_path, inputs, lists):
     run(job(tmp_path, inputs(lists)))
     artifact = open_artifact(tmp_path / "score/a-0123456789")
     assert read_scores(artifact, ["RR@10"])[1].tolist() == [[0.0]] * 3
-    assert artifact.manifest.facts["warnings"] == ["none of the 3 queries has a result: every value is 0"]
+    assert artifact.manifest.facts["warnings"] == [
+        "none of the 3 queries has a result: every value is 0"
+    ]
 
 
 def test_no_result_where_passages_are_excluded(tmp_path, inputs):
@@ -161,7 +177,12 @@ def test_results_with_the_query_s_own_id_are_dropped_before_ranking(tmp_path, in
 
 def test_labels_replace_the_qrels_of_the_split(tmp_path, inputs, make_input):
     # Corrected: q2's d1 is relevant after all, q4 has a relevant passage now, q1 and q3 have none.
-    rows = [("q2", "d1", 1, "test"), ("q2", "d2", 1, "test"), ("q4", "d1", 1, "test"), ("q3", "d1", 0, "test")]
+    rows = [
+        ("q2", "d1", 1, "test"),
+        ("q2", "d2", 1, "test"),
+        ("q4", "d1", 1, "test"),
+        ("q3", "d1", 0, "test"),
+    ]
     labels = make_input("qrels.parquet", tables.QRELS_SCHEMA, [*rows, ("q1", "d3", 1, "dev")])
     run(job(tmp_path, inputs() | {"labels": labels}))
     artifact = open_artifact(tmp_path / "score/a-0123456789")
@@ -185,17 +206,46 @@ def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, ma
 
 def test_others_are_the_queries_that_are_not_named(tmp_path, inputs, make_input):
     named = [("q3", "", "test"), ("q2", "", "train"), ("stranger", "", "test")]
-    run(job(tmp_path, inputs() | {"others": make_input("queries.parquet", tables.QUERIES_SCHEMA, named)}))
+    run(
+        job(
+            tmp_path,
+            inputs() | {"others": make_input("queries.parquet", tables.QUERIES_SCHEMA, named)},
+        )
+    )
     assert read_scores(open_artifact(tmp_path / "score/a-0123456789"), ["RR@10"])[0] == ["q1", "q2"]
 
 
 @pytest.mark.parametrize(
     ("role", "file", "schema", "rows", "message"),
     [
-        ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q9", "d1", 1, "test")], "labels 1 queries .* the first q9"),
-        ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q1", "d1", 1, "dev")], "holds no split test; it holds dev"),
-        ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q1", "d1", 0, "test")], "has no relevant judgement"),
-        ("subset", "queries.parquet", tables.QUERIES_SCHEMA, [("q4", "", "test")], "names none of the 3 queries of"),
+        (
+            "labels",
+            "qrels.parquet",
+            tables.QRELS_SCHEMA,
+            [("q9", "d1", 1, "test")],
+            "labels 1 queries .* the first q9",
+        ),
+        (
+            "labels",
+            "qrels.parquet",
+            tables.QRELS_SCHEMA,
+            [("q1", "d1", 1, "dev")],
+            "holds no split test; it holds dev",
+        ),
+        (
+            "labels",
+            "qrels.parquet",
+            tables.QRELS_SCHEMA,
+            [("q1", "d1", 0, "test")],
+            "has no relevant judgement",
+        ),
+        (
+            "subset",
+            "queries.parquet",
+            tables.QUERIES_SCHEMA,
+            [("q4", "", "test")],
+            "names none of the 3 queries of",
+        ),
         (
             "others",
             "queries.parquet",
@@ -205,7 +255,9 @@ def test_others_are_the_queries_that_are_not_named(tmp_path, inputs, make_input)
         ),
     ],
 )
-def test_labels_and_subsets_that_do_not_fit(tmp_path, inputs, make_input, role, file, schema, rows, message):
+def test_labels_and_subsets_that_do_not_fit(
+    tmp_path, inputs, make_input, role, file, schema, rows, message
+):
     with pytest.raises(UserError, match=message) as error:
         run(job(tmp_path, inputs() | {role: make_input(file, schema, rows)}))
     assert "\n" not in str(error.value)
@@ -213,7 +265,12 @@ def test_labels_and_subsets_that_do_not_fit(tmp_path, inputs, make_input, role, 
 
 
 def test_a_run_that_excluded_passages_leave_too_short_is_said(tmp_path, inputs, make_input):
-    rows = [("q1", "a", 1, "test"), ("q1", "x", -100, "test"), ("q2", "a", 1, "test"), ("q3", "a", 1, "test")]
+    rows = [
+        ("q1", "a", 1, "test"),
+        ("q1", "x", -100, "test"),
+        ("q2", "a", 1, "test"),
+        ("q3", "a", 1, "test"),
+    ]
     labels = make_input("qrels.parquet", tables.QRELS_SCHEMA, rows)
     # q1 keeps a alone of its two; q3 has one result since no other was found
     lists = [("q1", ["x", "a"], [2, 1]), ("q2", ["x", "a"], [2, 1]), ("q3", ["a"], [1])]

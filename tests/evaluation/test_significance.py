@@ -22,7 +22,10 @@ def column(*numbers):
 
 def test_randomisation_of_five_queries_by_enumeration():
     differences = [0.5, 0.25, -0.1, 0.3, 0.0]
-    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in product((1, -1), repeat=5)]
+    sums = [
+        abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=5)
+    ]
     expected = sum(total >= 0.95 - 1e-9 for total in sums) / 32
     assert run_randomisation_test(column(*differences)) == pytest.approx([expected])
 
@@ -48,7 +51,10 @@ def test_sampled_randomisation_is_seeded_and_never_zero():
     assert run_randomisation_test(differences, samples=999) == pytest.approx([1 / 1000])
     noisy = np.random.default_rng(1).normal(0.2, 1, (40, 2))
     assert run_randomisation_test(noisy).tolist() == run_randomisation_test(noisy).tolist()
-    assert run_randomisation_test(noisy, seed=1).tolist() != run_randomisation_test(noisy, seed=2).tolist()
+    assert (
+        run_randomisation_test(noisy, seed=1).tolist()
+        != run_randomisation_test(noisy, seed=2).tolist()
+    )
 
 
 def test_a_column_does_not_depend_on_its_neighbours():
@@ -65,7 +71,9 @@ def test_blocks_change_no_sample_count(monkeypatch):
 
 def test_equal_seeds_are_the_randomisation_test():
     differences = np.random.default_rng(3).normal(0.2, 1, (60, 2))
-    assert run_seeded_test(np.stack([differences] * 3)) == pytest.approx(run_randomisation_test(differences))
+    assert run_seeded_test(np.stack([differences] * 3)) == pytest.approx(
+        run_randomisation_test(differences)
+    )
     assert run_seeded_test(differences[None]) == pytest.approx(run_randomisation_test(differences))
 
 
@@ -110,7 +118,9 @@ def experiments(seeds, ratio, count, noise=1.0, queries=60):
     return of_seeds + of_queries + generator.normal(0, noise, (seeds, queries, count))
 
 
-@pytest.mark.parametrize(("seeds", "ratio"), [(2, 2.5), (2, 3.0), (3, 1.0), (3, 2.5), (5, 0.5), (5, 2.5)])
+@pytest.mark.parametrize(
+    ("seeds", "ratio"), [(2, 2.5), (2, 3.0), (3, 1.0), (3, 2.5), (5, 0.5), (5, 2.5)]
+)
 def test_false_alarms_are_as_rare_as_the_level_says(seeds, ratio):
     p = run_seeded_test(experiments(seeds, ratio, 4000), samples=999)
     assert 0.035 <= (p < 0.05).mean() <= 0.065
@@ -136,7 +146,9 @@ def test_where_queries_dominate_three_seeds_show_what_queries_show():
 
 def test_holm_by_hand():
     # Sorted: 0.01, 0.02, 0.03, 0.4 → times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.4.
-    assert correct_by_holm(np.array([0.03, 0.01, 0.4, 0.02])) == pytest.approx([0.06, 0.04, 0.4, 0.06])
+    assert correct_by_holm(np.array([0.03, 0.01, 0.4, 0.02])) == pytest.approx(
+        [0.06, 0.04, 0.4, 0.06]
+    )
     assert correct_by_holm(np.array([0.6, 0.7])) == pytest.approx([1, 1])
     assert correct_by_holm(np.array([0.04])) == pytest.approx([0.04])
     assert correct_by_holm(np.array([])).size == 0

@@ -16,7 +16,9 @@ def test_a_file_of_a_configuration_is_yaml_or_a_json_file_that_is_no_result(tmp_
 
 
 def test_a_command_that_is_shown_has_no_secret():
-    configuration = Configuration(values=["execution={mirrors: [{from: 'https://a/', to: 'https://me:hunter2@b/'}]}"])
+    configuration = Configuration(
+        values=["execution={mirrors: [{from: 'https://a/', to: 'https://me:hunter2@b/'}]}"]
+    )
     shown = f"{configuration.name} {configuration.snakemake(['all'])}"
     assert ("hunter2" in shown, shown.count("https://***@b/")) == (False, 2)
     assert "hunter2" in configuration.words[-1]  # what runs has it

@@ -67,7 +67,15 @@ def plan(folders):
         for size in (8, 32)
         for seed in (1, 2)
     ]
-    printed = [{"point": {PATH: 32}, "system": "New", "measure": "RR@10", "value": 41.9, "source": "Table 3"}]
+    printed = [
+        {
+            "point": {PATH: 32},
+            "system": "New",
+            "measure": "RR@10",
+            "value": 41.9,
+            "source": "Table 3",
+        }
+    ]
     return {
         "name": "sizes", "title": "Sizes <b>", "paths": [PATH], "x": PATH, "scale": "log", "baseline": {PATH: 8},
         "measures": None, "note": "Of lists.", "printed": printed, "dataset": "toy", "split": "test",
@@ -82,7 +90,8 @@ def computed(plan):
 def test_means_deviations_and_tests_by_hand(plan):
     new_8, new_32, old_8, old_32 = computed(plan).lines
     assert (new_8.value, new_8.runs, new_8.change, new_8.p) == (40.0, 2, None, None)
-    assert new_8.sd == pytest.approx(200**0.5, abs=1e-3)  # of 50 and 30: each 10 from the mean, over n - 1 = 1
+    # of 50 and 30: each 10 from the mean, over n - 1 = 1
+    assert new_8.sd == pytest.approx(200**0.5, abs=1e-3)
     assert (new_32.value, new_32.sd) == (82.5, pytest.approx(50**0.5, abs=1e-3))
     assert new_32.change == 42.5
     # All four queries gain, so of 2^4 signs only all plus and all minus reach the sum: p = 2 / 16; one comparison.
@@ -90,7 +99,13 @@ def test_means_deviations_and_tests_by_hand(plan):
     assert new_32.printed == 41.9
     assert new_8.printed is None
     # No seed and no size touches the other system: one run, nothing to test.
-    assert (old_32.value, old_32.runs, old_32.sd, old_32.change, old_32.p) == (25.0, 1, None, None, None)
+    assert (old_32.value, old_32.runs, old_32.sd, old_32.change, old_32.p) == (
+        25.0,
+        1,
+        None,
+        None,
+        None,
+    )
     assert old_8.stages == old_32.stages == ["flat-0000000004"]
     assert (old_8.low, old_8.high) == (25.0, 25.0)
     # of each query's mean over seeds, all of them between .0 and .6
@@ -215,7 +230,18 @@ def test_two_paths_also_give_a_table_with_a_column_for_each_value_of_the_axis(pl
     plan["rows"] += [row | {"point": row["point"] | {TAU: 0.5}} for row in plan["rows"]]
     plan |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
     (tmp_path / "sizes.points").write_text(json.dumps(plan))
-    assert run(["sweep", "--points", str(tmp_path / "sizes.points"), "--out", str(tmp_path / "sizes.csv")]) == 0
+    assert (
+        run(
+            [
+                "sweep",
+                "--points",
+                str(tmp_path / "sizes.points"),
+                "--out",
+                str(tmp_path / "sizes.csv"),
+            ]
+        )
+        == 0
+    )
     lines = (tmp_path / "sizes.md").read_text().splitlines()
     assert "**RR@10 along m.list\\_size**" in lines
     assert "|  | 8 | 32 |" in lines

@@ -37,21 +37,31 @@ class Copy:
 
     def line(self, stage) -> list[str]:
         """The command that makes a stage, as its rule has it."""
-        words = [*shlex.split(stage.args), *shlex.split(stage.how), "--run.workers", str(self.workers(stage))]
+        words = [
+            *shlex.split(stage.args),
+            *shlex.split(stage.how),
+            "--run.workers",
+            str(self.workers(stage)),
+        ]
         return [sys.executable, "-m", "tandem", stage.kind, *words, "--out", stage.manifest]
 
     def workers(self, stage) -> int:
         """Threads that the rule gave a stage: another number trains with other last bits."""
-        return json.loads((self.whole_one / self.same.get(stage.manifest, stage.manifest)).read_text())["execution"][
-            "workers"
-        ]
+        return json.loads(
+            (self.whole_one / self.same.get(stage.manifest, stage.manifest)).read_text()
+        )["execution"]["workers"]
 
     def start(self, stage, **options) -> subprocess.Popen:
         """Begin a stage in a process group of its own."""
         environment = {**os.environ, **options.pop("env", {})}
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         return subprocess.Popen(
-            self.line(stage), cwd=self.folder, env=environment, start_new_session=True, **pipe, **options
+            self.line(stage),
+            cwd=self.folder,
+            env=environment,
+            start_new_session=True,
+            **pipe,
+            **options,
         )
 
     def run(self, stage, **options) -> tuple[int, str]:
@@ -69,19 +79,31 @@ class Copy:
     def files(self, stage) -> dict[str, str]:
         """Name → sha256 of the files that stand under final names, finished or not."""
         folder = self.folder / stage.folder
-        paths = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-        final = {
-            name: path for name, path in paths.items() if name.split("/")[0] not in (*LEFT, "stage.json", TRAINING_LOG)
+        paths = {
+            str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()
         }
-        return {name: sha256(path) for name, path in final.items() if not name.split("/")[-1].startswith(".")}
+        final = {
+            name: path
+            for name, path in paths.items()
+            if name.split("/")[0] not in (*LEFT, "stage.json", TRAINING_LOG)
+        }
+        return {
+            name: sha256(path)
+            for name, path in final.items()
+            if not name.split("/")[-1].startswith(".")
+        }
 
     def whole(self, stage) -> bool:
         """Whether the artifact is there with every file as its manifest says; a `UserError` if a file is not."""
-        return (self.folder / stage.manifest).is_file() and bool(open_artifact(self.folder / stage.folder))
+        return (self.folder / stage.manifest).is_file() and bool(
+            open_artifact(self.folder / stage.folder)
+        )
 
     def named(self, kind: str, name: str = ""):
         """The first stage of a kind whose key begins so."""
-        return next(stage for stage in self.stages if stage.kind == kind and stage.key.startswith(name))
+        return next(
+            stage for stage in self.stages if stage.kind == kind and stage.key.startswith(name)
+        )
 
 
 def ordered(stages) -> list:

@@ -51,14 +51,31 @@ def places() -> list[tuple[str, ...]]:
     for name, model in FULL.models.items():
         paths.append(("models", name))
         walk(("models", name), type(model))
-    for entry in ("source", "path", "split", "language", "relevance", "score_split", "packages", "of"):
+    for entry in (
+        "source",
+        "path",
+        "split",
+        "language",
+        "relevance",
+        "score_split",
+        "packages",
+        "of",
+    ):
         paths.append(("datasets", "pydocs", entry))
     paths += [("encoders", "mine", name) for name in PublishedEncoder.model_fields]
     paths += [("sparse", "mine", name) for name in ("engine", "k1", "rm3", "fields")]
     paths += [("indexes", "mine", name) for name in ("type", "nlist", "m", "bits")]
     paths += [("fusions", "mine", name) for name in ("of", "method", "k", "weights")]
-    paths += [("models", "mine", "like"), ("models", "../mine", "like"), ("datasets", "..", "source"), ("recipes",)]
-    paths += [("sweeps", "mine", name) for name in ("grid", "systems", "seeds", "x", "with", "seeds_at", "baseline")]
+    paths += [
+        ("models", "mine", "like"),
+        ("models", "../mine", "like"),
+        ("datasets", "..", "source"),
+        ("recipes",),
+    ]
+    paths += [
+        ("sweeps", "mine", name)
+        for name in ("grid", "systems", "seeds", "x", "with", "seeds_at", "baseline")
+    ]
     return sorted(set(paths))
 
 
@@ -69,7 +86,11 @@ def unfit(config: dict) -> bool:
     """
     errors = Draft202012Validator(SCHEMA).iter_errors(config)
     return any(
-        not (has_text(error.instance) if error.validator == "anyOf" else isinstance(error.instance, str))
+        not (
+            has_text(error.instance)
+            if error.validator == "anyOf"
+            else isinstance(error.instance, str)
+        )
         for error in errors
     )
 
@@ -81,7 +102,9 @@ def has_text(value: object) -> bool:
         value = waiting.pop()
         if isinstance(value, str):
             return True
-        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        waiting += (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
     return False
 
 
@@ -92,7 +115,10 @@ def broken(draw) -> dict:
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.sampled_from(PLACES))
         if draw(st.integers(0, 5)) == 0:
-            at = (*at[:-1], draw(st.sampled_from(["lrr", "", "a.b", "Δ", "x" * 300, "depht", "a\nb"])))
+            at = (
+                *at[:-1],
+                draw(st.sampled_from(["lrr", "", "a.b", "Δ", "x" * 300, "depht", "a\nb"])),
+            )
         put(config, at, copy.deepcopy(draw(st.sampled_from(NASTY))))
     return config
 

@@ -32,8 +32,12 @@ def refused(config: dict) -> list[str]:
         plan.plan_every_target()
     except UserError as error:
         return str(error).split("\n")
-    assert not [path for path in files if ".." in path.split("/") or not path.startswith("results/")]
-    assert not [stage.manifest for stage in plan.stages.values() if not PLACE.fullmatch(stage.manifest)]
+    assert not [
+        path for path in files if ".." in path.split("/") or not path.startswith("results/")
+    ]
+    assert not [
+        stage.manifest for stage in plan.stages.values() if not PLACE.fullmatch(stage.manifest)
+    ]
     assert all("\n" not in stage.key and "\0" not in stage.args for stage in plan.stages.values())
     return []
 
@@ -47,7 +51,9 @@ EACH = {"deadline": None, "database": None, "suppress_health_check": list(Health
 def test_any_configuration_is_planned_or_refused_in_lines(config):
     lines = refused(config)
     assert lines or not unfit(copy.deepcopy(config))
-    assert [line for line in lines if not line.strip() or len(line) >= 3000 or not line.isprintable()] == []
+    assert [
+        line for line in lines if not line.strip() or len(line) >= 3000 or not line.isprintable()
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +65,8 @@ def test_any_configuration_is_planned_or_refused_in_lines(config):
         ("models.rocketqav2.train.lr", float("nan"), "models.rocketqav2.train.lr"),
         ("models.rocketqav2.train.lr", float("inf"), "models.rocketqav2.train.lr"),
         ("models.rocketqav2.train.steps", 2**70, "models.rocketqav2.train.steps"),
-        ("models.rocketqav2.train.lr", 10**400, "models.rocketqav2.train.lr is 1000"),  # no float is as large
+        # no float is as large
+        ("models.rocketqav2.train.lr", 10**400, "models.rocketqav2.train.lr is 1000"),
         ("models.../up", {"like": "rocketqav2"}, "../up"),
         ("encoder", "org/na me\0", "encoder"),
         ("seed", "1; touch x", 'seed is "1; touch x"; allowed: integer'),
@@ -100,7 +107,10 @@ FILES = {
     "list": ("- a\n", "must be given as JSON or YAML with keys at top level"),
     "syntax": ("dataset: [unclosed\n", "Config file is not valid JSON or YAML"),
     "tab": ("dataset: a\n\tb: c\n", "Config file is not valid JSON or YAML"),
-    "python": ("a: !!python/object/apply:os.system ['touch pwned']\n", "Config file is not valid JSON or YAML"),
+    "python": (
+        "a: !!python/object/apply:os.system ['touch pwned']\n",
+        "Config file is not valid JSON or YAML",
+    ),
     "laughs": (LAUGHS, "f holds more than 100,000 values"),
     "itself": ("seed: &a [1, *a]\n", "seed.1.1.1 contains itself"),
 }
@@ -109,7 +119,16 @@ FILES = {
 def snakemake(folder: Path, text: str) -> tuple[int, str]:
     """Exit status and output of a dry run with a configuration file of this content."""
     (folder / "mine.yaml").write_text(text)
-    line = [sys.executable, "-m", "snakemake", "-n", "-s", str(ROOT / "Snakefile"), "--directory", str(folder)]
+    line = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-n",
+        "-s",
+        str(ROOT / "Snakefile"),
+        "--directory",
+        str(folder),
+    ]
     words = [*line, "--workflow-profile", "none", "--configfile", str(folder / "mine.yaml")]
     return run_here(words)
 
@@ -155,7 +174,10 @@ def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
         (b"- a\n", "holds list and no mapping"),
         (b"seed: 2026-13-01\n", "holds a value that cannot be read: month must be in 1..12"),
         (HELD.encode(), "sweeps.mine.mine.mine contains itself"),
-        (b"seed: " + b"[" * 500 + b"]" * 500, "seed.0.0.0 contains itself, or is nested deeper than 100 levels"),
+        (
+            b"seed: " + b"[" * 500 + b"]" * 500,
+            "seed.0.0.0 contains itself, or is nested deeper than 100 levels",
+        ),
         (None, "cannot be read: Is a directory"),
     ],
 )

@@ -16,7 +16,10 @@ def flip(path, rng):
 
 HARM = {
     "removed": (lambda path, rng: path.unlink(), "missing"),
-    "truncated": (lambda path, rng: os.truncate(path, path.stat().st_size // 2), "changed since it was written"),
+    "truncated": (
+        lambda path, rng: os.truncate(path, path.stat().st_size // 2),
+        "changed since it was written",
+    ),
     "flipped": (flip, "changed since it was written"),
 }
 
@@ -25,10 +28,14 @@ HARM = {
 def test_a_damaged_input_is_named_and_rebuilt_as_told(copied, undisturbed, how):
     rng, (harm, message) = random.Random(how), HARM[how]
     readers = [
-        candidate for candidate in copied.stages if candidate.upstream and candidate.kind not in ("lucene", "retrieve")
+        candidate
+        for candidate in copied.stages
+        if candidate.upstream and candidate.kind not in ("lucene", "retrieve")
     ]
     for reader in rng.sample(readers, 8) if TORTURE else [copied.named("score", "bm25.test")]:
-        stage = rng.choice([candidate for candidate in reader.upstream.values() if candidate.kind != "lucene"])
+        stage = rng.choice(
+            [candidate for candidate in reader.upstream.values() if candidate.kind != "lucene"]
+        )
         name = rng.choice(sorted(undisturbed.files(stage)))
         path = copied.folder / stage.folder / name
         harm(path, rng)

@@ -36,7 +36,10 @@ def processor_seconds(pid: int) -> float:
 def report(kills, began) -> None:
     """Say how many kills there were of each kind of stage, for who waits for hours."""
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kills.items()) if count)
-    print(f"seed {SEED}: {kills.total()} kills in {time.monotonic() - began:.0f} s: {counts}", flush=True)
+    print(
+        f"seed {SEED}: {kills.total()} kills in {time.monotonic() - began:.0f} s: {counts}",
+        flush=True,
+    )
 
 
 def test_killed_stages_leave_nothing_half_written_and_end_with_the_same_bytes(copied, undisturbed):
@@ -55,7 +58,9 @@ def test_killed_stages_leave_nothing_half_written_and_end_with_the_same_bytes(co
             kill(process)
             there = copied.files(stage)
             if expected is not None:
-                assert there.items() <= expected.items(), f"{stage.key}: partial files under final names"
+                assert there.items() <= expected.items(), (
+                    f"{stage.key}: partial files under final names"
+                )
             if copied.whole(stage):
                 break
         code, output = copied.run(stage)
@@ -64,7 +69,9 @@ def test_killed_stages_leave_nothing_half_written_and_end_with_the_same_bytes(co
         assert copied.whole(stage)
         assert expected is None or copied.files(stage) == expected
         folder = copied.folder / stage.folder
-        assert not [path for path in folder.rglob(".*") if path.name != ".verified.json"], "what was killed is left"
+        assert not [path for path in folder.rglob(".*") if path.name != ".verified.json"], (
+            "what was killed is left"
+        )
         report(kills, began)
 
 
@@ -94,13 +101,19 @@ def elsewhere(project, copied, stage) -> list[str]:
     return line
 
 
-def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny_dag, copied, undisturbed):
+def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(
+    tiny_dag, copied, undisturbed
+):
     rng, kills = random.Random(SEED), 0
     while kills < (12 if TORTURE else 1):
-        target = rng.choice([stage for stage in copied.stages if stage.kind in ("dataset", "bm25", "score")])
+        target = rng.choice(
+            [stage for stage in copied.stages if stage.kind in ("dataset", "bm25", "score")]
+        )
         run = elsewhere(tiny_dag, copied, target)
         copied.remove(target)
-        process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         until(lambda: any((copied.folder / ".snakemake/locks").glob("*.lock")), process)
         time.sleep(rng.choice([0, 0.1, 0.3]))
         if process.poll() is not None:
@@ -115,7 +128,10 @@ def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny
             assert copied.files(target) == undisturbed.files(target)
             continue
         # The second where the lock was not yet taken or freed already: the job had begun, or was not written down.
-        assert "It can be removed with the --unlock argument" in output or "--rerun-incomplete" in output
+        assert (
+            "It can be removed with the --unlock argument" in output
+            or "--rerun-incomplete" in output
+        )
         assert subprocess.run([*run, "--unlock"], capture_output=True).returncode == 0
         again = subprocess.run([*run, "--rerun-incomplete"], capture_output=True, text=True)
         assert again.returncode == 0, again.stderr
@@ -127,7 +143,9 @@ def test_what_a_job_finished_after_its_snakemake_was_killed_is_not_made_again(ti
     run = elsewhere(tiny_dag, copied, target)
     copied.remove(target)
     made = copied.folder / target.folder / "stage.json"
-    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     until(made.with_name(".stage.json.lock").exists, process)
     os.kill(process.pid, signal.SIGSTOP)  # it sees nothing of how its job ends
     until(made.exists, process)
@@ -136,7 +154,9 @@ def test_what_a_job_finished_after_its_snakemake_was_killed_is_not_made_again(ti
     written = made.stat().st_mtime_ns
     unlocked = subprocess.run([*run, "--unlock"], capture_output=True, text=True)
     assert unlocked.returncode == 0
-    assert "was finished after its Snakemake had ended: it stays" in unlocked.stdout + unlocked.stderr
+    assert (
+        "was finished after its Snakemake had ended: it stays" in unlocked.stdout + unlocked.stderr
+    )
     again = subprocess.run([*run, "--rerun-incomplete"], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert made.stat().st_mtime_ns == written

@@ -28,7 +28,11 @@ def mounted(folder, *options):
 def test_a_full_disk_is_a_line_and_nothing_is_lost(copied, undisturbed):
     for stage in chosen(copied.stages, "dataset", "score"):
         expected, folder = undisturbed.files(stage), copied.folder / stage.folder
-        size = sum(path.stat().st_size for path in (undisturbed.folder / stage.folder).rglob("*") if path.is_file())
+        size = sum(
+            path.stat().st_size
+            for path in (undisturbed.folder / stage.folder).rglob("*")
+            if path.is_file()
+        )
         copied.remove(stage)
         with mounted(folder, f"size={max(4096, size // 3)}"):
             code, output = copied.run(stage)
@@ -48,7 +52,8 @@ def test_a_full_disk_is_a_line_and_nothing_is_lost(copied, undisturbed):
 def test_a_disk_that_is_full_while_lucene_indexes_is_a_line(copied):
     stage = copied.named("lucene")
     copied.remove(stage)
-    with mounted(copied.folder / stage.folder, "size=32k"):  # the texts fit, the index' files, a page each, do not
+    # the texts fit, the index' files, a page each, do not
+    with mounted(copied.folder / stage.folder, "size=32k"):
         code, output = copied.run(stage)
     assert code == 1
     one_line(output, "/index: no space left on device; free space, then run the same command again")
@@ -78,7 +83,10 @@ def test_snakemake_on_a_read_only_results_folder_is_a_line(tiny_dag, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "name"),
-    [(["run", "--", "--cores", "1"], "logs/run-"), (["init", "mine", "--data", "../data"], "mine.yaml")],
+    [
+        (["run", "--", "--cores", "1"], "logs/run-"),
+        (["init", "mine", "--data", "../data"], "mine.yaml"),
+    ],
     ids=["run", "init"],
 )
 def test_a_command_on_a_full_disk_is_a_line(words, name, documents, tmp_path):
@@ -86,7 +94,9 @@ def test_a_command_on_a_full_disk_is_a_line(words, name, documents, tmp_path):
     with mounted(tmp_path / "full", "size=16k") as folder:
         with suppress(OSError):
             (folder / "pad").write_bytes(bytes(1 << 20))
-        done = subprocess.run([sys.executable, "-m", "tandem", *words], cwd=folder, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "tandem", *words], cwd=folder, capture_output=True, text=True
+        )
         left = {path.name for path in folder.iterdir()}
     assert done.returncode != 0
     line = done.stderr.splitlines()[-1]
@@ -96,7 +106,9 @@ def test_a_command_on_a_full_disk_is_a_line(words, name, documents, tmp_path):
 
 
 def test_no_cache_and_no_home_are_no_fault(copied, undisturbed):
-    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "HF_HOME", "IR_DATASETS_HOME", "TANDEM_DATA"), "/proc/nowhere")
+    nowhere = dict.fromkeys(
+        ("HOME", "XDG_CACHE_HOME", "HF_HOME", "IR_DATASETS_HOME", "TANDEM_DATA"), "/proc/nowhere"
+    )
     for stage in chosen(copied.stages, "dataset", "score"):
         expected = undisturbed.files(stage)
         copied.remove(stage)

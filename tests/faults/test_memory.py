@@ -22,7 +22,9 @@ MIB = 1 << 20
 
 def limited(copied, stage, most: int) -> tuple[int, str]:
     """A stage's exit status and what it says where it may map so many bytes."""
-    return copied.run(stage, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)))
+    return copied.run(
+        stage, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    )
 
 
 def needed(stage) -> int:
@@ -38,7 +40,9 @@ def needed(stage) -> int:
 def test_a_limit_below_what_libraries_map_is_a_line_in_every_stage(copied):
     for stage in chosen(copied.stages, *{stage.kind for stage in copied.stages}):
         copied.remove(stage)
-        lower = (256 * MIB, needed(stage) // 2) if stage.kind in ("lucene", "score") or TORTURE else ()
+        lower = (
+            (256 * MIB, needed(stage) // 2) if stage.kind in ("lucene", "score") or TORTURE else ()
+        )
         for most in (*lower, needed(stage) - 1):
             code, output = limited(copied, stage, most)
             assert code == 1
@@ -101,7 +105,13 @@ def test_where_memory_is_refused_at_work_nothing_is_lost(copied, undisturbed):
             resource.prlimit(process.pid, resource.RLIMIT_AS, (most, most))
         try:
             output, _ = process.communicate(timeout=60)
-            ends["done" if not process.returncode else "a line" if process.returncode == 1 else "aborted"] += 1
+            ends[
+                "done"
+                if not process.returncode
+                else "a line"
+                if process.returncode == 1
+                else "aborted"
+            ] += 1
         except subprocess.TimeoutExpired:
             kill(process)
             ends[output := "waits for ever"] += 1
@@ -125,5 +135,7 @@ def test_where_memory_is_refused_at_work_nothing_is_lost(copied, undisturbed):
     ],
 )
 def test_a_gpu_without_memory_is_a_line(message):
-    expected = f"the GPU's memory is used up: {message.splitlines()[0]}; give the job more, or lower "
+    expected = (
+        f"the GPU's memory is used up: {message.splitlines()[0]}; give the job more, or lower "
+    )
     assert (faults.explain_fault(RuntimeError(message)) or "").startswith(expected)

@@ -23,7 +23,11 @@ WARM = 2  # caches of files and of compiled expressions are filled
 
 def resident(process: str = "self") -> float:
     """MiB of a process in memory."""
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return (
+        int(Path(f"/proc/{process}/statm").read_text().split()[1])
+        * os.sysconf("SC_PAGE_SIZE")
+        / 2**20
+    )
 
 
 def opened(process: str = "self") -> int:
@@ -33,7 +37,10 @@ def opened(process: str = "self") -> int:
 
 def test_planning_sweeps_again_and_again_keeps_memory_and_open_files_flat():
     config = copy.deepcopy(DEFAULT)
-    grid = {"models.rocketqav2.train.lr": [1e-5, 2e-5, 4e-5], "models.rocketqav2.candidates.depth": [20, 50]}
+    grid = {
+        "models.rocketqav2.train.lr": [1e-5, 2e-5, 4e-5],
+        "models.rocketqav2.candidates.depth": [20, 50],
+    }
     config["sweeps"] = {"soak": {"grid": grid, "systems": ["rocketqav2.retriever"]}}
     memory, files, stages = [], [], set()
     for _ in range(WARM + SWEEPS):
@@ -68,14 +75,19 @@ def kind_of(process: str) -> str:
     return " ".join(words[2:4]) if "tandem" in words[2:3] else Path(words[0]).name
 
 
-def watched(process: subprocess.Popen) -> tuple[list[tuple[float, int]], dict[str, list[tuple[float, int]]]]:
+def watched(
+    process: subprocess.Popen,
+) -> tuple[list[tuple[float, int]], dict[str, list[tuple[float, int]]]]:
     """Four times a second: MiB and open files of Snakemake; and the most that each of its jobs had, by what it does."""
     seen, jobs = [], {}
     while process.poll() is None:
         for job in below(process.pid):
             with suppress(OSError):  # it has ended
                 kind, now = kind_of(job), (resident(job), opened(job))
-                jobs[job] = (kind, tuple(map(max, zip(now, jobs.get(job, (kind, now))[1], strict=True))))
+                jobs[job] = (
+                    kind,
+                    tuple(map(max, zip(now, jobs.get(job, (kind, now))[1], strict=True))),
+                )
         with suppress(OSError):
             seen.append((resident(str(process.pid)), opened(str(process.pid))))
         time.sleep(0.25)

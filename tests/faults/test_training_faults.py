@@ -15,7 +15,9 @@ def overflowing(copied: Copy):
     def make(lr: float) -> Stage:
         stage = copied.named("model", "ce_bm25neg")
         params = {**stage.values, "train": {**stage.values["train"], "lr": lr}}
-        variant = Stage(stage.kind, stage.dataset, stage.name, params, stage.upstream, stage.execution)
+        variant = Stage(
+            stage.kind, stage.dataset, stage.name, params, stage.upstream, stage.execution
+        )
         copied.same[variant.manifest] = stage.manifest
         return variant
 

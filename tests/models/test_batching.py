@@ -17,7 +17,11 @@ def test_batches_by_hand():
 
 
 def test_a_row_longer_than_the_budget_stands_alone():
-    assert [batch.tolist() for batch in split_by_tokens(np.array([40, 1, 50]), 10)] == [[1], [0], [2]]
+    assert [batch.tolist() for batch in split_by_tokens(np.array([40, 1, 50]), 10)] == [
+        [1],
+        [0],
+        [2],
+    ]
 
 
 def test_no_rows_make_no_batch():
@@ -39,17 +43,21 @@ def test_packed_batches_are_cut_by_the_sum_of_their_lengths():
     # sorted: 2, 2, 3, 5, 9; 2 + 2 + 3 fits 10, another 5 does not; 5 + 9 does not
     batches = split_by_tokens(np.array([5, 2, 9, 3, 2]), 10, packed=True)
     assert [batch.tolist() for batch in batches] == [[1, 4, 3], [0], [2]]
-    assert [batch.tolist() for batch in make_micro_batches(np.array([5, 2, 9, 3, 2]), 99, 8, packed=10)] == [
-        *([1, 4, 3], [0], [2])
-    ]
-    assert [batch.tolist() for batch in split_by_tokens(np.array([5, 2, 9, 3, 2]), 12, packed=True)] == [
-        *([1, 4, 3, 0], [2])
-    ]
+    assert [
+        batch.tolist() for batch in make_micro_batches(np.array([5, 2, 9, 3, 2]), 99, 8, packed=10)
+    ] == [*([1, 4, 3], [0], [2])]
+    assert [
+        batch.tolist() for batch in split_by_tokens(np.array([5, 2, 9, 3, 2]), 12, packed=True)
+    ] == [*([1, 4, 3, 0], [2])]
 
 
 def test_rows_without_tokens_are_a_batch():
-    assert [batch.tolist() for batch in make_micro_batches(np.array([0, 9, 0]), 64, 4, None)] == [[0, 2, 1]]
-    assert [batch.tolist() for batch in make_micro_batches(np.array([0, 0]), 64, 4, None)] == [[0, 1]]
+    assert [batch.tolist() for batch in make_micro_batches(np.array([0, 9, 0]), 64, 4, None)] == [
+        [0, 2, 1]
+    ]
+    assert [batch.tolist() for batch in make_micro_batches(np.array([0, 0]), 64, 4, None)] == [
+        [0, 1]
+    ]
     assert [batch.tolist() for batch in split_by_tokens(np.array([0, 0]), 64)] == [[0, 1]]
 
 
@@ -77,7 +85,9 @@ def test_smaller_micro_batches_where_they_save_more_than_they_cost():
     assert 20 < OVERHEAD < 500
     # lengths count as padded: 17 rows of 9, padded to 12, are more than 200 tokens
     assert sum(len(batch) for batch in make_micro_batches(np.full(17, 9), 200, 4, None)) == 17
-    assert max(len(batch) for batch in make_micro_batches(np.full(17, 9), 200, 4, None)) <= 200 // 12
+    assert (
+        max(len(batch) for batch in make_micro_batches(np.full(17, 9), 200, 4, None)) <= 200 // 12
+    )
 
 
 def lognormal(rng, mean, deviation, shortest, longest, shape):
@@ -93,7 +103,9 @@ def msmarco():
 
     def make(queries, size):
         rng = np.random.default_rng(queries)
-        return lognormal(rng, 8, 3.5, 2, 32, queries), lognormal(rng, 75, 30, 8, 128, (queries, size))
+        return lognormal(rng, 8, 3.5, 2, 32, queries), lognormal(
+            rng, 75, 30, 8, 128, (queries, size)
+        )
 
     return make
 
@@ -120,6 +132,9 @@ def test_padding_of_a_step_of_lists_of_128_is_below_a_twentieth(msmarco, queries
 def test_packed_rows_are_nearly_full(msmarco, budget):
     query_lengths, passages = msmarco(96, 128)
     lengths = (query_lengths[:, None] + passages + 3).ravel()
-    rows = [fill_length(int(lengths[batch].sum()), budget) for batch in make_micro_batches(lengths, 0, 1, budget)]
+    rows = [
+        fill_length(int(lengths[batch].sum()), budget)
+        for batch in make_micro_batches(lengths, 0, 1, budget)
+    ]
     assert max(rows) == budget
     assert lengths.sum() >= 0.95 * sum(rows)

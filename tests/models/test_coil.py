@@ -16,7 +16,10 @@ from tandem.models.usage import InputLengths
 
 QUERIES = ["what do otters eat?", "where do herons nest", ""]
 PASSAGES = ["Otters eat crabs. Otters swim, otters dive.", "Herons nest in trees.", ""]
-BOTH, TOKENS_ALONE = {"type": "coil", "dim": 6, "cls_dim": 10}, {"type": "coil", "dim": 6, "cls_dim": None}
+BOTH, TOKENS_ALONE = (
+    {"type": "coil", "dim": 6, "cls_dim": 10},
+    {"type": "coil", "dim": 6, "cls_dim": None},
+)
 
 
 @pytest.fixture
@@ -39,16 +42,18 @@ def saved(encoder_folder, tmp_path):
 def ids(encoder_folder):
     """`ids(texts)`: token ids without special tokens; and the template."""
     tokenizer = load_tokenizer(encoder_folder)
-    return lambda texts: [np.array(row) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]], (
-        Template.of(tokenizer)
-    )
+    return lambda texts: [
+        np.array(row) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]
+    ], (Template.of(tokenizer))
 
 
 def test_a_token_meets_the_same_token_alone():
     # Rows end with the id. Token 7 of the query: max(2, -1) of the two 7 of the first passage, nothing of the second.
     # Token 8: 3 · 1 of the first, 3 · (-2) of the second: a bad match counts below 0, the better 9 beside it does not.
     queries = torch.tensor([[[1.0, 0, 7], [3.0, 0, 8]]])
-    passages = torch.tensor([[[2.0, 0, 7], [1.0, 0, 8], [-1.0, 0, 7]], [[-2.0, 0, 8], [5.0, 0, 9], [0.0, 0, 0]]])
+    passages = torch.tensor(
+        [[[2.0, 0, 7], [1.0, 0, 8], [-1.0, 0, 7]], [[-2.0, 0, 8], [5.0, 0, 9], [0.0, 0, 0]]]
+    )
     assert compute_max_sim(queries, passages, same_token=True).tolist() == [[2.0 + 3.0, -6.0]]
     assert compute_max_sim(queries, passages[None], same_token=True).tolist() == [[5.0, -6.0]]
     far = torch.tensor([[[1.0, 1, 7]]])  # the id DIGIT + 7
@@ -73,14 +78,20 @@ def test_scores_equal_a_loop_over_transformers_states(saved, ids, options, share
     def encoded(side, texts):
         """Each text's tokens with their vectors, and the vector of [CLS]."""
         tower = folder / ("shared" if shared else side)
-        tokenizer, encoder = AutoTokenizer.from_pretrained(tower), AutoModel.from_pretrained(tower).eval()
+        tokenizer, encoder = (
+            AutoTokenizer.from_pretrained(tower),
+            AutoModel.from_pretrained(tower).eval(),
+        )
         layers = [layer.linear for layer in model.layers(side)]
         for text in texts:
             inputs = tokenizer(text, return_tensors="pt")
             with torch.no_grad():
                 states = encoder(**inputs).last_hidden_state[0]
-                tokens = list(zip(inputs["input_ids"][0, 1:-1].tolist(), layers[0](states[1:-1]), strict=True))
-                if not tokens and not options["cls_dim"]:  # the first special token stands for a text without any
+                tokens = list(
+                    zip(inputs["input_ids"][0, 1:-1].tolist(), layers[0](states[1:-1]), strict=True)
+                )
+                # the first special token stands for a text without any
+                if not tokens and not options["cls_dim"]:
                     tokens = [(inputs["input_ids"][0, 0].item(), layers[0](states[0]))]
                 yield tokens, layers[1](states[0]) if options["cls_dim"] else torch.zeros(1)
 
@@ -95,7 +106,9 @@ def test_scores_equal_a_loop_over_transformers_states(saved, ids, options, share
         sides = (model.encode(side, ids[0](texts), ids[1], "fp32", 8) for side, texts in TEXTS)
         torch.testing.assert_close(model.scores(*sides), expected, rtol=1e-5, atol=1e-4)
     pairs = [ids[0](QUERIES), ids[0](PASSAGES)]
-    assert torch.from_numpy(model.score(*pairs, ids[1], "fp32", 64)).allclose(expected.diag(), rtol=5e-3, atol=5e-3)
+    assert torch.from_numpy(model.score(*pairs, ids[1], "fp32", 64)).allclose(
+        expected.diag(), rtol=5e-3, atol=5e-3
+    )
 
 
 TEXTS = (("query", QUERIES), ("passage", PASSAGES))
@@ -106,8 +119,11 @@ def test_rows_are_known_without_computing_them_and_ids_survive_fp16(saved, ids):
     texts = ids[0](PASSAGES)
     with torch.no_grad():
         rows = model.encode("passage", texts, ids[1], "fp32").half()
-    assert model.counts("passage", Ragged.of(texts), ids[1]).tolist() == rows.any(-1).sum(1).tolist()
-    first = (rows[0, 2:, -2].double() * DIGIT + rows[0, 2:, -1].double()).tolist()  # behind the two pieces of [CLS]'s
+    assert (
+        model.counts("passage", Ragged.of(texts), ids[1]).tolist() == rows.any(-1).sum(1).tolist()
+    )
+    # behind the two pieces of [CLS]'s
+    first = (rows[0, 2:, -2].double() * DIGIT + rows[0, 2:, -1].double()).tolist()
     assert [number - 1 for number in first if number] == texts[0].tolist()
 
 
@@ -115,5 +131,7 @@ def test_the_card_names_what_loads_it(saved, encoder_folder):
     folder, _ = saved(BOTH, True)
     assert "load_dual" in Coil.usage(DualShape.read(folder), InputLengths(8, 8, 2, 3))
     assert not (folder / "shared/modules.json").exists()
-    with pytest.raises(UserError, match="normalize is of single vectors, but representation is coil"):
+    with pytest.raises(
+        UserError, match="normalize is of single vectors, but representation is coil"
+    ):
         Coil.start(encoder_folder, True, "max", True, 1.0, representation=BOTH)

@@ -21,18 +21,53 @@ from tandem.models.tokens import Template
 
 QUERIES = ["what do otters eat?", "where do herons nest"]
 PASSAGES = ["Otters eat crabs, fish.", "Herons nest in trees.", "Moles dig."]
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
 METADATA = {
-    **{"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_token": "[Q]", "doc_token": "[D]"},
-    **{"dim": 8, "doc_maxlen": 40, "mask_punctuation": True, "query_maxlen": 12, "attend_to_mask_tokens": False},
+    **{
+        "query_token_id": "[unused0]",
+        "doc_token_id": "[unused1]",
+        "query_token": "[Q]",
+        "doc_token": "[D]",
+    },
+    **{
+        "dim": 8,
+        "doc_maxlen": 40,
+        "mask_punctuation": True,
+        "query_maxlen": 12,
+        "attend_to_mask_tokens": False,
+    },
     **{"similarity": "cosine", "checkpoint": "bert-base-uncased", "nway": 64},
 }
 LIBRARY = {
-    **{"__version__": {"pytorch": "2.6"}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "MaxSim"},
-    **{"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 12, "document_length": 40},
-    **{"attend_to_expansion_tokens": False, "skiplist_words": list(string.punctuation), "do_query_expansion": True},
+    **{
+        "__version__": {"pytorch": "2.6"},
+        "prompts": {},
+        "default_prompt_name": None,
+        "similarity_fn_name": "MaxSim",
+    },
+    **{
+        "query_prefix": "[Q] ",
+        "document_prefix": "[D] ",
+        "query_length": 12,
+        "document_length": 40,
+    },
+    **{
+        "attend_to_expansion_tokens": False,
+        "skiplist_words": list(string.punctuation),
+        "do_query_expansion": True,
+    },
 }
-DENSE = {"in_features": 32, "out_features": 8, "bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
+DENSE = {
+    "in_features": 32,
+    "out_features": 8,
+    "bias": False,
+    "activation_function": "torch.nn.modules.linear.Identity",
+}
 
 
 class Checkpoint:
@@ -41,13 +76,17 @@ class Checkpoint:
     def __init__(self, folder, vocabulary, more):
         folder.mkdir()
         self.folder = folder
-        self.tokenizer = BertTokenizer(vocab={piece: at for at, piece in enumerate([*vocabulary, *more])})
+        self.tokenizer = BertTokenizer(
+            vocab={piece: at for at, piece in enumerate([*vocabulary, *more])}
+        )
         rng = torch.Generator().manual_seed(4)
         self.weight = torch.randn(8, 32, generator=rng)
         with torch.random.fork_rng():
             torch.manual_seed(4)
             size = len(self.tokenizer) + 2 * (not more)
-            self.model = BertModel(BertConfig(vocab_size=size, initializer_range=0.3, **SIZES)).eval()
+            self.model = BertModel(
+                BertConfig(vocab_size=size, initializer_range=0.3, **SIZES)
+            ).eval()
 
     def write(self, name, value):
         (self.folder / name).parent.mkdir(exist_ok=True)
@@ -75,7 +114,12 @@ class Checkpoint:
 
     def ids(self, text, marker):
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return [self.tokenizer.cls_token_id, *([marker] if marker else []), *ids, self.tokenizer.sep_token_id]
+        return [
+            self.tokenizer.cls_token_id,
+            *([marker] if marker else []),
+            *ids,
+            self.tokenizer.sep_token_id,
+        ]
 
     def vectors(self, ids, attended):
         with torch.no_grad():
@@ -96,15 +140,21 @@ def stanford(vocabulary, tmp_path):
 
     def make(**metadata):
         checkpoint = Checkpoint(tmp_path / "stanford", vocabulary, ["[unused0]", "[unused1]"])
-        weights = {f"bert.{name}": value.contiguous() for name, value in checkpoint.model.state_dict().items()}
+        weights = {
+            f"bert.{name}": value.contiguous()
+            for name, value in checkpoint.model.state_dict().items()
+        }
         save_file(
-            weights | {"linear.weight": checkpoint.weight}, checkpoint.folder / "model.safetensors", {"format": "pt"}
+            weights | {"linear.weight": checkpoint.weight},
+            checkpoint.folder / "model.safetensors",
+            {"format": "pt"},
         )
         checkpoint.model.config.architectures = ["HF_ColBERT"]
         checkpoint.model.config.save_pretrained(checkpoint.folder)
         checkpoint.tokenizer.save_pretrained(checkpoint.folder)
         checkpoint.write(
-            "artifact.metadata", {key: value for key, value in (METADATA | metadata).items() if value != "gone"}
+            "artifact.metadata",
+            {key: value for key, value in (METADATA | metadata).items() if value != "gone"},
         )
         return checkpoint
 
@@ -120,14 +170,22 @@ def pylate(vocabulary, tmp_path):
         checkpoint.tokenizer.add_tokens(["[Q] ", "[D] "])
         checkpoint.model.save_pretrained(checkpoint.folder)
         checkpoint.tokenizer.save_pretrained(checkpoint.folder)
-        types = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
+        types = {
+            "": "sentence_transformers.models.Transformer",
+            "1_Dense": "pylate.models.Dense.Dense",
+        }
         rows = enumerate(types.items())
         checkpoint.write(
-            "modules.json", [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in rows]
+            "modules.json",
+            [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in rows],
         )
-        checkpoint.write("sentence_bert_config.json", {"max_seq_length": 39, "do_lower_case": False})
+        checkpoint.write(
+            "sentence_bert_config.json", {"max_seq_length": 39, "do_lower_case": False}
+        )
         checkpoint.write("1_Dense/config.json", DENSE)
-        save_file({"linear.weight": checkpoint.weight}, checkpoint.folder / "1_Dense/model.safetensors")
+        save_file(
+            {"linear.weight": checkpoint.weight}, checkpoint.folder / "1_Dense/model.safetensors"
+        )
         checkpoint.write("config_sentence_transformers.json", LIBRARY | library)
         return checkpoint
 
@@ -139,17 +197,26 @@ def ours(make_job, tmp_path):
     """`ours(folder)`: the scores of a checkpoint that the stage `encoder` has taken in."""
 
     def scores(folder):
-        job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+        job = make_job(
+            "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+        )
         run(job)
         towers = describe_towers(folder)
-        model, tokenizer = TokenVectors.start(job.out / "hf", True, **towers).eval(), load_tokenizer(job.out / "hf")
+        model, tokenizer = (
+            TokenVectors.start(job.out / "hf", True, **towers).eval(),
+            load_tokenizer(job.out / "hf"),
+        )
         assert model.dimension == 8
         vectors = []
         for side, texts in (("query", QUERIES), ("passage", PASSAGES)):
             prompted = [towers.get("prompts", {}).get(side, "") + text for text in texts]
             ids = tokenizer(prompted, add_special_tokens=False)["input_ids"]
             with torch.no_grad():
-                vectors.append(model.encode(side, [np.array(row) for row in ids], Template.of(tokenizer), "fp32"))
+                vectors.append(
+                    model.encode(
+                        side, [np.array(row) for row in ids], Template.of(tokenizer), "fp32"
+                    )
+                )
         return model.scores(*vectors)
 
     return scores
@@ -163,7 +230,9 @@ def theirs(folder):
 CLOSE = {"rtol": 1e-5, "atol": 1e-4}
 
 
-@pytest.mark.parametrize("metadata", [{}, {"mask_punctuation": True, "attend_to_mask_tokens": True}])
+@pytest.mark.parametrize(
+    "metadata", [{}, {"mask_punctuation": True, "attend_to_mask_tokens": True}]
+)
 def test_stanford_s_scores(stanford, ours, metadata):
     checkpoint = stanford(**metadata)
     markers = checkpoint.tokenizer.convert_tokens_to_ids(["[unused0]", "[unused1]"])
@@ -185,7 +254,9 @@ def test_stanford_s_scores(stanford, ours, metadata):
 def test_pylate_s_scores(pylate, ours, library):
     checkpoint = pylate(**library)
     markers = (
-        checkpoint.tokenizer.convert_tokens_to_ids(["[Q] ", "[D] "]) if library.get("query_prefix") is None else [0, 0]
+        checkpoint.tokenizer.convert_tokens_to_ids(["[Q] ", "[D] "])
+        if library.get("query_prefix") is None
+        else [0, 0]
     )
     how = {
         "filled": library.get("do_query_expansion", True),
@@ -200,9 +271,15 @@ def test_pylate_s_scores(pylate, ours, library):
 @pytest.mark.parametrize(
     ("metadata", "line"),
     [
-        ({"similarity": "l2"}, "artifact.metadata: describes the similarity l2, which is not computed here"),
+        (
+            {"similarity": "l2"},
+            "artifact.metadata: describes the similarity l2, which is not computed here",
+        ),
         ({"interaction": "flipr"}, "artifact.metadata: describes the interaction flipr"),
-        ({"query_maxlen": "gone", "doc_token_id": "gone"}, "does not say doc_token_id, query_maxlen; add what"),
+        (
+            {"query_maxlen": "gone", "doc_token_id": "gone"},
+            "does not say doc_token_id, query_maxlen; add what",
+        ),
         ({"dim": 16}, "linear.weight has 8 rows, but the metadata say dim 16"),
         ({"query_token_id": "[Q]"}, r"its marker '\[Q\]' is no token of its tokenizer; copy"),
     ],
@@ -216,7 +293,10 @@ def test_what_stanford_s_files_leave_open_is_refused(stanford, ours, metadata, l
     ("library", "line"),
     [
         ({"similarity_fn_name": "XTR"}, "describes the similarity XTR"),
-        ({"skiplist_words": ["the"]}, "describes tokens that are left out besides passages' punctuation"),
+        (
+            {"skiplist_words": ["the"]},
+            "describes tokens that are left out besides passages' punctuation",
+        ),
         ({"query_length": None}, "does not say query_length; add what the model was trained with"),
         ({"document_prefix": "passage: "}, "its marker 'passage: ' is no token of its tokenizer"),
     ],

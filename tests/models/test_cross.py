@@ -16,7 +16,9 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
 
 BUDGET = 512
-without_amx = pytest.mark.skipif(rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape")
+without_amx = pytest.mark.skipif(
+    rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape"
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,11 @@ def pairs(tokens):
     """Every fifth passage with every fourth test query: token ids of both."""
     opened = Tokens.open(tokens)
     numbers = [(q, p) for q in range(40, 60, 4) for p in range(0, 60, 5)]
-    return [opened.queries[q] for q, _ in numbers], [opened.passages[p] for _, p in numbers], numbers
+    return (
+        [opened.queries[q] for q, _ in numbers],
+        [opened.passages[p] for _, p in numbers],
+        numbers,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +43,9 @@ def template(tokens):
     return Tokens.open(tokens).template
 
 
-def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs, template, dataset):
+def test_scores_equal_transformers_on_the_saved_folder(
+    cross, cross_model, pairs, template, dataset
+):
     from safetensors.torch import load_file
     from transformers import AutoModel
 
@@ -49,16 +57,22 @@ def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs
     first = [queries[q - 40] for q, _ in pairs[2]]
     second = [
         tokenizer.decode(
-            tokenizer(join_contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)["input_ids"][:24]
+            tokenizer(join_contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)[
+                "input_ids"
+            ][:24]
         )
         for _, p in pairs[2]
     ]
     with torch.inference_mode():
-        first_tokens = theirs(**tokenizer(first, second, padding=True, return_tensors="pt")).last_hidden_state[:, 0]
+        first_tokens = theirs(
+            **tokenizer(first, second, padding=True, return_tensors="pt")
+        ).last_hidden_state[:, 0]
         expected = (first_tokens @ head["linear.weight"].T + head["linear.bias"])[:, 0]
         whole = cross(pairs[0], pairs[1], template, "fp32")
     assert torch.allclose(whole, expected, atol=1e-5)
-    assert np.allclose(cross.score(pairs[0], pairs[1], template, "fp32", BUDGET), expected, atol=1e-5)
+    assert np.allclose(
+        cross.score(pairs[0], pairs[1], template, "fp32", BUDGET), expected, atol=1e-5
+    )
     assert expected.std() > 0.01
 
 
@@ -66,13 +80,20 @@ def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs
 def test_a_score_is_the_same_to_the_bit_in_any_company(cross, pairs, template, mode):
     queries, passages, _ = pairs
     scores = cross.score(queries, passages, template, mode, BUDGET)
-    alone = [cross.score([q], [p], template, mode, BUDGET)[0] for q, p in zip(queries, passages, strict=True)]
+    alone = [
+        cross.score([q], [p], template, mode, BUDGET)[0]
+        for q, p in zip(queries, passages, strict=True)
+    ]
     assert scores.tobytes() == np.array(alone).tobytes()
     order = np.random.default_rng(0).permutation(len(queries))
-    shuffled = cross.score([queries[i] for i in order], [passages[i] for i in order], template, mode, BUDGET)
+    shuffled = cross.score(
+        [queries[i] for i in order], [passages[i] for i in order], template, mode, BUDGET
+    )
     assert shuffled.tobytes() == scores[order].tobytes()
     some = order[:23]
-    part = cross.score([queries[i] for i in some], [passages[i] for i in some], template, mode, BUDGET)
+    part = cross.score(
+        [queries[i] for i in some], [passages[i] for i in some], template, mode, BUDGET
+    )
     assert part.tobytes() == scores[some].tobytes()
 
 
@@ -85,7 +106,10 @@ def test_frozen_and_as_wide_as_published_models_company_changes_no_bit(tokens, t
     wide = CrossEncoder(BertModel(BertConfig(vocab_size=2000, num_hidden_layers=1)), "cls")
     accelerate(wide, Execution(), 1024, mode, training=False)
     numbers = [(q, p) for q in range(40, 60, 2) for p in range(0, 60, 2)]
-    queries, passages = [opened.queries[q] for q, _ in numbers], [opened.passages[p] for _, p in numbers]
+    queries, passages = (
+        [opened.queries[q] for q, _ in numbers],
+        [opened.passages[p] for _, p in numbers],
+    )
     scores = wide.score(queries, passages, template, mode, 1024)
     some = range(0, len(numbers), 9)
     alone = [wide.score([queries[i]], [passages[i]], template, mode, 1024)[0] for i in some]
@@ -94,7 +118,9 @@ def test_frozen_and_as_wide_as_published_models_company_changes_no_bit(tokens, t
 
 @pytest.mark.skipif(not is_onednn_used(), reason="where oneDNN multiplies")
 @pytest.mark.parametrize("mode", ["fp32", pytest.param("bf16", marks=without_amx)])
-def test_frozen_nothing_is_filled_up_and_company_changes_no_bit_either(cross, pairs, template, mode):
+def test_frozen_nothing_is_filled_up_and_company_changes_no_bit_either(
+    cross, pairs, template, mode
+):
     queries, passages, _ = pairs
     expected = cross.score(queries, passages, template, "fp32", BUDGET)
     frozen = copy.deepcopy(cross)
@@ -107,7 +133,10 @@ def test_frozen_nothing_is_filled_up_and_company_changes_no_bit_either(cross, pa
     assert np.allclose(scores, expected, atol=1e-5 if mode == "fp32" else 0.05)
     assert sum(rows for rows, _ in shapes) == len(queries)
     assert any(length % 16 for _, length in shapes)
-    alone = [frozen.score([q], [p], template, mode, BUDGET)[0] for q, p in zip(queries, passages, strict=True)]
+    alone = [
+        frozen.score([q], [p], template, mode, BUDGET)[0]
+        for q, p in zip(queries, passages, strict=True)
+    ]
     assert scores.tobytes() == np.array(alone).tobytes()
 
 
@@ -145,7 +174,9 @@ def test_a_saved_folder_loads_as_a_sentence_transformers_cross_encoder(
     texts = [(queries[q - 40], join_contents(rows[p]["title"], rows[p]["text"])) for q, p in short]
     expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
     selected = [i for i, (_, p) in enumerate(pairs[2]) if p % 3 == 0]
-    scores = cross.score([pairs[0][i] for i in selected], [pairs[1][i] for i in selected], template, "fp32", BUDGET)
+    scores = cross.score(
+        [pairs[0][i] for i in selected], [pairs[1][i] for i in selected], template, "fp32", BUDGET
+    )
     assert np.allclose(scores, expected, atol=1e-5)
 
 
@@ -165,7 +196,9 @@ def segments(cross_model, template):
     return CrossEncoder.start(cross_model.folder / "cross", "segments").eval()
 
 
-def test_segments_score_by_the_cosine_of_the_two_mean_vectors(segments, cross_model, pairs, template, tmp_path):
+def test_segments_score_by_the_cosine_of_the_two_mean_vectors(
+    segments, cross_model, pairs, template, tmp_path
+):
     from transformers import AutoModel
 
     theirs = AutoModel.from_pretrained(cross_model.folder / "cross").eval()
@@ -176,12 +209,20 @@ def test_segments_score_by_the_cosine_of_the_two_mean_vectors(segments, cross_mo
             ids = [*before, *map(int, query), *between, *map(int, passage), *after]
             hidden = theirs(torch.tensor([ids])).last_hidden_state[0]  # token types: all 0
             cut = len(before) + len(query) + len(between)
-            expected.append(torch.cosine_similarity(hidden[:cut].mean(0), hidden[cut:].mean(0), dim=0) * 20 - 10)
+            expected.append(
+                torch.cosine_similarity(hidden[:cut].mean(0), hidden[cut:].mean(0), dim=0) * 20 - 10
+            )
         scores = segments(pairs[0], pairs[1], template, "fp32")
     assert torch.allclose(scores, torch.stack(expected), atol=1e-4)
-    assert np.allclose(segments.score(pairs[0], pairs[1], template, "fp32", BUDGET), scores, atol=1e-4)
+    assert np.allclose(
+        segments.score(pairs[0], pairs[1], template, "fp32", BUDGET), scores, atol=1e-4
+    )
     segments.save(tmp_path / "cross", load_tokenizer(cross_model.folder / "cross"))
-    again = CrossEncoder.load(tmp_path / "cross").eval().score(pairs[0], pairs[1], template, "fp32", BUDGET)
+    again = (
+        CrossEncoder.load(tmp_path / "cross")
+        .eval()
+        .score(pairs[0], pairs[1], template, "fp32", BUDGET)
+    )
     assert again.tobytes() == segments.score(pairs[0], pairs[1], template, "fp32", BUDGET).tobytes()
 
 
@@ -194,6 +235,8 @@ def test_segments_of_packed_rows_score_and_learn_as_padded_ones(segments, pairs,
     assert torch.allclose(*results, atol=1e-4)
     for scores in results:
         scores.square().sum().backward()
-    for (name, parameter), other in zip(padded.named_parameters(), packed.parameters(), strict=True):
+    for (name, parameter), other in zip(
+        padded.named_parameters(), packed.parameters(), strict=True
+    ):
         if parameter.grad is not None:
             assert torch.allclose(parameter.grad, other.grad, rtol=1e-3, atol=1e-3), name

@@ -31,16 +31,33 @@ SHORT = {"lengths": {"query": 16, "passage": 64}}  # the tiny encoder has 96 pos
 
 def describe(folder, pooling, *modules):
     """The files as sentence-transformers 2 to 4 write them."""
-    listed = [("", "Transformer"), ("1_Pooling", "Pooling"), *((f"2_{name}", name) for name in modules)]
+    listed = [
+        ("", "Transformer"),
+        ("1_Pooling", "Pooling"),
+        *((f"2_{name}", name) for name in modules),
+    ]
     types = {name: name if "." in name else TYPES + name for _, name in listed}
-    rows = [{"idx": i, "name": str(i), "path": path, "type": types[name]} for i, (path, name) in enumerate(listed)]
+    rows = [
+        {"idx": i, "name": str(i), "path": path, "type": types[name]}
+        for i, (path, name) in enumerate(listed)
+    ]
     (folder / "modules.json").write_text(json.dumps(rows))
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **pooling}))
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": 32, **pooling})
+    )
 
 
-CLS = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": False}
-MEAN = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
+CLS = {
+    "pooling_mode_cls_token": True,
+    "pooling_mode_mean_tokens": False,
+    "pooling_mode_max_tokens": False,
+}
+MEAN = {
+    "pooling_mode_cls_token": False,
+    "pooling_mode_mean_tokens": True,
+    "pooling_mode_max_tokens": False,
+}
 
 
 def test_a_folder_without_modules_says_nothing(tmp_path):
@@ -52,10 +69,18 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
         (tmp_path / name).mkdir()
         describe(tmp_path / name, pooling)
         # without a similarity of its own, sentence-transformers compares by the cosine
-        assert describe_towers(tmp_path / name) == {"pooling": name, "normalize": True, "temperature": 0.05}
+        assert describe_towers(tmp_path / name) == {
+            "pooling": name,
+            "normalize": True,
+            "temperature": 0.05,
+        }
     (tmp_path / "unit").mkdir()
     describe(tmp_path / "unit", MEAN, "Normalize")
-    assert describe_towers(tmp_path / "unit") == {"pooling": "mean", "normalize": True, "temperature": 0.05}
+    assert describe_towers(tmp_path / "unit") == {
+        "pooling": "mean",
+        "normalize": True,
+        "temperature": 0.05,
+    }
     describe_encoder(tmp_path / "ours", 32, DualShape(True, "mean", False, 1.0))
     assert describe_towers(tmp_path / "ours") == {"pooling": "mean"}
 
@@ -63,10 +88,22 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
 @pytest.mark.parametrize(
     ("pooling", "module", "message"),
     [
-        (MEAN, "WordWeights", "modules.json: describes the module WordWeights, which is not computed here"),
+        (
+            MEAN,
+            "WordWeights",
+            "modules.json: describes the module WordWeights, which is not computed here",
+        ),
         (MEAN, "own.Normalize", "describes the module own.Normalize, which is not computed here"),
-        (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean [+] max"),
-        ({"pooling_mode": "mean_sqrt_len_tokens"}, "Normalize", "describes the pooling mean_sqrt_len_tokens"),
+        (
+            MEAN | {"pooling_mode_max_tokens": True},
+            "Normalize",
+            "describes the pooling mean [+] max",
+        ),
+        (
+            {"pooling_mode": "mean_sqrt_len_tokens"},
+            "Normalize",
+            "describes the pooling mean_sqrt_len_tokens",
+        ),
         ({"pooling_mode": None}, "Normalize", "1_Pooling/config.json: describes the pooling None"),
     ],
 )
@@ -102,7 +139,8 @@ def test_the_file_about_inputs_has_an_older_name_too(tmp_path):
     (tmp_path / "sentence_roberta_config.json").write_text(json.dumps({"do_lower_case": True}))
     with pytest.raises(UserError, match="sentence_roberta_config.json: describes do_lower_case"):
         describe_towers(tmp_path)
-    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": False}))  # comes first
+    # comes first
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": False}))
     assert describe_towers(tmp_path)["pooling"] == "mean"
 
 
@@ -116,15 +154,24 @@ def mine(encoder_folder, tmp_path):
 
 def test_a_folder_is_planned_with_its_own_pooling(configured, mine, encoder_folder):
     def shape(**keys):
-        config = configured("encoder", keys.pop("encoder", "own")) | SHORT | {"encoders": {"own": keys} if keys else {}}
+        config = (
+            configured("encoder", keys.pop("encoder", "own"))
+            | SHORT
+            | {"encoders": {"own": keys} if keys else {}}
+        )
         params = FullPlan(config, ROOT).planner.model("de_bm25neg", "here").values
         return params["pooling"], params["normalize"], params["temperature"]
 
     assert shape(encoder=str(encoder_folder)) == ("cls", False, 1.0)
-    assert shape(encoder=str(mine)) == shape(source="folder", path=str(mine)) == ("mean", True, 0.05)
-    assert shape(source="folder", path=str(mine), pooling="cls") == ("cls", True, 0.05)  # key by key
+    assert (
+        shape(encoder=str(mine)) == shape(source="folder", path=str(mine)) == ("mean", True, 0.05)
+    )
+    # key by key
+    assert shape(source="folder", path=str(mine), pooling="cls") == ("cls", True, 0.05)
     assert shape(source="folder", path=str(mine), normalize=False) == ("mean", False, 1.0)
-    (mine / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": "mean_sqrt_len_tokens"}))
+    (mine / "1_Pooling/config.json").write_text(
+        json.dumps({"pooling_mode": "mean_sqrt_len_tokens"})
+    )
     assert shape(source="folder", path=str(mine), pooling="cls") == ("cls", False, 1.0)
 
 
@@ -133,7 +180,10 @@ def test_a_folder_without_a_tokenizer_is_no_encoder(configured, mine, tmp_path, 
     (mine / "tokenizer.json").unlink()
     entries = {"encoders": {"own": {"source": "folder", "path": str(mine), **keys}}}
     (tmp_path / "own.yaml").write_text(json.dumps(entries))
-    with pytest.raises(UserError, match="mine: tokenizer.json is missing, and so are vocab.txt, .* .found: 1_Pooling"):
+    with pytest.raises(
+        UserError,
+        match="mine: tokenizer.json is missing, and so are vocab.txt, .* .found: 1_Pooling",
+    ):
         FullPlan(configured("encoder", "own") | SHORT | entries, ROOT)
     with pytest.raises(UserError, match="mine: tokenizer.json is missing"):
         run(["encoder", "own", "--configfile", str(tmp_path / "own.yaml")])
@@ -168,12 +218,15 @@ def hub(mine, tmp_path, monkeypatch):
 
 def test_a_hub_name_is_planned_by_its_files_in_the_cache_or_not_at_all(configured, hub):
     def model(encoder):
-        return FullPlan(configured("encoder", encoder) | SHORT, ROOT).planner.model("de_bm25neg", "here")
+        return FullPlan(configured("encoder", encoder) | SHORT, ROOT).planner.model(
+            "de_bm25neg", "here"
+        )
 
     params = model("org/mine").values
     assert (params["pooling"], params["normalize"], params["temperature"]) == ("mean", True, 0.05)
     with pytest.raises(
-        UserError, match=r"how org/other makes a text's vector is not known .* say pooling: cls, mean, max"
+        UserError,
+        match=r"how org/other makes a text's vector is not known .* say pooling: cls, mean, max",
     ):
         model("org/other")
 
@@ -184,15 +237,21 @@ def test_a_folder_or_a_hub_name_is_a_system_as_it_is(configured, hub, mine):
     rows = {row.system: stage for row, stage in plan.tables["baseline"]}
     assert list(rows) == ["BM25", str(mine), "org/mine"]
     assert rows["org/mine"].upstream["run"].name == "mine.test"
-    (ranked,) = [stage for row, stage in plan.tables["summary"] if row.id == ("ce_bm25neg", "org/mine")]
+    (ranked,) = [
+        stage for row, stage in plan.tables["summary"] if row.id == ("ce_bm25neg", "org/mine")
+    ]
     assert ranked.upstream["run"].name == "org_mine+ce_bm25neg.test"
-    with pytest.raises(UserError, match="org/other makes a text's vector is not known on this machine"):
+    with pytest.raises(
+        UserError, match="org/other makes a text's vector is not known on this machine"
+    ):
         FullPlan(config | {"systems": ["org/other"]}, ROOT)
 
 
 def test_a_hub_name_of_the_catalogue_is_its_entry_with_its_prompts(configured, capsys):
     planner = FullPlan(configured(), ROOT).planner
-    ours, theirs = (planner.run(name, "test", "here") for name in ("e5-small-v2", "intfloat/e5-small-v2"))
+    ours, theirs = (
+        planner.run(name, "test", "here") for name in ("e5-small-v2", "intfloat/e5-small-v2")
+    )
     assert ours.key == theirs.key
     model = theirs.upstream["passages"].upstream["model"]
     assert model.values["prompts"] == {"query": "query: ", "passage": "passage: "}
@@ -209,7 +268,11 @@ def test_the_command_says_what_is_chosen_and_by_whom(hub, mine, capsys, tmp_path
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 
     files = ["its", "files"]
-    expected = [["source", "hub", "org/mine@main"], ["pooling", *files, '"mean"'], ["normalize", *files, "true"]]
+    expected = [
+        ["source", "hub", "org/mine@main"],
+        ["pooling", *files, '"mean"'],
+        ["normalize", *files, "true"],
+    ]
     assert shown("org/mine")[:3] == expected
     lines = shown("tiny", "--configfile", str(tmp_path / "own.yaml"))
     assert ["prompts", "encoders.tiny", '{"query":', '"query:', '"}'] in lines
@@ -225,45 +288,69 @@ def plain_splade(encoder_folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("chosen", "pooling", "normalize"),
-    [("sparse", "max", False), ({"type": "multi", "dim": None}, "cls", True), ("coil", "max", False)],
+    [
+        ("sparse", "max", False),
+        ({"type": "multi", "dim": None}, "cls", True),
+        ("coil", "max", False),
+    ],
 )
 def test_a_representation_has_its_usual_pooling(
     configured, plain_splade, mine, capsys, tmp_path, chosen, pooling, normalize
 ):
     for folder in (plain_splade, mine):  # whose files say nothing, or how single vectors are made
         entries = {"own": {"source": "folder", "path": str(folder), "representation": chosen}}
-        config = configured("encoders", entries) | SHORT | {"systems": ["bm25+own"] if chosen == "coil" else ["own"]}
+        config = (
+            configured("encoders", entries)
+            | SHORT
+            | {"systems": ["bm25+own"] if chosen == "coil" else ["own"]}
+        )
         stages = FullPlan(config, ROOT).stages.values()
-        params = next(stage.params for stage in stages if (stage.kind, stage.name) == ("untrained", "own"))
+        params = next(
+            stage.params for stage in stages if (stage.kind, stage.name) == ("untrained", "own")
+        )
         assert (params.pooling, params.normalize, params.temperature) == (pooling, normalize, 1.0)
         (tmp_path / "own.yaml").write_text(json.dumps({"encoders": entries}))
         assert run(["encoder", "own", "--configfile", str(tmp_path / "own.yaml")]) == 0
         assert f'pooling representation "{pooling}"' in " ".join(capsys.readouterr().out.split())
     wrong = {"own": entries["own"] | {"pooling": "mean"}}
-    with pytest.raises(UserError, match=r"encoders.own.pooling is mean, but the representation .* does not use it"):
+    with pytest.raises(
+        UserError, match=r"encoders.own.pooling is mean, but the representation .* does not use it"
+    ):
         FullPlan(configured("encoders", wrong) | SHORT, ROOT)
 
 
 def test_a_plain_splade_folder_weighs_terms(configured, plain_splade, make_job, tmp_path):
     entries = {"own": {"source": "folder", "path": str(plain_splade), "representation": "sparse"}}
     config = configured("encoders", entries) | SHORT | {"systems": ["own"]}
-    planned = {stage.kind: stage for stage in FullPlan(config, ROOT).stages.values() if stage.name == "own"}
+    planned = {
+        stage.kind: stage for stage in FullPlan(config, ROOT).stages.values() if stage.name == "own"
+    }
     encoder, untrained = planned["encoder"], planned["untrained"]
-    job = make_job("encoder", tmp_path / "own-0000000001", encoder.values, {}, dict(encoder.execution))
+    job = make_job(
+        "encoder", tmp_path / "own-0000000001", encoder.values, {}, dict(encoder.execution)
+    )
     published.run(job)
-    made = make_job("untrained", tmp_path / "own-0000000002", untrained.values, {"encoder": job.out})
+    made = make_job(
+        "untrained", tmp_path / "own-0000000002", untrained.values, {"encoder": job.out}
+    )
     run_untrained(made)
     model, tokenizer = load_dual(made.out / "dual").eval(), load_tokenizer(plain_splade)
     theirs = AutoModelForMaskedLM.from_pretrained(plain_splade).eval()
     with torch.no_grad():
         weights = model.encode("query", [np.array(tokenizer("an otter", add_special_tokens=False)["input_ids"])],
                                Template.of(tokenizer), "fp32")  # fmt: skip
-        expected = theirs(**tokenizer("an otter", return_tensors="pt")).logits.relu().log1p().amax(1)
+        expected = (
+            theirs(**tokenizer("an otter", return_tensors="pt")).logits.relu().log1p().amax(1)
+        )
     torch.testing.assert_close(weights, expected)
 
 
-@pytest.mark.parametrize("prompts", [{"passage": "passage: "}, {"document": "", "passage": "passage: "}])
-def test_the_command_says_where_sentence_transformers_puts_no_prompt(mine, capsys, tmp_path, prompts):
+@pytest.mark.parametrize(
+    "prompts", [{"passage": "passage: "}, {"document": "", "passage": "passage: "}]
+)
+def test_the_command_says_where_sentence_transformers_puts_no_prompt(
+    mine, capsys, tmp_path, prompts
+):
     (mine / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     for own in ({}, {"passage": ""}):
         entry = {"source": "folder", "path": str(mine), "prompts": own}
@@ -275,7 +362,11 @@ def test_the_command_says_where_sentence_transformers_puts_no_prompt(mine, capsy
 
 def test_the_command_says_which_prompts_are_of_no_side(mine, capsys, tmp_path):
     """As E5 Mistral has them: one a task."""
-    prompts = {"web_search_query": "Instruct: find\nQuery: ", "sts_query": "Instruct: compare\nQuery: ", "query": ""}
+    prompts = {
+        "web_search_query": "Instruct: find\nQuery: ",
+        "sts_query": "Instruct: compare\nQuery: ",
+        "query": "",
+    }
     (mine / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     for own in ({}, {"query": prompts["web_search_query"]}):
         entry = {"source": "folder", "path": str(mine), "prompts": own}

@@ -19,7 +19,8 @@ def test_pooling_by_hand():
     assert pool_states(hidden, mask, "mean").tolist() == [[2.5, 5.0]]
     assert pool_states(hidden, mask, "max").tolist() == [[4.0, 8.0]]
     assert pool_states(hidden, mask, "lasttoken").tolist() == [[4.0, 8.0]]
-    assert pool_states(hidden, mask, "weightedmean").tolist() == [[3.0, 6.0]]  # (1 · 1 + 2 · 4) / (1 + 2)
+    # (1 · 1 + 2 · 4) / (1 + 2)
+    assert pool_states(hidden, mask, "weightedmean").tolist() == [[3.0, 6.0]]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "weightedmean", "lasttoken"])
@@ -32,7 +33,9 @@ def test_pooling_does_not_mind_the_side_of_the_padding_nor_packing(pooling):
             padded[side][row, place], masks[side][row, place] = text, 1
     left, right = (pool_states(padded[side], masks[side], pooling) for side in ("left", "right"))
     bounds = torch.tensor([0, 3, 4, 8], dtype=torch.int32)
-    packed = pool_packed(torch.cat([*texts, torch.zeros(2, 5, dtype=torch.float64)]), bounds, pooling)
+    packed = pool_packed(
+        torch.cat([*texts, torch.zeros(2, 5, dtype=torch.float64)]), bounds, pooling
+    )
     assert torch.allclose(left, right, atol=1e-12)
     assert torch.allclose(left, packed, atol=1e-12)
 
@@ -46,7 +49,8 @@ def test_dot_scores_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("shared", "pooling", "normalize"), [(True, "mean", True), (False, "cls", False), (False, "mean", False)]
+    ("shared", "pooling", "normalize"),
+    [(True, "mean", True), (False, "cls", False), (False, "mean", False)],
 )
 def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
     tmp_path, make_model, tokens, dataset, shared, pooling, normalize
@@ -58,11 +62,15 @@ def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
     ours, opened = DualEncoder.load(model.folder / "dual").eval(), Tokens.open(tokens)
     assert ours.shared is shared
     texts = [
-        join_contents(row["title"], row["text"]) for batch in Collection(dataset).batches() for row in batch.to_pylist()
+        join_contents(row["title"], row["text"])
+        for batch in Collection(dataset).batches()
+        for row in batch.to_pylist()
     ]
     for tower in ("query", "passage"):
         with torch.inference_mode():
-            vectors = ours.encode(tower, [opened.passages[i] for i in range(60)], opened.template, "fp32")
+            vectors = ours.encode(
+                tower, [opened.passages[i] for i in range(60)], opened.template, "fp32"
+            )
         folder = model.folder / "dual" / ("shared" if shared else tower)
         theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         theirs.max_seq_length = 24 + 2
@@ -70,7 +78,8 @@ def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
 
 
 @pytest.mark.parametrize(
-    ("pooling", "normalize", "parts"), [("cls", False, ("dual",)), ("mean", True, ("dual", "cross"))]
+    ("pooling", "normalize", "parts"),
+    [("cls", False, ("dual",)), ("mean", True, ("dual", "cross"))],
 )
 def test_two_towers_load_as_one_model_of_sentence_transformers(
     tmp_path, make_model, tokens, dataset, pooling, normalize, parts
@@ -86,18 +95,28 @@ def test_two_towers_load_as_one_model_of_sentence_transformers(
     theirs = SentenceTransformer(str(model.folder / "dual"), device="cpu", local_files_only=True)
     theirs.max_seq_length = 24 + 2
     with torch.inference_mode():
-        queries = ours.encode("query", [opened.queries[i] for i in range(20)], opened.template, "fp32")
-        encoded = ours.encode("passage", [opened.passages[i] for i in range(60)], opened.template, "fp32")
+        queries = ours.encode(
+            "query", [opened.queries[i] for i in range(20)], opened.template, "fp32"
+        )
+        encoded = ours.encode(
+            "passage", [opened.passages[i] for i in range(60)], opened.template, "fp32"
+        )
     vectors = [
         theirs.encode_query(texts, show_progress_bar=False),
         theirs.encode_document(passages, show_progress_bar=False),
     ]
     assert np.abs(vectors[0] - queries.numpy()).max() < 1e-5
     assert np.abs(vectors[1] - encoded.numpy()).max() < 1e-5
-    assert np.abs(theirs.encode_document(texts, show_progress_bar=False) - queries.numpy()).max() > 1e-3
+    assert (
+        np.abs(theirs.encode_document(texts, show_progress_bar=False) - queries.numpy()).max()
+        > 1e-3
+    )
     expected = dot_scores(queries, encoded, 1.0)
-    assert torch.allclose(theirs.similarity(*vectors), expected, atol=1e-5 * float(expected.abs().max()))
-    assert len(list((model.folder / "dual").rglob("*.safetensors"))) == 2  # no weight is stored twice
+    assert torch.allclose(
+        theirs.similarity(*vectors), expected, atol=1e-5 * float(expected.abs().max())
+    )
+    # no weight is stored twice
+    assert len(list((model.folder / "dual").rglob("*.safetensors"))) == 2
 
 
 def test_towers_start_alike_and_are_separate_or_one(encoder):
@@ -106,8 +125,12 @@ def test_towers_start_alike_and_are_separate_or_one(encoder):
     single = DualEncoder.start(encoder.folder / "hf", **params, shared=True)
     assert not two.shared
     assert single.shared
-    assert sum(p.numel() for p in two.parameters()) == 2 * sum(p.numel() for p in single.parameters())
-    for a, b in zip(two.towers["query"].parameters(), two.towers["passage"].parameters(), strict=True):
+    assert sum(p.numel() for p in two.parameters()) == 2 * sum(
+        p.numel() for p in single.parameters()
+    )
+    for a, b in zip(
+        two.towers["query"].parameters(), two.towers["passage"].parameters(), strict=True
+    ):
         assert torch.equal(a, b)
     assert two.dimension == 32
 
@@ -117,7 +140,9 @@ def test_a_text_gives_the_same_vector_whatever_its_padding(tokens, dual_model):
     texts = [opened.passages[i] for i in range(60)]
     with torch.inference_mode():
         together = model.encode("passage", texts, opened.template, "fp32")
-        alone = torch.cat([model.encode("passage", [text], opened.template, "fp32") for text in texts])
+        alone = torch.cat(
+            [model.encode("passage", [text], opened.template, "fp32") for text in texts]
+        )
     assert torch.allclose(together, alone, atol=1e-5)
 
 
@@ -125,7 +150,9 @@ def test_bf16_is_close_and_weights_stay_float32(tokens, dual_model):
     model, opened = DualEncoder.load(dual_model.folder / "dual").eval(), Tokens.open(tokens)
     texts = [opened.passages[i] for i in range(60)]
     with torch.inference_mode():
-        exact, half = (model.encode("passage", texts, opened.template, mode) for mode in ("fp32", "bf16"))
+        exact, half = (
+            model.encode("passage", texts, opened.template, mode) for mode in ("fp32", "bf16")
+        )
     assert half.dtype == torch.float32
     assert next(model.parameters()).dtype == torch.float32
     assert not torch.equal(exact, half)
@@ -135,7 +162,9 @@ def test_bf16_is_close_and_weights_stay_float32(tokens, dual_model):
 def test_inputs_longer_than_the_model_are_refused(encoder):
     model = load_encoder(encoder.folder / "hf")
     check_length(model, 96, "tokens")
-    with pytest.raises(UserError, match=r"passage_length allows inputs of 97 tokens; the model \(bert\) takes 96"):
+    with pytest.raises(
+        UserError, match=r"passage_length allows inputs of 97 tokens; the model \(bert\) takes 96"
+    ):
         check_length(model, 97, "passage_length")
 
 
@@ -145,5 +174,7 @@ def test_saved_tower_loads_in_plain_transformers(dual_model):
     folder = dual_model.folder / "dual" / "passage"
     theirs = AutoModel.from_pretrained(folder, add_pooling_layer=False)
     ours = DualEncoder.load(dual_model.folder / "dual").towers["passage"]
-    assert all(torch.equal(a, b) for a, b in zip(theirs.parameters(), ours.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(theirs.parameters(), ours.parameters(), strict=True)
+    )
     assert load_tokenizer(folder)("the otter")["input_ids"]

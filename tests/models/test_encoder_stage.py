@@ -18,8 +18,14 @@ from tandem.store.files import sha256
 
 
 def test_folder_source_copies_model_and_tokenizer(encoder, encoder_folder):
-    assert {"hf/config.json", "hf/model.safetensors", "hf/tokenizer.json"} <= encoder.manifest.files.keys()
-    assert sha256(encoder.path("hf/model.safetensors")) == sha256(encoder_folder / "model.safetensors")
+    assert {
+        "hf/config.json",
+        "hf/model.safetensors",
+        "hf/tokenizer.json",
+    } <= encoder.manifest.files.keys()
+    assert sha256(encoder.path("hf/model.safetensors")) == sha256(
+        encoder_folder / "model.safetensors"
+    )
     assert encoder.manifest.facts["weights_sha256"] == sha256(encoder_folder / "model.safetensors")
 
 
@@ -42,7 +48,9 @@ def test_other_files_than_planned_are_refused(make_job, encoder_folder, tmp_path
 def test_pickled_weights_are_refused(make_job, encoder_folder, tmp_path):
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+    )
     with pytest.raises(UserError, match="model.safetensors is missing .*pytorch_model.bin"):
         run(job)
 
@@ -51,7 +59,9 @@ def test_of_an_adapter_alone_the_line_says_to_merge_it(make_job, encoder_folder,
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+    )
     for missing in ("model.safetensors", "config.json"):
         (folder / missing).unlink(missing_ok=True)
         with pytest.raises(UserError, match=f"{missing} is missing .*merge it into its model"):
@@ -59,10 +69,14 @@ def test_of_an_adapter_alone_the_line_says_to_merge_it(make_job, encoder_folder,
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_download_that_broke_off_is_named_where_the_user_has_it(make_job, encoder_folder, tmp_path, name):
+def test_a_download_that_broke_off_is_named_where_the_user_has_it(
+    make_job, encoder_folder, tmp_path, name
+):
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
     (folder / name).write_bytes((folder / name).read_bytes()[:400])
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+    )
     weights = "fetch its weights again" if name == "model.safetensors" else ""
     with pytest.raises(UserError, match=f"^{folder}: transformers cannot load it: .*{weights}"):
         run(job)
@@ -74,21 +88,35 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
     [
-        (None, r"mine: tokenizer.json is missing, and so are vocab.txt, .* .found: config.json, model.safetensors"),
-        (SPECIAL, "mine: its tokenizer has no word, only 5 special tokens; copy the tokenizer's files"),
+        (
+            None,
+            r"mine: tokenizer.json is missing, and so are vocab.txt, .* .found: config.json, model.safetensors",
+        ),
+        (
+            SPECIAL,
+            "mine: its tokenizer has no word, only 5 special tokens; copy the tokenizer's files",
+        ),
     ],
 )
-def test_a_tokenizer_without_words_is_refused(make_job, encoder_folder, tmp_path, vocabulary, message):
+def test_a_tokenizer_without_words_is_refused(
+    make_job, encoder_folder, tmp_path, vocabulary, message
+):
     """transformers makes one in silence of a folder that has none."""
-    folder = shutil.copytree(encoder_folder, tmp_path / "mine", ignore=shutil.ignore_patterns("*token*", "vocab*"))
+    folder = shutil.copytree(
+        encoder_folder, tmp_path / "mine", ignore=shutil.ignore_patterns("*token*", "vocab*")
+    )
     if vocabulary:
         (folder / "vocab.txt").write_text("\n".join(vocabulary))
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+    )
     with pytest.raises(UserError, match=message):
         run(job)
 
 
-@pytest.mark.parametrize("name", ["encoder.layer.0.output.dense.bias", "embeddings.word_embeddings.weight"])
+@pytest.mark.parametrize(
+    "name", ["encoder.layer.0.output.dense.bias", "embeddings.word_embeddings.weight"]
+)
 def test_weights_that_make_nan_are_refused(make_job, encoder_folder, tmp_path, name):
     """Of a layer by the first texts that are tried; of words' vectors by those in the middle of the vocabulary."""
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
@@ -99,19 +127,32 @@ def test_weights_that_make_nan_are_refused(make_job, encoder_folder, tmp_path, n
     model.save_pretrained(folder)
     options = {"path": str(folder), "vectors": {"pooling": "mean"}}
     job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, options)
-    with pytest.raises(UserError, match=f"mine: the vector of a text holds nan, so does {name} among its weights"):
+    with pytest.raises(
+        UserError, match=f"mine: the vector of a text holds nan, so does {name} among its weights"
+    ):
         run(job)
 
 
-def test_layers_beside_the_encoder_are_named_and_heads_of_tasks_are_not(make_job, encoder_folder, tmp_path):
+def test_layers_beside_the_encoder_are_named_and_heads_of_tasks_are_not(
+    make_job, encoder_folder, tmp_path
+):
     """ANCE's published checkpoint has a layer behind RoBERTa, which no class of transformers has."""
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
     names = ["bert.embeddings.position_ids", "cls.predictions.bias", "bert.pooler.dense.bias"]
     for more in ([], ["embeddingHead.weight", "norm.bias"]):
         weights = load_file(encoder_folder / "model.safetensors")
         weights = {f"bert.{name}": weight for name, weight in weights.items()}
-        save_file(weights | {name: torch.zeros(32) for name in [*names, *more]}, folder / "model.safetensors")
-        job = make_job("encoder", tmp_path / f"e-{len(more):010d}", {"source": "folder"}, {}, {"path": str(folder)})
+        save_file(
+            weights | {name: torch.zeros(32) for name in [*names, *more]},
+            folder / "model.safetensors",
+        )
+        job = make_job(
+            "encoder",
+            tmp_path / f"e-{len(more):010d}",
+            {"source": "folder"},
+            {},
+            {"path": str(folder)},
+        )
         run(job)
         warnings = open_artifact(job.out).manifest.facts.get("warnings", [])
         assert [line.split("reads ")[1].split(";")[0] for line in warnings] == [
@@ -120,7 +161,13 @@ def test_layers_beside_the_encoder_are_named_and_heads_of_tasks_are_not(make_job
 
 
 def test_a_folder_that_does_not_exist_is_named(make_job, tmp_path):
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(tmp_path / "none")})
+    job = make_job(
+        "encoder",
+        tmp_path / "e-0123456789",
+        {"source": "folder"},
+        {},
+        {"path": str(tmp_path / "none")},
+    )
     with pytest.raises(UserError, match="none: config.json is missing .found: no such folder"):
         run(job)
 
@@ -150,31 +197,44 @@ def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path
     run(make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)}))
     artifact = open_artifact(tmp_path / "e-0123456789")
     inputs = {"input_ids": torch.tensor([[5, 6, 7]])}
-    states = [load_encoder(folder).eval()(**inputs).last_hidden_state for folder in (artifact.folder / "hf", sharded)]
+    states = [
+        load_encoder(folder).eval()(**inputs).last_hidden_state
+        for folder in (artifact.folder / "hf", sharded)
+    ]
     assert torch.equal(*states) == (layers is None)
     whole = load_encoder(encoder_folder, layers).eval()(**inputs).last_hidden_state
     assert torch.equal(states[0], whole)
-    assert len(list_weight_files(artifact.folder / "hf")) == (1 if layers else len(list_weight_files(sharded)))
+    assert len(list_weight_files(artifact.folder / "hf")) == (
+        1 if layers else len(list_weight_files(sharded))
+    )
 
 
 def test_the_digest_of_shards_is_that_of_sha256sums_lines(make_job, sharded, tmp_path):
     names = sorted(path.name for path in sharded.glob("model-*.safetensors"))
-    lines = subprocess.run(["sha256sum", *names], cwd=sharded, capture_output=True, check=True).stdout
+    lines = subprocess.run(
+        ["sha256sum", *names], cwd=sharded, capture_output=True, check=True
+    ).stdout
     assert hashlib.sha256(lines).hexdigest() == hash_weights(sharded)
     (shard, *_), before = list_weight_files(sharded), hash_weights(sharded)
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     assert hash_weights(sharded) != before
     params = {"source": "folder", "sha256": before}
     job = make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)})
-    with pytest.raises(UserError, match=f"{names[0]} to {names[-1]}: sha256 is .*, expected {before}"):
+    with pytest.raises(
+        UserError, match=f"{names[0]} to {names[-1]}: sha256 is .*, expected {before}"
+    ):
         run(job)
 
 
 def test_a_shard_that_is_not_there_is_named(make_job, sharded, tmp_path):
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(sharded)})
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(sharded)}
+    )
     last = list_weight_files(sharded)[-1]
     last.unlink()
-    with pytest.raises(UserError, match=f"large: {last.name} is missing, which model.safetensors.index.json names"):
+    with pytest.raises(
+        UserError, match=f"large: {last.name} is missing, which model.safetensors.index.json names"
+    ):
         run(job)
     index = sharded / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "../a.safetensors"}}))

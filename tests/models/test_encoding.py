@@ -22,11 +22,20 @@ def model(dual_model):
 def test_each_text_gets_its_own_vector(model, tokens, budget, attention):
     opened, counted = Tokens.open(tokens), []
     with torch.inference_mode():
-        alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32") for i in range(60)]
+        alone = [
+            model.encode("passage", [opened.passages[i]], opened.template, "fp32")
+            for i in range(60)
+        ]
     accelerate(model, Execution(attention=attention), budget, "fp32", training=False)
     texts = opened.passages.take(np.arange(60))
     vectors = encode_all(
-        model, "passage", texts, opened.template, "fp32", budget, on_batch=lambda part: counted.extend(part)
+        model,
+        "passage",
+        texts,
+        opened.template,
+        "fp32",
+        budget,
+        on_batch=lambda part: counted.extend(part),
     )
     assert vectors.shape == (60, 32)
     assert torch.allclose(vectors, torch.cat(alone), atol=1e-5 * float(vectors.abs().max()))
@@ -53,4 +62,7 @@ def test_what_does_not_fit_is_refused_whatever_its_place(model, tokens):
 def test_texts_without_any_token_are_zeros(model, equal):
     nothing_around = Template(((), ()), ((), (3,), ()), None, 0)  # as GPT-2's tokenizer
     empty = Ragged.of([np.empty(0, np.int64)] * 2)
-    assert encode_all(model, "passage", empty, nothing_around, "fp32", 64, equal=equal).tolist() == [[0.0] * 32] * 2
+    assert (
+        encode_all(model, "passage", empty, nothing_around, "fp32", 64, equal=equal).tolist()
+        == [[0.0] * 32] * 2
+    )

@@ -27,14 +27,20 @@ def model(encoder):
     towers = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        parts = {"dual": DualEncoder.start(folder, **towers), "cross": CrossEncoder.start(folder, "cls")}
+        parts = {
+            "dual": DualEncoder.start(folder, **towers),
+            "cross": CrossEncoder.start(folder, "cls"),
+        }
     return nn.ModuleDict(parts)
 
 
 def chosen(model):
     """Attention and packing of both parts."""
     encoders = {"dual": model["dual"].towers["query"], "cross": model["cross"].encoder}
-    return {part: (encoder.config._attn_implementation, model[part].packed) for part, encoder in encoders.items()}
+    return {
+        part: (encoder.config._attn_implementation, model[part].packed)
+        for part, encoder in encoders.items()
+    }
 
 
 @pytest.mark.skipif(device().type != "cpu", reason="what auto is on a CPU")
@@ -46,8 +52,12 @@ def test_auto_on_a_cpu_is_padded(model):
     assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="what a machine says whose GPUs torch cannot use")
-@pytest.mark.parametrize(("cuda", "why"), [("13.0", "it needs a driver for CUDA 13.0"), (None, "built without CUDA")])
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="what a machine says whose GPUs torch cannot use"
+)
+@pytest.mark.parametrize(
+    ("cuda", "why"), [("13.0", "it needs a driver for CUDA 13.0"), (None, "built without CUDA")]
+)
 def test_gpus_that_torch_cannot_use_are_a_line(cuda, why, monkeypatch, capsys):
     monkeypatch.setattr("torch.version.cuda", cuda)
     for gpus, said in (("0,1", True), ("", False)):
@@ -99,19 +109,27 @@ def test_padded_texts_without_padding_have_a_mask_too_on_cuda(model, monkeypatch
     assert [tuple(mask.shape) for mask in masks] == [(2, 1, 8, 8)] * 2
     assert all(mask.all() for mask in masks)
     model["dual"].towers["query"].set_attn_implementation("sdpa")
-    assert torch.allclose(model["dual"].encode("query", texts([6, 6]), TEMPLATE, "fp32"), vectors, atol=1e-6)
+    assert torch.allclose(
+        model["dual"].encode("query", texts([6, 6]), TEMPLATE, "fp32"), vectors, atol=1e-6
+    )
     assert masks[2:] == [None, None]
 
 
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
 def test_packed_on_demand(model, tokens, row):
     accelerate(model, Execution(attention="packed"), tokens, "fp32", training=True)
-    assert chosen(model) == {"dual": (attention.PACKED_ATTENTION, row), "cross": (attention.PACKED_ATTENTION, row)}
+    assert chosen(model) == {
+        "dual": (attention.PACKED_ATTENTION, row),
+        "cross": (attention.PACKED_ATTENTION, row),
+    }
 
 
 def test_an_encoder_that_cannot_be_packed_is_refused(model):
     model["cross"].encoder.config.model_type = "mpnet"
-    with pytest.raises(UserError, match=r"execution.attention is packed, which mpnet does not take; allowed: bert, "):
+    with pytest.raises(
+        UserError,
+        match=r"execution.attention is packed, which mpnet does not take; allowed: bert, ",
+    ):
         accelerate(model, Execution(attention="packed"), 2048, "fp32", training=True)
     bag = DualEncoder(nn.Embedding(4, 2), nn.Embedding(4, 2), DualShape(False, "mean", False, 1.0))
     with pytest.raises(UserError, match="an encoder without attention"):
@@ -141,7 +159,8 @@ def texts(lengths):
 
 
 def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_texts(model, traced):
-    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):  # layers that learn by oneDNN are never compiled
+    # layers that learn by oneDNN are never compiled
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
         accelerate(model, Execution(attention="packed"), 128, "fp32", training=True)
     model.eval()
     dual = model["dual"]
@@ -153,7 +172,12 @@ def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_te
             dual.zero_grad()
             vectors = dual.encode("query", batch, TEMPLATE, "fp32")
             vectors.square().sum().backward()
-            results.append([vectors.detach(), *(p.grad.clone() for p in dual.parameters() if p.grad is not None)])
+            results.append(
+                [
+                    vectors.detach(),
+                    *(p.grad.clone() for p in dual.parameters() if p.grad is not None),
+                ]
+            )
         compile_layers(dual, packed=True)
     for eager, compiled in zip(results[: len(batches)], results[len(batches) :], strict=True):
         for a, b in zip(eager, compiled, strict=True):
@@ -185,7 +209,9 @@ def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, trace
     assert traced["stats"]["unique_graphs"] == 2
     assert torch.equal(*vectors)
     torch.manual_seed(6)
-    assert not torch.equal(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), vectors[0])
+    assert not torch.equal(
+        model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), vectors[0]
+    )
 
 
 @pytest.fixture
@@ -217,7 +243,10 @@ def test_a_machine_without_pythons_headers_says_so(monkeypatch, tmp_path, capsys
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
     monkeypatch.setenv("CC", sys.executable)
     assert not looking()
-    assert f"{tmp_path / 'Python.h'} is missing, which a system has in python3-dev" in capsys.readouterr().err
+    assert (
+        f"{tmp_path / 'Python.h'} is missing, which a system has in python3-dev"
+        in capsys.readouterr().err
+    )
     (tmp_path / "Python.h").touch()
     looking.cache_clear()
     assert looking()

@@ -18,12 +18,25 @@ from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
 
 FAMILIES = (
-    *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),
+    *(
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "ernie",
+        "distilbert",
+        "electra",
+        "albert",
+        "mpnet",
+    ),
     *("deberta-v2", "modernbert", "nomic_bert", "gte"),
 )
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 QUERIES = ["what does the lynx eat", "how does the owl behave"]
-PASSAGES = ["The lynx eats hares and roe deer.", "The owl turns its head far around, it is a night bird."]
+PASSAGES = [
+    "The lynx eats hares and roe deer.",
+    "The owl turns its head far around, it is a night bird.",
+]
 # What stands around a pair, in words, and whether the model tells the two texts apart by segments.
 PAIRS = {
     "bert": ("[CLS]|[SEP]|[SEP]", True),
@@ -60,7 +73,9 @@ def tokenizer(folder):
 @pytest.fixture(scope="module")
 def ids(tokenizer):
     """Token ids of some texts, without special tokens."""
-    return lambda texts: [np.array(row) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    return lambda texts: [
+        np.array(row) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]
+    ]
 
 
 def step(model, loss):
@@ -82,7 +97,9 @@ def test_the_template_is_the_tokenizers_own(family, tokenizer):
     assert template.pad == tokenizer.pad_token_id
 
 
-def test_a_dual_encoder_trains_saves_and_gives_the_same_vectors_everywhere(family, folder, tokenizer, ids, tmp_path):
+def test_a_dual_encoder_trains_saves_and_gives_the_same_vectors_everywhere(
+    family, folder, tokenizer, ids, tmp_path
+):
     from sentence_transformers import SentenceTransformer
 
     template, model = Template.of(tokenizer), DualEncoder.start(folder, **TOWERS).train()
@@ -97,13 +114,17 @@ def test_a_dual_encoder_trains_saves_and_gives_the_same_vectors_everywhere(famil
     model.save(tmp_path / "dual", tokenizer)
     again, model = DualEncoder.load(tmp_path / "dual").eval(), model.eval()
     with torch.inference_mode():
-        ours, loaded = (m.encode("passage", ids(PASSAGES), template, "fp32") for m in (model, again))
+        ours, loaded = (
+            m.encode("passage", ids(PASSAGES), template, "fp32") for m in (model, again)
+        )
     assert torch.equal(ours, loaded)
     theirs = SentenceTransformer(str(tmp_path / "dual/shared"), device="cpu", local_files_only=True)
     assert np.allclose(theirs.encode(PASSAGES, show_progress_bar=False), ours, atol=1e-5)
 
 
-def test_a_cross_encoder_trains_saves_and_gives_the_same_scores_everywhere(family, folder, tokenizer, ids, tmp_path):
+def test_a_cross_encoder_trains_saves_and_gives_the_same_scores_everywhere(
+    family, folder, tokenizer, ids, tmp_path
+):
     from sentence_transformers import CrossEncoder as Theirs
 
     torch.manual_seed(0)
@@ -113,7 +134,10 @@ def test_a_cross_encoder_trains_saves_and_gives_the_same_scores_everywhere(famil
     assert step(model, loss) <= {"encoder.embeddings.task_type_embeddings.weight"}
     model.save(tmp_path / "cross", tokenizer)
     scores = model.score(*pairs, template, "fp32", 512)
-    assert CrossEncoder.load(tmp_path / "cross").score(*pairs, template, "fp32", 512).tobytes() == scores.tobytes()
+    assert (
+        CrossEncoder.load(tmp_path / "cross").score(*pairs, template, "fp32", 512).tobytes()
+        == scores.tobytes()
+    )
     assert np.ptp(scores) > 1e-3
     theirs = Theirs(str(tmp_path / "cross"), device="cpu", local_files_only=True)
     texts = list(zip(QUERIES + QUERIES, PASSAGES + PASSAGES[::-1], strict=True))
@@ -168,7 +192,13 @@ def test_dropout_that_the_configuration_left_out_can_be_set(family_folder, tmp_p
 
 
 def test_the_first_layers_are_a_prefix(family, folder, ids, tokenizer, make_job, tmp_path):
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder", "layers": 2}, {}, {"path": str(folder)})
+    job = make_job(
+        "encoder",
+        tmp_path / "e-0123456789",
+        {"source": "folder", "layers": 2},
+        {},
+        {"path": str(folder)},
+    )
     run(job)
     short, whole = load_encoder(job.out / "hf").eval(), load_encoder(folder).eval()
     assert (short.config.num_hidden_layers, whole.config.num_hidden_layers) == (2, 3)
@@ -189,14 +219,22 @@ def test_more_layers_than_there_are_are_refused(family_folder, make_job, tmp_pat
 
 
 def test_positions_that_start_after_the_padding_are_not_counted(family_folder):
-    for family, room in (("bert", 96), ("xlm-roberta", 94), ("camembert", 94), ("mpnet", 94), ("distilbert", 96)):
+    for family, room in (
+        ("bert", 96),
+        ("xlm-roberta", 94),
+        ("camembert", 94),
+        ("mpnet", 94),
+        ("distilbert", 96),
+    ):
         model = load_encoder(family_folder(family)).eval()
         with torch.inference_mode():
             model(input_ids=torch.full((1, room), 9))
         check_length(model, room, "texts")
         with torch.inference_mode(), pytest.raises((IndexError, RuntimeError)):
             model(input_ids=torch.full((1, room + 1), 9))
-        with pytest.raises(UserError, match=rf"texts allows inputs of {room + 1} tokens; the model .* takes {room}"):
+        with pytest.raises(
+            UserError, match=rf"texts allows inputs of {room + 1} tokens; the model .* takes {room}"
+        ):
             check_length(model, room + 1, "texts")
 
 
@@ -214,9 +252,16 @@ def test_planning_knows_the_positions_that_the_stages_allow(family, family_folde
 def test_so_it_does_for_all_relatives_of_roberta(name):
     import transformers
 
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     more = {"entity_vocab_size": 9} if name == "luke" else {}
-    config = transformers.AutoConfig.for_model(name, **sizes, **more, vocab_size=9, max_position_embeddings=20)
+    config = transformers.AutoConfig.for_model(
+        name, **sizes, **more, vocab_size=9, max_position_embeddings=20
+    )
     limit = read_positions(config.to_dict())
     assert limit == 18
     model = transformers.AutoModel.from_config(config)
@@ -229,20 +274,34 @@ def test_what_is_no_encoder_is_refused_in_one_line(family_folder, make_job, tmp_
     import transformers
 
     words = load_tokenizer(family_folder("bert"))
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    heads = {
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+    }
     folder = tmp_path / "bart"
     config = transformers.BartConfig(vocab_size=len(words), d_model=16, **heads)
     transformers.BartModel(config).save_pretrained(folder)
     words.save_pretrained(folder)
-    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
-    with pytest.raises(UserError, match="/bart: bart has a decoder; only encoders are taken") as refused:
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+    )
+    with pytest.raises(
+        UserError, match="/bart: bart has a decoder; only encoders are taken"
+    ) as refused:
         run(job)
     assert "\n" not in str(refused.value)
     assert not (job.out / "stage.json").exists()
-    few = transformers.BertConfig(vocab_size=len(words) - 1, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    few = transformers.BertConfig(
+        vocab_size=len(words) - 1, hidden_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
     transformers.BertModel(few).save_pretrained(tmp_path / "few")
     words.save_pretrained(tmp_path / "few")
-    with pytest.raises(UserError, match=f"tokenizer has {len(words)} entries, the model vectors for {len(words) - 1}"):
+    with pytest.raises(
+        UserError,
+        match=f"tokenizer has {len(words)} entries, the model vectors for {len(words) - 1}",
+    ):
         check_encoder(tmp_path / "few", tmp_path / "few")
 
 
@@ -250,15 +309,25 @@ def test_an_encoder_that_reads_padding_or_more_than_texts_is_refused(family_fold
     import transformers
 
     words = load_tokenizer(family_folder("bert"))
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
-    convolving = transformers.ConvBertConfig(vocab_size=len(words), embedding_size=32, initializer_range=0.3, **size)
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    convolving = transformers.ConvBertConfig(
+        vocab_size=len(words), embedding_size=32, initializer_range=0.3, **size
+    )
     text, pictures = size | {"vocab_size": len(words)}, size | {"image_size": 8, "patch_size": 4}
     both = transformers.CLIPConfig(text_config=text, vision_config=pictures)
     with torch.random.fork_rng():
         torch.manual_seed(2)
         transformers.ConvBertModel(convolving).save_pretrained(tmp_path / "convbert")
         transformers.CLIPModel(both).save_pretrained(tmp_path / "clip")
-    for name, line in {"convbert": "reads the padding behind a text", "clip": "is not an encoder of texts"}.items():
+    for name, line in {
+        "convbert": "reads the padding behind a text",
+        "clip": "is not an encoder of texts",
+    }.items():
         words.save_pretrained(tmp_path / name)
         with pytest.raises(UserError, match=f"{name} {line}"):
             check_encoder(tmp_path / name, tmp_path / name)
@@ -267,7 +336,10 @@ def test_an_encoder_that_reads_padding_or_more_than_texts_is_refused(family_fold
 def test_ernie_reads_every_text_as_task_0(family_folder):
     """The released ERNIE 2.0 adds a vector of the task; without a number given, it is that of task 0."""
     model = load_encoder(family_folder("ernie")).eval()
-    inputs = {"input_ids": torch.arange(5, 12)[None], "attention_mask": torch.ones(1, 7, dtype=torch.int64)}
+    inputs = {
+        "input_ids": torch.arange(5, 12)[None],
+        "attention_mask": torch.ones(1, 7, dtype=torch.int64),
+    }
     with torch.inference_mode():
         plain, task_0, task_1 = (
             model(**inputs, **extra).last_hidden_state
@@ -279,7 +351,9 @@ def test_ernie_reads_every_text_as_task_0(family_folder):
 
 def test_an_encoders_folder_says_what_was_kept(family_folder, make_job, tmp_path):
     params = {"source": "folder", "layers": 1}
-    job = make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(family_folder("modernbert"))})
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", params, {}, {"path": str(family_folder("modernbert"))}
+    )
     run(job)
     config = json.loads(open_artifact(job.out).path("hf/config.json").read_text())
     assert config["num_hidden_layers"] == len(config["layer_types"]) == 1

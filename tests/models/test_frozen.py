@@ -12,13 +12,29 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
 
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
-TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]
+TEXTS = [
+    "The lynx eats hares and roe deer.",
+    "an owl",
+    "The owl turns its head far around, it is a night bird.",
+]
 FAMILIES = (
-    *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),
+    *(
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "ernie",
+        "distilbert",
+        "electra",
+        "albert",
+        "mpnet",
+    ),
     *("deberta-v2", "modernbert", "nomic_bert", "gte"),
 )
 onednn = pytest.mark.skipif(not is_onednn_used(), reason="PyTorch without oneDNN, or a GPU")
-without_amx = pytest.mark.skipif(rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape")
+without_amx = pytest.mark.skipif(
+    rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape"
+)
 
 
 @onednn
@@ -27,7 +43,9 @@ def test_a_layer_by_hand():
     with torch.no_grad():
         plain.weight.copy_(torch.tensor([[1.0, 2.0], [-3.0, 0.5]]))
         plain.bias.copy_(torch.tensor([0.25, -1.0]))
-    outputs = FrozenLinear(plain, torch.float32, rows=64, gelu=False)(torch.tensor([[[1.0, 1.0], [2.0, -4.0]]]))
+    outputs = FrozenLinear(plain, torch.float32, rows=64, gelu=False)(
+        torch.tensor([[[1.0, 1.0], [2.0, -4.0]]])
+    )
     assert outputs.tolist() == [[[3.25, -3.5], [-5.75, -9.0]]]
     # x Φ(x) at 3.25 and -3.5: 3.25 · 0.99942297, -3.5 · 0.00023263
     gelu = FrozenLinear(plain, torch.float32, rows=64, gelu=True)(torch.tensor([[1.0, 1.0]]))
@@ -70,7 +88,9 @@ def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_fold
     def activations(**options):
         model = DualEncoder.start(family_folder("bert"), **TOWERS).towers["query"]
         for layer in model.encoder.layer:
-            layer.intermediate.intermediate_act_fn = options.get("act", layer.intermediate.intermediate_act_fn)
+            layer.intermediate.intermediate_act_fn = options.get(
+                "act", layer.intermediate.intermediate_act_fn
+            )
         freeze(model, "fp32", 64)
         return {
             (type(block.intermediate.intermediate_act_fn), block.intermediate.dense.activation[0])
@@ -87,7 +107,10 @@ def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_fold
 @pytest.mark.parametrize(("inner", "outer"), [(384, 1536), (1536, 384), (768, 768)])
 def test_the_number_of_rows_changes_no_bit(dtype, inner, outer):
     torch.manual_seed(0)
-    layer, inputs = FrozenLinear(nn.Linear(inner, outer), dtype, 1024, gelu=inner < outer), torch.randn(40, 24, inner)
+    layer, inputs = (
+        FrozenLinear(nn.Linear(inner, outer), dtype, 1024, gelu=inner < outer),
+        torch.randn(40, 24, inner),
+    )
     whole = layer(inputs)
     for texts in (1, 2, 7, 13):
         parts = torch.cat([layer(inputs[start : start + texts]) for start in range(0, 40, texts)])
@@ -97,7 +120,10 @@ def test_the_number_of_rows_changes_no_bit(dtype, inner, outer):
 @onednn
 def test_a_single_row_is_multiplied_as_among_others():
     torch.manual_seed(0)
-    layer, inputs = FrozenLinear(nn.Linear(1536, 1536), torch.float32, 1024, gelu=False), torch.randn(16, 1536)
+    layer, inputs = (
+        FrozenLinear(nn.Linear(1536, 1536), torch.float32, 1024, gelu=False),
+        torch.randn(16, 1536),
+    )
     assert torch.equal(torch.cat([layer(row[None]) for row in inputs]), layer(inputs))
     assert layer(inputs[:1, None]).shape == (1, 1, 1536)
 
@@ -112,7 +138,9 @@ def test_threads_change_no_bit(mode):
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            results.add(FrozenLinear(plain, dtype, 4096, gelu=True)(inputs).float().numpy().tobytes())
+            results.add(
+                FrozenLinear(plain, dtype, 4096, gelu=True)(inputs).float().numpy().tobytes()
+            )
     finally:
         torch.set_num_threads(before)
     assert len(results) == 1

@@ -34,7 +34,8 @@ def loop(rows, template, multiple):
 def test_padded_inputs_equal_a_plain_loop(template, multiple):
     rng = np.random.default_rng(1)
     first, second = (
-        [rng.integers(10, 99, length).astype(np.uint16) for length in rng.integers(0, 20, 30)] for _ in "ab"
+        [rng.integers(10, 99, length).astype(np.uint16) for length in rng.integers(0, 20, 30)]
+        for _ in "ab"
     )
     before, after = template.single
     expected = loop([((before, 0), (text, 0), (after, 0)) for text in first], template, multiple)
@@ -44,13 +45,22 @@ def test_padded_inputs_equal_a_plain_loop(template, multiple):
         assert {tensor.dtype for tensor in inputs.values()} == {torch.int64}
     before, between, after = template.pair
     types = template.types or (0, 0, 0, 0, 0)
-    rows = [tuple(zip((before, a, between, b, after), types, strict=True)) for a, b in zip(first, second, strict=True)]
+    rows = [
+        tuple(zip((before, a, between, b, after), types, strict=True))
+        for a, b in zip(first, second, strict=True)
+    ]
     inputs = template.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
-    assert {name: tensor.tolist() for name, tensor in inputs.items()} == loop(rows, template, multiple)
+    assert {name: tensor.tolist() for name, tensor in inputs.items()} == loop(
+        rows, template, multiple
+    )
 
 
 def test_more_rows_are_one_padding_id_each():
     inputs = TEMPLATES[1].single_inputs(Ragged.of([np.array([10, 11])])).filled(3).padded(8)
     assert inputs["input_ids"].tolist() == [[5, 6, 10, 11, 9, 9, 9, 9], [9] * 8, [9] * 8]
-    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0, 0, 0], [1] + [0] * 7, [1] + [0] * 7]
+    assert inputs["attention_mask"].tolist() == [
+        [1, 1, 1, 1, 0, 0, 0, 0],
+        [1] + [0] * 7,
+        [1] + [0] * 7,
+    ]
     assert inputs["token_type_ids"].sum() == 0

@@ -77,7 +77,11 @@ def test_a_step_of_the_optimizer_is_seen_by_the_next_product():
 
 def test_weights_that_are_loaded_and_copies_have_their_own():
     torch.manual_seed(0)
-    layer, other, inputs = LearningLinear(nn.Linear(8, 8), rows=64), nn.Linear(8, 8), torch.randn(4, 8)
+    layer, other, inputs = (
+        LearningLinear(nn.Linear(8, 8), rows=64),
+        nn.Linear(8, 8),
+        torch.randn(4, 8),
+    )
     layer(inputs)
     twin = copy.deepcopy(layer)
     layer.load_state_dict(other.state_dict())

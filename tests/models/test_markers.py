@@ -36,7 +36,13 @@ def untrained(make_job, dataset, tmp_path):
     """`untrained(folder, **shape)`: token ids and a model of late interaction from an encoder's folder."""
 
     def make(folder, representation, prompts=None, name="a", **shape):
-        own = make_job("encoder", tmp_path / f"{name}-0000000001", {"source": "folder"}, {}, {"path": str(folder)})
+        own = make_job(
+            "encoder",
+            tmp_path / f"{name}-0000000001",
+            {"source": "folder"},
+            {},
+            {"path": str(folder)},
+        )
         published.run(own)
         options = Multi.model_validate(representation)
         sizes = {
@@ -45,9 +51,18 @@ def untrained(make_job, dataset, tmp_path):
             "prompts": prompts or {},
             "markers": options.side_markers,
         }
-        job = make_job("tokens", tmp_path / f"{name}-0000000002", sizes, {"dataset": dataset, "encoder": own.out})
+        job = make_job(
+            "tokens",
+            tmp_path / f"{name}-0000000002",
+            sizes,
+            {"dataset": dataset, "encoder": own.out},
+        )
         tokenisation.run(job)
-        params = {"representation": representation, "prompts": prompts or {}, "normalize": True} | shape
+        params = {
+            "representation": representation,
+            "prompts": prompts or {},
+            "normalize": True,
+        } | shape
         model = make_job("untrained", tmp_path / f"{name}-0000000003", params, {"encoder": own.out})
         run_untrained(model)
         return open_artifact(job.out), open_artifact(model.out)
@@ -62,7 +77,9 @@ def scores(tokens, model):
     require_prompts(dual.prompts, dual.options.side_markers, tokens)
     texts = {"query": ids.queries.take(rows), "passage": ids.passages.take(rows)}
     with torch.no_grad():
-        return dual.scores(*(dual.encode(side, texts[side], ids.template, "fp32") for side in texts))
+        return dual.scores(
+            *(dual.encode(side, texts[side], ids.template, "fp32") for side in texts)
+        )
 
 
 def theirs(model, dataset):
@@ -75,9 +92,13 @@ def theirs(model, dataset):
     return loaded.similarity(loaded.encode_query(queries), loaded.encode_document(passages))
 
 
-@pytest.mark.parametrize("prompts", [{}, {"query": "query: "}], ids=["markers alone", "with a prompt"])
+@pytest.mark.parametrize(
+    "prompts", [{}, {"query": "query: "}], ids=["markers alone", "with a prompt"]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_marker_is_one_token_wherever_the_model_is_read(family_folder, untrained, dataset, kind, prompts):
+def test_a_marker_is_one_token_wherever_the_model_is_read(
+    family_folder, untrained, dataset, kind, prompts
+):
     folder = family_folder(kind)
     masked = load_tokenizer(folder).mask_token is not None
     options = OPTIONS | {"markers": MARKERS, "query_tokens": 12 if masked else None}
@@ -103,14 +124,20 @@ def test_behind_the_marker_a_text_has_its_own_tokens(encoder_folder, untrained, 
     assert ids.passages[0][0] == len(tokenizer) + 1
 
 
-def test_an_entry_of_the_vocabulary_keeps_its_vector_and_a_new_one_is_alike_on_both_sides(encoder_folder):
+def test_an_entry_of_the_vocabulary_keeps_its_vector_and_a_new_one_is_alike_on_both_sides(
+    encoder_folder,
+):
     size = len(load_tokenizer(encoder_folder))
     torch.manual_seed(0)
     old = TokenVectors.start(encoder_folder, False, "cls", True, 1.0, representation=OPTIONS)
     markers = {"query": "otter", "passage": "[D]"}
-    new = TokenVectors.start(encoder_folder, False, "cls", True, 1.0, representation=OPTIONS | {"markers": markers})
+    new = TokenVectors.start(
+        encoder_folder, False, "cls", True, 1.0, representation=OPTIONS | {"markers": markers}
+    )
     weights = [
-        model.towers[side].get_input_embeddings().weight for model in (old, new) for side in ("query", "passage")
+        model.towers[side].get_input_embeddings().weight
+        for model in (old, new)
+        for side in ("query", "passage")
     ]
     assert [len(weight) for weight in weights] == [size, size, size + 1, size + 1]
     torch.testing.assert_close(weights[2], weights[3])
@@ -118,12 +145,16 @@ def test_an_entry_of_the_vocabulary_keeps_its_vector_and_a_new_one_is_alike_on_b
     assert weights[2][size].any()
 
 
-def test_a_saved_folder_is_an_encoder_with_the_same_scores_and_one_marker(encoder_folder, untrained, dataset):
+def test_a_saved_folder_is_an_encoder_with_the_same_scores_and_one_marker(
+    encoder_folder, untrained, dataset
+):
     tokens, model = untrained(encoder_folder, OPTIONS | {"markers": MARKERS}, {"query": "find: "})
     folder = model.folder / "dual/shared"
     towers = describe_towers(folder)
     assert towers["prompts"] == {"query": "[Q] find: ", "passage": "[D] "}
-    shape = {key: value for key, value in towers.items() if key not in ("representation", "prompts")}
+    shape = {
+        key: value for key, value in towers.items() if key not in ("representation", "prompts")
+    }
     # Also where a recipe names the markers that the folder's prompts begin with already.
     for name, markers in (("again", {}), ("twice", {"markers": MARKERS})):
         options = towers["representation"] | markers
@@ -132,15 +163,22 @@ def test_a_saved_folder_is_an_encoder_with_the_same_scores_and_one_marker(encode
         assert ids.queries.ids.tolist() == before.queries.ids.tolist()
         assert ids.passages.ids.tolist() == before.passages.ids.tolist()
         torch.testing.assert_close(scores(*more), scores(tokens, model))
-        torch.testing.assert_close(theirs(more[1], dataset), scores(tokens, model), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(
+            theirs(more[1], dataset), scores(tokens, model), rtol=1e-5, atol=1e-4
+        )
 
 
 def test_readers_of_pylates_keys_find_the_markers_too(encoder_folder, untrained):
     for markers in (MARKERS, None):
-        _, model = untrained(encoder_folder, OPTIONS | {"markers": markers}, name="with" if markers else "without")
-        config = json.loads((model.folder / "dual/shared/config_sentence_transformers.json").read_text())
+        _, model = untrained(
+            encoder_folder, OPTIONS | {"markers": markers}, name="with" if markers else "without"
+        )
+        config = json.loads(
+            (model.folder / "dual/shared/config_sentence_transformers.json").read_text()
+        )
         prefixes = config["query_prefix"], config["document_prefix"]
-        assert prefixes == (("[Q]", "[D]") if markers else ("", ""))  # else they would take [Q] and [D] of their own
+        # else they would take [Q] and [D] of their own
+        assert prefixes == (("[Q]", "[D]") if markers else ("", ""))
         assert (config["query_length"], config["do_query_expansion"]) == (12, True)
 
 
@@ -148,7 +186,9 @@ def test_token_ids_without_a_models_markers_are_refused(encoder_folder, untraine
     _, model = untrained(encoder_folder, OPTIONS | {"markers": MARKERS})
     tokens, _ = untrained(encoder_folder, OPTIONS, name="plain")
     dual = load_dual(model.folder / "dual")
-    with pytest.raises(UserError, match=r"was made with the markers \{\}, but the model has .*'query': '\[Q\]'"):
+    with pytest.raises(
+        UserError, match=r"was made with the markers \{\}, but the model has .*'query': '\[Q\]'"
+    ):
         require_prompts(dual.prompts, dual.options.side_markers, tokens)
 
 
@@ -161,7 +201,9 @@ def test_a_marker_is_one_word(marker):
 def test_a_marker_is_part_of_a_texts_length(make_job, dataset, encoder, tmp_path):
     params = {"query_length": 1, "passage_length": 24, "markers": MARKERS}
     inputs = {"dataset": dataset, "encoder": encoder}
-    with pytest.raises(UserError, match=r"lengths.query is 1, but the marker \[Q\] has 1 tokens: raise it"):
+    with pytest.raises(
+        UserError, match=r"lengths.query is 1, but the marker \[Q\] has 1 tokens: raise it"
+    ):
         tokenisation.run(make_job("tokens", tmp_path / "short-0123456789", params, inputs))
     job = make_job("tokens", tmp_path / "ids-0123456789", params | {"query_length": 3}, inputs)
     tokenisation.run(job)
@@ -170,7 +212,10 @@ def test_a_marker_is_part_of_a_texts_length(make_job, dataset, encoder, tmp_path
 
 
 def test_only_what_reads_markers_has_token_ids_with_them(configured):
-    late = {"like": "de_bm25neg", "representation": {"type": "multi", "markers": {"query": "[unused0]"}}}
+    late = {
+        "like": "de_bm25neg",
+        "representation": {"type": "multi", "markers": {"query": "[unused0]"}},
+    }
     config = configured("models.late", late) | {"systems": ["late", "bm25+late", "de_bm25neg"]}
     plan = FullPlan(config, ROOT)
     stages = {(stage.kind, stage.name): stage for stage in plan.stages.values()}

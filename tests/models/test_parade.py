@@ -34,8 +34,11 @@ def make(cross_model):
 
     def parade(aggregate):
         torch.manual_seed(3)
-        model = Parade.over(CrossEncoder.load(cross_model.folder / "cross"), Options(aggregate=aggregate))
-        for parameter in model.layers.parameters():  # of the size of the encoder's vectors, so that a layer shows
+        model = Parade.over(
+            CrossEncoder.load(cross_model.folder / "cross"), Options(aggregate=aggregate)
+        )
+        # of the size of the encoder's vectors, so that a layer shows
+        for parameter in model.layers.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
         return model.eval()
 
@@ -46,7 +49,9 @@ def vectors_of(*rows):
     return torch.tensor([rows], dtype=torch.float32)
 
 
-@pytest.mark.parametrize(("aggregate", "expected"), [("mean", [2.0, 3.0]), ("max", [3.0, 5.0]), ("sum", [4.0, 6.0])])
+@pytest.mark.parametrize(
+    ("aggregate", "expected"), [("mean", [2.0, 3.0]), ("max", [3.0, 5.0]), ("sum", [4.0, 6.0])]
+)
 def test_pooled_windows_by_hand(aggregate, expected, make):
     # (1, 5) and (3, 1) are windows; the third row stands for none
     model = make(aggregate)
@@ -65,7 +70,9 @@ def test_attention_by_hand(make):
     torch.testing.assert_close(result, torch.tensor([[0.75, 1.0]]))
 
 
-def test_the_transformer_is_berts_layers_over_the_first_tokens_embedding_and_the_windows(make, opened):
+def test_the_transformer_is_berts_layers_over_the_first_tokens_embedding_and_the_windows(
+    make, opened
+):
     model = make("transformer")
     config = model.encoder.config
     theirs = BertConfig(
@@ -104,7 +111,9 @@ def test_the_transformer_is_berts_layers_over_the_first_tokens_embedding_and_the
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "max", "sum", "attention"])
-def test_a_document_of_one_window_scores_as_the_cross_encoder_does(aggregate, make, cross_model, opened, documents):
+def test_a_document_of_one_window_scores_as_the_cross_encoder_does(
+    aggregate, make, cross_model, opened, documents
+):
     plain = CrossEncoder.load(cross_model.folder / "cross").eval()
     singles = np.flatnonzero(SIZES == 1)
     queries = opened.queries.take(np.arange(len(singles)))
@@ -140,7 +149,9 @@ def test_a_saved_model_scores_as_before_as_one_batch_and_in_parts(
     model.save(tmp_path / "cross", load_tokenizer(encoder.folder / "hf"))
     loaded = load_cross(tmp_path / "cross").eval()
     assert isinstance(loaded, Parade)
-    np.testing.assert_allclose(loaded.score(queries, documents, opened.template, "fp32", 512), batch, atol=2e-5)
+    np.testing.assert_allclose(
+        loaded.score(queries, documents, opened.template, "fp32", 512), batch, atol=2e-5
+    )
 
 
 def test_transformers_refuses_the_folder_as_a_classifier(make, tmp_path, encoder):

@@ -16,7 +16,19 @@ from tandem.models.tokens import Tokens
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
-KINDS = ["Bert", "Roberta", "MPNet", "Qwen2", "Llama", "Gemma", "T5", "XLMRoberta", "Camembert", "Albert", "DebertaV2"]
+KINDS = [
+    "Bert",
+    "Roberta",
+    "MPNet",
+    "Qwen2",
+    "Llama",
+    "Gemma",
+    "T5",
+    "XLMRoberta",
+    "Camembert",
+    "Albert",
+    "DebertaV2",
+]
 # What the tokenizers learn from: with the spelling of special tokens, as a corpus may have it.
 CORPUS = [
     "The otters eat fish, crabs & more: 12 of 30!",
@@ -36,7 +48,9 @@ ORDINARY = [
 @pytest.fixture(params=KINDS)
 def tokenizer(request):
     """A fast tokenizer of a kind, which has learned a few hundred pieces."""
-    learned = getattr(transformers, f"{request.param}Tokenizer")().train_new_from_iterator(CORPUS, 300)
+    learned = getattr(transformers, f"{request.param}Tokenizer")().train_new_from_iterator(
+        CORPUS, 300
+    )
     if request.param == "Qwen2":  # whose turns are added tokens
         learned.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     return learned
@@ -45,7 +59,12 @@ def tokenizer(request):
 def spelled(tokenizer):
     """Texts with special tokens in every position: alone, within a word, at both ends."""
     names = tokenizer.all_special_tokens
-    return [*names, *(f"fish{name}es eat {name} and crabs {name}" for name in names), "".join(names), " ".join(names)]
+    return [
+        *names,
+        *(f"fish{name}es eat {name} and crabs {name}" for name in names),
+        "".join(names),
+        " ".join(names),
+    ]
 
 
 def test_ids_of_ordinary_texts_are_the_tokenizers_own(tokenizer):
@@ -54,7 +73,10 @@ def test_ids_of_ordinary_texts_are_the_tokenizers_own(tokenizer):
     assert ids == tokenizer(ORDINARY, add_special_tokens=False)["input_ids"]
     assert not any(cut)
     short, cut = plain.tokenise(ORDINARY, 4)
-    assert short == tokenizer(ORDINARY, add_special_tokens=False, truncation=True, max_length=4)["input_ids"]
+    assert (
+        short
+        == tokenizer(ORDINARY, add_special_tokens=False, truncation=True, max_length=4)["input_ids"]
+    )
     assert cut == [len(row) > 4 for row in ids]
 
 
@@ -62,7 +84,8 @@ def test_no_text_spells_a_special_token(tokenizer):
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     texts = spelled(tokenizer)
     meant = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    assert all(special & set(row) for row in meant[-2:])  # which the tokenizer itself takes for tokens
+    # which the tokenizer itself takes for tokens
+    assert all(special & set(row) for row in meant[-2:])
     ids, _ = PlainTextTokenizer(tokenizer).tokenise(texts)
     assert not special & set(np.concatenate(ids).tolist())
     assert all(ids)
@@ -72,7 +95,9 @@ def test_a_prompt_may_spell_them_and_the_text_behind_it_may_not(tokenizer):
     plain, name = PlainTextTokenizer(tokenizer), tokenizer.all_special_tokens[-1]
     for prompt in (f"{name} ", f"query{name}", f"to {name} of: "):
         behind = [plain.prompt(prompt) + text for text in ORDINARY]
-        expected = tokenizer([prompt + text for text in ORDINARY], add_special_tokens=False)["input_ids"]
+        expected = tokenizer([prompt + text for text in ORDINARY], add_special_tokens=False)[
+            "input_ids"
+        ]
         assert plain.tokenise(behind)[0] == expected
         (with_token,), _ = plain.tokenise([plain.prompt(prompt) + name])
         assert with_token.count(tokenizer.convert_tokens_to_ids(name)) == 1
@@ -84,7 +109,10 @@ def test_a_prompt_may_spell_them_and_the_text_behind_it_may_not(tokenizer):
 def test_a_marker_as_text_is_the_marker_and_the_texts_own_tokens(tokenizer, tmp_path):
     add_markers(tokenizer, {"query": "[Q]", "passage": "[D]"})
     tokenizer.save_pretrained(tmp_path)
-    saved, texts = load_tokenizer(tmp_path), [text for text in ORDINARY if text and text == text.strip()]
+    saved, texts = (
+        load_tokenizer(tmp_path),
+        [text for text in ORDINARY if text and text == text.strip()],
+    )
     for prompt in ("", "query: "):
         before = mark_prompt(saved, "[D]", prompt)
         own, _ = PlainTextTokenizer(saved).tokenise([prompt + text for text in texts])
@@ -98,7 +126,9 @@ def test_a_marker_as_text_is_the_marker_and_the_texts_own_tokens(tokenizer, tmp_
 def test_texts_are_cut_where_the_tokenizer_cuts_them(encoder_folder):
     tokenizer = load_tokenizer(encoder_folder)
     tokenizer.truncation_side = "left"
-    long, short = tokenizer(["the otter eats the crab", "the otter"], add_special_tokens=False)["input_ids"]
+    long, short = tokenizer(["the otter eats the crab", "the otter"], add_special_tokens=False)[
+        "input_ids"
+    ]
     ids, cut = PlainTextTokenizer(tokenizer).tokenise(["the otter eats the crab", "the otter"], 3)
     assert ids == [long[-3:], short]
     assert cut == [True, False]
@@ -107,8 +137,14 @@ def test_texts_are_cut_where_the_tokenizer_cuts_them(encoder_folder):
 @pytest.fixture
 def stored(make_job, encoder, tmp_path):
     """`stored(**params)`: token ids of a collection whose titles, texts and first query spell special tokens."""
-    passages = [("a", "the [SEP] title", "the [CLS] otter [SEP] [PAD]"), ("b", "", "[MASK] [MASK]"), ("c", "x", "y")]
-    collection = make_job("dataset", tmp_path / "spelled-0123456789", {"source": "written by a test"})
+    passages = [
+        ("a", "the [SEP] title", "the [CLS] otter [SEP] [PAD]"),
+        ("b", "", "[MASK] [MASK]"),
+        ("c", "x", "y"),
+    ]
+    collection = make_job(
+        "dataset", tmp_path / "spelled-0123456789", {"source": "written by a test"}
+    )
     with writing(collection) as draft:
         write_collection(draft.folder, passages)
         path = draft.folder / "queries.parquet"
@@ -128,11 +164,15 @@ def stored(make_job, encoder, tmp_path):
 
 def test_the_stage_stores_no_special_token_that_a_text_spells(stored, encoder):
     tokenizer, tokens = load_tokenizer(encoder.folder / "hf"), Tokens.open(stored())
-    special = [tokenizer.convert_tokens_to_ids(name) for name in ("[CLS]", "[SEP]", "[PAD]", "[MASK]")]
+    special = [
+        tokenizer.convert_tokens_to_ids(name) for name in ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+    ]
     assert not np.isin(tokens.passages.ids, special).any()
     assert not np.isin(tokens.queries.ids, special).any()
     # A pair has the three special tokens that the template puts around it, and none within.
-    pairs = tokens.template.pair_inputs(tokens.queries.take(np.array([0])), tokens.passages.take(np.array([0])))
+    pairs = tokens.template.pair_inputs(
+        tokens.queries.take(np.array([0])), tokens.passages.take(np.array([0]))
+    )
     assert np.isin(pairs.ids, special).sum() == 3
     assert pairs.types.sum() == len(tokens.passages[0]) + 1
 
@@ -146,7 +186,10 @@ def test_a_prompts_special_token_is_stored(stored, encoder):
 
 
 def test_a_title_ends_where_its_tokens_end_and_not_at_a_separator(stored, encoder):
-    tokens, plain = Tokens.open(stored(titled=True)), PlainTextTokenizer(load_tokenizer(encoder.folder / "hf"))
+    tokens, plain = (
+        Tokens.open(stored(titled=True)),
+        PlainTextTokenizer(load_tokenizer(encoder.folder / "hf")),
+    )
     title = len(plain.tokenise(["the [SEP] title"])[0][0])
     assert tokens.passages.titles.tolist()[0] == title
     inputs = tokens.template.single_inputs(tokens.passages, "passage")
@@ -155,5 +198,7 @@ def test_a_title_ends_where_its_tokens_end_and_not_at_a_separator(stored, encode
     # By lengths alone: ids that are the separator's do not move the border.
     (separator,) = tokens.template.pair[1]
     row = Ragged.of([np.array([separator, 7, separator, 8])])
-    moved = tokens.template.single_inputs(Ragged(row.ids, row.offsets, titles=np.array([2])), "passage")
+    moved = tokens.template.single_inputs(
+        Ragged(row.ids, row.offsets, titles=np.array([2])), "passage"
+    )
     assert moved.types.tolist() == [0, 0, 0, 0, 1, 1]

@@ -40,7 +40,10 @@ def test_a_passage_weighs_the_vectors_of_the_query(folder):
 
 def test_gradients_are_those_of_the_formula(folder):
     model, generator = load_dual(folder).double(), torch.Generator().manual_seed(0)
-    sides = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((2, 3, 4), (5, 4))]
+    sides = [
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, 3, 4), (5, 4))
+    ]
     assert torch.autograd.gradcheck(model.scores, [side.requires_grad_() for side in sides])
 
 
@@ -50,11 +53,15 @@ def test_vectors_equal_a_loop_over_transformers_states(folder, tokens):
     assert DualShape.read(folder).representation == OPTIONS
     with torch.inference_mode():
         queries = model.encode("query", opened.queries.take(np.arange(4)), opened.template, "fp32")
-        passages = model.encode("passage", opened.passages.take(np.arange(4)), opened.template, "fp32")
+        passages = model.encode(
+            "passage", opened.passages.take(np.arange(4)), opened.template, "fp32"
+        )
         for side, texts in (("query", opened.queries), ("passage", opened.passages)):
             theirs = AutoModel.from_pretrained(folder / side).eval()
             for row in range(4):
-                ids = torch.tensor([*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]])
+                ids = torch.tensor(
+                    [*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]]
+                )
                 states = theirs(ids[None]).last_hidden_state[0]
                 if side == "passage":
                     assert torch.allclose(passages[row], states[0], atol=1e-5)

@@ -42,7 +42,9 @@ def publish(family_folder, tmp_path):
         transformer.tokenizer.padding_side = padding
         if transformer.tokenizer.pad_token is None:
             transformer.tokenizer.pad_token = transformer.tokenizer.eos_token
-        model = SentenceTransformer(modules=[transformer, Pooling(32, pooling), *behind], device="cpu", **options)
+        model = SentenceTransformer(
+            modules=[transformer, Pooling(32, pooling), *behind], device="cpu", **options
+        )
         model.save(str(tmp_path / "published"))
         return tmp_path / "published"
 
@@ -55,11 +57,18 @@ def taken_over(make_job, dataset, tmp_path):
 
     def make(folder, **more):
         options = {"path": str(folder), "vectors": describe_towers(folder)}
-        encoder = make_job("encoder", tmp_path / "encoder/e-0123456789", {"source": "folder"}, {}, options)
+        encoder = make_job(
+            "encoder", tmp_path / "encoder/e-0123456789", {"source": "folder"}, {}, options
+        )
         run(encoder)
         inputs, vectors = {"encoder": encoder.out}, TOWERS | describe_towers(folder) | more
         lengths = {"query_length": 40, "passage_length": 24, "prompts": vectors.get("prompts", {})}
-        tokens = make_job("tokens", tmp_path / "tokens/t-0123456789", lengths, inputs | {"dataset": dataset.folder})
+        tokens = make_job(
+            "tokens",
+            tmp_path / "tokens/t-0123456789",
+            lengths,
+            inputs | {"dataset": dataset.folder},
+        )
         run_tokens(tokens)
         model = make_job("untrained", tmp_path / "untrained/m-0123456789", vectors, inputs)
         run_untrained(model)
@@ -71,14 +80,22 @@ def taken_over(make_job, dataset, tmp_path):
 def assert_equal_vectors(ours, tokens, theirs, dataset, **options):
     """Vectors of all queries and passages, by a dual encoder here and by a model of sentence-transformers."""
     collection = Collection(dataset)
-    passages = [join_contents(row["title"], row["text"]) for batch in collection.batches() for row in batch.to_pylist()]
-    queries = [text for split in ("train", "dev", "test") for text in collection.queries(split).values()]
+    passages = [
+        join_contents(row["title"], row["text"])
+        for batch in collection.batches()
+        for row in batch.to_pylist()
+    ]
+    queries = [
+        text for split in ("train", "dev", "test") for text in collection.queries(split).values()
+    ]
     rows = {"query": tokens.queries, "passage": tokens.passages}
     for side, texts, length in (("query", queries, 40), ("passage", passages, 24)):
         theirs.max_seq_length = length + tokens.template.extra[0]
         encode = theirs.encode_query if side == "query" else theirs.encode_document
         with torch.inference_mode():
-            vectors = ours.encode(side, [rows[side][i] for i in range(len(texts))], tokens.template, "fp32", 8).numpy()
+            vectors = ours.encode(
+                side, [rows[side][i] for i in range(len(texts))], tokens.template, "fp32", 8
+            ).numpy()
         expected = encode(texts, show_progress_bar=False, **options)
         assert vectors.shape == expected.shape
         assert np.ptp(vectors, axis=0).max() > 0.05  # texts have different vectors
@@ -99,7 +116,9 @@ def assert_equal_vectors(ours, tokens, theirs, dataset, **options):
         ("gemma3_text", "max", "right"),
     ],
 )
-def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, family, pooling, padding):
+def test_vectors_equal_sentence_transformers(
+    publish, taken_over, dataset, family, pooling, padding
+):
     folder = publish(family, pooling, Normalize(), padding=padding, prompts=PROMPTS)
     assert describe_towers(folder) == {
         "pooling": pooling,
@@ -110,7 +129,9 @@ def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, famil
     dual, tokens = taken_over(folder)
     ours = DualEncoder.load(dual).eval()
     assert_equal_vectors(ours, tokens, SentenceTransformer(str(folder), device="cpu"), dataset)
-    assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
+    assert_equal_vectors(
+        ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,10 +139,16 @@ def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, famil
     [
         ("mistral", True, {"tokenizer_class": "LlamaTokenizerFast"}),
         ("mistral", False, {"tokenizer_class": "LlamaTokenizer"}),
-        ("qwen3", False, {"auto_map": {"AutoTokenizer": [None, "tokenization_qwen.Qwen2TokenizerFast"]}}),
+        (
+            "qwen3",
+            False,
+            {"auto_map": {"AutoTokenizer": [None, "tokenization_qwen.Qwen2TokenizerFast"]}},
+        ),
     ],
 )
-def test_the_last_token_that_a_tokenizer_promises_is_pooled(publish, taken_over, dataset, family, first, config):
+def test_the_last_token_that_a_tokenizer_promises_is_pooled(
+    publish, taken_over, dataset, family, first, config
+):
     """As E5 Mistral and GTE Qwen2 have it: `tokenizer.json` alone, which transformers 5 reads, does not put it."""
     folder = publish(family, "lasttoken", Normalize(), padding="left")
     tokenizer = load_tokenizer(folder)
@@ -136,7 +163,9 @@ def test_the_last_token_that_a_tokenizer_promises_is_pooled(publish, taken_over,
     ours = DualEncoder.load(dual).eval()
     theirs = SentenceTransformer(str(folder), device="cpu", processor_kwargs=promised)
     assert_equal_vectors(ours, tokens, theirs, dataset)
-    assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
+    assert_equal_vectors(
+        ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset
+    )
 
 
 def test_where_it_was_never_put_it_is_not_put_now(publish):
@@ -167,15 +196,33 @@ def test_packed_they_are_the_same(publish, taken_over, dataset, family):
 )
 @pytest.mark.parametrize("shards", [1, 2])
 def test_the_stage_writes_them_in_one_piece_or_two(
-    publish, taken_over, dataset, make_job, command, tmp_path, family, pooling, padding, attention, shards
+    publish,
+    taken_over,
+    dataset,
+    make_job,
+    command,
+    tmp_path,
+    family,
+    pooling,
+    padding,
+    attention,
+    shards,
 ):
     folder = publish(family, pooling, Normalize(), padding=padding, prompts=PROMPTS)
     dual, tokens = taken_over(folder)
     inputs = {"dataset": dataset, "model": dual.parent, "tokens": tmp_path / "tokens/t-0123456789"}
-    params = {"side": "passages", "block": 16, "batch_tokens": 256, "precision": "fp32", "dtype": "fp32"}
+    params = {
+        "side": "passages",
+        "block": 16,
+        "batch_tokens": 256,
+        "precision": "fp32",
+        "dtype": "fp32",
+    }
     out, execution = tmp_path / "de.passages-0123456789", {"attention": attention, "workers": 1}
     for number in range(shards) if shards > 1 else ():
-        job = make_job("embeddings", out, params, inputs, execution | {"shard": number, "shards": shards})
+        job = make_job(
+            "embeddings", out, params, inputs, execution | {"shard": number, "shards": shards}
+        )
         run_shard("embeddings-shard", command(job, f"shards/{number}.json"))
     assert len(list(out.glob("blocks/*.npy"))) == (4 if shards > 1 else 0)
     encode(make_job("embeddings", out, params, inputs, execution))
@@ -198,8 +245,12 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
     dual, tokens = taken_over(folder, dim=12)
     ours = DualEncoder.load(dual).eval()
     assert (ours.whole, ours.dimension) == (32, 12)
-    published, saved = (SentenceTransformer(str(place), device="cpu") for place in (folder, dual / "shared"))
-    assert_equal_vectors(ours, tokens, published, dataset, truncate_dim=12, normalize_embeddings=True)
+    published, saved = (
+        SentenceTransformer(str(place), device="cpu") for place in (folder, dual / "shared")
+    )
+    assert_equal_vectors(
+        ours, tokens, published, dataset, truncate_dim=12, normalize_embeddings=True
+    )
     assert_equal_vectors(ours, tokens, saved, dataset)
     assert describe_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
 
@@ -207,9 +258,14 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
 def test_vectors_that_are_cut_behind_length_1_are_refused_where_scores_are_dot_products(publish):
     """sentence-transformers then leaves them shorter than 1, which counts; by cosines it does not."""
     folder = publish("bert", "mean", Normalize(), similarity_fn_name="dot", truncate_dim=12)
-    cut = SentenceTransformer(str(folder), device="cpu").encode(["the owl"], show_progress_bar=False)
+    cut = SentenceTransformer(str(folder), device="cpu").encode(
+        ["the owl"], show_progress_bar=False
+    )
     assert np.linalg.norm(cut) < 0.99
-    with pytest.raises(UserError, match="config_sentence_transformers.json: describes truncate_dim behind Normalize"):
+    with pytest.raises(
+        UserError,
+        match="config_sentence_transformers.json: describes truncate_dim behind Normalize",
+    ):
         describe_towers(folder)
     path = folder / "config_sentence_transformers.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"similarity_fn_name": "cosine"}))
@@ -219,9 +275,21 @@ def test_vectors_that_are_cut_behind_length_1_are_refused_where_scores_are_dot_p
 @pytest.mark.parametrize(
     ("layer", "keys", "message"),
     [
-        ("2_Dense", {"in_features": 30}, "2_Dense/config.json: in_features is 30, expected 32, which the encoder"),
-        ("2_Dense", {"out_features": 40}, "3_Dense/config.json: in_features is 48, expected 40, which 2_Dense makes"),
-        ("3_Dense", {"in_features": None}, "3_Dense/config.json: in_features is None; expected a whole number"),
+        (
+            "2_Dense",
+            {"in_features": 30},
+            "2_Dense/config.json: in_features is 30, expected 32, which the encoder",
+        ),
+        (
+            "2_Dense",
+            {"out_features": 40},
+            "3_Dense/config.json: in_features is 48, expected 40, which 2_Dense makes",
+        ),
+        (
+            "3_Dense",
+            {"in_features": None},
+            "3_Dense/config.json: in_features is None; expected a whole number",
+        ),
     ],
 )
 def test_linear_layers_that_do_not_fit_are_refused(publish, layer, keys, message):
@@ -246,16 +314,28 @@ def test_weights_of_an_encoder_with_code_of_its_own_are_refused(publish):
     folder = publish("bert", "mean")
     path, weights = folder / "config.json", folder / "model.safetensors"
     path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}})
+        json.dumps(
+            json.loads(path.read_text())
+            | {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}}
+        )
     )
-    kept = {name: tensor for name, tensor in load_file(weights).items() if "position_embeddings" not in name}
+    kept = {
+        name: tensor
+        for name, tensor in load_file(weights).items()
+        if "position_embeddings" not in name
+    }
     save_file(kept, weights, metadata={"format": "pt"})
-    with pytest.raises(UserError, match="lack embeddings.position_embeddings.weight, .* they are of code of its own"):
+    with pytest.raises(
+        UserError,
+        match="lack embeddings.position_embeddings.weight, .* they are of code of its own",
+    ):
         load_encoder(folder)
 
 
 @pytest.mark.parametrize("causal", [None, False, True])
-def test_a_decoder_with_code_of_its_own_says_whether_it_is_causal(publish, taken_over, dataset, causal):
+def test_a_decoder_with_code_of_its_own_says_whether_it_is_causal(
+    publish, taken_over, dataset, causal
+):
     """As Stella and GTE Qwen have it: their code reads texts in both directions, transformers' own in one."""
     folder = publish("qwen3", "mean", Normalize())
     path = folder / "config.json"
@@ -263,7 +343,9 @@ def test_a_decoder_with_code_of_its_own_says_whether_it_is_causal(publish, taken
     code = {"AutoModel": "modeling_qwen.Qwen3Model"}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": code} | said))
     if causal is None:
-        with pytest.raises(UserError, match="needs code of its own .modeling_qwen.Qwen3Model., .*is_causal: false"):
+        with pytest.raises(
+            UserError, match="needs code of its own .modeling_qwen.Qwen3Model., .*is_causal: false"
+        ):
             taken_over(folder)
         return
     dual, tokens = taken_over(folder)
@@ -287,35 +369,67 @@ def test_cls_without_a_token_of_its_own_is_refused(family, family_folder, make_j
 def test_a_prompt_that_leaves_no_room_is_refused(encoder, dataset, make_job, tmp_path):
     prompts = {"query": "what does the otter eat in the river when winter is close"}
     params = {"query_length": 8, "passage_length": 24, "prompts": prompts}
-    job = make_job("tokens", tmp_path / "t-0123456789", params, {"encoder": encoder, "dataset": dataset})
-    with pytest.raises(UserError, match=r"lengths.query is 8, but the prompt 'what .*' has \d+ tokens: raise it"):
+    job = make_job(
+        "tokens", tmp_path / "t-0123456789", params, {"encoder": encoder, "dataset": dataset}
+    )
+    with pytest.raises(
+        UserError, match=r"lengths.query is 8, but the prompt 'what .*' has \d+ tokens: raise it"
+    ):
         run_tokens(job)
 
 
 @pytest.mark.parametrize(
     ("file", "content", "refused"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "describes the pooling cls [+] mean"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode": ["cls", "mean"]},
+            "describes the pooling cls [+] mean",
+        ),
         (
             "1_Pooling/config.json",
             {"pooling_mode": "mean_sqrt_len_tokens"},
             "the pooling mean_sqrt_len_tokens",
         ),
-        ("1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False}, "without the prompt's tokens"),
-        ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, "the similarity euclidean"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode": "mean", "include_prompt": False},
+            "without the prompt's tokens",
+        ),
+        (
+            "config_sentence_transformers.json",
+            {"similarity_fn_name": "euclidean"},
+            "the similarity euclidean",
+        ),
         (
             "config_sentence_transformers.json",
             {"prompts": {"sts": "same? "}, "default_prompt_name": "sts"},
             "has the prompt sts for all texts, and none for queries or passages; say prompts",
         ),
-        ("sentence_bert_config.json", {"do_lower_case": True}, "describes do_lower_case, which is not computed here"),
-        ("sentence_bert_config.json", {"modality_config": {"message": {}}}, "texts in a chat's template"),
         (
             "sentence_bert_config.json",
-            {"modality_config": {"text": {"method": "forward", "method_output_name": ["hidden_states", 1]}}},
+            {"do_lower_case": True},
+            "describes do_lower_case, which is not computed here",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"message": {}}},
+            "texts in a chat's template",
+        ),
+        (
+            "sentence_bert_config.json",
+            {
+                "modality_config": {
+                    "text": {"method": "forward", "method_output_name": ["hidden_states", 1]}
+                }
+            },
             'texts read by {"method": "forward", "method_output_name": ."hidden_states", 1.}',
         ),
-        ("sentence_bert_config.json", {"tokenizer_args": {"add_eos_token": True}}, "add_eos_token in tokenizer_args"),
+        (
+            "sentence_bert_config.json",
+            {"tokenizer_args": {"add_eos_token": True}},
+            "add_eos_token in tokenizer_args",
+        ),
         (
             "sentence_bert_config.json",
             {"config_kwargs": {"num_hidden_layers": 1}},
@@ -337,7 +451,10 @@ def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
 
 def test_options_that_change_no_vector_are_read(publish, taken_over, dataset):
     folder = publish("bert", "mean", Normalize())
-    options = {"model_args": {"add_pooling_layer": False}, "tokenizer_args": {"use_fast": True, "revision": None}}
+    options = {
+        "model_args": {"add_pooling_layer": False},
+        "tokenizer_args": {"use_fast": True, "revision": None},
+    }
     (folder / "sentence_bert_config.json").write_text(json.dumps(options))
     dual, tokens = taken_over(folder)
     theirs = SentenceTransformer(str(folder), device="cpu")
@@ -351,8 +468,16 @@ def test_prompts_by_whatever_name_files_have_them(publish):
     assert describe_towers(folder) == {"pooling": "mean"}
     config = json.loads(path.read_text())
     for prompts, expected, theirs in (
-        ({"query": "query: ", "document": "text: "}, {"query": "query: ", "passage": "text: "}, "text: "),
-        ({"query": "query: ", "passage": "passage: "}, {"query": "query: ", "passage": "passage: "}, ""),
+        (
+            {"query": "query: ", "document": "text: "},
+            {"query": "query: ", "passage": "text: "},
+            "text: ",
+        ),
+        (
+            {"query": "query: ", "passage": "passage: "},
+            {"query": "query: ", "passage": "passage: "},
+            "",
+        ),
         ({"query": "", "corpus": "text: "}, {"passage": "text: "}, ""),
         ({"document": "", "passage": "passage: ", "query": ""}, None, ""),
         ({"document": "", "query": ""}, None, ""),
@@ -369,7 +494,9 @@ def test_a_query_in_its_prompt_reads_as_the_card_says(publish):
     tokenizer = load_tokenizer(publish("qwen3", "lasttoken", prompts=PROMPTS))
     text = PROMPTS["query"] + "what does the owl eat"
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
-    assert Template.of(tokenizer).single_inputs([ids]).padded()["input_ids"].tolist() == [tokenizer(text)["input_ids"]]
+    assert Template.of(tokenizer).single_inputs([ids]).padded()["input_ids"].tolist() == [
+        tokenizer(text)["input_ids"]
+    ]
 
 
 def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
@@ -378,7 +505,10 @@ def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
 
     folder = family_folder("qwen3")
     tokenizer = load_tokenizer(folder)
-    texts = {"query": ["what does the lynx eat", "how does the owl behave"], "passage": ["hares", "it turns its head"]}
+    texts = {
+        "query": ["what does the lynx eat", "how does the owl behave"],
+        "passage": ["hares", "it turns its head"],
+    }
     ours = DualEncoder.start(folder, True, **TOWERS | {"pooling": "lasttoken"})
     torch.manual_seed(3)
     add_lora(ours, Lora(rank=2, alpha=6))
@@ -387,11 +517,18 @@ def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
     theirs = get_peft_model(load_encoder(folder), lora)
 
     def by_hand(side):
-        tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
-        return theirs(**tokenizer(texts[side], padding=True, return_tensors="pt")).last_hidden_state[:, -1]
+        tokenizer.padding_side, tokenizer.pad_token = (
+            "left",
+            tokenizer.pad_token or tokenizer.eos_token,
+        )
+        return theirs(
+            **tokenizer(texts[side], padding=True, return_tensors="pt")
+        ).last_hidden_state[:, -1]
 
     def here(side):
-        ids = [np.array(row) for row in tokenizer(texts[side], add_special_tokens=False)["input_ids"]]
+        ids = [
+            np.array(row) for row in tokenizer(texts[side], add_special_tokens=False)["input_ids"]
+        ]
         return ours.encode(side, ids, Template.of(tokenizer), "fp32", 8)
 
     results = []
@@ -399,7 +536,12 @@ def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
         model.train()
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
         for _ in range(2):  # B is zero before the first step
-            loss = -dot_scores(vectors("query"), vectors("passage"), 1.0).log_softmax(1).diagonal().mean()
+            loss = (
+                -dot_scores(vectors("query"), vectors("passage"), 1.0)
+                .log_softmax(1)
+                .diagonal()
+                .mean()
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -411,7 +553,9 @@ def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
         assert torch.allclose(mine, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("weights", [{"linear.weight": torch.zeros(4, 32)}, {"weight": torch.zeros(8, 31)}, None])
+@pytest.mark.parametrize(
+    "weights", [{"linear.weight": torch.zeros(4, 32)}, {"weight": torch.zeros(8, 31)}, None]
+)
 def test_a_layer_whose_weights_do_not_fit_is_one_line(weights, publish):
     folder = publish("bert", "mean", Dense(32, 8))
     path = folder / "2_Dense/model.safetensors"
@@ -424,11 +568,18 @@ def test_a_layer_whose_weights_do_not_fit_is_one_line(weights, publish):
 
 
 @pytest.mark.parametrize(
-    "keys", [{"use_residual": True}, {"module_input_name": "token_embeddings"}, {"module_output_name": "sparse"}]
+    "keys",
+    [
+        {"use_residual": True},
+        {"module_input_name": "token_embeddings"},
+        {"module_output_name": "sparse"},
+    ],
 )
 def test_a_layer_that_does_more_is_one_line(keys, publish):
     folder = publish("bert", "mean", Dense(32, 32))
     path = folder / "2_Dense/config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | keys))
-    with pytest.raises(UserError, match="2_Dense: is not a linear layer of a text's vector with an activation"):
+    with pytest.raises(
+        UserError, match="2_Dense: is not a linear layer of a text's vector with an activation"
+    ):
         DualEncoder.start(folder, True, "mean", False, 1.0, dense=["2_Dense"])

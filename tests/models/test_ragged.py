@@ -18,7 +18,10 @@ def test_offsets_are_written_as_numpy_saves_them(tmp_path):
     rng = np.random.default_rng(1)
     lengths = [rng.integers(0, 4, size).tolist() for size in (7, 100, 0, 2000)]
     write_ragged(tmp_path, "x", ([[1] * length for length in batch] for batch in lengths), "uint16")
-    np.save(tmp_path / "expected.npy", np.cumsum([0, *(length for batch in lengths for length in batch)]))
+    np.save(
+        tmp_path / "expected.npy",
+        np.cumsum([0, *(length for batch in lengths for length in batch)]),
+    )
     assert (tmp_path / "x.offsets.npy").read_bytes() == (tmp_path / "expected.npy").read_bytes()
 
 

@@ -27,7 +27,10 @@ from tandem.store.job import writing
 from tandem.training.stage import start_cross
 
 QUERIES = ["what does the lynx eat", "how does the owl behave"] * 2
-PASSAGES = ["The lynx eats hares and roe deer.", "The owl turns its head far around, it is a night bird."]
+PASSAGES = [
+    "The lynx eats hares and roe deer.",
+    "The owl turns its head far around, it is a night bird.",
+]
 PASSAGES += PASSAGES[::-1]
 PAIRS = list(zip(QUERIES, PASSAGES, strict=True))
 IDENTITY = {"activation_fn": torch.nn.Identity(), "show_progress_bar": False}
@@ -43,7 +46,9 @@ def published(family_folder, tmp_path_factory):
         settings = transformers.AutoConfig.from_pretrained(start, num_labels=labels, **config)
         with torch.random.fork_rng():
             torch.manual_seed(5)
-            transformers.AutoModelForSequenceClassification.from_config(settings).save_pretrained(folder)
+            transformers.AutoModelForSequenceClassification.from_config(settings).save_pretrained(
+                folder
+            )
         load_tokenizer(start).save_pretrained(folder)
         return folder
 
@@ -55,7 +60,9 @@ def reranker(make_job, tmp_path):
     """`reranker(folder)`: the artifact that the stages `encoder` and `reranker` make of a folder."""
 
     def make(folder):
-        encoder = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+        encoder = make_job(
+            "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+        )
         encoders.run(encoder)
         job = make_job("reranker", tmp_path / "r-0123456789", {}, {"encoder": encoder.out})
         run_reranker(job)
@@ -89,7 +96,9 @@ def logits(folder):
 
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.inference_mode():
-        return model(**load_tokenizer(folder)(QUERIES, PASSAGES, padding=True, return_tensors="pt")).logits.numpy()
+        return model(
+            **load_tokenizer(folder)(QUERIES, PASSAGES, padding=True, return_tensors="pt")
+        ).logits.numpy()
 
 
 @pytest.mark.parametrize("family", HEAD_LAYERS)
@@ -100,7 +109,8 @@ def test_a_published_cross_encoder_scores_as_it_was_published(family, published,
     assert np.ptp(expected) > 1e-2
     saved = artifact.folder / "cross"
     for scores in (logits(folder)[:, 0], ours(saved), theirs(saved), logits(saved)[:, 0]):
-        assert np.allclose(scores, expected, atol=1e-4)  # fp32, summed in another order where the batch is another
+        # fp32, summed in another order where the batch is another
+        assert np.allclose(scores, expected, atol=1e-4)
     assert json.loads(artifact.path("model.json").read_text())["parts"] == ["cross"]
 
 
@@ -111,14 +121,18 @@ def test_modernbert_may_read_the_mean(published, reranker):
 
 
 def test_of_two_labels_the_score_is_their_difference(published, reranker):
-    names = {"id2label": {0: "relevant", 1: "irrelevant"}, "label2id": {"relevant": 0, "irrelevant": 1}}
+    names = {
+        "id2label": {0: "relevant", 1: "irrelevant"},
+        "label2id": {"relevant": 0, "irrelevant": 1},
+    }
     for config, relevant in (({}, 1), (names, 0)):
         folder = published("bert", 2, **config)
         both = theirs(folder)
         scores = ours(reranker(folder).folder / "cross")
         assert np.allclose(scores, both[:, relevant] - both[:, 1 - relevant], atol=1e-4)
         softmax = torch.tensor(both).softmax(1)[:, relevant]
-        assert np.allclose(torch.tensor(scores).sigmoid(), softmax, atol=1e-4)  # what denoising reads
+        # what denoising reads
+        assert np.allclose(torch.tensor(scores).sigmoid(), softmax, atol=1e-4)
 
 
 def edited(folder, file="config.json", **keys):
@@ -130,7 +144,9 @@ def edited(folder, file="config.json", **keys):
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("name", ["modules.linear.Identity", "modules.activation.Sigmoid"])
-def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(name, again, published, reranker, tmp_path):
+def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(
+    name, again, published, reranker, tmp_path
+):
     """In its `config.json`, or where sentence-transformers 6 writes it when it saves the model `again`."""
     from sentence_transformers import CrossEncoder as Theirs
 
@@ -141,7 +157,9 @@ def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(name, again, 
         assert name in (folder / "config_sentence_transformers.json").read_text()
     saved = reranker(folder).folder / "cross"
     before, after = (
-        Theirs(str(place), device="cpu", local_files_only=True).predict(PAIRS, show_progress_bar=False)
+        Theirs(str(place), device="cpu", local_files_only=True).predict(
+            PAIRS, show_progress_bar=False
+        )
         for place in (folder, saved)
     )
     assert np.allclose(before, after, atol=1e-4)
@@ -156,11 +174,26 @@ def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(name, again, 
             {"architectures": ["BertModel"]},
             "config.json: architectures is BertModel; allowed: …ForSequenceClassification",
         ),
-        ({"model_type": "gpt2"}, "config.json: model_type is gpt2; allowed: albert, bert, camembert"),
-        ({"model_type": "jina", "auto_map": {}}, "model_type is jina; it needs code of its own, which is never run"),
-        ({"id2label": ["yes", "no"]}, 'config.json: id2label is ["yes", "no"]; a JSON object is needed'),
-        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "config.json: has 3 labels; allowed: 1, or 2"),
-        ({"id2label": {"0": "cat", "1": "dog"}}, "id2label names cat and dog; one must be: label_1, relevant"),
+        (
+            {"model_type": "gpt2"},
+            "config.json: model_type is gpt2; allowed: albert, bert, camembert",
+        ),
+        (
+            {"model_type": "jina", "auto_map": {}},
+            "model_type is jina; it needs code of its own, which is never run",
+        ),
+        (
+            {"id2label": ["yes", "no"]},
+            'config.json: id2label is ["yes", "no"]; a JSON object is needed',
+        ),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c"}},
+            "config.json: has 3 labels; allowed: 1, or 2",
+        ),
+        (
+            {"id2label": {"0": "cat", "1": "dog"}},
+            "id2label names cat and dog; one must be: label_1, relevant",
+        ),
         (
             {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}},
             "the activation of scores is torch.nn.modules.activation.Tanh; allowed: Sigmoid, Identity",
@@ -182,7 +215,11 @@ def test_what_is_not_computed_here_is_refused_in_one_line(keys, line, published)
             {"activation_fn": "torch.nn.modules.activation.Tanh"},
             "the activation of scores is torch.nn.modules.activation.Tanh; allowed: Sigmoid, Identity",
         ),
-        ("sentence_bert_config.json", {"do_lower_case": True}, "describes do_lower_case, which is not computed here"),
+        (
+            "sentence_bert_config.json",
+            {"do_lower_case": True},
+            "describes do_lower_case, which is not computed here",
+        ),
     ],
 )
 def test_nor_is_what_files_beside_it_describe(file, keys, line, published):
@@ -192,7 +229,9 @@ def test_nor_is_what_files_beside_it_describe(file, keys, line, published):
         check_reranker(folder)
 
 
-def test_a_folder_without_a_head_a_tokenizer_or_safetensors_is_refused(published, reranker, family_folder, tmp_path):
+def test_a_folder_without_a_head_a_tokenizer_or_safetensors_is_refused(
+    published, reranker, family_folder, tmp_path
+):
     folder = published("bert")
     weights = folder / "model.safetensors"
     (folder / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}')
@@ -200,10 +239,14 @@ def test_a_folder_without_a_head_a_tokenizer_or_safetensors_is_refused(published
         check_reranker(folder)
     (folder / "config_sentence_transformers.json").unlink()
     weights.write_bytes((family_folder("bert") / "model.safetensors").read_bytes())
-    with pytest.raises(UserError, match="holds no classifier.bias: a re-ranker needs its whole head"):
+    with pytest.raises(
+        UserError, match="holds no classifier.bias: a re-ranker needs its whole head"
+    ):
         reranker(folder)
     weights.rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="model.safetensors is missing .*only safetensors are loaded"):
+    with pytest.raises(
+        UserError, match="model.safetensors is missing .*only safetensors are loaded"
+    ):
         reranker(folder)
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="tokenizer.json is missing, and so are vocab.txt"):
@@ -214,7 +257,9 @@ def test_a_folder_without_a_head_a_tokenizer_or_safetensors_is_refused(published
 
 @pytest.mark.parametrize("family", HEAD_LAYERS)
 @pytest.mark.parametrize("pooling", ["cls", "mean", "segments", "classifier"])
-def test_a_trained_cross_encoder_loads_everywhere_or_is_refused(family, pooling, family_folder, tmp_path):
+def test_a_trained_cross_encoder_loads_everywhere_or_is_refused(
+    family, pooling, family_folder, tmp_path
+):
     start, saved = family_folder(family), tmp_path / "cross"
     with torch.random.fork_rng():
         torch.manual_seed(3)
@@ -233,16 +278,26 @@ def test_a_trained_cross_encoder_loads_everywhere_or_is_refused(family, pooling,
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta", "modernbert"])
-def test_training_starts_from_the_published_scores_and_learns_its_head(family, published, reranker, tmp_path):
+def test_training_starts_from_the_published_scores_and_learns_its_head(
+    family, published, reranker, tmp_path
+):
     folder = published(family)
     artifact = reranker(folder)
-    params = ModelParams.model_validate({"objective": "cross", "train": {}, "pooling": "classifier"})
+    params = ModelParams.model_validate(
+        {"objective": "cross", "train": {}, "pooling": "classifier"}
+    )
     model, tokenizer = start_cross(artifact, params).eval(), load_tokenizer(folder)
     ids = ids_of(tokenizer)
-    assert np.allclose(model(*ids, Template.of(tokenizer), "fp32").detach(), theirs(folder), atol=1e-4)
+    assert np.allclose(
+        model(*ids, Template.of(tokenizer), "fp32").detach(), theirs(folder), atol=1e-4
+    )
     add_lora(model, Lora(rank=2))
     model(*ids, Template.of(tokenizer), "fp32").square().sum().backward()
-    learned = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    learned = {
+        name
+        for name, p in model.named_parameters()
+        if p.grad is not None and p.grad.abs().sum() > 0
+    }
     assert {"head.dense.weight", "head.out.weight"} <= learned
     assert all("lora_" in name or name.startswith("head.") for name in learned)
     with torch.no_grad():
@@ -273,10 +328,16 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
     model = reranker(folder)
     lengths = {"query_length": 20, "passage_length": 50}
     ids = make_job(
-        "tokens", tmp_path / "t-0123456789", lengths, {"dataset": dataset, "encoder": tmp_path / "e-0123456789"}
+        "tokens",
+        tmp_path / "t-0123456789",
+        lengths,
+        {"dataset": dataset, "encoder": tmp_path / "e-0123456789"},
     )
     tokenisation.run(ids)
-    (query, text), docs = next(iter(collection.queries("test").items())), collection.doc_ids().to_pylist()[:8]
+    (query, text), docs = (
+        next(iter(collection.queries("test").items())),
+        collection.doc_ids().to_pylist()[:8],
+    )
     pool = make_job("bm25", tmp_path / "b-0123456789", {"depth": 8}, {"dataset": dataset})
     with writing(pool) as draft:
         write_run(pool, draft, [(query, docs, np.arange(8, 0, -1.0))])
@@ -296,6 +357,10 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
 def test_a_head_of_another_shape_than_its_configuration_is_refused(published, reranker):
     folder = published("bert", labels=2, id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1})
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"id2label": {"0": "yes"}, "label2id": {"yes": 0}}))
-    with pytest.raises(UserError, match="hold classifier.bias of another shape and 1 more, by config.json"):
+    (folder / "config.json").write_text(
+        json.dumps(config | {"id2label": {"0": "yes"}, "label2id": {"yes": 0}})
+    )
+    with pytest.raises(
+        UserError, match="hold classifier.bias of another shape and 1 more, by config.json"
+    ):
         reranker(folder)

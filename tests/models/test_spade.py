@@ -41,10 +41,15 @@ def encoded(folder, tokens):
 
 
 def test_the_expansion_equals_a_loop_over_the_logits_of_transformers(folder, tokens, encoded):
-    opened, theirs = Tokens.open(tokens), AutoModelForMaskedLM.from_pretrained(folder / "expansion").eval()
+    opened, theirs = (
+        Tokens.open(tokens),
+        AutoModelForMaskedLM.from_pretrained(folder / "expansion").eval(),
+    )
     result = encoded(load_dual(folder).alone("expansion"))
     for row in range(4):
-        ids = torch.tensor([*opened.template.single[0], *opened.passages[row].tolist(), *opened.template.single[1]])
+        ids = torch.tensor(
+            [*opened.template.single[0], *opened.passages[row].tolist(), *opened.template.single[1]]
+        )
         expected = torch.zeros(result.shape[1])
         with torch.inference_mode():
             for logits in theirs(ids[None]).logits[0]:

@@ -34,7 +34,9 @@ MASK = torch.tensor([[1, 1, 0]])
 def test_weights_by_hand():
     # log(1 + (e - 1)) = 1 is the larger one of the first entry; ReLU makes 0 of -2
     assert weigh_terms(LOGITS, MASK, "max").tolist() == [approx([1.0, math.log(4), 0.0])]
-    assert weigh_terms(LOGITS, MASK, "sum").tolist() == [approx([1.0 + math.log(2), math.log(4), 0.0])]
+    assert weigh_terms(LOGITS, MASK, "sum").tolist() == [
+        approx([1.0 + math.log(2), math.log(4), 0.0])
+    ]
     assert weigh_terms(LOGITS, MASK, "max", "log1p_relu").tolist() == [
         approx([math.log(2), math.log1p(math.log(4)), 0.0])
     ]
@@ -51,7 +53,9 @@ def test_weights_and_gradients_equal_splade_pooling(pooling, activation):
     mask = (torch.arange(6) < torch.tensor([6, 3, 1, 4])[:, None]).long()
     weights = weigh_terms(ours, mask, pooling, activation)
     module = SpladePooling(pooling, activation).train()
-    expected = module({"token_embeddings": theirs * 1.0, "attention_mask": mask})["sentence_embedding"]
+    expected = module({"token_embeddings": theirs * 1.0, "attention_mask": mask})[
+        "sentence_embedding"
+    ]
     assert torch.allclose(weights, expected)
     for result in (weights, expected):
         result.square().sum().backward()
@@ -75,7 +79,9 @@ def test_the_largest_weights_by_hand():
     ],
     ids=["max", "sum, largest alone", "two towers", "passages alone"],
 )
-def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(tmp_path, folder, tokens, dataset, shape):
+def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(
+    tmp_path, folder, tokens, dataset, shape
+):
     from sentence_transformers import SparseEncoder as Theirs
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -92,8 +98,12 @@ def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(tmp_path,
     ids = tokenizer([prompt + text for text in queries], add_special_tokens=False)["input_ids"]
     with torch.inference_mode():
         left = ours.encode("query", [np.array(text) for text in ids], opened.template, "fp32")
-        right = ours.encode("passage", [opened.passages[i] for i in range(60)], opened.template, "fp32")
-    theirs = Theirs(str(tmp_path / "shared" if ours.shared else tmp_path), device="cpu", local_files_only=True)
+        right = ours.encode(
+            "passage", [opened.passages[i] for i in range(60)], opened.template, "fp32"
+        )
+    theirs = Theirs(
+        str(tmp_path / "shared" if ours.shared else tmp_path), device="cpu", local_files_only=True
+    )
     theirs.max_seq_length = 24 + 2
     expected = (
         theirs.encode_query(queries, show_progress_bar=False),
@@ -102,7 +112,9 @@ def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(tmp_path,
     for own, vectors in zip((left, right), expected, strict=True):
         assert torch.allclose(own, vectors.to_dense(), atol=1e-5)
     assert (right > 0).float().mean() < 0.6
-    assert torch.allclose(dot_scores(left, right, 1.0), theirs.similarity(*expected).to_dense(), atol=1e-4)
+    assert torch.allclose(
+        dot_scores(left, right, 1.0), theirs.similarity(*expected).to_dense(), atol=1e-4
+    )
 
 
 def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):
@@ -114,13 +126,20 @@ def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):
     theirs = Theirs(modules=modules, device="cpu", max_active_dims=50, prompts={"query": "ask: "})
     theirs.save(str(tmp_path))
     described = describe_towers(tmp_path)
-    assert described["representation"] == {"type": "sparse", "pooling": "max", "activation": "relu", "top": 50}
+    assert described["representation"] == {
+        "type": "sparse",
+        "pooling": "max",
+        "activation": "relu",
+        "top": 50,
+    }
     assert described["prompts"] == {"query": "ask: "}
     opened, ours = Tokens.open(tokens), start(tmp_path, top=50).eval()
     with torch.inference_mode():
         vectors = ours.encode("passage", [opened.passages[1]], opened.template, "fp32")
     text = AutoTokenizer.from_pretrained(folder).decode(opened.passages[1])
-    assert torch.allclose(vectors, theirs.encode([text], show_progress_bar=False).to_dense(), atol=1e-5)
+    assert torch.allclose(
+        vectors, theirs.encode([text], show_progress_bar=False).to_dense(), atol=1e-5
+    )
 
 
 @pytest.fixture(params=["a folder a part", "passages' encoder in the folder itself"])
@@ -132,7 +151,10 @@ def inference_free(request, tmp_path, folder):
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     weights = torch.linspace(0.1, 3, len(tokenizer))
-    encoder = [Transformer(str(folder), transformer_task="fill-mask"), SpladePooling("max", "log1p_relu")]
+    encoder = [
+        Transformer(str(folder), transformer_task="fill-mask"),
+        SpladePooling("max", "log1p_relu"),
+    ]
     queries = SparseStaticEmbedding(tokenizer, weight=weights)
     router = Router.for_query_document([queries], encoder, default_route="document")
     theirs = Theirs(modules=[router], device="cpu")
@@ -153,23 +175,31 @@ def adopted(make_job, source, out):
     return out / "hf"
 
 
-def test_published_weights_of_queries_tokens_are_read(inference_free, tokens, dataset, make_job, tmp_path):
+def test_published_weights_of_queries_tokens_are_read(
+    inference_free, tokens, dataset, make_job, tmp_path
+):
     source, theirs = inference_free
     described = describe_towers(source)
     assert described["representation"]["queries"] == "tokens"
     assert described["representation"]["activation"] == "log1p_relu"
     hf = adopted(make_job, source, tmp_path / "encoder-0123456789")
-    ours = start(hf, **{key: value for key, value in described["representation"].items() if key != "type"}).eval()
+    ours = start(
+        hf, **{key: value for key, value in described["representation"].items() if key != "type"}
+    ).eval()
     opened, questions = Tokens.open(tokens), list(Collection(dataset).queries("train").values())
     tokenizer = AutoTokenizer.from_pretrained(hf)
     ids = [np.array(text) for text in tokenizer(questions, add_special_tokens=False)["input_ids"]]
     texts = [tokenizer.decode(opened.passages[i]) for i in range(5)]
     with torch.inference_mode():
         queries = ours.encode("query", ids, opened.template, "fp32")
-        passages = ours.encode("passage", [opened.passages[i] for i in range(5)], opened.template, "fp32")
+        passages = ours.encode(
+            "passage", [opened.passages[i] for i in range(5)], opened.template, "fp32"
+        )
     assert torch.equal(queries, theirs.encode_query(questions, show_progress_bar=False).to_dense())
     assert queries.unique().numel() > 10
-    assert torch.allclose(passages, theirs.encode_document(texts, show_progress_bar=False).to_dense(), atol=1e-5)
+    assert torch.allclose(
+        passages, theirs.encode_document(texts, show_progress_bar=False).to_dense(), atol=1e-5
+    )
     assert describe_towers(hf) == described  # what the stage wrote says the same
     ours.save(tmp_path / "saved", tokenizer)
     again = SparseEncoder.load(tmp_path / "saved").eval()
@@ -206,7 +236,10 @@ def test_texts_in_batches_give_the_weights_of_each_alone(folder, tokens, monkeyp
     monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
     few = join_sparse_rows(encode_batches(*texts, 1 << 20), model.dimension)
     with torch.inference_mode():
-        alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32", 8) for i in range(60)]
+        alone = [
+            model.encode("passage", [opened.passages[i]], opened.template, "fp32", 8)
+            for i in range(60)
+        ]
     assert np.abs(rows.toarray() - torch.cat(alone).numpy()).max() < 1e-5
     assert np.abs(few.toarray() - torch.cat(alone).numpy()).max() < 1e-5
     assert rows.has_sorted_indices

@@ -17,9 +17,15 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.sparse import LINEAR_HEADS, split_layer, weigh_terms_by_parts
 from tandem.models.tokens import Template
 
-TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]
+TEXTS = [
+    "The lynx eats hares and roe deer.",
+    "an owl",
+    "The owl turns its head far around, it is a night bird.",
+]
 onednn = pytest.mark.skipif(not is_onednn_used(), reason="PyTorch without oneDNN, or a GPU")
-without_amx = pytest.mark.skipif(rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape")
+without_amx = pytest.mark.skipif(
+    rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape"
+)
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
@@ -32,7 +38,10 @@ def test_weights_by_hand(pooling):
     states = torch.tensor([[[0.5], [1.0], [7.0]], [[7.0], [7.0], [7.0]]])
     mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
     weights = weigh_terms_by_parts(states, mask, list(split_layer(layer, 2)), pooling)
-    first = {"max": [math.log(2), math.log(2), 0.0], "sum": [math.log(1.5) + math.log(2), math.log(2), 0.0]}
+    first = {
+        "max": [math.log(2), math.log(2), 0.0],
+        "sum": [math.log(1.5) + math.log(2), math.log(2), 0.0],
+    }
     assert weights.tolist() == [approx(first[pooling]), [0.0, 0.0, 0.0]]
 
 
@@ -40,11 +49,15 @@ def test_weights_by_hand(pooling):
 @pytest.mark.parametrize("mode", ["fp32", pytest.param("bf16", marks=without_amx)])
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 @pytest.mark.parametrize("family", LINEAR_HEADS)
-def test_every_family_has_the_bits_of_whole_logits(family, pooling, mode, family_folder, tmp_path, monkeypatch):
+def test_every_family_has_the_bits_of_whole_logits(
+    family, pooling, mode, family_folder, tmp_path, monkeypatch
+):
     tokenizer = load_tokenizer(family_folder(family))
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(family_folder(family))).save_pretrained(tmp_path)
+        AutoModelForMaskedLM.from_config(
+            AutoConfig.from_pretrained(family_folder(family))
+        ).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     ids = [np.array(row) for row in tokenizer(TEXTS, add_special_tokens=False)["input_ids"]]
 
@@ -52,7 +65,9 @@ def test_every_family_has_the_bits_of_whole_logits(family, pooling, mode, family
         model = start(tmp_path, pooling=pooling).eval()
         accelerate(model, Execution(), 64, mode, training=False)
         with torch.inference_mode():
-            return len(model.last_layers), model.encode("passage", ids, Template.of(tokenizer), mode, 8)
+            return len(model.last_layers), model.encode(
+                "passage", ids, Template.of(tokenizer), mode, 8
+            )
 
     monkeypatch.setattr("tandem.models.sparse.TERMS", 64)
     parts, by_parts = weights()

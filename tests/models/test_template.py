@@ -35,7 +35,9 @@ def tokenizer(request, encoder_folder):
 
 
 def ids(tokenizer, texts):
-    return [np.array(row, np.uint16) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    return [
+        np.array(row, np.uint16) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]
+    ]
 
 
 def test_single_texts_equal_the_tokenizers_own_output(tokenizer):
@@ -49,7 +51,9 @@ def test_single_texts_equal_the_tokenizers_own_output(tokenizer):
 def test_pairs_equal_the_tokenizers_own_output(tokenizer):
     first, second = TEXTS, TEXTS[::-1]
     inputs = (
-        Template.of(tokenizer).pair_inputs(*(Ragged.of(ids(tokenizer, texts)) for texts in (first, second))).padded()
+        Template.of(tokenizer)
+        .pair_inputs(*(Ragged.of(ids(tokenizer, texts)) for texts in (first, second)))
+        .padded()
     )
     expected = tokenizer(first, second, padding=True, return_tensors="pt")
     assert inputs.keys() == expected.keys()
@@ -59,7 +63,9 @@ def test_pairs_equal_the_tokenizers_own_output(tokenizer):
 
 def test_template_survives_json(tokenizer):
     template = Template.of(tokenizer)
-    assert TypeAdapter(Template).validate_python(json.loads(json.dumps(asdict(template)))) == template
+    assert (
+        TypeAdapter(Template).validate_python(json.loads(json.dumps(asdict(template)))) == template
+    )
     single, pair = template.extra
     assert single == len(tokenizer("")["input_ids"])
     text = len(ids(tokenizer, ["otter"])[0])
@@ -81,7 +87,9 @@ def test_tokenizer_digest_forgets_truncation_and_survives_saving(encoder_folder,
 def test_padding_to_a_multiple(encoder_folder):
     tokenizer = load_tokenizer(encoder_folder)
     texts = ids(tokenizer, TEXTS)
-    exact, padded = (Template.of(tokenizer).single_inputs(texts).padded(multiple) for multiple in (1, 8))
+    exact, padded = (
+        Template.of(tokenizer).single_inputs(texts).padded(multiple) for multiple in (1, 8)
+    )
     width = exact["input_ids"].shape[1]
     assert width % 8
     assert padded["input_ids"].shape[1] == (width // 8 + 1) * 8
@@ -90,7 +98,8 @@ def test_padding_to_a_multiple(encoder_folder):
 
 
 def test_a_tokenizer_that_makes_nothing_of_letters_is_refused():
-    words = Tokenizer(models.BPE({"[CLS]": 0, "[SEP]": 1, "水": 2}, []))  # without a token for what it does not know
+    # without a token for what it does not know
+    words = Tokenizer(models.BPE({"[CLS]": 0, "[SEP]": 1, "水": 2}, []))
     special = [("[CLS]", 0), ("[SEP]", 1)]
     words.post_processor = TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", special)
     with pytest.raises(UserError, match="makes no token of 'a'"):

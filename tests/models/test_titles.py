@@ -30,7 +30,11 @@ def titled(tmp_path_factory, make_job, dataset, encoder):
 
 @pytest.fixture(scope="module")
 def rows(dataset):
-    return [(row["title"], row["text"]) for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    return [
+        (row["title"], row["text"])
+        for batch in Collection(dataset).batches()
+        for row in batch.to_pylist()
+    ]
 
 
 def popped(first, second, limit):
@@ -59,7 +63,8 @@ def test_title_and_text_are_the_tokenizer_s_pair(titled, rows, encoder):
         assert inputs["token_type_ids"][i, :size].tolist() == whole[i]["token_type_ids"]
     assert int(np.diff(tokens.passages.offsets).max()) == 24
     alone = tokens.template.with_titles([[]], [[7, 8]], 24)
-    assert alone[0].tolist() == [tokenizer.sep_token_id, 7, 8]  # without a title: [CLS] [SEP] text [SEP]
+    # without a title: [CLS] [SEP] text [SEP]
+    assert alone[0].tolist() == [tokenizer.sep_token_id, 7, 8]
 
 
 def test_a_dual_encoder_s_vectors_are_the_model_s_of_the_pair(titled, rows, encoder):
@@ -72,7 +77,9 @@ def test_a_dual_encoder_s_vectors_are_the_model_s_of_the_pair(titled, rows, enco
     with torch.no_grad():
         expected = model.towers["passage"](**inputs).last_hidden_state[:, 0]
         texts = tokens.passages.take(np.array([at]))
-        passage, query = (model.encode(side, texts, tokens.template, "fp32") for side in ("passage", "query"))
+        passage, query = (
+            model.encode(side, texts, tokens.template, "fp32") for side in ("passage", "query")
+        )
     torch.testing.assert_close(passage, expected)
     assert not torch.allclose(query, passage)  # a query is one segment, whatever it holds
 
@@ -82,11 +89,18 @@ def test_the_separator_behind_a_title_has_no_weight(titled, encoder):
     (separator,), rows = tokens.template.pair[1], np.arange(8)
     texts = tokens.passages.take(rows)
     assert np.isin(separator, texts.ids)
-    unicoil = UniCoil.start(folder, True, "max", False, 1.0, representation={"type": "unicoil"}).eval()
+    unicoil = UniCoil.start(
+        folder, True, "max", False, 1.0, representation={"type": "unicoil"}
+    ).eval()
     unicoil.layers("passage")[0].linear.bias.data += 9  # so that every token has a weight
-    coil = Coil.start(folder, True, "max", False, 1.0, representation={"type": "coil", "dim": 6, "cls_dim": None})
+    coil = Coil.start(
+        folder, True, "max", False, 1.0, representation={"type": "coil", "dim": 6, "cls_dim": None}
+    )
     with torch.no_grad():
-        weights, vectors = (model.encode("passage", texts, tokens.template, "fp32") for model in (unicoil, coil.eval()))
+        weights, vectors = (
+            model.encode("passage", texts, tokens.template, "fp32")
+            for model in (unicoil, coil.eval())
+        )
     own = [[token for token in texts[row] if token != separator] for row in rows]
     assert [set(row.nonzero()[:, 0].tolist()) for row in weights] == [set(row) for row in own]
     assert coil.counts("passage", texts, tokens.template).tolist() == list(map(len, own))
@@ -95,7 +109,10 @@ def test_the_separator_behind_a_title_has_no_weight(titled, encoder):
 
 def test_a_pair_is_cut_before_it_is_scored(titled, encoder):
     tokens = Tokens.open(titled)
-    queries, passages = [tokens.queries[i] for i in range(8)], [tokens.passages[i] for i in range(8)]
+    queries, passages = (
+        [tokens.queries[i] for i in range(8)],
+        [tokens.passages[i] for i in range(8)],
+    )
     inputs = tokens.template.pair_inputs(Ragged.of(queries), Ragged.of(passages))
     assert int(inputs.lengths.max()) == 20
     sizes = [popped(len(q), len(p), 20 - 3) for q, p in zip(queries, passages, strict=True)]
@@ -107,14 +124,17 @@ def test_a_pair_is_cut_before_it_is_scored(titled, encoder):
     model = CrossEncoder.start(encoder.folder / "hf", "cls")
     plain = Template.of(load_tokenizer(encoder.folder / "hf"))
     np.testing.assert_array_equal(
-        model.score(queries, passages, tokens.template, "fp32", 256), model.score(*short, plain, "fp32", 256)
+        model.score(queries, passages, tokens.template, "fp32", 256),
+        model.score(*short, plain, "fp32", 256),
     )
 
 
 def test_lengths_of_pairs_are_those_of_their_inputs(titled):
     tokens = Tokens.open(titled)
     rows = np.arange(8)
-    lengths = tokens.template.pair_lengths(tokens.queries.lengths(rows), tokens.passages.lengths(rows))
+    lengths = tokens.template.pair_lengths(
+        tokens.queries.lengths(rows), tokens.passages.lengths(rows)
+    )
     inputs = tokens.template.pair_inputs(tokens.queries.take(rows), tokens.passages.take(rows))
     assert lengths.tolist() == inputs.lengths.tolist()
     assert 20 in lengths

@@ -19,8 +19,12 @@ def test_stored_ids_are_the_tokenizers_own(tokens, dataset, encoder):
         assert opened.passages[i].tolist() == whole[:24]
     assert int(opened.passages.lengths(np.arange(60)).max()) == 24  # some passage was cut
     queries = list(Collection(dataset).queries("dev").values())
-    assert opened.queries[20].tolist() == tokenizer(queries[0], add_special_tokens=False)["input_ids"]
-    ids = tokenizer([join_contents(row["title"], row["text"]) for row in rows], add_special_tokens=False)["input_ids"]
+    assert (
+        opened.queries[20].tolist() == tokenizer(queries[0], add_special_tokens=False)["input_ids"]
+    )
+    ids = tokenizer(
+        [join_contents(row["title"], row["text"]) for row in rows], add_special_tokens=False
+    )["input_ids"]
     cut = sum(len(own) > 24 for own in ids)
     assert tokens.manifest.facts["truncated"] == {"passages": cut, "queries": 0}
     line = f"{cut} of 60 passage texts are longer than lengths.passage (24) and cut: {cut / 60:.1%}"
@@ -29,13 +33,23 @@ def test_stored_ids_are_the_tokenizers_own(tokens, dataset, encoder):
     assert tokens.manifest.facts["queries"] == 60
 
 
-def test_a_few_cut_texts_are_a_line_of_the_log_and_no_warning(make_job, make_dataset, encoder, tmp_path, capsys):
+def test_a_few_cut_texts_are_a_line_of_the_log_and_no_warning(
+    make_job, make_dataset, encoder, tmp_path, capsys
+):
     # Of 101 passages one has 25 words, one more than fits: less than 1 %.
     passages = [("long", "", "otter " * 25), *((f"d{at}", "", "otter") for at in range(100))]
-    inputs = {"dataset": make_dataset(tmp_path / "dataset-0123456789", passages), "encoder": encoder}
-    job = make_job("tokens", tmp_path / "ids-0123456789", {"query_length": 16, "passage_length": 24}, inputs)
+    inputs = {
+        "dataset": make_dataset(tmp_path / "dataset-0123456789", passages),
+        "encoder": encoder,
+    }
+    job = make_job(
+        "tokens", tmp_path / "ids-0123456789", {"query_length": 16, "passage_length": 24}, inputs
+    )
     run(job)
     facts = open_artifact(job.out).manifest.facts
     assert facts["truncated"] == {"passages": 1, "queries": 0}
     assert "warnings" not in facts
-    assert "1 of 101 passage texts are longer than lengths.passage (24) and cut" in capsys.readouterr().err
+    assert (
+        "1 of 101 passage texts are longer than lengths.passage (24) and cut"
+        in capsys.readouterr().err
+    )

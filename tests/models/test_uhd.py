@@ -21,7 +21,8 @@ OWN = torch.tensor([[True, True, False]])
 def test_the_largest_numbers_of_each_token_win():
     # The first token keeps 5 and 3, the second 4 and 2; of the second dimension the larger counts
     assert keep_winners(LOGITS, OWN, 2).tolist() == [[5.0, 4.0, 2.0, 0.0]]
-    assert keep_winners(LOGITS, OWN, 9).tolist() == [[5.0, 4.0, 2.0, 0.0]]  # numbers below 0 never win
+    # numbers below 0 never win
+    assert keep_winners(LOGITS, OWN, 9).tolist() == [[5.0, 4.0, 2.0, 0.0]]
     assert keep_winners(LOGITS.bfloat16(), OWN, 1).dtype == torch.float32
 
 
@@ -47,8 +48,12 @@ def saved(encoder_folder, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("options", [{}, {"layers": [2, 1]}], ids=["the last layer", "a bucket a layer"])
-def test_weights_equal_a_loop_over_transformers_states(options, saved, tokens, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "options", [{}, {"layers": [2, 1]}], ids=["the last layer", "a bucket a layer"]
+)
+def test_weights_equal_a_loop_over_transformers_states(
+    options, saved, tokens, tmp_path, monkeypatch
+):
     opened, model = Tokens.open(tokens), saved(binary=False, **options).eval()
     monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
     for side, texts in (("query", opened.queries), ("passage", opened.passages)):
@@ -56,12 +61,16 @@ def test_weights_equal_a_loop_over_transformers_states(options, saved, tokens, t
         with torch.inference_mode():
             result = model.encode(side, texts.take(np.arange(4)), opened.template, "fp32")
         for row in range(4):
-            ids = torch.tensor([*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]])
+            ids = torch.tensor(
+                [*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]]
+            )
             buckets = []
             for number, layer in zip(options.get("layers", [-1]), model.layers(side), strict=True):
                 buckets.append(torch.zeros(500))
                 with torch.inference_mode():
-                    for state in theirs(ids[None], output_hidden_states=True).hidden_states[number][0, 1:-1]:
+                    for state in theirs(ids[None], output_hidden_states=True).hidden_states[number][
+                        0, 1:-1
+                    ]:
                         numbers = layer.linear(state)
                         for at in numbers.argsort(descending=True)[:3]:
                             buckets[-1][at] = max(buckets[-1][at], numbers[at])
@@ -71,7 +80,9 @@ def test_weights_equal_a_loop_over_transformers_states(options, saved, tokens, t
 
 
 def test_a_bucket_of_a_layer_that_is_not_there_is_refused(saved):
-    with pytest.raises(UserError, match=r"representation.layers names layer 3; allowed: 1 to 2, the encoder's"):
+    with pytest.raises(
+        UserError, match=r"representation.layers names layer 3; allowed: 1 to 2, the encoder's"
+    ):
         saved(layers=[3])
 
 

@@ -35,18 +35,26 @@ def test_both_sides_start_alike(encoder_folder, shared):
         model = UniCoil.start(encoder_folder, shared, "max", False, 1.0, **OPTIONS)
         torch.manual_seed(1)
         first = torch.nn.Linear(32, 1)
-    assert all(torch.equal(model.layers(side)[0].linear.weight, first.weight) for side in ("query", "passage"))
+    assert all(
+        torch.equal(model.layers(side)[0].linear.weight, first.weight)
+        for side in ("query", "passage")
+    )
     assert (model.layers("query")[0] is model.layers("passage")[0]) is shared
 
 
 def test_weights_equal_a_loop_over_transformers_states(folder, tokens):
     opened, model = Tokens.open(tokens), load_dual(folder).eval()
     for side, texts in (("query", opened.queries), ("passage", opened.passages)):
-        layer, theirs = model.layers(side)[0].linear, AutoModel.from_pretrained(folder / side).eval()
+        layer, theirs = (
+            model.layers(side)[0].linear,
+            AutoModel.from_pretrained(folder / side).eval(),
+        )
         with torch.inference_mode():
             vectors = model.encode(side, texts.take(np.arange(4)), opened.template, "fp32")
         for row in range(4):
-            ids = torch.tensor([*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]])
+            ids = torch.tensor(
+                [*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]]
+            )
             with torch.inference_mode():
                 states = theirs(ids[None]).last_hidden_state[0, 1:-1]
                 weights = (states @ layer.weight[0] + layer.bias).relu()
@@ -68,12 +76,15 @@ def test_no_model_reads_a_query_of_tokens(folder, tokens, encoder_folder, tmp_pa
     with torch.random.fork_rng():
         torch.manual_seed(1)  # as `folder`
         options = {"representation": {"type": "unicoil", "queries": "tokens"}}
-        UniCoil.start(encoder_folder, True, "max", False, 1.0, **options).save(tmp_path, load_tokenizer(encoder_folder))
+        UniCoil.start(encoder_folder, True, "max", False, 1.0, **options).save(
+            tmp_path, load_tokenizer(encoder_folder)
+        )
     opened, model, other = Tokens.open(tokens), load_dual(tmp_path).eval(), load_dual(folder).eval()
     with torch.inference_mode():
         bag = model.encode("query", [np.array([7, 9, 7])], opened.template, "fp32")
         vectors, expected = (
-            m.encode("passage", opened.passages.take(np.arange(4)), opened.template, "fp32") for m in (model, other)
+            m.encode("passage", opened.passages.take(np.arange(4)), opened.template, "fp32")
+            for m in (model, other)
         )
     assert bag.nonzero().tolist() == [[0, 7], [0, 9]]
     assert bag.max() == 1
@@ -86,7 +97,9 @@ def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, mo
     with torch.random.fork_rng():
         torch.manual_seed(1)
         prompts = {"query": "find ü: ", "passage": "find "}
-        model = UniCoil.start(encoder_folder, True, "max", False, 0.5, prompts=prompts, **OPTIONS).eval()
+        model = UniCoil.start(
+            encoder_folder, True, "max", False, 0.5, prompts=prompts, **OPTIONS
+        ).eval()
     model.layers("query")[0].linear.bias.data += 1  # so that every token has a weight
     model.save(tmp_path / "dual", tokenizer)
     monkeypatch.chdir(tmp_path)
@@ -95,12 +108,17 @@ def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, mo
     exec(block.removeprefix("```python\n").removesuffix("```"), names)
 
     def score(*texts):
-        template, ids = Template.of(tokenizer), tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        template, ids = (
+            Template.of(tokenizer),
+            tokenizer(list(texts), add_special_tokens=False)["input_ids"],
+        )
         sides = zip(("query", "passage"), ids, strict=True)
         vectors = [model.encode(side, [text], template, "fp32") for side, text in sides]
         return (vectors[0] @ vectors[1].T / 0.5).item()
 
-    assert names["scores"].item() == pytest.approx(score("find ü: a query", "find a passage"), rel=1e-5)
+    assert names["scores"].item() == pytest.approx(
+        score("find ü: a query", "find a passage"), rel=1e-5
+    )
     assert names["scores"].item() > 1.1 * score("a query", "a passage")  # "find" stands in both
 
 

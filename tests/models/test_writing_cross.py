@@ -62,7 +62,9 @@ def ids(tokenizer):
 def words_of(tokenizer, count):
     """So many words that are a token of the tiny vocabulary."""
     names = [token.removeprefix("▁") for token in tokenizer.get_vocab() if token.startswith("▁")]
-    single = [name for name in sorted(names) if name.isalpha() and len(tokenizer.tokenize(name)) == 1]
+    single = [
+        name for name in sorted(names) if name.isalpha() and len(tokenizer.tokenize(name)) == 1
+    ]
     return tuple(single[:count])
 
 
@@ -71,9 +73,13 @@ def test_scores_are_those_of_transformers_that_reads_the_whole_prompt(t5, tokeni
 
     first, second = words_of(tokenizer, 2)
     theirs = AutoModelForSeq2SeqLM.from_pretrained(t5).eval()
-    inputs = tokenizer([MONO_T5.format(query=q, passage=p) for q, p in LONG], padding=True, return_tensors="pt")
+    inputs = tokenizer(
+        [MONO_T5.format(query=q, passage=p) for q, p in LONG], padding=True, return_tensors="pt"
+    )
     with torch.inference_mode():
-        logits = theirs(**inputs, decoder_input_ids=torch.zeros(len(LONG), 1, dtype=torch.long)).logits[:, 0]
+        logits = theirs(
+            **inputs, decoder_input_ids=torch.zeros(len(LONG), 1, dtype=torch.long)
+        ).logits[:, 0]
     z = [logits[:, tokenizer.convert_tokens_to_ids(f"▁{word}")] for word in (first, second)]
     log_odds = torch.stack(z, 1).log_softmax(1)
     template = Template.of(tokenizer)
@@ -112,21 +118,35 @@ def test_a_saved_folder_gives_the_same_scores(t5, tokenizer, ids, tmp_path, pool
     assert again.options == PairOptions(MONO_T5, words)
     template = Template.of(tokenizer)
     assert np.array_equal(
-        model.score(*ids(LONG), template, "fp32", 512), again.score(*ids(LONG), template, "fp32", 512)
+        model.score(*ids(LONG), template, "fp32", 512),
+        again.score(*ids(LONG), template, "fp32", 512),
     )
 
 
-def test_a_saved_monot5_is_a_language_model_that_reranks_with_the_same_scores(t5, tokenizer, ids, tmp_path):
+def test_a_saved_monot5_is_a_language_model_that_reranks_with_the_same_scores(
+    t5, tokenizer, ids, tmp_path
+):
     from tandem.retrieval.llm.local import LocalModel
     from tandem.retrieval.llm.prompts import write_yes_no_prompt
 
     options = pytest.importorskip("tandem.contrib.llm_reranking.options")
     words = words_of(tokenizer, 2)
-    CrossEncoder.start(t5, "decoder", PairOptions(MONO_T5, words)).save(tmp_path / "cross", tokenizer)
-    params = {"model": str(tmp_path / "cross"), "method": "yes_no", "form": "monot5", "precision": "fp32"}
+    CrossEncoder.start(t5, "decoder", PairOptions(MONO_T5, words)).save(
+        tmp_path / "cross", tokenizer
+    )
+    params = {
+        "model": str(tmp_path / "cross"),
+        "method": "yes_no",
+        "form": "monot5",
+        "precision": "fp32",
+    }
     asked = LocalModel(options.RerankLlmParams.model_validate(params), None)
-    answers = [asked.compare(write_yes_no_prompt("monot5", "", q, p), words).score for q, p in TEXTS]
-    scores = CrossEncoder.load(tmp_path / "cross").score(*ids(TEXTS), Template.of(tokenizer), "fp32", 512)
+    answers = [
+        asked.compare(write_yes_no_prompt("monot5", "", q, p), words).score for q, p in TEXTS
+    ]
+    scores = CrossEncoder.load(tmp_path / "cross").score(
+        *ids(TEXTS), Template.of(tokenizer), "fp32", 512
+    )
     assert np.allclose(answers, scores, atol=1e-4)
 
 
@@ -142,7 +162,10 @@ def test_transformers_draws_no_head_for_an_encoder_that_reads_a_prompt(t5, token
 def test_two_passages_are_read_as_one_text_with_words_between(t5, tokenizer, ids):
     from transformers import AutoModelForSeq2SeqLM
 
-    prompt, words = "Query: {query} Document0: {first} Document1: {second} Relevant:", words_of(tokenizer, 2)
+    prompt, words = (
+        "Query: {query} Document0: {first} Document1: {second} Relevant:",
+        words_of(tokenizer, 2),
+    )
     model = CrossEncoder.start(t5, "decoder", PairOptions(prompt, words, passages=2)).eval()
     template = Template.of(tokenizer)
     queries, passages = ids(TEXTS)
@@ -150,12 +173,17 @@ def test_two_passages_are_read_as_one_text_with_words_between(t5, tokenizer, ids
     joined = join_passages(first, second, model.separator(template))
     scores = model.score(queries, joined, template, "fp32", 512)
     whole = [
-        prompt.format(query=q, first=p, second=other) for (q, p), (_, other) in zip(TEXTS, TEXTS[::-1], strict=True)
+        prompt.format(query=q, first=p, second=other)
+        for (q, p), (_, other) in zip(TEXTS, TEXTS[::-1], strict=True)
     ]
     inputs = tokenizer(whole, padding=True, return_tensors="pt")
     start = torch.zeros(len(whole), 1, dtype=torch.long)
     with torch.inference_mode():
-        logits = AutoModelForSeq2SeqLM.from_pretrained(t5).eval()(**inputs, decoder_input_ids=start).logits[:, 0]
+        logits = (
+            AutoModelForSeq2SeqLM.from_pretrained(t5)
+            .eval()(**inputs, decoder_input_ids=start)
+            .logits[:, 0]
+        )
     z = [logits[:, tokenizer.convert_tokens_to_ids(f"▁{word}")] for word in words]
     assert np.allclose(scores, z[0] - z[1], atol=1e-4)
 

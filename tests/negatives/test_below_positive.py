@@ -26,7 +26,11 @@ def pool(positives, scores=COSINES, **options):
 
 def draw(candidates, below, judged=False):
     keep_below(candidates, below, judged)
-    return draw_undenoised(candidates, None, np.random.default_rng(0)).rows[len(candidates.positives) :].tolist()
+    return (
+        draw_undenoised(candidates, None, np.random.default_rng(0))
+        .rows[len(candidates.positives) :]
+        .tolist()
+    )
 
 
 def test_a_share_of_the_positives_score():
@@ -63,23 +67,37 @@ def test_a_positive_that_was_not_retrieved_leaves_no_negative():
 
 def test_the_backfill_keeps_its_distance_too():
     candidates = make_pool(9, np.array([2]), (ROWS, COSINES), (1, 2), (3, 6), TEXTS)
-    candidates.judged, candidates.judged_positives = np.array([0.5], np.float32), np.array([0.9], np.float32)
+    candidates.judged, candidates.judged_positives = (
+        np.array([0.5], np.float32),
+        np.array([0.9], np.float32),
+    )
     keep_below(candidates, SHARE, judged=False)
     backfill = parameters_of(Denoise)(positive_above=None, backfill={"first_rank": 3, "depth": 6})
-    assert draw_denoised(candidates, 9, backfill, np.random.default_rng(0)).rows.tolist() == [2, 4, 5, 6]
+    assert draw_denoised(candidates, 9, backfill, np.random.default_rng(0)).rows.tolist() == [
+        2,
+        4,
+        5,
+        6,
+    ]
 
 
 def test_a_judge_compares_and_may_still_accept_a_positive():
     candidates = pool([2])  # the window is 1, 3, 4, 5, 6
     candidates.judged = np.array([0.95, 0.05, 0.79, 0.04, 0.01], np.float32)
-    candidates.judged_positives = np.array([0.05], np.float32)  # a positive that the judge does not believe in
+    # a positive that the judge does not believe in
+    candidates.judged_positives = np.array([0.05], np.float32)
     keep_below(candidates, BelowPositive(share=0.5), judged=True)
     lists = draw_denoised(
-        candidates, None, parameters_of(Denoise)(negative_below=0.1, positive_above=0.9), np.random.default_rng(0)
+        candidates,
+        None,
+        parameters_of(Denoise)(negative_below=0.1, positive_above=0.9),
+        np.random.default_rng(0),
     )
-    assert lists.rows.tolist() == [2, 1, 6]  # 0.025: of 3, 5 and 6, which denoising keeps, 6 alone lies below
+    # 0.025: of 3, 5 and 6, which denoising keeps, 6 alone lies below
+    assert lists.rows.tolist() == [2, 1, 6]
     assert lists.labels.tolist() == [1, 1, 0]
-    reasons = {"accepted as positive": 1, "too near a positive": 3, "not surely negative": 0}  # each of 4 once
+    # each of 4 once
+    reasons = {"accepted as positive": 1, "too near a positive": 3, "not surely negative": 0}
     assert reasons.items() <= candidates.dropped.items()
 
 
@@ -91,7 +109,9 @@ def stage(make_job, dataset, tokens, train_run, tmp_path):
         params = {"depth": 9, "split": "train", "seed": 1, "precision": "fp32", "batch_tokens": 256}
         inputs = {role.replace("__", "."): artifact for role, artifact in inputs.items()}
         inputs |= {"dataset": dataset, "run": train_run, "tokens": tokens}
-        job = make_job("candidates", tmp_path / "c-0123456789", {**params, "below_positive": below}, inputs)
+        job = make_job(
+            "candidates", tmp_path / "c-0123456789", {**params, "below_positive": below}, inputs
+        )
         run(job)
         rows = listed_rows(open_artifact(job.out))
         return rows, json.loads((job.out / "report.json").read_text())
@@ -104,13 +124,18 @@ def test_the_stage_compares_the_runs_scores(stage, train_run, dataset):
     rows, report = stage({"share": 0.75})
     assert {row["rank"] for row in rows if not row["label"]} == {5, 6, 7, 8, 9}
     assert report["dropped"]["too near a positive"] == 20 * 3
-    scores = {query: dict(zip(docs, scores, strict=True)) for query, docs, scores in iter_run(train_run, dataset)}
+    scores = {
+        query: dict(zip(docs, scores, strict=True))
+        for query, docs, scores in iter_run(train_run, dataset)
+    }
     for row in rows:
         assert row["label"] or scores[row["query_id"]][row["doc_id"]] <= 0.75 * 7
 
 
 def test_the_stage_compares_a_judges_probabilities(stage, cross_model, tokens):
-    rows, report = stage({"margin": 0.0, "judged": True}, judge__0=cross_model, judge_tokens__0=tokens)
+    rows, report = stage(
+        {"margin": 0.0, "judged": True}, judge__0=cross_model, judge_tokens__0=tokens
+    )
     judged = {row["query_id"]: row["judge"] for row in rows if row["label"]}
     negatives = [row for row in rows if not row["label"]]
     assert all(row["judge"] <= judged[row["query_id"]] for row in negatives)
@@ -123,7 +148,9 @@ def test_the_stage_compares_a_judges_probabilities(stage, cross_model, tokens):
     [(SHARE, {"relative_margin": 0.05}), (BelowPositive(margin=0.2), {"absolute_margin": 0.2})],
     ids=["share", "margin"],
 )
-def test_the_same_negatives_as_sentence_transformers_mines(encoder_folder, documents, below, margin):
+def test_the_same_negatives_as_sentence_transformers_mines(
+    encoder_folder, documents, below, margin
+):
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.util import mine_hard_negatives

@@ -35,9 +35,21 @@ def draw(make_job, dataset, tokens, train_run, cross_model, tmp_path):
     """`draw(name, calibrate, calibration)`: rows and the artifact of denoised lists."""
 
     def make(name, calibrate=None, queries=None, **inputs):
-        denoise = {"negative_below": 0.5, "positive_above": None, "hybrid": True, "calibrate": calibrate}
+        denoise = {
+            "negative_below": 0.5,
+            "positive_above": None,
+            "hybrid": True,
+            "calibrate": calibrate,
+        }
         denoise["calibrate_queries"] = queries
-        params = {"depth": 9, "split": "train", "seed": 1, "denoise": denoise, "precision": "fp32", "batch_tokens": 256}
+        params = {
+            "depth": 9,
+            "split": "train",
+            "seed": 1,
+            "denoise": denoise,
+            "precision": "fp32",
+            "batch_tokens": 256,
+        }
         inputs |= {"dataset": dataset, "run": train_run, "tokens": tokens}
         inputs |= {"judge.0": cross_model, "judge_tokens.0": tokens}
         job = make_job("candidates", tmp_path / f"{name}-0123456789", params, inputs)
@@ -53,12 +65,18 @@ def test_the_stage_maps_the_judge_s_scores_and_records_how(draw, dev_run):
     fit = artifact.manifest.facts["calibration"]
     assert fit["positives"] == 20  # one of each dev query
     assert fit["others"] > 20
-    judged = {(row["query_row"], row["passage_row"]): row["judge"] for row in plain if row["list"] == "undenoised"}
+    judged = {
+        (row["query_row"], row["passage_row"]): row["judge"]
+        for row in plain
+        if row["list"] == "undenoised"
+    }
     for row in rows:
         if row["list"] == "undenoised":
             before = judged[row["query_row"], row["passage_row"]]
             logit = math.log(before / (1 - before))
-            assert row["judge"] == approx(float(to_probability(fit["slope"] * logit + fit["intercept"])), abs=1e-5)
+            assert row["judge"] == approx(
+                float(to_probability(fit["slope"] * logit + fit["intercept"])), abs=1e-5
+            )
 
 
 def test_some_queries_of_dev_are_enough(draw, dev_run):
@@ -67,5 +85,7 @@ def test_some_queries_of_dev_are_enough(draw, dev_run):
 
 
 def test_without_pairs_of_dev_it_is_refused(draw, train_run):
-    with pytest.raises(UserError, match="calibrate is dev, but dev has 0 known positives and 0 other candidates"):
+    with pytest.raises(
+        UserError, match="calibrate is dev, but dev has 0 known positives and 0 other candidates"
+    ):
         draw("empty", "dev", calibration=train_run)

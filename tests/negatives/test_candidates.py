@@ -49,11 +49,17 @@ def test_literal_matches_are_neither_positives_nor_negatives():
     candidates = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS, np.array([4, 1]))
     assert candidates.rows.tolist() == [2, 5]
     assert candidates.positives.tolist() == [1]
-    assert candidates.dropped == {"known positive": 1, "duplicate of a positive": 1, "literal match": 1}
+    assert candidates.dropped == {
+        "known positive": 1,
+        "duplicate of a positive": 1,
+        "literal match": 1,
+    }
 
 
 def test_near_duplicates_of_a_positive_are_no_negatives():
-    texts = Ragged.of(list(map(np.array, ([], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 3], [5, 4, 3, 2, 1]))))
+    texts = Ragged.of(
+        list(map(np.array, ([], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 3], [5, 4, 3, 2, 1])))
+    )
     run = (np.array([2, 3, 4]), np.array([3, 2, 1], np.float32))
 
     def remaining(similarity):
@@ -82,7 +88,10 @@ def test_an_undenoised_list():
 
 
 def judged(candidates, probabilities):
-    candidates.judged, candidates.judged_positives = np.array(probabilities, np.float32), np.array([0.8], np.float32)
+    candidates.judged, candidates.judged_positives = (
+        np.array(probabilities, np.float32),
+        np.array([0.8], np.float32),
+    )
     return candidates
 
 
@@ -100,7 +109,10 @@ def test_thresholds_are_strict_and_accepting_can_be_off():
     exact.judged[:2] = 0.9, 0.1
     assert draw_denoised(exact, None, DENOISE, rng()).rows.tolist() == [1, 5]
     off = DENOISE.model_copy(update={"positive_above": None})
-    assert draw_denoised(judged(pool(), [0.99, 0.05, 0.5]), None, off, rng()).rows.tolist() == [1, 4]
+    assert draw_denoised(judged(pool(), [0.99, 0.05, 0.5]), None, off, rng()).rows.tolist() == [
+        1,
+        4,
+    ]
 
 
 def test_backfill_is_unjudged_and_counted():
@@ -111,14 +123,26 @@ def test_backfill_is_unjudged_and_counted():
     assert np.isnan(lists.judged[2:]).all()
     assert candidates.dropped["backfilled (negative)"] == -2
     enough = pool(backfill=(6, 7))
-    assert draw_denoised(judged(enough, [0.5, 0.05, 0.5]), 1, DENOISE, rng()).rows.tolist() == [1, 4]
+    assert draw_denoised(judged(enough, [0.5, 0.05, 0.5]), 1, DENOISE, rng()).rows.tolist() == [
+        1,
+        4,
+    ]
 
 
 @pytest.mark.parametrize(("negatives_per", "too_few"), [("query", 0), ("positive", 1)])
-def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(negatives_per, too_few, tmp_path):
+def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(
+    negatives_per, too_few, tmp_path
+):
     # the passages 1 and 2 are relevant, 3 repeats 1: four of the run are left
     query = make_pool(9, np.array([1, 2]), RUN, (1, 7), None, TEXTS)
-    values = {"first_rank": 1, "depth": 7, "negatives": 4, "queries": None, "split": "train", "seed": 1}
+    values = {
+        "first_rank": 1,
+        "depth": 7,
+        "negatives": 4,
+        "queries": None,
+        "split": "train",
+        "seed": 1,
+    }
     report = NegativesReport()
     params = CandidatesParams(**values, negatives_per=negatives_per)
     write_part(tmp_path / "part", [query], None, params, report, TEXTS)
@@ -127,13 +151,24 @@ def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(neg
 
 def test_a_subset_of_queries_does_not_depend_on_their_order():
     queries = [f"q{i}" for i in range(50)]
-    assert draw_queries(queries, 10, 1) == draw_queries(queries[::-1], 10, 1) != draw_queries(queries, 10, 2)
+    assert (
+        draw_queries(queries, 10, 1)
+        == draw_queries(queries[::-1], 10, 1)
+        != draw_queries(queries, 10, 2)
+    )
     assert len(draw_queries(queries, 10, 1)) == 10
     assert draw_queries(queries, None, 1) == set(queries)
 
 
 def stage(make_job, out, inputs, **params):
-    values = {"first_rank": 1, "depth": 9, "negatives": 4, "queries": None, "split": "train", "seed": 1} | params
+    values = {
+        "first_rank": 1,
+        "depth": 9,
+        "negatives": 4,
+        "queries": None,
+        "split": "train",
+        "seed": 1,
+    } | params
     run(make_job("candidates", out, values, inputs))
     return open_artifact(out), json.loads((out / "report.json").read_text())
 
@@ -158,7 +193,13 @@ def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cro
     inputs = {"dataset": dataset, "run": train_run, "tokens": tokens}
     inputs |= {"judge.0": cross_model, "judge_tokens.0": tokens}
     denoise = {"negative_below": 0.5, "positive_above": None, "hybrid": True, "backfill": None}
-    params = {"denoise": denoise, "precision": "fp32", "batch_tokens": 256, "negatives": None, "queries": 7}
+    params = {
+        "denoise": denoise,
+        "precision": "fp32",
+        "batch_tokens": 256,
+        "negatives": None,
+        "queries": 7,
+    }
     artifact, report = stage(make_job, tmp_path / "d-0123456789", inputs, **params)
     rows = listed_rows(artifact)
     for row in rows:
@@ -181,10 +222,24 @@ def test_a_query_s_own_passage_is_no_negative_where_scores_ignore_it(
 ):
     docs = [("train-owl", "", "the same words"), *documents]
     data = make_dataset(tmp_path / "r/dataset/own-0000000001", docs)
-    ranked = [("train-owl", ["train-owl", *(doc for doc, _, _ in documents)], range(len(docs), 0, -1))]
-    bm25 = write_ranked("bm25", tmp_path / "r/bm25/bm25-0000000002", {"depth": len(docs)}, {"dataset": data}, ranked)
-    params = {"depth": 9, "negatives": 3, "split": "train", "take": "first", "ignore_identical_ids": ignored}
-    inputs = {"dataset": data, "run": bm25, "tokens": make_tokens(tmp_path / "r/tokens/t-0000000003", data)}
+    ranked = [
+        ("train-owl", ["train-owl", *(doc for doc, _, _ in documents)], range(len(docs), 0, -1))
+    ]
+    bm25 = write_ranked(
+        "bm25", tmp_path / "r/bm25/bm25-0000000002", {"depth": len(docs)}, {"dataset": data}, ranked
+    )
+    params = {
+        "depth": 9,
+        "negatives": 3,
+        "split": "train",
+        "take": "first",
+        "ignore_identical_ids": ignored,
+    }
+    inputs = {
+        "dataset": data,
+        "run": bm25,
+        "tokens": make_tokens(tmp_path / "r/tokens/t-0000000003", data),
+    }
     job = make_job("candidates", tmp_path / "r/candidates/c-0000000004", params, inputs)
     run(job)
     negatives = {row["doc_id"] for row in listed_rows(open_artifact(job.out)) if not row["label"]}
@@ -201,9 +256,19 @@ def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_
 def test_a_run_that_finds_nothing_is_named_as_the_reason_why_there_is_no_list(
     make_job, write_ranked, dataset, tokens, tmp_path
 ):
-    run = write_ranked("bm25", tmp_path / "bm25-0123456789", {"depth": 9, "split": "train"}, {"dataset": dataset}, [])
-    with pytest.raises(UserError, match=r"lists nothing for any of 20 queries; name another in candidates\.from"):
-        stage(make_job, tmp_path / "e-0123456789", {"dataset": dataset, "run": run, "tokens": tokens})
+    run = write_ranked(
+        "bm25",
+        tmp_path / "bm25-0123456789",
+        {"depth": 9, "split": "train"},
+        {"dataset": dataset},
+        [],
+    )
+    with pytest.raises(
+        UserError, match=r"lists nothing for any of 20 queries; name another in candidates\.from"
+    ):
+        stage(
+            make_job, tmp_path / "e-0123456789", {"dataset": dataset, "run": run, "tokens": tokens}
+        )
 
 
 @pytest.mark.parametrize(
@@ -228,11 +293,15 @@ def test_lists_without_a_judge_need_no_torch():
 def test_a_judge_at_chance_is_named(make_job, tmp_path):
     judges = []
     for name, at_chance in (("ce_good", False), ("ce_lost", True)):
-        job = make_job("model", tmp_path / f"{name}-0123456789", {"objective": "cross", "train": {}})
+        job = make_job(
+            "model", tmp_path / f"{name}-0123456789", {"objective": "cross", "train": {}}
+        )
         with writing(job) as draft:
             draft.facts["at_chance"] = at_chance
         judges.append(open_artifact(job.out))
-    assert warn_of_judges(judges, NegativesReport()) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
+    assert warn_of_judges(judges, NegativesReport()) == [
+        "ce_lost, which judges, stays at chance: it denoises nothing"
+    ]
 
 
 def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance():
@@ -241,7 +310,9 @@ def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance(
     assert warn_of_judges([], report) == []
     report.add_pool(judged(pool(), [0.9, 0.9, 0.8]))  # above none, and now above two of six
     (line,) = warn_of_judges([], report)
-    assert line.startswith("the judge ranks a relevant passage above another in 33% of the pairs, by chance in half")
+    assert line.startswith(
+        "the judge ranks a relevant passage above another in 33% of the pairs, by chance in half"
+    )
 
 
 def test_the_share_of_known_positives_below_each_threshold():
@@ -258,7 +329,12 @@ def test_the_share_of_known_positives_below_each_threshold():
 
 
 def test_what_denoising_takes_out_is_held_against_near_copies_of_the_positive():
-    texts = Ragged.of([np.array(ids) for ids in ([], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 3], [5, 4, 3, 2, 1])])
+    texts = Ragged.of(
+        [
+            np.array(ids)
+            for ids in ([], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 2, 3], [5, 4, 3, 2, 1])
+        ]
+    )
     run = (np.array([2, 3, 4]), np.array([3, 2, 1], np.float32))
     candidates = judged(make_pool(9, np.array([1]), run, (1, 3), None, texts), [0.5, 0.05, 0.3])
     # Trigrams of the positive: 123 234 345. Of 2: 123 234 346, so 2 of 4 are shared; of 3: 1 of 3; of 4: none.
@@ -271,10 +347,14 @@ def test_what_denoising_takes_out_is_held_against_near_copies_of_the_positive():
     assert report.finish()["denoising"] == counts | {"precision": 0.5, "recall": 0.666667}
 
 
-@pytest.mark.parametrize(("loss", "warned"), [("listwise", True), ("ranknet", True), ("pointwise", False)])
+@pytest.mark.parametrize(
+    ("loss", "warned"), [("listwise", True), ("ranknet", True), ("pointwise", False)]
+)
 def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, loss, warned):
     with writing(
-        make_job("model", tmp_path / "ce-0123456789", {"objective": "cross", "train": {"loss": loss}})
+        make_job(
+            "model", tmp_path / "ce-0123456789", {"objective": "cross", "train": {"loss": loss}}
+        )
     ) as draft:
         draft.facts["steps"] = 1
     report = NegativesReport(DENOISE)
@@ -305,7 +385,12 @@ def drawn(tmp_path, monkeypatch, make_job, dataset, tokens):
         (tmp_path / "own.py").write_text(PLUGIN % entry)
         load_plugins([str(tmp_path / "own.py")])
         params = {"source": "own", "depth": 3, "split": "train"}
-        job = make_job("candidates", tmp_path / "own-0123456789", params, {"dataset": dataset, "tokens": tokens})
+        job = make_job(
+            "candidates",
+            tmp_path / "own-0123456789",
+            params,
+            {"dataset": dataset, "tokens": tokens},
+        )
         run(job)
         return open_artifact(job.out)
 

@@ -24,7 +24,14 @@ def project(tmp_path_factory, encoder_folder, documents):
     """The folder where the recipe's last model has been trained, which takes all four steps."""
     folder = tmp_path_factory.mktemp("rocketqa")
     write_beir(folder / "beir", documents)
-    judged = {"from": "m_d1", "split": "unlabelled", "labels": "judge", "depth": 10, "negatives": 4, "take": "first"}
+    judged = {
+        "from": "m_d1",
+        "split": "unlabelled",
+        "labels": "judge",
+        "depth": 10,
+        "negatives": 4,
+        "take": "first",
+    }
     unlabelled = {"source": "unlabelled", "of": "tiny", "share": 0.5}
     config = tiny_config(folder, encoder_folder)
     config["datasets"]["tiny-unlabelled"] = unlabelled
@@ -35,7 +42,12 @@ def project(tmp_path_factory, encoder_folder, documents):
         "models": {
             "m_d0": {"train": STEPS},
             "m_c": {"candidates": {"depth": 20}, "train": STEPS},
-            "m_d1": {"candidates": {"depth": 10, "denoise": {**SURE, "backfill": {"first_rank": 11, "depth": 30}}}},
+            "m_d1": {
+                "candidates": {
+                    "depth": 10,
+                    "denoise": {**SURE, "backfill": {"first_rank": 11, "depth": 30}},
+                }
+            },
             "m_d2": {"candidates": {"also": [{**judged, "denoise": HALVES}]}},
         },
     }
@@ -52,21 +64,29 @@ def test_snakemake_has_the_same_stages_in_mind(project, snakemake_in):
 
 def lists(project, source):
     """Rows of the candidates of a name, one list of rows a stage."""
-    return [listed_rows(open_artifact(path)) for path in project.glob(f"results/*/candidates/{source}-*")]
+    return [
+        listed_rows(open_artifact(path))
+        for path in project.glob(f"results/*/candidates/{source}-*")
+    ]
 
 
 def test_the_steps_draw_from_where_the_paper_does(project):
     (random,) = lists(project, "random")
     assert {row["source"] for row in random} == {"qrels", "random"}
-    queries = pq.read_table(next(project.glob("results/tiny-unlabelled/dataset/*/queries.parquet"))).to_pylist()
+    queries = pq.read_table(
+        next(project.glob("results/tiny-unlabelled/dataset/*/queries.parquet"))
+    ).to_pylist()
     split = {row["query_id"]: row["split"] for row in queries}
     assert {split[row["query_id"]] for row in random} == {"train"}
     (pseudo,) = lists(project, "m_d1")
     assert {split[row["query_id"]] for row in pseudo} == {"unlabelled"}
     assert {row["source"] for row in pseudo if row["label"]} == {"judge"}
     denoised = next(rows for rows in lists(project, "m_d0") if rows[0]["list"] == "denoised")
-    for row in denoised:  # of the window only what the judge is sure of, below it what nobody judged
-        assert row["label"] or (row["judge"] < 0.6 if row["rank"] <= 10 else row["judge"] != row["judge"])
+    # of the window only what the judge is sure of, below it what nobody judged
+    for row in denoised:
+        assert row["label"] or (
+            row["judge"] < 0.6 if row["rank"] <= 10 else row["judge"] != row["judge"]
+        )
 
 
 def test_the_last_model_has_learned_from_both(project):

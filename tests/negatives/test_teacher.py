@@ -33,8 +33,20 @@ def lists(make_job, dataset, train_run, own_tokens, cross_model, tmp_path):
     """Hybrid lists: every query has an undenoised and a denoised one, which share passages."""
     inputs = {"dataset": dataset, "run": train_run, "tokens": own_tokens}
     inputs |= {"judge.0": cross_model, "judge_tokens.0": own_tokens}
-    params = {"first_rank": 1, "depth": 9, "negatives": 6, "queries": None, "split": "train", "seed": 1}
-    job = make_job("candidates", tmp_path / "candidates-0123456789", params | {"denoise": HYBRID} | SCORING, inputs)
+    params = {
+        "first_rank": 1,
+        "depth": 9,
+        "negatives": 6,
+        "queries": None,
+        "split": "train",
+        "seed": 1,
+    }
+    job = make_job(
+        "candidates",
+        tmp_path / "candidates-0123456789",
+        params | {"denoise": HYBRID} | SCORING,
+        inputs,
+    )
     candidates.run(job)
     return open_artifact(job.out)
 
@@ -46,7 +58,9 @@ def teach(make_job, dataset, lists, tmp_path):
     def make(params, **inputs):
         out = tmp_path / f"teacher{len(list(tmp_path.iterdir()))}-0123456789"
         inputs = {role.replace("__", "."): source for role, source in inputs.items()}
-        teacher.run(make_job("teacher", out, params, {"dataset": dataset, "candidates": lists, **inputs}))
+        teacher.run(
+            make_job("teacher", out, params, {"dataset": dataset, "candidates": lists, **inputs})
+        )
         artifact = open_artifact(out, "teacher")
         return np.load(artifact.path("scores.npy")), artifact.manifest
 
@@ -71,8 +85,17 @@ def rows_of(lists):
 def logits(model, tokens, rows):
     """The cross-encoder's scores of the lists' rows, computed without a store."""
     opened, cross = Tokens.open(tokens), CrossEncoder.load(model.folder / "cross")
-    accelerate(cross, Execution(attention="padded"), SCORING["batch_tokens"], SCORING["precision"], training=False)
-    texts = [opened.queries[r["query_row"]] for r in rows], [opened.passages[r["passage_row"]] for r in rows]
+    accelerate(
+        cross,
+        Execution(attention="padded"),
+        SCORING["batch_tokens"],
+        SCORING["precision"],
+        training=False,
+    )
+    texts = (
+        [opened.queries[r["query_row"]] for r in rows],
+        [opened.passages[r["passage_row"]] for r in rows],
+    )
     return cross.score(*texts, opened.template, SCORING["precision"], SCORING["batch_tokens"])
 
 
@@ -91,25 +114,43 @@ def test_a_cross_encoder_teaches_its_own_logits_and_scores_no_pair_twice(
     assert {row["list"] for row in rows} == {"undenoised", "denoised"}
     assert kept_pairs(tmp_path) == scored
     facts = {
-        name: manifest.facts[name] for name in ("pairs", "scored", "missing", "missing_positives", "lowest", "highest")
+        name: manifest.facts[name]
+        for name in ("pairs", "scored", "missing", "missing_positives", "lowest", "highest")
     }
     bounds = {"lowest": float(scores.min()), "highest": float(scores.max())}
-    assert facts == {"pairs": len(rows), "scored": len(rows), "missing": 0, "missing_positives": 0, **bounds}
+    assert facts == {
+        "pairs": len(rows),
+        "scored": len(rows),
+        "missing": 0,
+        "missing_positives": 0,
+        **bounds,
+    }
     monkeypatch.setattr(teacher, "PAIRS_PER_GROUP", 7)
     again, _ = teach(SCORING, judge__0=cross_model, judge_tokens__0=own_tokens)
     assert again.tobytes() == scores.tobytes()
 
 
-def test_two_teachers_teach_the_mean_of_their_logits(teach, lists, cross_model, joint_model, own_tokens):
+def test_two_teachers_teach_the_mean_of_their_logits(
+    teach, lists, cross_model, joint_model, own_tokens
+):
     scores, _ = teach(
-        SCORING, judge__0=cross_model, judge_tokens__0=own_tokens, judge__1=joint_model, judge_tokens__1=own_tokens
+        SCORING,
+        judge__0=cross_model,
+        judge_tokens__0=own_tokens,
+        judge__1=joint_model,
+        judge_tokens__1=own_tokens,
     )
-    both = [logits(model, own_tokens, rows_of(lists)).astype(float) for model in (cross_model, joint_model)]
+    both = [
+        logits(model, own_tokens, rows_of(lists)).astype(float)
+        for model in (cross_model, joint_model)
+    ]
     assert not np.allclose(*both)
     assert scores == pytest.approx((both[0] + both[1]) / 2, rel=1e-6)
 
 
-def test_a_weighted_mean_of_a_cross_encoder_and_a_run(teach, lists, train_run, cross_model, own_tokens):
+def test_a_weighted_mean_of_a_cross_encoder_and_a_run(
+    teach, lists, train_run, cross_model, own_tokens
+):
     judge = {"judge__0": cross_model, "judge_tokens__0": own_tokens}
     scores, manifest = teach({**SCORING, "weights": (3.0, 1.0)}, **judge, run__0=train_run)
     of_run, _ = teach({}, run=train_run)
@@ -121,22 +162,36 @@ def test_a_weighted_mean_of_a_cross_encoder_and_a_run(teach, lists, train_run, c
 def test_normalised_scores_of_a_list_by_hand():
     # z: mean 2, deviation 1 of the population of 1 and 3; 0.5 and 0.5 are all equal
     scores, offsets = np.array([1.0, np.nan, 3.0, 0.5, 0.5]), np.array([0, 3, 5])
-    np.testing.assert_array_equal(teacher.normalise_scores(scores, offsets, "z_score"), [-1, np.nan, 1, 0, 0])
-    np.testing.assert_array_equal(teacher.normalise_scores(scores, offsets, "min_max"), [0, np.nan, 1, 1, 1])
+    np.testing.assert_array_equal(
+        teacher.normalise_scores(scores, offsets, "z_score"), [-1, np.nan, 1, 0, 0]
+    )
+    np.testing.assert_array_equal(
+        teacher.normalise_scores(scores, offsets, "min_max"), [0, np.nan, 1, 1, 1]
+    )
 
 
-def test_what_one_teacher_did_not_score_has_no_score(teach, lists, release, cross_model, own_tokens):
+def test_what_one_teacher_did_not_score_has_no_score(
+    teach, lists, release, cross_model, own_tokens
+):
     judge = {"judge__0": cross_model, "judge_tokens__0": own_tokens}
     partial = release([("train-owl", ["owl-1", "owl-2", "owl-3"], [3.0, 2.0, 1.0])])
-    scores, manifest = teach({**SCORING, "weights": (1.0, 1.0), "normalize": "z_score"}, **judge, run__0=partial)
-    known = [row["query_id"] == "train-owl" and row["doc_id"].startswith("owl") for row in rows_of(lists)]
+    scores, manifest = teach(
+        {**SCORING, "weights": (1.0, 1.0), "normalize": "z_score"}, **judge, run__0=partial
+    )
+    known = [
+        row["query_id"] == "train-owl" and row["doc_id"].startswith("owl") for row in rows_of(lists)
+    ]
     assert np.isfinite(scores).tolist() == known
     assert manifest.facts["scored"] == sum(known)
 
 
 def score_of(row):
     """A score that no two pairs share, exact as float32; None for a pair that the run lacks."""
-    return None if (row["query_row"] + row["passage_row"]) % 5 == 0 else 64.0 * row["query_row"] + row["passage_row"]
+    return (
+        None
+        if (row["query_row"] + row["passage_row"]) % 5 == 0
+        else 64.0 * row["query_row"] + row["passage_row"]
+    )
 
 
 def ranked(rows):
@@ -149,7 +204,9 @@ def ranked(rows):
 
 
 @pytest.mark.parametrize("group", [1024, 3])
-def test_a_run_teaches_its_scores_and_leaves_out_what_it_lacks(teach, lists, release, monkeypatch, group):
+def test_a_run_teaches_its_scores_and_leaves_out_what_it_lacks(
+    teach, lists, release, monkeypatch, group
+):
     monkeypatch.setattr(teacher, "QUERIES_PER_LOOKUP", group)
     rows = [row for row in rows_of(lists) if row["doc_id"] != "lynx-1"]
     scores, manifest = teach({}, run=release(ranked(rows)))
@@ -163,13 +220,19 @@ def test_a_run_teaches_its_scores_and_leaves_out_what_it_lacks(teach, lists, rel
             assert score == expected
     assert missing > 15
     assert (manifest.facts["missing"], manifest.facts["missing_positives"]) == (missing, positives)
-    assert (manifest.facts["scored"], manifest.facts["lowest"]) == (len(scores) - missing, np.nanmin(scores))
+    assert (manifest.facts["scored"], manifest.facts["lowest"]) == (
+        len(scores) - missing,
+        np.nanmin(scores),
+    )
 
 
 def test_a_reranked_run_teaches_down_to_its_depth(teach, lists, release, train_run, dataset):
     from tandem.data.runs import iter_run
 
-    below = ((query, docs, [9.5, 8.5, 7.5, *range(-1, -7, -1)]) for query, docs, _ in iter_run(train_run, dataset))
+    below = (
+        (query, docs, [9.5, 8.5, 7.5, *range(-1, -7, -1)])
+        for query, docs, _ in iter_run(train_run, dataset)
+    )
     scores, _ = teach({}, run=release(below, "rerank", depth=3))
     assert {float(score) for score in scores[~np.isnan(scores)]} == {9.5, 8.5, 7.5}
     assert np.isnan(scores).sum() == sum(row["rank"] > 3 for row in rows_of(lists))
@@ -177,21 +240,31 @@ def test_a_reranked_run_teaches_down_to_its_depth(teach, lists, release, train_r
 
 def test_a_run_over_other_queries_is_a_mistake(teach, release, tmp_path):
     with pytest.raises(
-        UserError, match=r"has a score for none of the \d+ pairs of .*candidates-0123456789; name a run"
+        UserError,
+        match=r"has a score for none of the \d+ pairs of .*candidates-0123456789; name a run",
     ):
         teach({}, run=release([("test-owl", ["owl-1", "owl-2"], [2.0, 1.0])]))
     assert not list(tmp_path.rglob("scores.npy"))
 
 
-def test_inputs_of_another_dataset_are_refused(teach, make_dataset, make_tokens, cross_model, documents, tmp_path):
+def test_inputs_of_another_dataset_are_refused(
+    teach, make_dataset, make_tokens, cross_model, documents, tmp_path
+):
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", documents)
     tokens = make_tokens(tmp_path / "tokens" / "other-0123456789", other)
     with pytest.raises(UserError, match=other_dataset(r"judge_tokens\.0", "other-0123456789")):
         teach(SCORING, judge__0=cross_model, judge_tokens__0=tokens)
 
 
-def test_killed_and_resumed_gives_the_same_bytes(make_job, dataset, lists, joint_model, own_tokens, command, tmp_path):
-    inputs = {"dataset": dataset, "candidates": lists, "judge.0": joint_model, "judge_tokens.0": own_tokens}
+def test_killed_and_resumed_gives_the_same_bytes(
+    make_job, dataset, lists, joint_model, own_tokens, command, tmp_path
+):
+    inputs = {
+        "dataset": dataset,
+        "candidates": lists,
+        "judge.0": joint_model,
+        "judge_tokens.0": own_tokens,
+    }
     job = make_job("teacher", tmp_path / "killed-0123456789", SCORING, inputs)
     script = (
         "import sys, time\n"

@@ -35,7 +35,9 @@ def files(folder):
     return {name: sha256(folder / name) for name in open_artifact(folder).manifest.files}
 
 
-def test_shards_change_no_byte(make_job, command, dataset, train_run, own_tokens, judges, tmp_path, monkeypatch):
+def test_shards_change_no_byte(
+    make_job, command, dataset, train_run, own_tokens, judges, tmp_path, monkeypatch
+):
     monkeypatch.setattr(teacher, "PAIRS_PER_GROUP", 50)
     inputs = {"dataset": dataset, "run": train_run, "tokens": own_tokens}
     draw = make_job("candidates", tmp_path / "tiny" / "candidates" / "c-0123456789", DRAW, inputs)
@@ -48,7 +50,9 @@ def test_shards_change_no_byte(make_job, command, dataset, train_run, own_tokens
         shutil.rmtree(folder)
     scored = []
     for shard in (1, 0):
-        job = make_job("teacher", whole.out, plain(whole.params), inputs, {"shard": shard, "shards": 2})
+        job = make_job(
+            "teacher", whole.out, plain(whole.params), inputs, {"shard": shard, "shards": 2}
+        )
         run_shard("teacher-shard", command(job, f"shards/{shard}-of-2.json"))
         scored.append(json.loads((whole.out / f"shards/{shard}-of-2.json").read_text())["scored"])
     assert sum(scored) == kept_pairs(tmp_path)

@@ -9,11 +9,25 @@ import pytest
 from tandem import ROOT
 from tandem.config.loading import read_layout
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, TablePlan, drop_rows, find_beside, load_layout, read_printed
+from tandem.evaluation.layouts import (
+    Layout,
+    LayoutRow,
+    TablePlan,
+    drop_rows,
+    find_beside,
+    load_layout,
+    read_printed,
+)
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration, read_configurations
 
-PAPERS = ("config/config.yaml", "config/msmarco.yaml", "config/nq.yaml", "config/dureader.yaml", "config/plain.yaml")
+PAPERS = (
+    "config/config.yaml",
+    "config/msmarco.yaml",
+    "config/nq.yaml",
+    "config/dureader.yaml",
+    "config/plain.yaml",
+)
 OVERLAYS = ("trec_dl.yaml",)
 COMMAND = re.compile(r"--configfile ((?:[\w/]+\.yaml ?)+)")
 
@@ -22,7 +36,10 @@ def shipped() -> list[str]:
     """The files of config/ that stand alone, and the others as the command in their first lines lays them upon some."""
     alone = [path for path in sorted((ROOT / "config").glob("*.yaml")) if path.name not in OVERLAYS]
     files = [str(path.relative_to(ROOT)) for path in alone]
-    for path in [*(ROOT / "config" / name for name in OVERLAYS), *sorted((ROOT / "config/small").glob("*.yaml"))]:
+    for path in [
+        *(ROOT / "config" / name for name in OVERLAYS),
+        *sorted((ROOT / "config/small").glob("*.yaml")),
+    ]:
         commands = [names.strip() for names in COMMAND.findall(path.read_text())]
         files += [names for names in commands if path.name in names]
     return files
@@ -104,8 +121,15 @@ def test_views_look_at_the_configurations_own_systems(configuration, system, mod
 
 
 def test_the_summary_leaves_out_what_the_configuration_lacks():
-    rows = {row.system: row for row, _ in planned("--configfile config/msmarco.yaml").tables["summary"]}
-    assert list(rows) == ["BM25", "Encoder, untrained", "RocketQAv2 (retriever)", "RocketQAv2 (re-ranker)"]
+    rows = {
+        row.system: row for row, _ in planned("--configfile config/msmarco.yaml").tables["summary"]
+    }
+    assert list(rows) == [
+        "BM25",
+        "Encoder, untrained",
+        "RocketQAv2 (retriever)",
+        "RocketQAv2 (re-ranker)",
+    ]
     whole = {row.system for row, _ in planned("--configfile config/config.yaml").tables["summary"]}
     assert {*rows} < whole
     assert "DE w/ BM25 Neg" in whole
@@ -130,13 +154,18 @@ def test_captions_name_the_split_that_a_paper_prints():
         lines = read_printed(find_beside(file, "printed.csv"), source.source, source.table).lines
         for column in layout.columns:
             if column.dataset in layout.splits:
-                continue  # its queries are a whole collection of the paper's, and a split of what is searched here
+                # its queries are a whole collection of the paper's, and a split of what is searched here
+                continue
             split = column.split or (layout.printed_on.split if layout.printed_on else "")
             for line in lines:
-                named = column.dataset_name in ("", line.dataset) and column.setting in ("", line.setting)
+                named = column.dataset_name in ("", line.dataset) and column.setting in (
+                    "",
+                    line.setting,
+                )
                 if named and line.metric == column.name:
                     said.setdefault((file.stem, split), set()).add(line.split)
-    assert said.pop(("table7", "dev")) == {"test"}  # the dev split of cMedQA2 is what the paper tests on
+    # the dev split of cMedQA2 is what the paper tests on
+    assert said.pop(("table7", "dev")) == {"test"}
     assert said.pop(("table6", "dev and test")) == {"dev+test duplicated queries"}
     assert all(text.startswith(split) for (_, split), texts in said.items() for text in texts), said
 
@@ -151,8 +180,13 @@ def test_deep_learning_queries_are_scored_as_table_1_says():
         row, stage = rows["SPLADE++", column]
         assert (row.collection, row.split, stage.values["split"]) == (column, split, split)
         assert "nDCG@10" in stage.values["measures"]
-    runs = {column: stage.upstream["run"] for (system, column), (_, stage) in rows.items() if system == "SPLADE++"}
-    assert len({run.upstream["passages"].folder for run in runs.values()}) == 1  # encoded once for all queries
+    runs = {
+        column: stage.upstream["run"]
+        for (system, column), (_, stage) in rows.items()
+        if system == "SPLADE++"
+    }
+    # encoded once for all queries
+    assert len({run.upstream["passages"].folder for run in runs.values()}) == 1
 
 
 def test_columns_of_splits_that_are_not_there_are_told_and_the_others_made():
@@ -163,12 +197,20 @@ def test_columns_of_splits_that_are_not_there_are_told_and_the_others_made():
         ["TREC DL 2021", "no dl21"],
         ["TREC DL 2022", "no dl22"],
     ]
-    assert [*TablePlan.model_validate_json(plan.tables.to_json("trec_dl")).skipped] == ["trec-dl-2021", "trec-dl-2022"]
-    second = planned("--configfile config/msmarco.yaml config/trec_dl.yaml --config dataset=msmarco-v2")
+    assert [*TablePlan.model_validate_json(plan.tables.to_json("trec_dl")).skipped] == [
+        "trec-dl-2021",
+        "trec-dl-2022",
+    ]
+    second = planned(
+        "--configfile config/msmarco.yaml config/trec_dl.yaml --config dataset=msmarco-v2"
+    )
     assert {row.split for row, _ in second.tables["trec_dl"]} == {"dl21", "dl22"}
 
 
 def test_a_table_without_any_of_its_splits_says_which_it_needs():
     plan = planned("--configfile config/config.yaml")
-    with pytest.raises(UserError, match=r"of the splits dl19, dl20, dl21, dl22; dataset pydocs has dev, test, train"):
+    with pytest.raises(
+        UserError,
+        match=r"of the splits dl19, dl20, dl21, dl22; dataset pydocs has dev, test, train",
+    ):
         plan.check("trec_dl")

@@ -25,33 +25,77 @@ def mistakes(config):
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
-        (f"{CE}.train.margin", 0.2, f"{CE}.train.margin is 0.2, but listwise takes none; used by hinge"),
+        (
+            f"{CE}.train.margin",
+            0.2,
+            f"{CE}.train.margin is 0.2, but listwise takes none; used by hinge",
+        ),
         (
             "models.rocketqav2.train.temperature",
             2,
             "models.rocketqav2.train.temperature is 2.0, but listwise or paper takes none; used by kl, kl_t2",
         ),
         (f"{CE}.init", "nowhere", f"{CE}.init: nowhere is neither a model nor an encoder"),
-        (f"{CE}.candidates.from", "bm52", f"{CE}.candidates.from: bm52 is no model; did you mean bm25?"),
-        (f"{CE}.candidates.from", "randm", f"{CE}.candidates.from: randm is no model; did you mean random?"),
-        (f"{CE}.candidates.from", "zz", "zz is no model; allowed: bm25, de_bm25neg, encoder, given, random, "),
-        (f"{CE}.candidates.denoise", {"by": "zz"}, "zz is no model; allowed: bge-reranker-base, bge-reranker-large, "),
-        ("systems", ["bm25+minlm-l6"], "systems: minlm-l6 is no model; did you mean ms-marco-minilm-l6?"),
+        (
+            f"{CE}.candidates.from",
+            "bm52",
+            f"{CE}.candidates.from: bm52 is no model; did you mean bm25?",
+        ),
+        (
+            f"{CE}.candidates.from",
+            "randm",
+            f"{CE}.candidates.from: randm is no model; did you mean random?",
+        ),
+        (
+            f"{CE}.candidates.from",
+            "zz",
+            "zz is no model; allowed: bm25, de_bm25neg, encoder, given, random, ",
+        ),
+        (
+            f"{CE}.candidates.denoise",
+            {"by": "zz"},
+            "zz is no model; allowed: bge-reranker-base, bge-reranker-large, ",
+        ),
+        (
+            "systems",
+            ["bm25+minlm-l6"],
+            "systems: minlm-l6 is no model; did you mean ms-marco-minilm-l6?",
+        ),
         ("systems", ["minilmm"], "systems: minilmm is no model; did you mean minilm?"),
-        (f"{CE}.candidates.from", "ce_deneg", f"{CE}.candidates.from: ce_deneg is a cross model, needed is dual"),
+        (
+            f"{CE}.candidates.from",
+            "ce_deneg",
+            f"{CE}.candidates.from: ce_deneg is a cross model, needed is dual",
+        ),
         ("dataset", "pydoc", "dataset: pydoc is unknown; did you mean pydocs?"),
         ("encoder", "minilmm", "encoder: minilmm is unknown"),
         ("encoder", "", "encoder:  is unknown"),
         ("systems", ["bm25+"], "systems:  is no model; allowed: "),
-        ("tables", ["rocketqav2/table5"], "tables: rocketqav2/table5 is unknown; did you mean rocketqav2/table4?"),
-        ("rerank.depth", 5000, "rerank.depth is 5000, but runs on test are 1000 deep; raise depth.test"),
+        (
+            "tables",
+            ["rocketqav2/table5"],
+            "tables: rocketqav2/table5 is unknown; did you mean rocketqav2/table4?",
+        ),
+        (
+            "rerank.depth",
+            5000,
+            "rerank.depth is 5000, but runs on test are 1000 deep; raise depth.test",
+        ),
         (
             "score.measures",
             ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@2000"],
             "score.measures: R@2000 looks deeper than the runs go (1000); raise depth.test",
         ),
-        ("score.usual", ["RR@10", "nDGC@10"], "score.usual: nDGC@10 is not a measure; did you mean nDCG?"),
-        ("score.measures", ["RR@10", "RR@10"], "score.measures: RR@10 is RR@10 again; each is listed once"),
+        (
+            "score.usual",
+            ["RR@10", "nDGC@10"],
+            "score.usual: nDGC@10 is not a measure; did you mean nDCG?",
+        ),
+        (
+            "score.measures",
+            ["RR@10", "RR@10"],
+            "score.measures: RR@10 is RR@10 again; each is listed once",
+        ),
         ("score.measures", ["MRR@10"], "score.measures: MRR@10 is written RR@10 here"),
         ("bm25.tune.measure", "RRR", "bm25.tune.measure: RRR is not a measure"),
         ("datasets.pydocs.measures", ["R"], "datasets.pydocs.measures: R is malformed; write R@10"),
@@ -67,7 +111,11 @@ def mistakes(config):
             128,
             "models.rocketqav2.train.list_size is 128, but its candidates give at most 30 negatives per query",
         ),
-        (f"{CE}.train.positives", 4, f"{CE}.train.positives is 4, but lists have 4 passages; raise list_size"),
+        (
+            f"{CE}.train.positives",
+            4,
+            f"{CE}.train.positives is 4, but lists have 4 passages; raise list_size",
+        ),
         (
             f"{CE}.candidates",
             {"labels": "answers", "least_grade": 2},
@@ -90,18 +138,30 @@ def test_a_list_size_that_the_data_decide_is_not_compared_with_the_lists(configu
 
 
 def test_a_cycle_of_models_is_named(configured):
-    config = configured("models.de_bm25neg.candidates", {"from": "rocketqav2.retriever", "depth": 50})
-    assert any("models form a cycle: de_bm25neg -> rocketqav2 -> de_bm25neg" in line for line in mistakes(config))
+    config = configured(
+        "models.de_bm25neg.candidates", {"from": "rocketqav2.retriever", "depth": 50}
+    )
+    assert any(
+        "models form a cycle: de_bm25neg -> rocketqav2 -> de_bm25neg" in line
+        for line in mistakes(config)
+    )
 
 
 def test_a_cycle_of_starts_is_named(configured):
     lines = mistakes(configured("models.ce_bm25neg.init", "ce_deneg"))
-    assert any("models form a cycle" in line and "ce_bm25neg -> ce_deneg -> ce_bm25neg" in line for line in lines)
+    assert any(
+        "models form a cycle" in line and "ce_bm25neg -> ce_deneg -> ce_bm25neg" in line
+        for line in lines
+    )
 
 
 def test_a_missing_folder_is_named(configured, tmp_path):
-    config = configured("datasets", {"mine": {"source": "beir", "path": str(tmp_path / "none")}}) | {"dataset": "mine"}
-    assert mistakes(config) == [f"datasets.mine.path is {tmp_path / 'none'}; no such file or folder"]
+    config = configured(
+        "datasets", {"mine": {"source": "beir", "path": str(tmp_path / "none")}}
+    ) | {"dataset": "mine"}
+    assert mistakes(config) == [
+        f"datasets.mine.path is {tmp_path / 'none'}; no such file or folder"
+    ]
 
 
 def test_an_encoder_folder_without_safetensors_is_refused(configured, tmp_path):
@@ -112,14 +172,20 @@ def test_an_encoder_folder_without_safetensors_is_refused(configured, tmp_path):
 
 def test_a_measure_of_a_layout_of_ones_own_is_looked_at_before_anything_runs(configured, tmp_path):
     layout = tmp_path / "mine.yaml"
-    layout.write_text("{title: Mine, columns: [{measure: MRR@10}], rows: [{system: BM25, run: bm25}]}")
-    assert mistakes(configured("tables", [str(layout)])) == [f"{layout}: columns: MRR@10 is written RR@10 here"]
+    layout.write_text(
+        "{title: Mine, columns: [{measure: MRR@10}], rows: [{system: BM25, run: bm25}]}"
+    )
+    assert mistakes(configured("tables", [str(layout)])) == [
+        f"{layout}: columns: MRR@10 is written RR@10 here"
+    ]
 
 
 def test_a_mistake_in_a_row_of_a_layout_names_the_layout(configured, tmp_path):
     layout = tmp_path / "mine.yaml"
     layout.write_text("{title: Mine, rows: [{system: BM25, run: bm25, with: {sed: 1}}]}")
-    assert mistakes(configured("tables", [str(layout)])) == [f"{layout}: BM25: {unknown_key('sed', 'seed')}"]
+    assert mistakes(configured("tables", [str(layout)])) == [
+        f"{layout}: BM25: {unknown_key('sed', 'seed')}"
+    ]
 
 
 def test_no_two_tables_have_one_name_or_target(configured, tmp_path):
@@ -128,9 +194,13 @@ def test_no_two_tables_have_one_name_or_target(configured, tmp_path):
         file.write_text("{title: Mine, rows: [{system: BM25, run: bm25}]}")
         return str(file)
 
-    assert mistakes(configured("tables", ["summary", "summary"])) == ["tables: summary is there twice"]
+    assert mistakes(configured("tables", ["summary", "summary"])) == [
+        "tables: summary is there twice"
+    ]
     same = [layout("a/mine.yaml"), layout("b/mine.yaml")]
-    assert mistakes(configured("tables", same)) == [f"tables: {same[1]} has the name of {same[0]}; name it otherwise"]
+    assert mistakes(configured("tables", same)) == [
+        f"tables: {same[1]} has the name of {same[0]}; name it otherwise"
+    ]
     for name in ("all", "rocketqav2", "bm25", "own_data", "dureader_retrieval_table10"):
         file = layout(f"{name}.yaml")
         tables = [layout("own-data.yaml"), file]
@@ -145,6 +215,8 @@ def test_no_two_tables_have_one_name_or_target(configured, tmp_path):
 
 def test_rules_are_no_names_of_tables():
     files = [ROOT / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]
-    rules = re.findall(r"^(?:use rule stage as|rule) (\w+)", "\n".join(map(Path.read_text, files)), re.MULTILINE)
+    rules = re.findall(
+        r"^(?:use rule stage as|rule) (\w+)", "\n".join(map(Path.read_text, files)), re.MULTILINE
+    )
     added = {name for view in plans_view for name in plans_view[view].rules}
     assert {*rules} <= {*RULE_NAMES, *added, *KINDS, *rule_names()}

@@ -32,7 +32,11 @@ def new(base, configured):
     def of(path, value):
         changed = stages(configured(path, value))
         # A dataset without similar queries is made from a judge: what is trained on it follows that as well.
-        fresh = [changed[f] for f in changed.keys() - base.keys() if not changed[f].dataset.endswith("-dissimilar")]
+        fresh = [
+            changed[f]
+            for f in changed.keys() - base.keys()
+            if not changed[f].dataset.endswith("-dissimilar")
+        ]
         return {(stage.kind, stage.name) for stage in fresh}
 
     return of
@@ -48,7 +52,9 @@ def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(new):
 def test_a_joint_model_may_start_from_an_encoder(configured):
     config = configured("models.rocketqav2.init", {"retriever": "encoder", "reranker": "ce_deneg"})
     model = next(
-        stage for stage in FullPlan(config, ROOT).stages.values() if (stage.kind, stage.name) == ("model", "rocketqav2")
+        stage
+        for stage in FullPlan(config, ROOT).stages.values()
+        if (stage.kind, stage.name) == ("model", "rocketqav2")
     )
     assert model.upstream["retriever"].kind == "encoder"
     assert model.values["shared"]
@@ -118,7 +124,11 @@ def test_devices_reach_trainings_alone(configured):
     config = configured("execution", {"devices": 4, "shards": 3, "threads": 2})
     config["models"]["rocketqav2"]["candidates"]["denoise"] = {"by": "ce_deneg"}
     plan = FullPlan(config, ROOT)
-    kinds = {stage.kind for stage in plan.stages.values() if {"devices", "nodes"} & stage.execution.keys()}
+    kinds = {
+        stage.kind
+        for stage in plan.stages.values()
+        if {"devices", "nodes"} & stage.execution.keys()
+    }
     assert kinds == {"model", "train_generator"}
     gpus, shards = {}, {}
     for stage in plan.stages.values():
@@ -135,7 +145,9 @@ def test_devices_reach_trainings_alone(configured):
 
 
 def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
-    plan = FullPlan(configured("execution", {"engine": "faiss", "search_memory": 64, "shards": 2}), ROOT)
+    plan = FullPlan(
+        configured("execution", {"engine": "faiss", "search_memory": 64, "shards": 2}), ROOT
+    )
     for stage in (stage for stage in plan.stages.values() if stage.kind == "retrieve"):
         assert stage.how == "--run.engine faiss --run.search_memory 64"
         assert plan.placement.gpus("retrieve", stage.key) == 0
@@ -173,15 +185,21 @@ def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(configured, tm
     def dataset(folder, text):
         folder.mkdir()
         (folder / "corpus.jsonl").write_text(text)
-        config = configured("datasets", {"mine": {"source": "beir", "path": str(folder)}}) | {"dataset": "mine"}
+        config = configured("datasets", {"mine": {"source": "beir", "path": str(folder)}}) | {
+            "dataset": "mine"
+        }
         return next(s for s in stages(config).values() if s.kind == "dataset")
 
-    first, same, other = (dataset(tmp_path / name, text) for name, text in (("a", "x"), ("b", "x"), ("c", "y")))
+    first, same, other = (
+        dataset(tmp_path / name, text) for name, text in (("a", "x"), ("b", "x"), ("c", "y"))
+    )
     assert first.folder == same.folder
     assert first.execution != same.execution
     assert first.folder != other.folder
     # a word that is corrected in the middle of a long file, whose size stays
-    long = (dataset(tmp_path / word, f"{'x' * 200_000}{word}{'x' * 200_000}") for word in ("cat", "dog"))
+    long = (
+        dataset(tmp_path / word, f"{'x' * 200_000}{word}{'x' * 200_000}") for word in ("cat", "dog")
+    )
     assert len({stage.folder for stage in long}) == 2
 
 
@@ -190,7 +208,9 @@ def test_the_smallest_files_are_known_by_all_their_bytes(tmp_path, monkeypatch):
     sizes, keys = {"qrels.tsv": 200_000, "queries.tsv": 250_000, "corpus.tsv": 400_000}, {}
     for changed in (None, *sizes):
         for name, size in sizes.items():
-            (tmp_path / name).write_bytes(b"x" * (size // 2) + (b"y" if name == changed else b"x") + b"x" * (size // 2))
+            (tmp_path / name).write_bytes(
+                b"x" * (size // 2) + (b"y" if name == changed else b"x") + b"x" * (size // 2)
+            )
         keys[changed] = files.fingerprint(tmp_path)
     assert keys["corpus.tsv"] == keys[None]
     assert len({*keys.values()}) == 3
@@ -203,7 +223,13 @@ def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(weights)
         (folder / "vocab.txt").write_text("a")
-        keys.append(next(s.key for s in stages(configured("encoder", str(folder))).values() if s.kind == "encoder"))
+        keys.append(
+            next(
+                s.key
+                for s in stages(configured("encoder", str(folder))).values()
+                if s.kind == "encoder"
+            )
+        )
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -219,7 +245,9 @@ def test_a_thousand_variants_share_every_stage_that_they_do_not_change(configure
     planners.of({}).score("rocketqav2.retriever", "here")
     shared = len(planners.stages)
     for i in range(1000):
-        planners.of({"models.rocketqav2.train.lr": 1e-5 + i * 1e-9}).score("rocketqav2.retriever", "here")
+        planners.of({"models.rocketqav2.train.lr": 1e-5 + i * 1e-9}).score(
+            "rocketqav2.retriever", "here"
+        )
     assert len([stage for stage in planners.stages.values() if stage.name == "rocketqav2"]) >= 1000
     own = {stage.kind for stage in list(planners.stages.values())[shared:]}
     assert own == {"model", "embeddings", "retrieve", "score"}
@@ -228,16 +256,26 @@ def test_a_thousand_variants_share_every_stage_that_they_do_not_change(configure
 def test_equal_models_of_two_names_are_one_stage(configured):
     config = configured("models.twin", {"like": "rocketqav2"})
     plan = FullPlan(config, ROOT)
-    twin, there = (plan.planner.score(f"{name}.retriever", "here") for name in ("twin", "rocketqav2"))
+    twin, there = (
+        plan.planner.score(f"{name}.retriever", "here") for name in ("twin", "rocketqav2")
+    )
     assert twin is there
     assert not any(stage.name == "twin" for stage in plan.stages.values())
 
 
 def test_what_is_read_behind_inputs_and_by_views(base):
     """What a machine fetches from object storage: less would miss files, more would fetch what nobody reads."""
-    model = next(stage for stage in base.values() if stage.key.startswith("rocketqav2-") and stage.kind == "model")
+    model = next(
+        stage
+        for stage in base.values()
+        if stage.key.startswith("rocketqav2-") and stage.kind == "model"
+    )
     assert {stage.kind for stage in read_behind_inputs(model)} == {"model", "encoder"}
-    score = next(stage for stage in base.values() if stage.name == "rocketqav2.test" and stage.kind == "score")
+    score = next(
+        stage
+        for stage in base.values()
+        if stage.name == "rocketqav2.test" and stage.kind == "score"
+    )
     assert read_behind_inputs(score) == []
     kinds = {stage.kind for stage in read_by_views([score])}
     assert {"score", "retrieve", "model", "dataset", "candidates"} <= kinds
@@ -247,12 +285,18 @@ def test_what_is_read_behind_inputs_and_by_views(base):
 def test_flags_are_sorted_quoted_and_read_back():
     from tandem.stages.base import flatten, format_value, nest, parse_value
 
-    params = {"b": {"text": "it's; $(x)", "number": 1e-5, "word": "12", "none": None, "empty": {}}, "a": [1, "x"]}
+    params = {
+        "b": {"text": "it's; $(x)", "number": 1e-5, "word": "12", "none": None, "empty": {}},
+        "a": [1, "x"],
+    }
     stage = Stage("dataset", "d", "n", params)
     import shlex
 
     words = shlex.split(stage.args)
     assert words[::2] == sorted(words[::2])
-    values = {w.removeprefix("--params."): parse_value(v) for w, v in zip(words[::2], words[1::2], strict=True)}
+    values = {
+        w.removeprefix("--params."): parse_value(v)
+        for w, v in zip(words[::2], words[1::2], strict=True)
+    }
     assert nest(values) == params
     assert flatten(params)["b.text"] == format_value(params["b"]["text"])

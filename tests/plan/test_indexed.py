@@ -30,7 +30,9 @@ def run(planner, system="de_bm25neg@hnsw"):
 
 def test_every_type_has_an_entry_that_works_as_it_is(planner):
     default = planner()
-    of_vectors = {name for name, entry in default.settings.indexes.items() if isinstance(entry, Index)}
+    of_vectors = {
+        name for name, entry in default.settings.indexes.items() if isinstance(entry, Index)
+    }
     assert of_vectors - {"two_bits"} == set(INDEX_FACTORIES) - {"factory"}  # named as their types
     assert default.settings.indexes.keys() - of_vectors == TERM_INDEXES.keys()
     for name in of_vectors:
@@ -40,7 +42,14 @@ def test_every_type_has_an_entry_that_works_as_it_is(planner):
 
 
 @pytest.mark.parametrize(
-    "options", [{"ef_search": 7}, {"rescore": False}, {"rescore_factor": 4}, {"recall_queries": 0}, {"ef_search": "7"}]
+    "options",
+    [
+        {"ef_search": 7},
+        {"rescore": False},
+        {"rescore_factor": 4},
+        {"recall_queries": 0},
+        {"ef_search": "7"},
+    ],
 )
 def test_how_is_searched_makes_another_run_of_the_same_index(planner, options):
     usual, other = run(planner()), run(planner(hnsw=options))
@@ -50,7 +59,10 @@ def test_how_is_searched_makes_another_run_of_the_same_index(planner, options):
 
 @pytest.mark.parametrize("options", [{"m": 16}, {"ef_construction": 40}, {"part": 1000}])
 def test_how_is_built_makes_another_index(planner, options):
-    assert run(planner(hnsw=options)).upstream["index"].digest != run(planner()).upstream["index"].digest
+    assert (
+        run(planner(hnsw=options)).upstream["index"].digest
+        != run(planner()).upstream["index"].digest
+    )
 
 
 def test_equal_indexes_of_two_names_are_built_once(planner):
@@ -60,7 +72,9 @@ def test_equal_indexes_of_two_names_are_built_once(planner):
 
 def test_an_entry_of_ones_own_type_replaces_that_of_the_catalogue(planner):
     changed = planner(hnsw={"factory": "IVF16,Flat", "nprobe": 3})
-    assert run(changed).upstream["index"].params == IndexParams(type="factory", factory="IVF16,Flat", seed=42)
+    assert run(changed).upstream["index"].params == IndexParams(
+        type="factory", factory="IVF16,Flat", seed=42
+    )
 
 
 def test_a_run_of_an_index_stands_wherever_a_run_does(configured):
@@ -71,14 +85,19 @@ def test_a_run_of_an_index_stands_wherever_a_run_does(configured):
     ranked = run(planner, "de_bm25neg@ivf_pq+ce_deneg")
     assert (ranked.kind, ranked.upstream["run"].name) == ("rerank", "de_bm25neg@ivf_pq.test")
     config = configured("models.de_bm25neg.train.distil", {"from": "given"})
-    config["models"]["student"] = {"like": "de_bm25neg", "train": {"distil": {"from": "rocketqav2.retriever@sq"}}}
+    config["models"]["student"] = {
+        "like": "de_bm25neg",
+        "train": {"distil": {"from": "rocketqav2.retriever@sq"}},
+    }
     teacher = FullPlan(config, ROOT).planner.model("student", "here").upstream["teacher"]
     assert teacher.upstream["run"].name == "rocketqav2@sq.train"
 
 
 def test_gpus_and_shards_change_no_key(configured):
     usual = run(FullPlan(configured(), ROOT).planner)
-    plan = FullPlan(configured("execution", {"index_gpu": "shard", "devices": 2, "shards": 3}), ROOT)
+    plan = FullPlan(
+        configured("execution", {"index_gpu": "shard", "devices": 2, "shards": 3}), ROOT
+    )
     stage = run(plan.planner)
     assert stage.digest == usual.digest
     assert "--run.index_gpu shard" in stage.upstream["index"].how
@@ -107,16 +126,31 @@ def test_what_makes_an_index_or_searches_through_one_gets_its_gpus(configured, m
         ({"type": "hnsw", "nprobe": 3}, unknown_key("indexes.x.nprobe")),
         ({"type": "ivf_flat", "nlist": 0}, "indexes.x.nlist is 0; allowed: ≥ 1"),
         ({"type": "sq", "sq": "7bit"}, 'indexes.x.sq is "7bit"; allowed: 8bit, 6bit, 4bit, fp16'),
-        ({"type": "ivf_flat", "nlist": 900, "train_sample": 800}, "indexes.x: 900 lists cannot be learned from 800"),
-        ({"factory": "IVF900,Flat", "train_sample": 800}, "indexes.x: 900 lists cannot be learned from 800 passages"),
-        ({"type": "pq", "bits": 10, "train_sample": 800}, "indexes.x.bits is 10: 1024 centroids cannot be learned"),
+        (
+            {"type": "ivf_flat", "nlist": 900, "train_sample": 800},
+            "indexes.x: 900 lists cannot be learned from 800",
+        ),
+        (
+            {"factory": "IVF900,Flat", "train_sample": 800},
+            "indexes.x: 900 lists cannot be learned from 800 passages",
+        ),
+        (
+            {"type": "pq", "bits": 10, "train_sample": 800},
+            "indexes.x.bits is 10: 1024 centroids cannot be learned",
+        ),
         ({"type": "hnsw", "m": 513}, "indexes.x.m is 513; allowed: ≤ 512"),
         (
             {"factory": "IVF16,ZnLattice2x3_4"},
             "indexes.x.factory is IVF16,ZnLattice2x3_4: ZnLattice2x3_4: FAISS does not",
         ),
-        ({"factory": "PCA64,IVF16,PQ48"}, "indexes.x.factory is PCA64,IVF16,PQ48: PQ48: 48 does not divide the 64 dim"),
-        ({"factory": "PQ8x10", "train_sample": 800}, "it is learned from 800 vectors, but needs 1,024; name a smaller"),
+        (
+            {"factory": "PCA64,IVF16,PQ48"},
+            "indexes.x.factory is PCA64,IVF16,PQ48: PQ48: 48 does not divide the 64 dim",
+        ),
+        (
+            {"factory": "PQ8x10", "train_sample": 800},
+            "it is learned from 800 vectors, but needs 1,024; name a smaller",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(planner, entry, line):
@@ -134,7 +168,9 @@ def test_an_index_has_a_name_that_a_run_can_say(planner, name):
 
 def test_what_a_run_names_must_be_there(planner):
     default = planner()
-    with pytest.raises(UserError, match="here: de_bm25neg@hnws: hnws is no index; did you mean hnsw"):
+    with pytest.raises(
+        UserError, match="here: de_bm25neg@hnws: hnws is no index; did you mean hnsw"
+    ):
         run(default, "de_bm25neg@hnws")
     with pytest.raises(UserError, match="here: ce_bm25neg is a cross model, needed is dual"):
         run(default, "ce_bm25neg@hnsw")
@@ -145,9 +181,13 @@ def test_what_a_run_names_must_be_there(planner):
 def test_codes_that_do_not_fit_the_encoder_are_refused_before_anything_is_trained(planner):
     own = {"factory": "IVF16,PQ50"}  # which planning alone does not know the dimension for
     changed = planner(codes={"type": "ivf_pq", "m": 50}, fit={"type": "ivf_pq", "m": 48}, words=own)
-    with pytest.raises(UserError, match=r"indexes.codes.m is 50, which does not divide the vectors' 384 dimensions"):
+    with pytest.raises(
+        UserError, match=r"indexes.codes.m is 50, which does not divide the vectors' 384 dimensions"
+    ):
         run(changed, "de_bm25neg@codes")
-    with pytest.raises(UserError, match=r"indexes.words.factory is .*: PQ50: 50 does not divide the 384 dimensions"):
+    with pytest.raises(
+        UserError, match=r"indexes.words.factory is .*: PQ50: 50 does not divide the 384 dimensions"
+    ):
         run(changed, "de_bm25neg@words")
     assert run(changed, "de_bm25neg@fit").upstream["index"].values["m"] == 48
 
@@ -155,19 +195,27 @@ def test_codes_that_do_not_fit_the_encoder_are_refused_before_anything_is_traine
 def test_lists_that_a_known_corpus_cannot_fill_are_refused(configured):
     config = configured("indexes", {"many": {"type": "ivf_flat", "nlist": 10_000_000}})
     planner = FullPlan(config | {"dataset": "msmarco"}, ROOT).planner
-    with pytest.raises(UserError, match="indexes.many: 10000000 lists cannot be learned from 8841823 passages"):
+    with pytest.raises(
+        UserError, match="indexes.many: 10000000 lists cannot be learned from 8841823 passages"
+    ):
         planner.run("de_bm25neg@many", "dev", "here")
 
 
 def test_tradeoffs_measure_what_they_name(configured):
     plan = FullPlan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
     stage = plan.tradeoffs()
-    assert [stage.upstream[f"index.{i}"].name for i in range(2)] == ["de_bm25neg@flat", "de_bm25neg@hnsw"]
+    assert [stage.upstream[f"index.{i}"].name for i in range(2)] == [
+        "de_bm25neg@flat",
+        "de_bm25neg@hnsw",
+    ]
     assert stage.values["split"] == "test"
     assert stage.upstream["index.1"] is run(plan.planner).upstream["index"]
     with pytest.raises(UserError, match="tradeoffs.indexes: ivff is no index"):
         FullPlan(configured("tradeoffs.indexes", ["ivff"]), ROOT).tradeoffs()
-    with pytest.raises(UserError, match="tradeoffs.split: queries are asked on split nope, but dataset pydocs has dev"):
+    with pytest.raises(
+        UserError,
+        match="tradeoffs.split: queries are asked on split nope, but dataset pydocs has dev",
+    ):
         FullPlan(configured("tradeoffs.split", "nope"), ROOT).tradeoffs()
     with pytest.raises(UserError, match="tradeoffs.model: ce_bm25neg is a cross model"):
         FullPlan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).tradeoffs()

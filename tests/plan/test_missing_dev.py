@@ -18,8 +18,12 @@ KEYS = {
     "a model is chosen on dev": CHOSEN,
     "a model is validated on dev": {"models": {"ce_bm25neg": {"train": {"validate_every": 2}}}},
     "BM25 is tuned": {"sparse": {"tuned": {"tuned": True}}},
-    "weights are tuned": {"fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted"}}},
-    "a judge is calibrated on dev": {"models": {"rocketqav2": {"candidates": {"denoise": {"calibrate": "dev"}}}}},
+    "weights are tuned": {
+        "fusions": {"both": {"of": ["bm25", "de_bm25neg"], "method": "weighted"}}
+    },
+    "a judge is calibrated on dev": {
+        "models": {"rocketqav2": {"candidates": {"denoise": {"calibrate": "dev"}}}}
+    },
     "a pipeline is chosen": {"pipelines": {"best": {"of": ["bm25", "de_bm25neg"]}}},
 }
 
@@ -30,7 +34,9 @@ def plan(tmp_path, encoder_folder, documents):
 
     def make(splits, keys):
         write_beir(tmp_path / "beir", documents, splits)
-        return Plan(merged(merged(gathered([], ROOT), tiny_config(tmp_path, encoder_folder)), keys), ROOT)
+        return Plan(
+            merged(merged(gathered([], ROOT), tiny_config(tmp_path, encoder_folder)), keys), ROOT
+        )
 
     return make
 
@@ -41,7 +47,9 @@ def test_a_share_of_train_becomes_dev_in_the_dataset_itself(plan, keys):
     assert planned.check("baseline") == [LINE]
     params = planned.planner.dataset().values
     assert (params["dev_from_train"], params["dev_from_train_most"]) == (0.1, 500)
-    assert planned.planner.run("bm25", "dev", "here").upstream["dataset"] is planned.planner.dataset()
+    assert (
+        planned.planner.run("bm25", "dev", "here").upstream["dataset"] is planned.planner.dataset()
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +59,10 @@ def test_a_share_of_train_becomes_dev_in_the_dataset_itself(plan, keys):
         (("train", "dev", "test"), CHOSEN),
         (("test",), CHOSEN),
         (("train", "test"), merged(CHOSEN, {"datasets": {"tiny": {"dev_from_train": None}}})),
-        (("train", "test"), merged(CHOSEN, {"train_on": "pydocs", "datasets": {"pydocs": {"source": "pydocs"}}})),
+        (
+            ("train", "test"),
+            merged(CHOSEN, {"train_on": "pydocs", "datasets": {"pydocs": {"source": "pydocs"}}}),
+        ),
     ],
 )
 def test_otherwise_datasets_are_as_they_were(plan, splits, keys):

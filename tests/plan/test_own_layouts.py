@@ -19,8 +19,13 @@ def plan(configured, tmp_path):
 
     def make(layouts, **more):
         for name, layout in layouts.items():
-            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"title": name, "rows": [BM25], **layout}))
-        return FullPlan(configured() | {"tables": [str(tmp_path / f"{name}.yaml") for name in layouts]} | more, ROOT)
+            (tmp_path / f"{name}.yaml").write_text(
+                yaml.safe_dump({"title": name, "rows": [BM25], **layout})
+            )
+        return FullPlan(
+            configured() | {"tables": [str(tmp_path / f"{name}.yaml") for name in layouts]} | more,
+            ROOT,
+        )
 
     return make
 
@@ -30,7 +35,10 @@ def shown(planned, name="mine"):
 
 
 def compared(planned):
-    return [(row["system"], row["scores"].split("/")[-1].partition(".")[0]) for row in planned.tables.systems()]
+    return [
+        (row["system"], row["scores"].split("/")[-1].partition(".")[0])
+        for row in planned.tables.systems()
+    ]
 
 
 def test_a_row_is_made_from_the_row_that_it_calls_its_first_stage(plan):
@@ -40,7 +48,9 @@ def test_a_row_is_made_from_the_row_that_it_calls_its_first_stage(plan):
         {"system": "DE", "run": "de_bm25neg"},
         {"system": "CE", "first_stage": "DE", "run": "bm25+ce_bm25neg"},
     ]
-    with pytest.raises(UserError, match=r"mine.yaml: CE re-ranks bm25\.test, its first_stage is de_bm25neg\.test"):
+    with pytest.raises(
+        UserError, match=r"mine.yaml: CE re-ranks bm25\.test, its first_stage is de_bm25neg\.test"
+    ):
         plan({"mine": {"rows": rows}})
     rows[2]["first_stage"] = "BM25"
     assert len(plan({"mine": {"rows": rows}}).tables["mine"]) == 3
@@ -51,7 +61,11 @@ def test_a_changed_row_does_not_stand_for_the_system_that_it_changes(plan):
     stages = shown(plan({"mine": {"rows": [BM25, SLOW], "systems": "all"}}, systems=systems))
     assert [*stages] == ["BM25 | ", "Slow | ", "de_bm25neg | ", "ce_bm25neg | de_bm25neg"]
     runs = {name: stage.upstream["run"] for name, stage in stages.items()}
-    assert runs["ce_bm25neg | de_bm25neg"].upstream["run"] is runs["de_bm25neg | "] is not runs["Slow | "]
+    assert (
+        runs["ce_bm25neg | de_bm25neg"].upstream["run"]
+        is runs["de_bm25neg | "]
+        is not runs["Slow | "]
+    )
 
 
 def test_a_measure_that_only_a_layout_names_is_computed(plan):
@@ -71,7 +85,10 @@ def test_columns_that_cannot_be_measured_are_told(plan):
 def test_a_rows_own_seed_is_that_of_all_seeds(plan):
     own = {"system": "Seven", "run": "de_bm25neg", "with": {"seed": 7}}
     planned = plan({"mine": {"rows": [BM25, own]}}, seeds=[42, 1])
-    models = [stage.upstream["run"].upstream["passages"].upstream["model"] for row, stage in planned.tables["mine"][2:]]
+    models = [
+        stage.upstream["run"].upstream["passages"].upstream["model"]
+        for row, stage in planned.tables["mine"][2:]
+    ]
     assert [model.values["train"]["seed"] for model in models] == [7, 7]
 
 
@@ -83,6 +100,11 @@ def test_the_report_shows_a_run_once_and_another_of_the_same_name_with_its_table
     slow = {**SLOW, "system": "DE"}
     layouts = {
         "first": {"rows": [BM25, {"system": "DE", "run": "de_bm25neg"}]},
-        "second": {"rows": [BM25, slow], "columns": [{"measure": "P@7"}]},  # BM25's scores are others, its run is not
+        # BM25's scores are others, its run is not
+        "second": {"rows": [BM25, slow], "columns": [{"measure": "P@7"}]},
     }
-    assert compared(plan(layouts)) == [("BM25", "bm25"), ("DE", "de_bm25neg"), ("DE (second)", "de_bm25neg")]
+    assert compared(plan(layouts)) == [
+        ("BM25", "bm25"),
+        ("DE", "de_bm25neg"),
+        ("DE (second)", "de_bm25neg"),
+    ]

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 def planned(name: str) -> FullPlan:
     """The plan of config/<name>.yaml, as `--configfile` lays it upon the default."""
-    return FullPlan(merged(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / f"config/{name}.yaml")), ROOT)
+    return FullPlan(
+        merged(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / f"config/{name}.yaml")),
+        ROOT,
+    )
 
 
 # Steps by hand: instances × epochs / batch, to the nearest full batch.
@@ -54,7 +57,10 @@ def test_trainings_have_the_steps_of_paper_and_release(name):
     plan = planned(name)
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     setting = new_setting(plan.settings, machine)
-    costs = {model: estimate_stage(plan.planner.model(model, "test"), setting, machine) for model in STEPS[name]}
+    costs = {
+        model: estimate_stage(plan.planner.model(model, "test"), setting, machine)
+        for model in STEPS[name]
+    }
     assert {model: cost.steps for model, cost in costs.items()} == STEPS[name]
 
 
@@ -65,7 +71,9 @@ def test_a_paper_sized_configuration_has_a_price(name):
     stages = upstream_first(plan.tables.requested_scores())
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     about = new_setting(plan.settings, machine)
-    priced = {stage.kind: cost for stage in stages if (cost := estimate_stage(stage, about, machine))}
+    priced = {
+        stage.kind: cost for stage in stages if (cost := estimate_stage(stage, about, machine))
+    }
     assert {"dataset", "tokens", "bm25", "model", "embeddings", "retrieve", "rerank"} <= set(priced)
     assert all(cost.measured is None for cost in priced.values())
     assert "rocketqav2" in {stage.name for stage in stages if stage.kind == "model"}
@@ -74,7 +82,12 @@ def test_a_paper_sized_configuration_has_a_price(name):
 def test_msmarco_trains_jointly_as_the_paper_says():
     plan = planned("msmarco")
     train = plan.settings.models["rocketqav2"].train
-    assert (train.queries_per_batch, train.list_size, train.lr, train.steps) == (96, 128, 1e-5, None)
+    assert (train.queries_per_batch, train.list_size, train.lr, train.steps) == (
+        96,
+        128,
+        1e-5,
+        None,
+    )
     stage = plan.planner.model("rocketqav2", "test")
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     cost = estimate_stage(stage, new_setting(plan.settings, machine), machine)
@@ -84,7 +97,10 @@ def test_msmarco_trains_jointly_as_the_paper_says():
 
 
 def test_a_model_set_to_null_is_left_out():
-    config = read_yaml(ROOT / "config/config.yaml") | {"tables": ["baseline"], "recipes": ["dureader_retrieval"]}
+    config = read_yaml(ROOT / "config/config.yaml") | {
+        "tables": ["baseline"],
+        "recipes": ["dureader_retrieval"],
+    }
     config["models"] = config["models"] | {"rocketqav2": None}
     assert "rocketqav2" not in FullPlan(config, ROOT).settings.models
 

@@ -15,7 +15,10 @@ def drawn(configured):
     """`drawn(**candidates)`: the stage that draws the training lists of a dual encoder; `keys` change the rest."""
 
     def plan(keys=None, **candidates):
-        config = {**configured("models.mine", {"like": "de_bm25neg", "candidates": candidates}), **(keys or {})}
+        config = {
+            **configured("models.mine", {"like": "de_bm25neg", "candidates": candidates}),
+            **(keys or {}),
+        }
         return FullPlan(config, ROOT).planner.model("mine", "here").upstream["candidates"]
 
     return plan
@@ -52,7 +55,9 @@ def test_a_calibrated_judge_has_dev_s_run_as_an_input(drawn):
     assert calibrated.upstream["calibration"].name == "bm25.dev"
     assert calibrated.values["denoise"] == plain.values["denoise"] | {"calibrate": "dev"}
     assert "calibration" not in plain.upstream
-    with pytest.raises(UserError, match=r"candidates.denoise.calibrate needs a run `from` and labels: qrels"):
+    with pytest.raises(
+        UserError, match=r"candidates.denoise.calibrate needs a run `from` and labels: qrels"
+    ):
         drawn(**{"from": "random", "denoise": {"by": "ce_bm25neg", "calibrate": "dev"}})
     with pytest.raises(UserError, match=r"denoise.calibrate_queries is 9, but calibrate is null"):
         drawn(denoise={"by": "ce_bm25neg", "calibrate_queries": 9})
@@ -66,17 +71,33 @@ NO_ZERO = "have no zero (neither BM25 nor a cosine); say margin, or by: a cross-
     ("keys", "candidates", "line"),
     [
         ({}, {"below_positive": {}}, "below_positive has neither of share and margin"),
-        ({}, {"below_positive": {"share": 0.9, "margin": 0.1}}, "below_positive has both of share and margin"),
+        (
+            {},
+            {"below_positive": {"share": 0.9, "margin": 0.1}},
+            "below_positive has both of share and margin",
+        ),
         ({}, {"below_positive": {"share": 1.5}}, "below_positive.share is 1.5; allowed: ≤ 1"),
-        ({}, {"from": "bm25+ce_bm25neg", "below_positive": {"share": 0.9}}, f"bm25+ce_bm25neg {NO_ZERO}"),
+        (
+            {},
+            {"from": "bm25+ce_bm25neg", "below_positive": {"share": 0.9}},
+            f"bm25+ce_bm25neg {NO_ZERO}",
+        ),
         (FUSED, {"from": "both", "below_positive": {"share": 0.9}}, f"both {NO_ZERO}"),
         (
             {"rerank": {"depth": 20}},
             {"from": "bm25+ce_bm25neg", "below_positive": {"margin": 1.0}},
             "candidates.depth is 50, but bm25+ce_bm25neg re-ranks only 20 passages per query",
         ),
-        ({}, {"from": "random", "below_positive": {"margin": 1.0}}, "random has no scores of positives"),
-        ({}, {"from": "given", "below_positive": {"margin": 1.0}}, "given has no scores of positives"),
+        (
+            {},
+            {"from": "random", "below_positive": {"margin": 1.0}},
+            "random has no scores of positives",
+        ),
+        (
+            {},
+            {"from": "given", "below_positive": {"margin": 1.0}},
+            "given has no scores of positives",
+        ),
         (
             {},
             {"below_positive": {"margin": 0.1, "by": "ce_bm25neg"}, "denoise": {"by": "ce_deneg"}},

@@ -48,7 +48,9 @@ def test_a_group_is_scored_on_each_member_and_averaged(beir, plan_of):
 
 def test_datasets_that_nothing_uses_are_named(beir, plan_of):
     mine = {"mine": {"source": "beir", "path": beir("mine", ["train", "test"])}}
-    line = "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
+    line = (
+        "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
+    )
     assert line in plan_of(mine, "pydocs").check("all")
     assert line not in plan_of(mine, "mine").check("all")
     # a configuration may choose one of several
@@ -59,13 +61,26 @@ def test_datasets_that_nothing_uses_are_named(beir, plan_of):
 @pytest.mark.parametrize(
     ("more", "key"),
     [
-        ({"models": {"de_bm25neg": {"candidates": {"split": "test"}}}}, "models.de_bm25neg.candidates.split is test"),
         (
-            {"fusions": {"both": {"of": ["bm25", "de_bm25neg"], "k": None, "tune": {"split": "test"}}}},
+            {"models": {"de_bm25neg": {"candidates": {"split": "test"}}}},
+            "models.de_bm25neg.candidates.split is test",
+        ),
+        (
+            {
+                "fusions": {
+                    "both": {"of": ["bm25", "de_bm25neg"], "k": None, "tune": {"split": "test"}}
+                }
+            },
             "fusions.both.tune",
         ),
-        ({"pipelines": {"both": {"of": ["bm25", "de_bm25neg"], "split": "test"}}}, "pipelines.both.split is test"),
-        ({"bm25": {"tune": {"split": "test"}}, "sparse": {"both": {"tuned": True}}}, "bm25.tune.split is test"),
+        (
+            {"pipelines": {"both": {"of": ["bm25", "de_bm25neg"], "split": "test"}}},
+            "pipelines.both.split is test",
+        ),
+        (
+            {"bm25": {"tune": {"split": "test"}}, "sparse": {"both": {"tuned": True}}},
+            "bm25.tune.split is test",
+        ),
         (
             {"score": {"split": "dev"}, "models": {"de_bm25neg": {"train": {"choose": "dev"}}}},
             "de_bm25neg.train.choose",
@@ -73,11 +88,18 @@ def test_datasets_that_nothing_uses_are_named(beir, plan_of):
     ],
 )
 def test_what_learns_from_the_reported_queries_is_named(beir, configured, more, key):
-    mine = {"datasets": {"d": {"source": "beir", "path": beir("d", ["train", "dev", "test"])}}, "dataset": "d"}
+    mine = {
+        "datasets": {"d": {"source": "beir", "path": beir("d", ["train", "dev", "test"])}},
+        "dataset": "d",
+    }
     usual = configured() | mine
     assert not any("are optimistic" in line for line in FullPlan(usual, ROOT).check("all"))
     planned = FullPlan(
-        merged(usual, more | {"systems": ["both"], "tables": ["summary"]} if "both" in str(more) else more), ROOT
+        merged(
+            usual,
+            more | {"systems": ["both"], "tables": ["summary"]} if "both" in str(more) else more,
+        ),
+        ROOT,
     )
     (line,) = [line for line in planned.check("all") if "are optimistic" in line]
     assert key in line
@@ -92,12 +114,17 @@ def test_systems_that_no_requested_table_shows_are_named(beir, plan_of):
     assert line in table4.check("all")
     assert line not in table4.check("baseline")
     assert not any(
-        text.startswith("systems") for text in plan_of(mine, "d", systems=systems, tables=["summary"]).check("all")
+        text.startswith("systems")
+        for text in plan_of(mine, "d", systems=systems, tables=["summary"]).check("all")
     )
 
 
 def test_counts_of_an_entry_tell_its_splits(plan_of):
-    entry = {"source": "cmedqa2", "access": "licence", "counts": {"passages": 9, "test": 3, "test_qrels": 4}}
+    entry = {
+        "source": "cmedqa2",
+        "access": "licence",
+        "counts": {"passages": 9, "test": 3, "test_qrels": 4},
+    }
     planned = plan_of({"mine": entry}, "pydocs")
     assert splits(planned.planner.ctx, "mine") == {"test"}
 
@@ -109,7 +136,10 @@ def test_a_group_has_no_passages_to_train_on(beir, plan_of):
     }
     planned = plan_of(members, "g")
     assert "results/tables/summary.csv" in planned.tables.files()
-    assert any("g is a group: it has scores, but no passages; name one of" in line for line in planned.check("all"))
+    assert any(
+        "g is a group: it has scores, but no passages; name one of" in line
+        for line in planned.check("all")
+    )
     assert planned.tables.files("baseline")
 
 
@@ -117,7 +147,10 @@ def test_a_pair_takes_passages_from_one_and_queries_from_another(beir, plan_of):
     entries = {name: {"source": "beir", "path": beir(name, ["test"])} for name in ("en", "zh")}
     entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
     data = plan_of(entries, "zh-en").planner.dataset("zh-en")
-    assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
+    assert {role: stage.dataset for role, stage in data.upstream.items()} == {
+        "corpus": "en",
+        "queries": "zh",
+    }
     assert data.params == DatasetParams(source="pair", normalize="nfc")
 
 
@@ -129,19 +162,31 @@ def test_datasets_of_the_same_passages_have_them_encoded_and_indexed_once(beir, 
     entries["raw"] = {"source": "pair", "corpus_of": "en", "queries_of": "de", "normalize": "none"}
     ctx = plan_of(entries, "en").planner.ctx
     origins = {name: corpus_dataset(ctx, name) for name in ctx.datasets if name in entries}
-    assert origins == {"en": "en", "de": "de", "en-de": "en", "broken": "en", "bare": "bare", "raw": "raw"}
+    assert origins == {
+        "en": "en",
+        "de": "de",
+        "en-de": "en",
+        "broken": "en",
+        "bare": "bare",
+        "raw": "raw",
+    }
     sides = encode_both_sides(ctx, "embeddings", "encoder", "test", "tables", "broken")
     read = {role: stage.upstream.get("dataset", stage).dataset for role, stage in sides.items()}
     assert read == {"dataset": "broken", "passages": "en", "queries": "broken"}
     # What the search compares exists when it begins: the dataset and the token ids of both sides.
     behind = read_behind_inputs(search_vectors(ctx, "encoder", "test", "tables", "broken", None))
     compared = {(stage.declared.holds, stage.dataset) for stage in behind}
-    assert compared == {(holds, data) for holds in ("collection", "tokens") for data in ("en", "broken")}
+    assert compared == {
+        (holds, data) for holds in ("collection", "tokens") for data in ("en", "broken")
+    }
     assert not read_behind_inputs(search_vectors(ctx, "encoder", "test", "tables", "en", None))
 
 
 def test_datasets_that_are_made_of_each_other_are_a_cycle(plan_of):
-    entries = {"a": {"source": "pair", "corpus_of": "b", "path": "/"}, "b": {"source": "dissimilar", "of": "a"}}
+    entries = {
+        "a": {"source": "pair", "corpus_of": "b", "path": "/"},
+        "b": {"source": "dissimilar", "of": "a"},
+    }
     with pytest.raises(UserError, match="datasets form a cycle: a -> b -> a"):
         plan_of(entries, "a")
 
@@ -161,10 +206,19 @@ def test_a_member_counts_once(beir, plan_of):
 
 
 def test_answers_are_matched_before_they_are_scored(beir, plan_of):
-    entry = {"source": "beir", "path": beir("qa", ["test"]), "relevance": "answers", "match": "regex"}
+    entry = {
+        "source": "beir",
+        "path": beir("qa", ["test"]),
+        "relevance": "answers",
+        "match": "regex",
+    }
     scored = score(plan_of({"qa": entry}, "qa"))
     match = scored.upstream["match"]
-    assert (match.kind, match.values["match"], match.upstream["run"]) == ("match", "regex", scored.upstream["run"])
+    assert (match.kind, match.values["match"], match.upstream["run"]) == (
+        "match",
+        "regex",
+        scored.upstream["run"],
+    )
     # R@k and nDCG@k need to know all relevant passages, which answers do not tell
     assert scored.values["measures"] == ["RR@10", "Success@1", "Success@50"]
 
@@ -172,12 +226,18 @@ def test_answers_are_matched_before_they_are_scored(beir, plan_of):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"measures": ["RR@10", "nDCG@10"]}, "score.measures: nDCG@10 needs qrels, but dataset qa has answers"),
-        ({"measures": ["RR"]}, "score.measures: RR needs qrels"),  # all of the run, of which the top is matched
+        (
+            {"measures": ["RR@10", "nDCG@10"]},
+            "score.measures: nDCG@10 needs qrels, but dataset qa has answers",
+        ),
+        # all of the run, of which the top is matched
+        ({"measures": ["RR"]}, "score.measures: RR needs qrels"),
         ({"usual": ["RR", "R@10"]}, "score.usual: RR needs qrels"),
     ],
 )
-def test_measures_that_answers_do_not_tell_are_refused_before_anything_runs(beir, plan_of, keys, line):
+def test_measures_that_answers_do_not_tell_are_refused_before_anything_runs(
+    beir, plan_of, keys, line
+):
     entry = {"source": "beir", "path": beir("qa", ["test"]), "relevance": "answers"}
     with pytest.raises(UserError, match=line):
         score(plan_of({"qa": entry}, "qa", score=keys, tables=["baseline"]))
@@ -185,14 +245,24 @@ def test_measures_that_answers_do_not_tell_are_refused_before_anything_runs(beir
 
 def test_members_of_a_group_are_scored_by_its_measures(beir, plan_of):
     member = {"source": "beir", "path": beir("a", ["test"]), "measures": ["Success@5"]}
-    scored = score(plan_of({"a": member, "g": {"source": "group", "of": ["a"], "measures": ["RR@10"]}}, "g"))
+    scored = score(
+        plan_of({"a": member, "g": {"source": "group", "of": ["a"], "measures": ["RR@10"]}}, "g")
+    )
     assert scored.upstream["member.0"].values["measures"] == scored.values["measures"] == ["RR@10"]
 
 
 def test_a_datasets_own_measures_and_split_are_reported(beir, plan_of):
-    entry = {"source": "beir", "path": beir("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
+    entry = {
+        "source": "beir",
+        "path": beir("d", ["dev"]),
+        "score_split": "dev",
+        "measures": ["RR@10"],
+    }
     scored = score(plan_of({"d": entry}, "d"))
-    assert (scored.params, scored.name) == (ScoreParams(measures=("RR@10",), split="dev"), "bm25.dev")
+    assert (scored.params, scored.name) == (
+        ScoreParams(measures=("RR@10",), split="dev"),
+        "bm25.dev",
+    )
     over = plan_of({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
     assert score(over).values["measures"] == ["AP"]
 
@@ -205,29 +275,51 @@ def test_dev_is_reported_where_there_is_no_test_set(beir, plan_of):
 
 
 def test_usual_measures_deeper_than_the_runs_are_left_out(beir, plan_of):
-    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d", depth={"test": 60})
-    assert score(planned).values["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
+    planned = plan_of(
+        {"d": {"source": "beir", "path": beir("d", ["test"])}}, "d", depth={"test": 60}
+    )
+    assert score(planned).values["measures"] == [
+        "RR@10",
+        "nDCG@10",
+        "Success@1",
+        "Success@50",
+        "R@50",
+        "AP",
+    ]
 
 
 def test_identical_ids_are_dropped_only_where_asked(beir, plan_of):
     entry = {"source": "beir", "path": beir("d", ["test"])}
-    plain, ignoring = (plan_of({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
-    assert [score(planned).values["ignore_identical_ids"] for planned in (plain, ignoring)] == [False, True]
+    plain, ignoring = (
+        plan_of({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True})
+    )
+    assert [score(planned).values["ignore_identical_ids"] for planned in (plain, ignoring)] == [
+        False,
+        True,
+    ]
     # the run itself is the same
     assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
 
 
-def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_the_rest_is_named(beir, plan_of):
+def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_the_rest_is_named(
+    beir, plan_of
+):
     planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d")
     assert "results/tables/summary.csv" in planned.tables.files()
     assert [row.system for row, _ in planned.tables["summary"]] == ["BM25", "Encoder, untrained"]
     lines = [line for line in planned.check("all") if line.startswith("summary lacks ")]
     assert len(lines) == 4  # models whose own training has no queries
-    assert all("is trained on split train, but dataset d has test; name another" in line for line in lines)
+    assert all(
+        "is trained on split train, but dataset d has test; name another" in line for line in lines
+    )
     assert planned.tables.files("baseline") == ["results/tables/baseline.csv"]
     assert [stage.kind for _, stage in planned.tables["baseline"]] == ["score"]
     # nothing to compare with, nobody to judge: the audits make do with BM25
-    assert [Path(part).parts[2] for part in planned.view("audits").manifests()] == ["noise", "false_negatives", "score"]
+    assert [Path(part).parts[2] for part in planned.view("audits").manifests()] == [
+        "noise",
+        "false_negatives",
+        "score",
+    ]
     audit = planned.view("audits").pool()
     assert set(audit.upstream) == {"dataset", "run.0"}
 
@@ -236,17 +328,29 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(beir, plan_of, d
     """By a name of `encoders`, by a folder, re-ranked by a published cross-encoder; a trained one is in the summary."""
     tiny, other = described_folder("tiny"), str(described_folder("other"))
     published = {"encoders": {"tiny": {"source": "folder", "path": str(tiny)}}}
-    published |= {"rerankers": {"mini": {"source": "hub", "name": "org/mini", "revision": "0" * 40}}}
+    published |= {
+        "rerankers": {"mini": {"source": "hub", "name": "org/mini", "revision": "0" * 40}}
+    }
     published |= {"lengths": {"query": 16, "passage": 64}}
     systems = ["bm25", "tiny", "tiny@binary", other, "bm25+mini", "de_bm25neg"]
     planned = plan_of(
-        {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}, "d", systems=systems, **published
+        {"d": {"source": "beir", "path": beir("d", ["train", "test"])}},
+        "d",
+        systems=systems,
+        **published,
     )
     rows = {row.system: stage for row, stage in planned.tables["baseline"]}
     assert list(rows) == ["BM25", "tiny", "tiny@binary", other, "mini"]
-    assert [stage.upstream["run"].kind for stage in rows.values()] == ["bm25", "retrieve", "ann", "retrieve", "rerank"]
+    assert [stage.upstream["run"].kind for stage in rows.values()] == [
+        "bm25",
+        "retrieve",
+        "ann",
+        "retrieve",
+        "rerank",
+    ]
     summary = [row.system for row, _ in planned.tables["summary"]]
-    assert summary[-4:] == ["tiny", "tiny@binary", other, "mini"]  # the trained one is there by the table's own name
+    # the trained one is there by the table's own name
+    assert summary[-4:] == ["tiny", "tiny@binary", other, "mini"]
     assert summary.count("DE w/ BM25 Neg") == 1
     assert {row.id: row.baseline for row in planned.tables._read["baseline"].rows} == {
         ("BM25", ""): None,
@@ -257,17 +361,23 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(beir, plan_of, d
     }
 
 
-def test_a_folders_bare_name_is_no_system_and_the_message_says_how_to_name_it(beir, plan_of, monkeypatch, tmp_path):
+def test_a_folders_bare_name_is_no_system_and_the_message_says_how_to_name_it(
+    beir, plan_of, monkeypatch, tmp_path
+):
     """Else a folder that lies there by chance would change what a misspelt name means."""
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
     own = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
-    with pytest.raises(UserError, match=r"systems: mine is no model; the folder of that name is \./mine"):
+    with pytest.raises(
+        UserError, match=r"systems: mine is no model; the folder of that name is \./mine"
+    ):
         plan_of(own, "d", systems=["bm25", "mine"])
 
 
 def test_models_of_another_dataset_serve_one_without_training_queries(beir, plan_of):
-    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d", train_on="pydocs")
+    planned = plan_of(
+        {"d": {"source": "beir", "path": beir("d", ["test"])}}, "d", train_on="pydocs"
+    )
     run = score(planned, "de_bm25neg").upstream["run"]
     assert run.dataset == "d"
     assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
@@ -281,8 +391,14 @@ def test_a_released_run_stands_where_a_system_does(beir, plan_of, tmp_path):
     runs = {"theirs": {"format": "ranks", "paths": {"test": str(file)}}}
     planned = plan_of(entry, "d", runs=runs)
     run = score(planned, "theirs").upstream["run"]
-    assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
-    with pytest.raises(UserError, match=r"runs.theirs.paths.dev: missing; splits with a file: test"):
+    assert (run.kind, run.values["format"], run.execution["path"]) == (
+        "imported",
+        "ranks",
+        str(file),
+    )
+    with pytest.raises(
+        UserError, match=r"runs.theirs.paths.dev: missing; splits with a file: test"
+    ):
         import_run(planned.planner.ctx, "theirs", "dev", "d")
 
 
@@ -291,13 +407,19 @@ def test_a_released_run_stands_where_a_system_does(beir, plan_of, tmp_path):
     [
         ({"pasages": 60}, "pasages is neither passages nor a split; did you mean passages"),
         ({"dl19_qrel": 60}, "dl19_qrel is neither passages nor a split; did you mean dl19_qrels"),
-        ({"xyz": 60}, "xyz is neither passages nor a split; allowed: dev, dev_qrels, dl19, dl19_qrels, passages, "),
-        ({"passages": 1, "dl19": 1, "dl19_qrels": 1, "test": 3}, ""),  # test is not in the folder, which the job says
+        (
+            {"xyz": 60},
+            "xyz is neither passages nor a split; allowed: dev, dev_qrels, dl19, dl19_qrels, passages, ",
+        ),
+        # test is not in the folder, which the job says
+        ({"passages": 1, "dl19": 1, "dl19_qrels": 1, "test": 3}, ""),
     ],
 )
 def test_a_count_of_what_no_dataset_has_is_refused(beir, plan_of, counts, message):
     entry = {"d": {"source": "beir", "path": beir("d", ["dl19"]), "counts": counts}}
-    with pytest.raises(UserError, match=f"datasets.d.counts.{message}") if message else nullcontext():
+    with (
+        pytest.raises(UserError, match=f"datasets.d.counts.{message}") if message else nullcontext()
+    ):
         plan_of(entry, "d").planner.dataset("d")
 
 
@@ -306,16 +428,29 @@ def test_a_count_of_what_no_dataset_has_is_refused(beir, plan_of, counts, messag
     [
         ("trec", b"", "the run is empty; at least one line is needed"),
         ("trec", b"d\td\t1\n", ":1: not a run line: "),
-        ("ranks", gzip.compress(b"d d 1\n", mtime=0), ":1: 1 columns by tabs; a line is query id, passage id, rank"),
+        (
+            "ranks",
+            gzip.compress(b"d d 1\n", mtime=0),
+            ":1: 1 columns by tabs; a line is query id, passage id, rank",
+        ),
         ("margin_mse", b"1\tx\tq\td\td\n", ":1: score is 'x'; a number is needed"),
-        ("trec", gzip.compress(b"q Q0 d 1 2 x\nbroken\n", mtime=0), ""),  # what follows is left to the job
+        # what follows is left to the job
+        ("trec", gzip.compress(b"q Q0 d 1 2 x\nbroken\n", mtime=0), ""),
     ],
 )
-def test_a_released_run_is_looked_at_before_anything_runs(beir, plan_of, tmp_path, kind, content, message):
+def test_a_released_run_is_looked_at_before_anything_runs(
+    beir, plan_of, tmp_path, kind, content, message
+):
     (tmp_path / "run").write_bytes(content)
     entry = {"d": {"source": "beir", "path": beir("d", ["test"])}}
-    planned = plan_of(entry, "d", runs={"theirs": {"format": kind, "paths": {"test": str(tmp_path / "run")}}})
-    with pytest.raises(UserError, match=f"runs.theirs.paths.test: .*{message}") if message else nullcontext():
+    planned = plan_of(
+        entry, "d", runs={"theirs": {"format": kind, "paths": {"test": str(tmp_path / "run")}}}
+    )
+    with (
+        pytest.raises(UserError, match=f"runs.theirs.paths.test: .*{message}")
+        if message
+        else nullcontext()
+    ):
         score(planned, "theirs")
 
 
@@ -324,26 +459,39 @@ def test_another_analyzer_is_another_system(beir, plan_of):
     words = score(planned, "bm25.jieba").upstream["run"]
     assert (words.name, words.upstream["lucene"].values["analyzer"]) == ("bm25.jieba.test", "jieba")
     assert score(planned, "bm25.default").upstream["run"] is score(planned, "bm25").upstream["run"]
-    with pytest.raises(UserError, match=r"here: bm25.jeiba has an unknown analyzer; did you mean jieba\?"):
+    with pytest.raises(
+        UserError, match=r"here: bm25.jeiba has an unknown analyzer; did you mean jieba\?"
+    ):
         score(planned, "bm25.jeiba")
 
 
 def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(beir, plan_of):
     own = plan_of({"scifact": {"source": "beir", "path": beir("scifact", ["test"])}}, "scifact")
     assert "id" not in own.catalogue["scifact"]
-    changed = plan_of({"scifact": {"title": False}}, "scifact", tables=["baseline"]).catalogue["scifact"]
-    assert (changed["source"], changed["id"], changed["title"]) == ("ir_datasets", "beir/scifact", False)
+    changed = plan_of({"scifact": {"title": False}}, "scifact", tables=["baseline"]).catalogue[
+        "scifact"
+    ]
+    assert (changed["source"], changed["id"], changed["title"]) == (
+        "ir_datasets",
+        "beir/scifact",
+        False,
+    )
 
 
 def test_a_language_without_an_analyzer_is_refused_before_anything_runs(plan_of, beir):
     entry = {"source": "beir", "path": beir("d", ["test"]), "language": "vi"}
-    with pytest.raises(UserError, match="datasets.d.language is vi, which Lucene has no analyzer for; allowed: ar, bn"):
+    with pytest.raises(
+        UserError,
+        match="datasets.d.language is vi, which Lucene has no analyzer for; allowed: ar, bn",
+    ):
         plan_of({"d": entry}, "d")
     assert score(plan_of({"d": entry | {"analyzer": "whitespace"}}, "d")).kind == "score"
 
 
 def test_a_format_without_its_folder_is_refused_before_anything_runs(plan_of):
-    with pytest.raises(UserError, match="datasets.d.path is missing; name the folder that holds its files"):
+    with pytest.raises(
+        UserError, match="datasets.d.path is missing; name the folder that holds its files"
+    ):
         plan_of({"d": {"source": "squad", "files_of": {"test": "x.json"}}}, "d")
 
 

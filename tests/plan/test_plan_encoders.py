@@ -20,7 +20,16 @@ def stage(configured):
 
     def plan(**keys):
         config = configured(
-            "encoders", {"mine": {"source": "hub", "name": "org/mine", "revision": "0" * 40, "pooling": "mean"} | keys}
+            "encoders",
+            {
+                "mine": {
+                    "source": "hub",
+                    "name": "org/mine",
+                    "revision": "0" * 40,
+                    "pooling": "mean",
+                }
+                | keys
+            },
         )
         planner = FullPlan(config | {"encoder": "mine"}, ROOT).planner
         return planner.encoder("mine"), planner.model("de_bm25neg", "here")
@@ -42,8 +51,14 @@ def test_layers_make_another_encoder_and_other_models_of_it(stage):
     ("entry", "line"),
     [
         ({"source": "folder"}, "encoders.mine.path is missing; source folder needs it"),
-        ({"source": "hub", "revision": "main"}, "encoders.mine.name is missing; source hub needs it"),
-        ({"source": "package", "folder": "model"}, "encoders.mine.package is missing; source package needs it"),
+        (
+            {"source": "hub", "revision": "main"},
+            "encoders.mine.name is missing; source hub needs it",
+        ),
+        (
+            {"source": "package", "folder": "model"},
+            "encoders.mine.package is missing; source package needs it",
+        ),
         (
             {"source": "folder", "path": "here", "revision": "v2"},
             "encoders.mine.revision is v2, but source folder has path, obtain; leave it out, or set it to null",
@@ -63,11 +78,15 @@ def test_the_weights_of_a_folder_are_those_that_the_entry_names(configured, enco
     entry = {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}
 
     def plan(digest):
-        return FullPlan(configured("encoders", {"mine": entry | {"sha256": digest}}), ROOT).planner.encoder("mine")
+        return FullPlan(
+            configured("encoders", {"mine": entry | {"sha256": digest}}), ROOT
+        ).planner.encoder("mine")
 
     weights = plan(None).values["sha256"]
     assert plan(weights).digest == plan(None).digest
-    with pytest.raises(UserError, match=f"encoders.mine.sha256 is {'0' * 64}, but the weights of .* have {weights}"):
+    with pytest.raises(
+        UserError, match=f"encoders.mine.sha256 is {'0' * 64}, but the weights of .* have {weights}"
+    ):
         plan("0" * 64)
 
 
@@ -86,7 +105,9 @@ def test_a_missing_folder_names_the_command_that_makes_it(configured, encoder_fo
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "2_Dense/model.safetensors"])
-def test_folders_of_the_same_weights_and_other_files_are_two_encoders(configured, encoder_folder, tmp_path, name):
+def test_folders_of_the_same_weights_and_other_files_are_two_encoders(
+    configured, encoder_folder, tmp_path, name
+):
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
     (folder / "2_Dense").mkdir()
     (folder / "2_Dense/model.safetensors").write_text("a layer")
@@ -110,7 +131,9 @@ def test_a_licence_is_told_and_changes_no_key(stage):
 
 def test_lora_is_part_of_the_key_and_its_absence_is_not(configured):
     def model(lora):
-        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model("de_bm25neg", "here")
+        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model(
+            "de_bm25neg", "here"
+        )
 
     plain = FullPlan(configured(), ROOT).planner.model("de_bm25neg", "here")
     assert model(None).digest == plain.digest
@@ -138,8 +161,15 @@ def planned(configured):
     """`planned(**keys)`: the dual encoder of the default, which starts from an encoder of the hub, and the planner."""
 
     def plan(**keys):
-        entry = {"source": "hub", "name": "org/mine", "revision": "0" * 40, "pooling": "mean"} | keys
-        planner = FullPlan(configured("encoders", {"mine": entry}) | {"encoder": "mine"}, ROOT).planner
+        entry = {
+            "source": "hub",
+            "name": "org/mine",
+            "revision": "0" * 40,
+            "pooling": "mean",
+        } | keys
+        planner = FullPlan(
+            configured("encoders", {"mine": entry}) | {"encoder": "mine"}, ROOT
+        ).planner
         return planner.model("de_bm25neg", "here"), planner
 
     return plan
@@ -162,7 +192,10 @@ def test_prompts_are_of_the_dual_encoder_alone(planned):
 
 
 def test_fewer_dimensions_and_linear_layers_are_part_of_the_key(planned):
-    digests = {planned(**keys)[0].digest for keys in ({}, {"dim": 16}, {"dim": None}, {"dense": ["2_Dense"]})}
+    digests = {
+        planned(**keys)[0].digest
+        for keys in ({}, {"dim": 16}, {"dim": None}, {"dense": ["2_Dense"]})
+    }
     assert len(digests) == 3
     assert planned(dim=16)[0].values["dim"] == 16
 
@@ -170,12 +203,17 @@ def test_fewer_dimensions_and_linear_layers_are_part_of_the_key(planned):
 def test_what_nobody_describes_is_no_system(configured, encoder_folder):
     config = configured("encoder", str(encoder_folder)) | {"lengths": {"query": 16, "passage": 64}}
     planner = FullPlan(config, ROOT).planner
-    with pytest.raises(UserError, match="its files do not say how a text's vector is made, .* say pooling: cls, mean"):
+    with pytest.raises(
+        UserError,
+        match="its files do not say how a text's vector is made, .* say pooling: cls, mean",
+    ):
         planner.run("encoder", "test", "here")
 
 
 def test_all_linear_layers_have_two_names(configured):
     def model(lora):
-        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model("de_bm25neg", "here")
+        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model(
+            "de_bm25neg", "here"
+        )
 
     assert model({"targets": "all-linear"}).digest == model({"targets": None}).digest

@@ -42,12 +42,22 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
     models = configured()["models"]
     for way, names in (("by_name", named), ("by_list", alike)):
         for case, by in names.items():
-            models[f"denoised_{case}_{way}"] = {"like": "rocketqav2", "candidates": {"denoise": {"by": by}}}
-            models[f"taught_{case}_{way}"] = {"like": "de_bm25neg", "train": {"distil": {"from": by}}}
-    plan = FullPlan({**configured(), "models": models, "ensembles": {"both": {"of": MEMBERS}}}, ROOT)
+            models[f"denoised_{case}_{way}"] = {
+                "like": "rocketqav2",
+                "candidates": {"denoise": {"by": by}},
+            }
+            models[f"taught_{case}_{way}"] = {
+                "like": "de_bm25neg",
+                "train": {"distil": {"from": by}},
+            }
+    plan = FullPlan(
+        {**configured(), "models": models, "ensembles": {"both": {"of": MEMBERS}}}, ROOT
+    )
     for case in named:
         for kind in ("denoised", "taught"):
-            by_name, by_list = (plan.planner.model(f"{kind}_{case}_{way}", "here") for way in ("by_name", "by_list"))
+            by_name, by_list = (
+                plan.planner.model(f"{kind}_{case}_{way}", "here") for way in ("by_name", "by_list")
+            )
             assert by_name is by_list
     teacher = plan.planner.model("taught_both_by_name", "here").upstream["teacher"]
     assert teacher.name == "both"
@@ -64,8 +74,14 @@ def test_the_default_keeps_its_keys_beside_an_ensemble(planned, configured):
 @pytest.mark.parametrize(
     ("members", "line"),
     [
-        (["ce_bm25neg", "ce_denge"], "ensembles.both.of: ce_denge is no model; did you mean ce_deneg?"),
-        (["ce_bm25neg", "de_bm25neg"], "ensembles.both.of: de_bm25neg is a dual model, needed is cross or joint"),
+        (
+            ["ce_bm25neg", "ce_denge"],
+            "ensembles.both.of: ce_denge is no model; did you mean ce_deneg?",
+        ),
+        (
+            ["ce_bm25neg", "de_bm25neg"],
+            "ensembles.both.of: de_bm25neg is a dual model, needed is cross or joint",
+        ),
         (["both"], "ensembles.both.of: both is an ensemble itself; name its cross-encoders"),
         ([], "ensembles.both.of is []"),
     ],
@@ -78,5 +94,7 @@ def test_a_wrong_ensemble_is_one_line(planned, members, line):
 
 
 def test_an_ensemble_has_a_name_of_its_own(configured):
-    with pytest.raises(UserError, match=r"ensembles.ce_deneg has the name of models.ce_deneg; name it otherwise"):
+    with pytest.raises(
+        UserError, match=r"ensembles.ce_deneg has the name of models.ce_deneg; name it otherwise"
+    ):
         FullPlan({**configured(), "ensembles": {"ce_deneg": {"of": MEMBERS}}}, ROOT)

@@ -38,7 +38,9 @@ def laid(configured):
 @pytest.fixture
 def fused(laid):
     """`fused(spec, split)`: the stage that a fusion of that entry is."""
-    return lambda spec, split="test": Planner(laid({"both": spec}), Stages()).run("both", split, "here")
+    return lambda spec, split="test": Planner(laid({"both": spec}), Stages()).run(
+        "both", split, "here"
+    )
 
 
 def test_a_fusion_reads_its_runs_on_its_split(fused):
@@ -46,7 +48,10 @@ def test_a_fusion_reads_its_runs_on_its_split(fused):
         stage = fused({"of": BOTH}, split)
         assert (stage.kind, stage.name) == ("fuse", f"both.{split}")
         assert stage.upstream.keys() == {"dataset", "run.0", "run.1"}
-        assert [stage.upstream[f"run.{at}"].name for at in range(2)] == [f"bm25.{split}", f"de_bm25neg.{split}"]
+        assert [stage.upstream[f"run.{at}"].name for at in range(2)] == [
+            f"bm25.{split}",
+            f"de_bm25neg.{split}",
+        ]
         depth = {"train": 50, "dev": 100, "test": 1000}[split]
         assert stage.params == FuseParams(method="rrf", k=60, depth=depth, split=split)
 
@@ -56,9 +61,13 @@ def test_tuned_weights_come_from_dev_whatever_the_split(fused):
     tuned = test.upstream["tuned"]
     assert (tuned.kind, tuned.name) == ("tune_fusion", "both.dev")
     assert tuned.digest == train.upstream["tuned"].digest
-    assert tuned.params == TuneFusionParams(method="weighted", split="dev", measure="RR@10", step=0.1, depth=100)
+    assert tuned.params == TuneFusionParams(
+        method="weighted", split="dev", measure="RR@10", step=0.1, depth=100
+    )
     assert [tuned.upstream[f"run.{at}"].name for at in range(2)] == ["bm25.dev", "de_bm25neg.dev"]
-    assert test.params == FuseParams(method="weighted", normalize="min_max", depth=1000, split="test")
+    assert test.params == FuseParams(
+        method="weighted", normalize="min_max", depth=1000, split="test"
+    )
 
 
 def test_told_weights_are_a_parameter_and_need_no_dev(fused):
@@ -71,7 +80,10 @@ def test_told_weights_are_a_parameter_and_need_no_dev(fused):
 def test_a_constant_is_tuned_where_it_is_null(fused):
     stage = fused({"of": BOTH, "k": None, "tune": {"k": [5, 60], "measure": "nDCG@10"}})
     assert stage.values["k"] is None
-    assert (stage.upstream["tuned"].values["k"], stage.upstream["tuned"].values["measure"]) == ([5.0, 60.0], "nDCG@10")
+    assert (stage.upstream["tuned"].values["k"], stage.upstream["tuned"].values["measure"]) == (
+        [5.0, 60.0],
+        "nDCG@10",
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +92,8 @@ def test_a_constant_is_tuned_where_it_is_null(fused):
         ({"k": 10}, False),
         ({"depth": 50}, False),
         ({"of": ["de_bm25neg", "bm25"]}, False),
-        ({"normalize": "z_score", "tune": {"step": 0.5}}, True),  # what reciprocal ranks do not look at
+        # what reciprocal ranks do not look at
+        ({"normalize": "z_score", "tune": {"step": 0.5}}, True),
     ],
 )
 def test_settings_are_in_the_key_as_far_as_they_are_looked_at(fused, changed, same):
@@ -107,7 +120,11 @@ def test_fusions_stand_wherever_a_run_does(planned, tmp_path):
 
 
 def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
-    pupil = {"like": "de_bm25neg", "candidates": {"from": "both"}, "train": {"distil": {"from": "both"}}}
+    pupil = {
+        "like": "de_bm25neg",
+        "candidates": {"from": "both"},
+        "train": {"distil": {"from": "both"}},
+    }
     plan = planned({"both": TUNED}, models={**configured()["models"], "pupil": pupil})
     upstream = plan.planner.model("pupil", "here").upstream
     assert upstream["candidates"].upstream["run"].name == "both.train"
@@ -119,7 +136,10 @@ def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
     [
         ({"of": ["bm25"]}, "fusions.both.of is ['bm25']; two runs or more are fused"),
         ({"of": ["bm25", "bm26"]}, "fusions.both.of: bm26 is no model"),
-        ({"of": ["bm25", "ce_deneg"]}, "fusions.both.of: ce_deneg is a cross model, needed is dual or joint"),
+        (
+            {"of": ["bm25", "ce_deneg"]},
+            "fusions.both.of: ce_deneg is a cross model, needed is dual or joint",
+        ),
         (
             {"of": ["bm25", "rocketqav2.reranker"]},
             "fusions.both.of: rocketqav2.reranker is the other part of rocketqav2; needed is rocketqav2.retriever",
@@ -130,9 +150,18 @@ def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
         ),
         ({"of": ["bm25", "bm25.klingon"]}, "fusions.both.of: bm25.klingon has an unknown analyzer"),
         ({"of": ["bm25", "both"]}, "fusions form a cycle: both -> both"),
-        (TUNED | {"weights": [1]}, "fusions.both.weights is [1.0]; allowed: 2 numbers, one a run, not all 0"),
-        (TUNED | {"weights": [0, 0]}, "fusions.both.weights is [0.0, 0.0]; allowed: 2 numbers, one a run, not all 0"),
-        ({"of": BOTH, "weights": [1, 2]}, "fusions.both.weights is [1.0, 2.0], but rrf takes none; used by weighted"),
+        (
+            TUNED | {"weights": [1]},
+            "fusions.both.weights is [1.0]; allowed: 2 numbers, one a run, not all 0",
+        ),
+        (
+            TUNED | {"weights": [0, 0]},
+            "fusions.both.weights is [0.0, 0.0]; allowed: 2 numbers, one a run, not all 0",
+        ),
+        (
+            {"of": BOTH, "weights": [1, 2]},
+            "fusions.both.weights is [1.0, 2.0], but rrf takes none; used by weighted",
+        ),
         (
             TUNED | {"tune": {"measure": "RR@200"}},
             "fusions.both.tune.measure: RR@200 looks deeper than the 100 passages of a query on dev; raise depth.dev",
@@ -181,18 +210,25 @@ def test_a_cycle_of_fusions_is_named(laid):
 
 
 def test_a_model_that_draws_from_a_fusion_of_itself_is_a_cycle(planned, configured):
-    models = {**configured()["models"], "pupil": {"like": "de_bm25neg", "candidates": {"from": "both"}}}
+    models = {
+        **configured()["models"],
+        "pupil": {"like": "de_bm25neg", "candidates": {"from": "both"}},
+    }
     with pytest.raises(UserError, match="models form a cycle: pupil -> pupil"):
         planned({"both": {"of": ["bm25", "pupil"]}}, models=models)
 
 
 def test_a_measure_below_the_fused_depth_is_refused(fused):
     assert fused({"of": BOTH, "depth": 20}, "train").values["depth"] == 20
-    with pytest.raises(UserError, match=r"fusions.both.depth is 20, but Success@50 looks deeper; raise it, or set"):
+    with pytest.raises(
+        UserError, match=r"fusions.both.depth is 20, but Success@50 looks deeper; raise it, or set"
+    ):
         fused({"of": BOTH, "depth": 20})
 
 
-@pytest.mark.parametrize("name", ["bm25", "bm25.rrf", "given", "de_bm25neg", "rocketqav2.retriever"])
+@pytest.mark.parametrize(
+    "name", ["bm25", "bm25.rrf", "given", "de_bm25neg", "rocketqav2.retriever"]
+)
 def test_a_fusion_has_a_name_of_its_own(laid, name):
     with pytest.raises(UserError, match=f"fusions.{name} has the name of "):
         check_all(laid({name: {"of": BOTH}}))
@@ -202,10 +238,14 @@ def test_a_fusion_is_not_looked_at_below_its_depth(planned, configured):
     short = {"both": {"of": BOTH, "depth": 20}}
     keys = {"score": {"measures": ["RR@10"]}, "tables": ["baseline"]}
     plan = planned(short, **keys, rerank={"depth": 30})
-    with pytest.raises(UserError, match=r"rerank.depth is 30, but both goes only 20 deep; raise fusions.both.depth"):
+    with pytest.raises(
+        UserError, match=r"rerank.depth is 30, but both goes only 20 deep; raise fusions.both.depth"
+    ):
         plan.planner.run("both+ce_bm25neg", "test", "here")
     pupil = {"like": "de_bm25neg", "candidates": {"from": "both", "depth": 40}}
-    with pytest.raises(UserError, match=r"models.pupil.candidates.depth is 40, but both goes only 20 deep"):
+    with pytest.raises(
+        UserError, match=r"models.pupil.candidates.depth is 40, but both goes only 20 deep"
+    ):
         planned(short, **keys, models={**configured()["models"], "pupil": pupil})
 
 
@@ -225,12 +265,23 @@ def test_where_nothing_can_be_tuned_the_table_says_so(planned, tmp_path):
     layout = tmp_path / "t.yaml"
     layout.write_text("title: T\nrows:\n- {system: F, run: both}\n")
     spec = {"of": ["bm25", "bm25.krovetz"], "method": "weighted"}
-    mine = {"datasets": {"mine": {"source": "beir", "path": str(folder)}}, "dataset": "mine", "models": {}}
+    mine = {
+        "datasets": {"mine": {"source": "beir", "path": str(folder)}},
+        "dataset": "mine",
+        "models": {},
+    }
     plan = planned({"both": spec}, **mine, recipes=[], tables=[str(layout)])
-    assert plan.tables.missing["t"] == "fusions.both.tune.split: searches on split dev, but dataset mine has test"
-    assert planned({"both": {**spec, "weights": [1, 2]}}, **mine, recipes=[], tables=[str(layout)]).tables["t"]
+    assert (
+        plan.tables.missing["t"]
+        == "fusions.both.tune.split: searches on split dev, but dataset mine has test"
+    )
+    assert planned(
+        {"both": {**spec, "weights": [1, 2]}}, **mine, recipes=[], tables=[str(layout)]
+    ).tables["t"]
     answers = {**mine["datasets"]["mine"], "relevance": "answers"}
-    by_answers = planned({"both": spec}, **{**mine, "datasets": {"mine": answers}}, recipes=[], tables=[str(layout)])
+    by_answers = planned(
+        {"both": spec}, **{**mine, "datasets": {"mine": answers}}, recipes=[], tables=[str(layout)]
+    )
     why = "fusions.both.weights is null: to be tuned, but dataset mine has answers and no qrels"
     assert why in by_answers.tables.missing["t"]
 
@@ -253,12 +304,18 @@ def test_every_method_that_has_keys_can_be_tuned():
 @pytest.mark.parametrize(
     ("fusion", "line"),
     [
-        ({"normalize": "z_score"}, "fusions.f.normalize has no effect with method rrf; used by weighted"),
+        (
+            {"normalize": "z_score"},
+            "fusions.f.normalize has no effect with method rrf; used by weighted",
+        ),
         (
             {"method": "weighted", "weights": [1, 2], "k": 10},
             "fusions.f.k has no effect with method weighted; used by rrf",
         ),
-        ({"tune": {"split": "train"}}, "fusions.f.tune has no effect: fusions.f.k is set; with null it is tuned"),
+        (
+            {"tune": {"split": "train"}},
+            "fusions.f.tune has no effect: fusions.f.k is set; with null it is tuned",
+        ),
         ({"k": None, "tune": {"split": "train"}}, None),
     ],
 )

@@ -29,18 +29,28 @@ def test_a_sparse_encoder_starts_from_a_head_and_is_searched_exactly_and_in_luce
     stages = plan(splade)
     model = stages["model", "splade"]
     assert model.values["representation"]["type"] == "sparse"
-    assert [model.values[key] for key in ("pooling", "normalize", "temperature")] == ["max", False, 1.0]
+    assert [model.values[key] for key in ("pooling", "normalize", "temperature")] == [
+        "max",
+        False,
+        1.0,
+    ]
     assert model.upstream["start"].kind == "pretrain"
     exact = stages["retrieve_sparse", "splade.test"]
     assert exact.upstream["passages"].upstream["model"] is model
     assert exact.upstream["passages"].values["dtype"] == "fp16"
-    assert stages["search_impacts", "splade@lucene.test"].upstream["passages"] is exact.upstream["passages"]
+    assert (
+        stages["search_impacts", "splade@lucene.test"].upstream["passages"]
+        is exact.upstream["passages"]
+    )
     assert stages["model", "splade_doc"].values["representation"]["queries"] == "tokens"
     assert ("embeddings", "splade.passages") not in stages
 
 
 def test_another_index_is_refused(splade):
-    with pytest.raises(UserError, match=r"splade gives weights to terms, and hnsw is an index of vectors; allowed: "):
+    with pytest.raises(
+        UserError,
+        match=r"splade gives weights to terms, and hnsw is an index of vectors; allowed: ",
+    ):
         plan(splade | {"systems": ["splade@hnsw"]})
 
 
@@ -48,7 +58,10 @@ def test_seismic_is_searched_and_compared(splade):
     tradeoffs = {"model": "splade", "indexes": ["seismic", "hnsw"], "split": "test"}
     config = splade | {"systems": ["splade", "splade@seismic"], "tradeoffs": tradeoffs}
     stages = plan(config)
-    run, exact = stages["search_seismic", "splade@seismic.test"], stages["retrieve_sparse", "splade.test"]
+    run, exact = (
+        stages["search_seismic", "splade@seismic.test"],
+        stages["retrieve_sparse", "splade.test"],
+    )
     assert (run.values["query_cut"], run.values["heap_factor"]) == (10, 0.8)
     assert run.upstream["index"].values["postings"] == 3500
     assert run.upstream["passages"] is exact.upstream["passages"]
@@ -63,17 +76,27 @@ def test_a_missing_package_is_a_line_before_anything_runs(splade, target):
     tradeoffs = {"model": "splade", "indexes": ["seismic"], "split": "test"}
     config = splade | {"systems": ["splade@seismic"], "tradeoffs": tradeoffs}
     plan = FullPlan(config, ROOT)
-    with pytest.raises(UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install pyseis"):
+    with pytest.raises(
+        UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install pyseis"
+    ):
         plan.check(target)
     plan.check("baseline")  # whose rows do not need it
 
 
 def test_an_index_that_does_not_exist_or_is_not_compared_is_named(splade):
-    with pytest.raises(UserError, match=r"splade@seismik: seismik is no index; did you mean seismic"):
+    with pytest.raises(
+        UserError, match=r"splade@seismik: seismik is no index; did you mean seismic"
+    ):
         plan(splade | {"systems": ["splade@seismik"]})
-    with pytest.raises(UserError, match=r"tradeoffs.indexes: seismik is no index; did you mean seismic"):
-        FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT).tradeoffs()
-    with pytest.raises(UserError, match=r"tradeoffs.indexes: bm25 ranks by other weights .*; leave it out"):
+    with pytest.raises(
+        UserError, match=r"tradeoffs.indexes: seismik is no index; did you mean seismic"
+    ):
+        FullPlan(
+            splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT
+        ).tradeoffs()
+    with pytest.raises(
+        UserError, match=r"tradeoffs.indexes: bm25 ranks by other weights .*; leave it out"
+    ):
         FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["bm25"]}}, ROOT).tradeoffs()
 
 
@@ -99,16 +122,24 @@ def test_deepct_is_searched_as_the_frequencies_of_bm25(splade):
 
 @pytest.mark.parametrize("representation", ["uhd", "spade"])
 def test_weights_of_other_models_are_searched_in_the_same_ways(splade, representation):
-    splade["models"]["other"] = splade["models"]["splade"] | {"representation": representation, "train": {}}
+    splade["models"]["other"] = splade["models"]["splade"] | {
+        "representation": representation,
+        "train": {},
+    }
     stages = plan(splade | {"systems": ["other", "other@lucene", "other@seismic"]})
     assert stages["retrieve_sparse", "other.test"].upstream["passages"].kind == "term_weights"
     for kind, index in (("search_impacts", "lucene"), ("search_seismic", "seismic")):
-        assert stages[kind, f"other@{index}.test"].upstream["passages"].upstream["model"].name == "other"
+        assert (
+            stages[kind, f"other@{index}.test"].upstream["passages"].upstream["model"].name
+            == "other"
+        )
 
 
 def test_only_spade_is_co_trained(splade):
     splade["models"]["splade"]["train"]["co_training"] = 0.3
-    with pytest.raises(UserError, match=r"models.splade.train.co_training is set, but the representation sparse"):
+    with pytest.raises(
+        UserError, match=r"models.splade.train.co_training is set, but the representation sparse"
+    ):
         plan(splade)
 
 
@@ -135,11 +166,17 @@ def test_terms_of_most_passages_may_count_for_nothing(splade):
     indexes = {"rare": {"type": "pruned", "above": 0.1}}
     stages = plan(splade | {"indexes": indexes, "systems": ["splade@pruned", "splade@rare"]})
     for name, above in (("pruned", 0.7), ("rare", 0.1)):
-        assert stages["retrieve_sparse", f"splade@{name}.test"].values["index"] == {"type": "pruned", "above": above}
+        assert stages["retrieve_sparse", f"splade@{name}.test"].values["index"] == {
+            "type": "pruned",
+            "above": above,
+        }
 
 
 def test_vectors_have_no_frequencies(splade):
-    with pytest.raises(UserError, match=r"bm25 searches weights of terms, not vectors; name an index of another type"):
+    with pytest.raises(
+        UserError,
+        match=r"bm25 searches weights of terms, not vectors; name an index of another type",
+    ):
         plan(splade | {"systems": ["de_bm25neg@bm25"]})
 
 

@@ -24,7 +24,9 @@ def planner(configured, folder):
 
     def make(models, **more):
         cut = {"source": "windows", "of": "long"}
-        datasets = {"long": {"source": "beir", "path": folder}, "cut": cut} | more.pop("datasets", {})
+        datasets = {"long": {"source": "beir", "path": folder}, "cut": cut} | more.pop(
+            "datasets", {}
+        )
         config = configured() | {"datasets": datasets, "dataset": "long", **more}
         models = {name: PARADE | entry for name, entry in models.items()}
         return FullPlan(config | {"models": models}, ROOT).planner
@@ -55,15 +57,27 @@ def test_other_models_keep_their_keys(planner, configured, folder):
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        ({"pooling": "segments", "init": "encoder"}, "models.parade.pooling is segments, but parade pools each window"),
+        (
+            {"pooling": "segments", "init": "encoder"},
+            "models.parade.pooling is segments, but parade pools each window",
+        ),
         (
             {"parade": {"windows": "long"}},
             "models.parade.parade.windows is long, which is no dataset of source windows",
         ),
-        ({"parade": {"windows": "cutt"}}, "models.parade.parade.windows is cutt, which is no dataset"),
+        (
+            {"parade": {"windows": "cutt"}},
+            "models.parade.parade.windows is cutt, which is no dataset",
+        ),
         ({"parade": {}}, "models.parade.parade.windows is missing"),
-        ({"parade": {"windows": "cut", "aggregate": "cnn"}}, 'aggregate is "cnn"; allowed: mean, max, sum, attention'),
-        ({"train": {"checkpoints": 2, "steps": 2}}, "models.parade.train.checkpoints: others validate on a part"),
+        (
+            {"parade": {"windows": "cut", "aggregate": "cnn"}},
+            'aggregate is "cnn"; allowed: mean, max, sum, attention',
+        ),
+        (
+            {"train": {"checkpoints": 2, "steps": 2}},
+            "models.parade.train.checkpoints: others validate on a part",
+        ),
         ({"dataset": "pydocs"}, "models.parade: parade reads windows of long (cut), not of pydocs"),
     ],
 )
@@ -85,13 +99,19 @@ def test_a_start_that_is_parade_needs_a_model_that_is(planner):
 
 
 def test_windows_alone_are_not_scored_by_it(planner):
-    with pytest.raises(UserError, match=r"aggregations.x.by: parade reads windows of long \(cut\), not of cut"):
-        planner({"parade": {}}, aggregations={"x": {"of": "bm25", "by": "parade", "windows": "cut"}})
+    with pytest.raises(
+        UserError, match=r"aggregations.x.by: parade reads windows of long \(cut\), not of cut"
+    ):
+        planner(
+            {"parade": {}}, aggregations={"x": {"of": "bm25", "by": "parade", "windows": "cut"}}
+        )
 
 
 def test_the_small_table_scores_each_system_by_where_the_paragraph_stands(folder):
     squad = {"source": "beir", "path": folder}
-    config = merged(gathered([ROOT / "config/small/articles.yaml"], ROOT), {"datasets": {"squad": squad}})
+    config = merged(
+        gathered([ROOT / "config/small/articles.yaml"], ROOT), {"datasets": {"squad": squad}}
+    )
     table = FullPlan(config, ROOT).tables["articles"]
     splits = {"": "test", ", first paragraph": "test_p1", ", fifth or later": "test_p5on"}
     rows = {row.system: stage for row, stage in table}

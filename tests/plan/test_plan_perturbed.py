@@ -31,7 +31,9 @@ def test_a_run_on_broken_queries_is_one_on_the_queries_as_they_were(planned):
             "de_case": {"of": "de_bm25neg", "dataset": "pydocs_broken", "kind": "case"},
         }
     )
-    swap, dense, upper = (plan.planner.run(name, "test", "here") for name in ("bm25_swap", "de_swap", "de_case"))
+    swap, dense, upper = (
+        plan.planner.run(name, "test", "here") for name in ("bm25_swap", "de_swap", "de_case")
+    )
     assert swap.kind == "restore_queries"
     assert swap.upstream["dataset"] is plan.planner.dataset()
     assert swap.upstream["perturbed"].upstream["of"] is plan.planner.dataset()
@@ -39,15 +41,25 @@ def test_a_run_on_broken_queries_is_one_on_the_queries_as_they_were(planned):
     passages = [stage.upstream["run"].upstream["passages"] for stage in (dense, upper)]
     assert passages[0] is passages[1]  # encoded once
     model = passages[0].upstream["model"]
-    assert model is plan.planner.model("de_bm25neg", "here")  # it learned from the queries as they are
+    # it learned from the queries as they are
+    assert model is plan.planner.model("de_bm25neg", "here")
 
 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"kind": "drop"}, "perturbed.x.kind is drop, but datasets.pydocs_broken.kinds has swap, case"),
-        ({"dataset": "pydocs"}, "perturbed.x.dataset is pydocs, which is no dataset of source perturbed"),
-        ({"kind": "typo"}, "perturbed.x.kind is .typo.; allowed: keyboard, swap, drop, double, case, order"),
+        (
+            {"kind": "drop"},
+            "perturbed.x.kind is drop, but datasets.pydocs_broken.kinds has swap, case",
+        ),
+        (
+            {"dataset": "pydocs"},
+            "perturbed.x.dataset is pydocs, which is no dataset of source perturbed",
+        ),
+        (
+            {"kind": "typo"},
+            "perturbed.x.kind is .typo.; allowed: keyboard, swap, drop, double, case, order",
+        ),
         ({"of": "bm26"}, "perturbed.x.of: .*bm26"),
     ],
 )

@@ -18,18 +18,26 @@ BEST = {"of": ["bm25", "de_bm25neg+ce_deneg", "bm25+ce_bm25neg"]}
 @pytest.fixture
 def settings(configured):
     """`settings(entry, **keys)`: the default's settings with a pipeline `best`."""
-    return lambda entry=BEST, **keys: load_settings({**configured(), "pipelines": {"best": entry}, **keys}, ROOT)
+    return lambda entry=BEST, **keys: load_settings(
+        {**configured(), "pipelines": {"best": entry}, **keys}, ROOT
+    )
 
 
 @pytest.fixture
 def chosen(settings):
     """`chosen(entry, split)`: the stage of the run of a pipeline."""
-    return lambda entry=BEST, split="test": Planner(settings(entry), Stages()).run("best", split, "here")
+    return lambda entry=BEST, split="test": Planner(settings(entry), Stages()).run(
+        "best", split, "here"
+    )
 
 
 def test_a_pipeline_reads_its_runs_on_dev_and_on_its_own_split(chosen):
     stage = chosen()
-    assert (stage.kind, stage.name, stage.params) == ("pipeline", "best.test", PipelineParams(split="test", depth=1000))
+    assert (stage.kind, stage.name, stage.params) == (
+        "pipeline",
+        "best.test",
+        PipelineParams(split="test", depth=1000),
+    )
     names = {role: above.name for role, above in stage.upstream.items()}
     assert names == {
         "dataset": "pydocs",
@@ -43,7 +51,9 @@ def test_a_pipeline_reads_its_runs_on_dev_and_on_its_own_split(chosen):
     }
     choice = stage.upstream["chosen"]
     assert choice.kind == "choose_pipeline"
-    assert choice.params == ChoosePipelineParams(split="dev", measure="nDCG@10", depth=100, depths=(2, 5, 10))
+    assert choice.params == ChoosePipelineParams(
+        split="dev", measure="nDCG@10", depth=100, depths=(2, 5, 10)
+    )
     assert {role: above.name for role, above in choice.upstream.items()} == {
         role: name.replace(".test", ".dev") for role, name in names.items() if role != "chosen"
     }
@@ -60,9 +70,16 @@ def test_down_to_rerank_depth_nothing_is_scored_that_tables_do_not_score(chosen,
 
 def test_a_pipeline_stands_wherever_a_run_does(settings, configured, tmp_path):
     layout = tmp_path / "mine.yaml"
-    layout.write_text("title: T\nrows:\n- {system: B, run: best}\n- {system: C, run: best+ce_deneg}\n")
+    layout.write_text(
+        "title: T\nrows:\n- {system: B, run: best}\n- {system: C, run: best+ce_deneg}\n"
+    )
     fusions = {"both": {"of": ["best", "bm25"]}}
-    keys = {"pipelines": {"best": BEST}, "tables": [str(layout)], "systems": ["both"], "fusions": fusions}
+    keys = {
+        "pipelines": {"best": BEST},
+        "tables": [str(layout)],
+        "systems": ["both"],
+        "fusions": fusions,
+    }
     plan = Plan({**configured(), **keys}, ROOT)
     runs = {row.system: stage.upstream["run"] for row, stage in plan.tables["mine"]}
     assert (runs["B"].kind, runs["C"].kind) == ("pipeline", "rerank")
@@ -71,7 +88,9 @@ def test_a_pipeline_stands_wherever_a_run_does(settings, configured, tmp_path):
 
 def test_a_layout_brings_its_own_pipeline(configured, tmp_path):
     layout = tmp_path / "mine.yaml"
-    row = "{system: B, run: best, with: {pipelines.best: {of: [bm25, bm25+ce_bm25neg], depths: [2]}}}"
+    row = (
+        "{system: B, run: best, with: {pipelines.best: {of: [bm25, bm25+ce_bm25neg], depths: [2]}}}"
+    )
     layout.write_text(f"title: T\nrows:\n- {row}\n")
     [(_, score)] = Plan({**configured(), "tables": [str(layout)]}, ROOT).tables["mine"]
     assert score.upstream["run"].upstream["chosen"].values["depths"] == [2]
@@ -82,8 +101,14 @@ def test_a_layout_brings_its_own_pipeline(configured, tmp_path):
     [
         ({"of": ["bm52"]}, "pipelines.best.of: bm52 is no model"),
         ({"of": ["bm25", "best"]}, "pipelines form a cycle: best -> best"),
-        (BEST | {"depths": [200]}, "pipelines.best.depths is 200, but runs on dev are 100 deep; raise depth.dev"),
-        (BEST | {"measure": "R@1000"}, "pipelines.best.measure: R@1000 looks deeper than the 100 passages of a query"),
+        (
+            BEST | {"depths": [200]},
+            "pipelines.best.depths is 200, but runs on dev are 100 deep; raise depth.dev",
+        ),
+        (
+            BEST | {"measure": "R@1000"},
+            "pipelines.best.measure: R@1000 looks deeper than the 100 passages of a query",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_with_its_key(settings, entry, line):
@@ -100,7 +125,17 @@ def test_names_that_are_taken_and_unknown_measures_are_refused(settings):
 
 
 def test_answers_choose_nothing(settings):
-    entry = {"source": "files", "path": str(ROOT), "relevance": "answers", "queries": {"dev": "a", "test": "b"}}
-    planner = Planner(settings({"of": ["bm25"]}, dataset="mine", datasets={"mine": entry}), Stages())
-    with pytest.raises(Unavailable, match="pipelines.best: a system is chosen by qrels, but dataset mine has answers"):
+    entry = {
+        "source": "files",
+        "path": str(ROOT),
+        "relevance": "answers",
+        "queries": {"dev": "a", "test": "b"},
+    }
+    planner = Planner(
+        settings({"of": ["bm25"]}, dataset="mine", datasets={"mine": entry}), Stages()
+    )
+    with pytest.raises(
+        Unavailable,
+        match="pipelines.best: a system is chosen by qrels, but dataset mine has answers",
+    ):
         planner.run("best", "test", "here")

@@ -77,13 +77,17 @@ def test_it_starts_teaches_judges_and_joins_an_ensemble(planned):
 
 
 def test_a_family_head_may_be_learned_from_an_encoder(planned):
-    model = planned({"own_head": {"like": "ce_bm25neg", "pooling": "classifier"}}).planner.model("own_head", "here")
+    model = planned({"own_head": {"like": "ce_bm25neg", "pooling": "classifier"}}).planner.model(
+        "own_head", "here"
+    )
     assert model.values["pooling"] == "classifier"
 
 
 def test_the_default_keeps_its_keys_beside_it(planned, configured):
     plain = FullPlan(configured(), ROOT).tables["summary"]
-    assert [stage.key for _, stage in planned().tables["summary"]] == [stage.key for _, stage in plain]
+    assert [stage.key for _, stage in planned().tables["summary"]] == [
+        stage.key for _, stage in plain
+    ]
 
 
 def test_a_folder_is_checked_before_anything_runs(planned, folder):
@@ -91,19 +95,32 @@ def test_a_folder_is_checked_before_anything_runs(planned, folder):
     assert stage.upstream["encoder"].execution["path"] == str(folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
-    with pytest.raises(UserError, match="config.json: architectures is BertModel; allowed: …ForSequenceClassification"):
+    with pytest.raises(
+        UserError,
+        match="config.json: architectures is BertModel; allowed: …ForSequenceClassification",
+    ):
         planned(entry={"source": "folder", "path": str(folder)})
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="model.safetensors is missing .*only safetensors are loaded"):
+    with pytest.raises(
+        UserError, match="model.safetensors is missing .*only safetensors are loaded"
+    ):
         planned(entry={"source": "folder", "path": str(folder)})
 
 
 @pytest.mark.parametrize(
     ("models", "keys", "line"),
     [
-        ({}, {"name": "ce_deneg"}, "rerankers.ce_deneg has the name of models.ce_deneg; name it otherwise"),
-        ({}, {"name": "minilm"}, "rerankers.minilm has the name of encoders.minilm; name it otherwise"),
+        (
+            {},
+            {"name": "ce_deneg"},
+            "rerankers.ce_deneg has the name of models.ce_deneg; name it otherwise",
+        ),
+        (
+            {},
+            {"name": "minilm"},
+            "rerankers.minilm has the name of encoders.minilm; name it otherwise",
+        ),
         (
             {},
             {"entry": HUB | {"layers": 2}},
@@ -119,7 +136,11 @@ def test_a_folder_is_checked_before_anything_runs(planned, folder):
             {},
             "models.de.init: mini is a cross model, needed is dual or joint",
         ),
-        ({"ce": {"like": "ce_bm25neg", "init": "mni"}}, {}, "models.ce.init: mni is neither a model nor an encoder"),
+        (
+            {"ce": {"like": "ce_bm25neg", "init": "mni"}},
+            {},
+            "models.ce.init: mni is neither a model nor an encoder",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(planned, models, keys, line):

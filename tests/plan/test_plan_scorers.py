@@ -30,7 +30,9 @@ def planned(configured, plugin):
     """`planned(entry, name)`: the plan of the default with an entry of `scorers`."""
 
     def make(entry, name="words"):
-        return FullPlan({**configured(), "plugins": [plugin], "scorers": {name: entry}}, ROOT).planner
+        return FullPlan(
+            {**configured(), "plugins": [plugin], "scorers": {name: entry}}, ROOT
+        ).planner
 
     return make
 
@@ -62,8 +64,16 @@ def test_its_options_decide_the_key(planned):
             "words",
             r"scorers\.words\.scorer: planned_word is no pair .*planned_words",
         ),
-        ({"scorer": "planned_words", "params": {"wieght": 1}}, "words", r"scorers\.words\.params\.wieght"),
-        ({"scorer": "planned_words"}, "ce_bm25neg", r"scorers\.ce_bm25neg has the name of models\.ce_bm25neg"),
+        (
+            {"scorer": "planned_words", "params": {"wieght": 1}},
+            "words",
+            r"scorers\.words\.params\.wieght",
+        ),
+        (
+            {"scorer": "planned_words"},
+            "ce_bm25neg",
+            r"scorers\.ce_bm25neg has the name of models\.ce_bm25neg",
+        ),
     ],
 )
 def test_a_wrong_entry_is_one_line(planned, entry, name, message):
@@ -80,5 +90,7 @@ class Bare(Params):
 def test_a_stage_whose_parameters_a_run_does_not_fit_is_one_line(configured, monkeypatch):
     monkeypatch.setitem(KINDS, "bare", Kind("bare", print, Bare, in_runs=True))
     plan = FullPlan({**configured(), "runs": {"mine": {"stage": "bare", "of": "bm25"}}}, ROOT)
-    with pytest.raises(UserError, match="^runs.mine.stage: bare has no parameter depth, as runs do"):
+    with pytest.raises(
+        UserError, match="^runs.mine.stage: bare has no parameter depth, as runs do"
+    ):
         plan.planner.run("mine", "test", "here")

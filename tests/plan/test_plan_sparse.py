@@ -45,14 +45,27 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
             "wide": {"k1": 2},
             "expanded": {"rm3": {"fb_docs": 5}},
             "split": {"fields": {"title": 2, "text": 1}},
-            "apart": {"engine": "bm25s", "fields": {"title": 2, "text": 1}, "field_b": {"title": 0.3}},
-            "k1": {"engine": "bm25s", "fields": {"text": 1}, "field_b": {"text": 0.3}, "tuned": True},
+            "apart": {
+                "engine": "bm25s",
+                "fields": {"title": 2, "text": 1},
+                "field_b": {"title": 0.3},
+            },
+            "k1": {
+                "engine": "bm25s",
+                "fields": {"text": 1},
+                "field_b": {"text": 0.3},
+                "tuned": True,
+            },
             "stemless": {"engine": "bm25s", "analyzer": "none", "formula": "bm25+"},
         }
     )
     bm25, same, wide = (run(plan, name) for name in ("bm25", "same", "wide"))
     assert same is bm25
-    assert (wide.name, wide.values["k1"], wide.upstream["lucene"]) == ("wide.test", 2.0, bm25.upstream["lucene"])
+    assert (wide.name, wide.values["k1"], wide.upstream["lucene"]) == (
+        "wide.test",
+        2.0,
+        bm25.upstream["lucene"],
+    )
     expanded, split, stemless = (run(plan, name) for name in ("expanded", "split", "stemless"))
     assert expanded.values["rm3"] == {"fb_terms": 10, "fb_docs": 5, "original_query_weight": 0.5}
     assert expanded.upstream["lucene"].params == LuceneParams(vectors=True)
@@ -76,7 +89,9 @@ def test_classical_scores_search_the_index_of_their_engine_and_have_no_k1(planne
             "and": {"match": "all"},
         }
     )
-    bm25, likelihood, cosine, latent = (run(plan, name) for name in ("bm25", "likelihood", "cosine", "latent"))
+    bm25, likelihood, cosine, latent = (
+        run(plan, name) for name in ("bm25", "likelihood", "cosine", "latent")
+    )
     assert likelihood.upstream["lucene"] is bm25.upstream["lucene"]
     assert likelihood.values["similarity"] == {"type": "dirichlet", "mu": 1000.0}
     assert (likelihood.values["k1"], likelihood.values["b"]) == (None, None)
@@ -100,7 +115,9 @@ def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(pl
     assert run(plan, "best", "dev").upstream["tuned"] is tuned
 
 
-@pytest.mark.parametrize(("measure", "depth"), [("IPrec@0.5", 100), ("IPrec@1.0", 100), ("AP", 100), ("RR@7", 7)])
+@pytest.mark.parametrize(
+    ("measure", "depth"), [("IPrec@0.5", 100), ("IPrec@1.0", 100), ("AP", 100), ("RR@7", 7)]
+)
 def test_tuning_searches_as_deep_as_the_measure_looks(planned, measure, depth):
     # @ of IPrec is a recall: its precision may be that of any rank
     plan = planned({"best": {"tuned": True}}, tune={"measure": measure})
@@ -114,7 +131,8 @@ def test_the_engine_of_all_is_one_key(planned):
     assert run(plan, "bm25.none").upstream["bm25s"].values["analyzer"] == "none"
     assert run(plan, "java").upstream.keys() == {"dataset", "lucene"}
     with pytest.raises(
-        UserError, match="bm25.analyzer is krovetz, which bm25s lacks; allowed: default, porter, none, w"
+        UserError,
+        match="bm25.analyzer is krovetz, which bm25s lacks; allowed: default, porter, none, w",
     ):
         run(plan, "bm25.krovetz")
 
@@ -167,12 +185,32 @@ def test_a_variant_stands_wherever_a_run_does(configured):
             {"engine": "bm25s", "fields": {"title": 1}, "field_b": {"title": 0.3}, "b": 0.4},
             "sparse.v.b is set, but every field has its own in sparse.v.field_b",
         ),
-        ("v", {"formula": "bm25+"}, "sparse.v.formula is bm25., which Lucene lacks; set sparse.v.engine to bm25s"),
-        ("v", {"rm3": {}, "fields": {"text": 1}}, "sparse.v has rm3 and fields; RM3 reads passages as a whole"),
-        ("v", {"engine": "bm25s", "delta": 1}, "sparse.v.delta is of bm25. and bm25l, but formula is lucene; leave it"),
-        ("v", {"tuned": True, "b": 0.1}, "sparse.v.b is set, but sparse.v.tuned chooses it; leave one of them out"),
+        (
+            "v",
+            {"formula": "bm25+"},
+            "sparse.v.formula is bm25., which Lucene lacks; set sparse.v.engine to bm25s",
+        ),
+        (
+            "v",
+            {"rm3": {}, "fields": {"text": 1}},
+            "sparse.v has rm3 and fields; RM3 reads passages as a whole",
+        ),
+        (
+            "v",
+            {"engine": "bm25s", "delta": 1},
+            "sparse.v.delta is of bm25. and bm25l, but formula is lucene; leave it",
+        ),
+        (
+            "v",
+            {"tuned": True, "b": 0.1},
+            "sparse.v.b is set, but sparse.v.tuned chooses it; leave one of them out",
+        ),
         ("v", {"fields": {"body": 1}}, unknown_key("sparse.v.fields.body")),
-        ("v", {"fields": {"title": {"weight": 2, "b": 0.3}}}, "sparse.v.fields.title is a section, .* in field_b"),
+        (
+            "v",
+            {"fields": {"title": {"weight": 2, "b": 0.3}}},
+            "sparse.v.fields.title is a section, .* in field_b",
+        ),
         ("v", {"fields": {"title": 0.5}}, "sparse.v.fields.title is 0.5; allowed: ≥ 1"),
         ("v", {"rm3": {"fb_docs": 51}}, "sparse.v.rm3.fb_docs is 51; allowed: ≤ 50"),
         (
@@ -185,13 +223,29 @@ def test_a_variant_stands_wherever_a_run_does(configured):
             {"similarity": {"type": "lsi"}, "engine": "lucene"},
             "sparse.v.similarity is lsi, which lucene lacks; set sparse.v.engine to bm25s",
         ),
-        ("v", {"similarity": {"type": "dfr"}, "k1": 1}, "sparse.v.k1 is of BM25 alone, but sparse.v.similarity is dfr"),
+        (
+            "v",
+            {"similarity": {"type": "dfr"}, "k1": 1},
+            "sparse.v.k1 is of BM25 alone, but sparse.v.similarity is dfr",
+        ),
         ("v", {"similarity": {"type": "dfr"}, "tuned": True}, "sparse.v.tuned is of BM25 alone"),
         ("v", {"similarity": {"type": "lsi"}, "rm3": {}}, "sparse.v.rm3 is of BM25 alone"),
-        ("v", {"match": "all", "engine": "bm25s"}, "sparse.v.match needs Lucene, but the engine is bm25s"),
+        (
+            "v",
+            {"match": "all", "engine": "bm25s"},
+            "sparse.v.match needs Lucene, but the engine is bm25s",
+        ),
         ("v", {"match": "all", "rm3": {}}, "sparse.v has rm3 and match all"),
-        ("v", {"similarity": {"type": "dirichlet", "mu": 0}}, "sparse.v.similarity.mu is 0; allowed: > 0"),
-        ("v", {"similarity": {"type": "bert"}}, "sparse.v.similarity.type is bert; allowed: dirichlet, "),
+        (
+            "v",
+            {"similarity": {"type": "dirichlet", "mu": 0}},
+            "sparse.v.similarity.mu is 0; allowed: > 0",
+        ),
+        (
+            "v",
+            {"similarity": {"type": "bert"}},
+            "sparse.v.similarity.type is bert; allowed: dirichlet, ",
+        ),
         ("v", {"similarity": {"type": "dfr", "mu": 1}}, unknown_key("sparse.v.similarity.mu")),
         ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),
     ],
@@ -205,7 +259,8 @@ def test_what_is_wrong_with_a_variant_is_one_line(planned, name, entry, message)
 def test_tuning_asks_for_judgements_of_its_split(planned, configured, tmp_path):
     plan = planned({"best": {"tuned": True}}, tune={"split": "validation"})
     with pytest.raises(
-        UserError, match="sparse.best: is tuned on split validation, but dataset pydocs has dev, test, tr"
+        UserError,
+        match="sparse.best: is tuned on split validation, but dataset pydocs has dev, test, tr",
     ):
         run(plan, "best")
     entry = {"of": "pydocs", "source": "dissimilar", "relevance": "answers"}
@@ -220,7 +275,8 @@ def test_a_language_that_bm25s_does_not_stem_is_refused(configured):
     config = configured("bm25", {"engine": "bm25s"}) | {"datasets": {"german": entry}}
     plan = FullPlan(config, ROOT)
     with pytest.raises(
-        UserError, match="datasets.german.language is de, and bm25s stems English alone; set bm25.analyzer"
+        UserError,
+        match="datasets.german.language is de, and bm25s stems English alone; set bm25.analyzer",
     ):
         plan.planner.run("bm25", "test", "here", "german")
     assert plan.planner.run("bm25.none", "test", "here", "german").kind == "bm25"
@@ -233,6 +289,11 @@ def test_what_a_grid_costs_follows_from_its_points(configured):
     stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]
     size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
     depth = stage.values["depth"]
-    about = Setting(lambda _: size, lambda _: pytest.fail("no encoder is asked for"), ExecutionSettings())
-    assert estimate_tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 12.001)), ("hits", 6 * 10 * depth))
+    about = Setting(
+        lambda _: size, lambda _: pytest.fail("no encoder is asked for"), ExecutionSettings()
+    )
+    assert estimate_tune_bm25(stage, about).rows == (
+        ("bm25", pytest.approx(6 * 10 * 12.001)),
+        ("hits", 6 * 10 * depth),
+    )
     assert estimate_bm25s(stage.upstream["bm25s"], about).rows == (("indexed", 1000),)

@@ -17,7 +17,9 @@ def student(configured):
     """`student(from, **distil)`: the stage of a dual encoder that is taught; `models` adds models or changes them."""
 
     def plan(source, models=None, **distil):
-        config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": source, **distil}}})
+        config = configured(
+            "models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": source, **distil}}}
+        )
         for name, spec in (models or {}).items():
             config["models"][name] = {**config["models"].get(name, {}), **spec}
         return FullPlan(config, ROOT).planner.model("pupil", "here")
@@ -59,7 +61,9 @@ def test_any_run_teaches(student, source, kind, name):
 def test_a_released_file_of_scored_triples_teaches(configured, tmp_path):
     (tmp_path / "scores.tsv").write_text("2\t1\tq\ta\tb\n")
     config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "kd"}}})
-    config["runs"] = {"kd": {"format": "margin_mse", "paths": {"train": str(tmp_path / "scores.tsv")}}}
+    config["runs"] = {
+        "kd": {"format": "margin_mse", "paths": {"train": str(tmp_path / "scores.tsv")}}
+    }
     run = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"].upstream["run"]
     assert (run.kind, run.name, run.values["format"]) == ("imported", "kd.train", "margin_mse")
 
@@ -79,9 +83,9 @@ def test_several_teachers_are_one_stage(student):
 
 def test_teachers_of_several_kinds_with_weights(student, configured):
     models = {"taught": {"like": "ce_bm25neg"}}
-    teacher = student(["bm25", "ce_bm25neg", "encoder"], models, weights=[1, 4, 2], normalize="z_score").upstream[
-        "teacher"
-    ]
+    teacher = student(
+        ["bm25", "ce_bm25neg", "encoder"], models, weights=[1, 4, 2], normalize="z_score"
+    ).upstream["teacher"]
     assert teacher.values["weights"] == [4.0, 1.0, 2.0]  # cross-encoders come first
     assert teacher.values["normalize"] == "z_score"
     assert teacher.upstream["judge.0"].name == "ce_bm25neg"
@@ -95,13 +99,22 @@ def test_teachers_of_several_kinds_with_weights(student, configured):
 def test_an_ensembles_members_share_its_weight(configured):
     config = configured("models.pupil", {"like": "de_bm25neg"})
     config["ensembles"] = {"both": {"of": ["ce_bm25neg", "ce_deneg"]}}
-    config["models"]["pupil"]["train"] = {"distil": {"from": ["both", "rocketqav2"], "weights": [1, 3]}}
+    config["models"]["pupil"]["train"] = {
+        "distil": {"from": ["both", "rocketqav2"], "weights": [1, 3]}
+    }
     teacher = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"]
     assert teacher.values["weights"] == [0.5, 0.5, 3.0]
-    assert [teacher.upstream[f"judge.{i}"].name for i in range(3)] == ["ce_bm25neg", "ce_deneg", "rocketqav2"]
-    config["models"]["pupil"]["train"] = {"distil": {"from": ["both", "bm25"], "normalize": "z_score"}}
+    assert [teacher.upstream[f"judge.{i}"].name for i in range(3)] == [
+        "ce_bm25neg",
+        "ce_deneg",
+        "rocketqav2",
+    ]
+    config["models"]["pupil"]["train"] = {
+        "distil": {"from": ["both", "bm25"], "normalize": "z_score"}
+    }
     teacher = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"]
-    assert teacher.values["weights"] == [1.0, 1.0, 1.0]  # without weights each member counts, and so does the run
+    # without weights each member counts, and so does the run
+    assert teacher.values["weights"] == [1.0, 1.0, 1.0]
 
 
 def test_a_teachers_name_is_in_no_key_but_its_training_is(student):
@@ -111,11 +124,16 @@ def test_a_teachers_name_is_in_no_key_but_its_training_is(student):
     changed = student("ce_bm25neg", models={"ce_bm25neg": {"train": {"lr": 1e-3}}})
     assert changed.digest != original.digest
     assert student("ce_bm25neg", loss="reference").digest != original.digest
-    assert student("ce_bm25neg", loss="reference").upstream["teacher"].digest == original.upstream["teacher"].digest
+    assert (
+        student("ce_bm25neg", loss="reference").upstream["teacher"].digest
+        == original.upstream["teacher"].digest
+    )
 
 
 def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
-    config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "ce_bm25neg"}}})
+    config = configured(
+        "models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "ce_bm25neg"}}}
+    )
     plan = FullPlan(config, ROOT)
     rows = {f"{row.system} | {row.first_stage}": stage.key for row, stage in plan.tables["summary"]}
     assert rows == yaml.safe_load((Path(__file__).parent / "keys.yaml").read_text())
@@ -125,10 +143,19 @@ def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
 @pytest.mark.parametrize(
     ("source", "line"),
     [
-        ("ce_bm25", "models.pupil.train.distil.from: ce_bm25 is neither a model nor a run; did you mean ce_bm25neg?"),
-        ("givn", "models.pupil.train.distil.from: givn is neither a model nor a run; did you mean given?"),
+        (
+            "ce_bm25",
+            "models.pupil.train.distil.from: ce_bm25 is neither a model nor a run; did you mean ce_bm25neg?",
+        ),
+        (
+            "givn",
+            "models.pupil.train.distil.from: givn is neither a model nor a run; did you mean given?",
+        ),
         ("bm25.klingon", "models.pupil.train.distil.from: bm25.klingon has an unknown analyzer"),
-        ("bm25+de_bm25neg", "models.pupil.train.distil.from: de_bm25neg is a dual model, needed is cross or joint"),
+        (
+            "bm25+de_bm25neg",
+            "models.pupil.train.distil.from: de_bm25neg is a dual model, needed is cross or joint",
+        ),
         (
             ["ce_bm25neg", "bm25"],
             "models.pupil.train.distil.normalize is missing: the scores of bm25 may have another scale",
@@ -161,13 +188,22 @@ def test_a_dual_encoder_teaches_in_batch_beside_the_lists_teacher(student):
 @pytest.mark.parametrize(
     ("train", "line"),
     [
-        ({"distil": {"loss": "kl"}}, "train.distil.from is missing: name a teacher of the lists, or one in_batch"),
+        (
+            {"distil": {"loss": "kl"}},
+            "train.distil.from is missing: name a teacher of the lists, or one in_batch",
+        ),
         (
             {"distil": {"in_batch": {"from": "ce_bm25neg"}}},
             "in_batch.from: ce_bm25neg is a cross model",
         ),
-        ({"distil": {"loss": "kl", "in_batch": {"from": "encoder"}}}, "distil.loss is of a teacher of the lists"),
-        ({"distil": {"in_batch": {"from": "encoder"}}, "margin_bins": 4}, "margin_bins needs scores of the lists"),
+        (
+            {"distil": {"loss": "kl", "in_batch": {"from": "encoder"}}},
+            "distil.loss is of a teacher of the lists",
+        ),
+        (
+            {"distil": {"in_batch": {"from": "encoder"}}, "margin_bins": 4},
+            "margin_bins needs scores of the lists",
+        ),
         (
             {"distil": {"in_batch": {"from": "encoder", "temperature": 2}}},
             "in_batch.temperature is 2.0, but paper",

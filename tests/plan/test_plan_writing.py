@@ -21,7 +21,10 @@ def plan(configured):
     def make(models, **blocks):
         base = configured()
         base["models"] = {**base.get("models", {}), **models}
-        own = {"own": {"source": "train", "length": 64}, "further": {"source": "train", "start": "own"}}
+        own = {
+            "own": {"source": "train", "length": 64},
+            "further": {"source": "train", "start": "own"},
+        }
         base["generators"] = own | blocks.pop("generators", {})
         return FullPlan(base | blocks, ROOT)
 
@@ -29,7 +32,9 @@ def plan(configured):
 
 
 def test_a_generators_decoder_writes_what_monot5_does_where_nothing_else_is_said(plan):
-    planned = plan({"mono": MONO, "on": {**MONO, "init": "mono"}, "encoder_alone": {**MONO, "pooling": "mean"}})
+    planned = plan(
+        {"mono": MONO, "on": {**MONO, "init": "mono"}, "encoder_alone": {**MONO, "pooling": "mean"}}
+    )
     model = planned.planner.model("mono", "here")
     assert model.upstream["start"].kind == "train_generator"
     assert model.values["pooling"] == "decoder"
@@ -57,7 +62,9 @@ def test_a_published_generator_has_token_ids_of_its_own(plan):
 
 
 def test_prompt_and_words_are_part_of_the_key(plan):
-    planned = plan({"a": RANK, "b": {**RANK, "words": ["yes"]}, "c": {**RANK, "prompt": "{query} {passage}"}})
+    planned = plan(
+        {"a": RANK, "b": {**RANK, "words": ["yes"]}, "c": {**RANK, "prompt": "{query} {passage}"}}
+    )
     assert len({planned.planner.model(name, "here").digest for name in "abc"}) == 3
 
 
@@ -66,12 +73,24 @@ def test_prompt_and_words_are_part_of_the_key(plan):
     [
         ({"m": {**MONO, "prompt": "Document: {passage}"}}, ["m.prompt", "{query}"]),
         ({"m": {**MONO, "prompt": "{passage} {query}"}}, ["m.prompt", "{passage}, {query}"]),
-        ({"m": {**MONO, "prompt": "{query} {passage} {passage}"}}, ["m.prompt", "{query}, {passage}, {passage}"]),
+        (
+            {"m": {**MONO, "prompt": "{query} {passage} {passage}"}},
+            ["m.prompt", "{query}, {passage}, {passage}"],
+        ),
         ({"m": {**RANK, "words": ["a", "b", "c"]}}, ["m.words"]),
-        ({"m": {**MONO, "init": "encoder", "pooling": "decoder"}}, ["m.pooling", "decoder", "encoder"]),
+        (
+            {"m": {**MONO, "init": "encoder", "pooling": "decoder"}},
+            ["m.pooling", "decoder", "encoder"],
+        ),
         ({"m": {**MONO, "pooling": "mean", "words": ["true"]}}, ["m.words", "mean"]),
-        ({"m": {**MONO, "init": "encoder", "pooling": "classifier", "prompt": MONO_T5}}, ["m.prompt", "classifier"]),
-        ({"m": MONO, "n": {**MONO, "init": "m", "words": ["yes"]}}, ["n.words", "yes", "m has", "true"]),
+        (
+            {"m": {**MONO, "init": "encoder", "pooling": "classifier", "prompt": MONO_T5}},
+            ["m.prompt", "classifier"],
+        ),
+        (
+            {"m": MONO, "n": {**MONO, "init": "m", "words": ["yes"]}},
+            ["n.words", "yes", "m has", "true"],
+        ),
         ({"m": {**MONO, "objective": "dual"}}, ["m.init", "own", "generator"]),
         ({"m": {**MONO, "init": "asked"}}, ["asked", "server"]),
         ({"m": {**MONO, "init": "onw"}}, ["m.init", "onw", "own"]),
@@ -87,18 +106,31 @@ def test_a_mistake_is_one_line(plan, models, named):
         assert word in line
 
 
-DUO = {"objective": "cross", "init": "own", "compares": True, "candidates": {"from": "bm25", "depth": 20}}
+DUO = {
+    "objective": "cross",
+    "init": "own",
+    "compares": True,
+    "candidates": {"from": "bm25", "depth": 20},
+}
 
 
 def test_all_aggregations_of_one_model_share_its_comparisons(plan):
     planned = plan(
         {"duo": DUO},
-        comparisons={name: {"by": "duo", "aggregate": name, "top": 5} for name in ("sum", "binary", "copeland")},
+        comparisons={
+            name: {"by": "duo", "aggregate": name, "top": 5}
+            for name in ("sum", "binary", "copeland")
+        },
     )
-    runs = [planned.planner.run(f"bm25+ce_bm25neg+{name}", "test", "here") for name in ("sum", "binary", "copeland")]
+    runs = [
+        planned.planner.run(f"bm25+ce_bm25neg+{name}", "test", "here")
+        for name in ("sum", "binary", "copeland")
+    ]
     assert {run.kind for run in runs} == {"rerank_compared"}
     assert len({run.digest for run in runs}) == 3
-    [compared] = {run.upstream["compared"].digest: run.upstream["compared"] for run in runs}.values()
+    [compared] = {
+        run.upstream["compared"].digest: run.upstream["compared"] for run in runs
+    }.values()
     assert compared.values["depth"] == 5
     assert compared.upstream["run"].kind == "rerank"
     model = compared.upstream["model"]
@@ -108,14 +140,39 @@ def test_all_aggregations_of_one_model_share_its_comparisons(plan):
 @pytest.mark.parametrize(
     ("models", "more", "target", "named"),
     [
-        ({"m": {**DUO, "train": {"loss": "listwise"}}}, {}, "bm25+c", ["m.train.loss", "listwise", "pointwise"]),
-        ({"m": {**DUO, "train": {"distil": {"from": "ce_bm25neg"}}}}, {}, "bm25+c", ["m.train.distil"]),
+        (
+            {"m": {**DUO, "train": {"loss": "listwise"}}},
+            {},
+            "bm25+c",
+            ["m.train.loss", "listwise", "pointwise"],
+        ),
+        (
+            {"m": {**DUO, "train": {"distil": {"from": "ce_bm25neg"}}}},
+            {},
+            "bm25+c",
+            ["m.train.distil"],
+        ),
         ({"m": {**DUO, "prompt": MONO_T5}}, {}, "bm25+c", ["m.prompt", "{passage}", "{first}"]),
         ({"m": DUO}, {}, "bm25+m", ["bm25+m", "comparing", "comparisons"]),
-        ({"m": DUO}, {"ensembles": {"e": {"of": ["m", "ce_bm25neg"]}}}, "bm25+e", ["ensembles.e", "m", "comparing"]),
-        ({"m": DUO, "n": {**DUO, "compares": False, "init": "m"}}, {}, "bm25+n", ["n.init", "m", "comparing"]),
+        (
+            {"m": DUO},
+            {"ensembles": {"e": {"of": ["m", "ce_bm25neg"]}}},
+            "bm25+e",
+            ["ensembles.e", "m", "comparing"],
+        ),
+        (
+            {"m": DUO, "n": {**DUO, "compares": False, "init": "m"}},
+            {},
+            "bm25+n",
+            ["n.init", "m", "comparing"],
+        ),
         ({"m": MONO}, {}, "bm25+c", ["comparisons.c.by", "m", "compares: true"]),
-        ({"m": DUO}, {"pipelines": {"p": {"of": ["bm25", "bm25+c"]}}}, "p", ["pipelines.p.of", "c"]),
+        (
+            {"m": DUO},
+            {"pipelines": {"p": {"of": ["bm25", "bm25+c"]}}},
+            "p",
+            ["pipelines.p.of", "c"],
+        ),
     ],
 )
 def test_a_mistake_about_comparisons_is_one_line(plan, models, more, target, named):

@@ -15,7 +15,16 @@ from tandem.plan.graph import upstream_first
 
 ROOT = Path(__file__).parents[2]
 # Of no paper.
-OTHERS = {"dimensions", "matryoshka", "perturbed", "pretraining", "scifact", "systems", "systems_squad", "zero_shot"}
+OTHERS = {
+    "dimensions",
+    "matryoshka",
+    "perturbed",
+    "pretraining",
+    "scifact",
+    "systems",
+    "systems_squad",
+    "zero_shot",
+}
 COLLECTIONS = {
     "articles",
     "chinese",
@@ -24,11 +33,34 @@ COLLECTIONS = {
     "debian_domains",
     "debian_cross_lingual",
 }  # whose folders the user has
-SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS)
+SMALL = sorted(
+    {path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS
+)
 SYSTEMS = [
     *("deepct", "unicoil", "splade", "uhd_bert", "spade", "colbert", "coil", "me_bert"),
-    *("dpr", "ance", "ance_tele", "star", "adore", "pair", "repbert", "cocondenser", "retromae", "contriever"),
-    *("bert_reranker", "tfr_bert", "cakd", "poly_encoder", "tas_b", "tct_colbert", "cl_drd", "prod", "augsbert"),
+    *(
+        "dpr",
+        "ance",
+        "ance_tele",
+        "star",
+        "adore",
+        "pair",
+        "repbert",
+        "cocondenser",
+        "retromae",
+        "contriever",
+    ),
+    *(
+        "bert_reranker",
+        "tfr_bert",
+        "cakd",
+        "poly_encoder",
+        "tas_b",
+        "tct_colbert",
+        "cl_drd",
+        "prod",
+        "augsbert",
+    ),
     *("nprinc", "dragon"),
 ]  # of the surveys, in the order in which one may build on another
 
@@ -58,9 +90,16 @@ def test_dureaders_pool_is_of_bm25_and_four_encoders():
     recipes = read_yaml(ROOT / "config/dureader.yaml")["recipes"]
     plan = planned("dureader", recipes=[*recipes, "dureader_pool"])
     audit = plan.view("audits").pool()
-    retrievers = [audit.upstream[f"run.{at}"].upstream["passages"].upstream["model"] for at in range(1, 5)]
+    retrievers = [
+        audit.upstream[f"run.{at}"].upstream["passages"].upstream["model"] for at in range(1, 5)
+    ]
     rerankers = [audit.upstream[f"judge.{at}"] for at in range(4)]
-    starts = ["ernie-1.0-base-zh", "bert-base-chinese", "chinese-roberta-wwm-ext", "chinese-macbert-base"]
+    starts = [
+        "ernie-1.0-base-zh",
+        "bert-base-chinese",
+        "chinese-roberta-wwm-ext",
+        "chinese-macbert-base",
+    ]
     for models in (retrievers, rerankers):
         assert [model.upstream["start"].name for model in models] == starts
     assert audit.upstream["run.0"].kind == "bm25"
@@ -72,10 +111,23 @@ def test_dureaders_pool_is_of_bm25_and_four_encoders():
 def test_rocketqas_first_step_takes_random_negatives(msmarco):
     lists = drawn(msmarco, "m_d0")
     assert set(lists.upstream) == {"dataset", "tokens"}
-    assert (lists.name, lists.values["negatives"], lists.values["negatives_per"]) == ("random", 4, "positive")
+    assert (lists.name, lists.values["negatives"], lists.values["negatives_per"]) == (
+        "random",
+        4,
+        "positive",
+    )
     train = model(msmarco, "m_d0").values["train"]
-    assert (train["queries_per_batch"], train["list_size"], train["in_batch"], train["lr"]) == (4096, 5, True, 3e-5)
-    assert (train["instance"], train["resample"], train["schedule"]) == ("positive", False, "linear")
+    assert (train["queries_per_batch"], train["list_size"], train["in_batch"], train["lr"]) == (
+        4096,
+        5,
+        True,
+        3e-5,
+    )
+    assert (train["instance"], train["resample"], train["schedule"]) == (
+        "positive",
+        False,
+        "linear",
+    )
     released = model(msmarco, "m_d0_release").values["train"]
     assert (released["instance"], released["schedule"]) == ("row", "linear_from_start")
 
@@ -86,20 +138,32 @@ def test_the_papers_inputs_and_heads_are_planned(msmarco):
     assert (read["query_length"], read["passage_length"], read["titled"]) == (30, 126, True)
     pairs = model(msmarco, "m_c").upstream["tokens"].values
     assert (pairs["query_length"], pairs["pair_length"], pairs.get("titled")) == (30, 160, None)
-    assert [model(msmarco, name).values["pooling"] for name in ("m_c", "m_c_cls")] == ["classifier", "cls"]
+    assert [model(msmarco, name).values["pooling"] for name in ("m_c", "m_c_cls")] == [
+        "classifier",
+        "cls",
+    ]
     joint = model(msmarco, "rocketqav2").values["train"]
     assert (joint["schedule"], joint["epochs"], joint["dropout"]) == ("constant", 2.0, None)
     assert joint["reranker"] == {"lr": None, "dropout": 0.1}
-    assert model(msmarco, "rocketqav2_literal").values["train"]["weight"] == joint["queries_per_batch"]
+    assert (
+        model(msmarco, "rocketqav2_literal").values["train"]["weight"] == joint["queries_per_batch"]
+    )
     dureader = planned("dureader")
     pairs = model(dureader, "ce_deneg").upstream["tokens"].values
-    assert (pairs["pair_length"], model(dureader, "ce_deneg").values["pooling"]) == (384, "classifier")
+    assert (pairs["pair_length"], model(dureader, "ce_deneg").values["pooling"]) == (
+        384,
+        "classifier",
+    )
     assert model(dureader, "ce_deneg").values["train"]["schedule"] == "constant"
 
 
 def test_rocketqas_second_step_takes_four_of_the_top_thousand(msmarco):
     lists = drawn(msmarco, "m_c")
-    assert (lists.values["first_rank"], lists.values["depth"], lists.values["negatives"]) == (1, 1000, 4)
+    assert (lists.values["first_rank"], lists.values["depth"], lists.values["negatives"]) == (
+        1,
+        1000,
+        4,
+    )
     assert lists.upstream["run"].upstream["passages"].upstream["model"] is model(msmarco, "m_d0")
     assert drawn(msmarco, "m_c_top50").values["depth"] == 50
 
@@ -109,9 +173,14 @@ def test_rocketqas_third_step_denoises_and_fills_up(msmarco):
     assert lists.values["denoise"] == {
         "negative_below": 0.1, "positive_above": None, "hybrid": False, "backfill": {"first_rank": 51, "depth": 1000}
     }  # fmt: skip
-    assert (lists.values["take"], lists.values["negatives"], lists.values["negatives_per"]) == ("first", 4, "positive")
+    assert (lists.values["take"], lists.values["negatives"], lists.values["negatives_per"]) == (
+        "first",
+        4,
+        "positive",
+    )
     assert lists.upstream["judge.0"] is model(msmarco, "m_c")
-    assert model(msmarco, "m_d1").upstream["start"].kind == "encoder"  # from the beginning, not from m_d0
+    # from the beginning, not from m_d0
+    assert model(msmarco, "m_d1").upstream["start"].kind == "encoder"
     assert model(msmarco, "m_d1_continued").upstream["start"] is model(msmarco, "m_d0")
     assert drawn(msmarco, "m_d1_unfilled").values["denoise"]["backfill"] is None
 
@@ -119,8 +188,15 @@ def test_rocketqas_third_step_denoises_and_fills_up(msmarco):
 def test_rocketqas_fourth_step_joins_pseudo_labelled_queries(msmarco):
     assert drawn(msmarco, "m_d2") is drawn(msmarco, "m_d1")
     more = drawn(msmarco, "m_d2", "candidates.1")
-    assert (more.values["labels"], more.values["split"], more.values["depth"]) == ("judge", "unlabelled", 50)
-    assert (more.values["denoise"]["negative_below"], more.values["denoise"]["positive_above"]) == (0.1, 0.9)
+    assert (more.values["labels"], more.values["split"], more.values["depth"]) == (
+        "judge",
+        "unlabelled",
+        50,
+    )
+    assert (more.values["denoise"]["negative_below"], more.values["denoise"]["positive_above"]) == (
+        0.1,
+        0.9,
+    )
     assert more.upstream["run"].upstream["passages"].upstream["model"] is model(msmarco, "m_d1")
     assert more.upstream["judge.0"] is model(msmarco, "m_c")
 
@@ -131,7 +207,11 @@ def test_rocketqav2_starts_from_rocketqas_first_two_steps(msmarco):
     assert starts == (model(msmarco, "m_d0"), model(msmarco, "m_c_cls"))
     assert joint.values["train"]["list_size"] == 128
     reference = model(msmarco, "rocketqav2_reference").values["train"]
-    assert (reference["semantics"], reference["schedule"], reference["warmup"]) == ("reference", "constant", 0.0)
+    assert (reference["semantics"], reference["schedule"], reference["warmup"]) == (
+        "reference",
+        "constant",
+        0.0,
+    )
     assert model(msmarco, "rocketqav2_in_batch").values["train"]["in_batch"] is True
 
 
@@ -140,17 +220,26 @@ def test_natural_questions_are_labelled_by_answers():
     assert drawn(plan, "m_d0").upstream["run"].kind == "given"
     for name in ("m_c", "m_d1"):
         lists = drawn(plan, name)
-        assert (lists.values["labels"], lists.values["depth"], lists.values["negatives"]) == ("answers", 100, 1)
+        assert (lists.values["labels"], lists.values["depth"], lists.values["negatives"]) == (
+            "answers",
+            100,
+            1,
+        )
         assert lists.upstream["match"].upstream["run"] is lists.upstream["run"]
         assert lists.upstream["match"].values["match"] == "string"
     assert drawn(plan, "m_d1").values["denoise"]["backfill"] is None
     assert model(plan, "rocketqav2").values["train"]["list_size"] == 32
     shown = plan.planner.ctx.dataset_entry("natural-questions-unlabelled")
-    assert (shown.relevance, shown.measures) == ("answers", ("Success@5", "Success@20", "Success@100"))
+    assert (shown.relevance, shown.measures) == (
+        "answers",
+        ("Success@5", "Success@20", "Success@100"),
+    )
 
 
 def test_fine_tuned_models_go_on_from_the_zero_shot_ones_elsewhere():
-    plan = planned("dureader", dataset="cmedqa2", train_on="dureader-retrieval", tables=["out_of_domain"])
+    plan = planned(
+        "dureader", dataset="cmedqa2", train_on="dureader-retrieval", tables=["out_of_domain"]
+    )
     for name, start in (("de_finetuned", "de_bm25neg"), ("ce_finetuned", "ce_bm25neg")):
         tuned = model(plan, name)
         assert (tuned.dataset, tuned.upstream["start"]) == ("cmedqa2", model(plan, start))
@@ -161,7 +250,9 @@ def test_fine_tuned_models_go_on_from_the_zero_shot_ones_elsewhere():
 def test_the_transferred_model_goes_on_from_the_zero_shot_one():
     plan = planned("small/cross_lingual")
     pair, en = "xquad-zh-en-halves", "xquad-en-halves"
-    assert [model(plan, f"de_{name}").dataset for name in ("bm25neg", "supervised", "transferred")] == [en, pair, pair]
+    assert [
+        model(plan, f"de_{name}").dataset for name in ("bm25neg", "supervised", "transferred")
+    ] == [en, pair, pair]
     assert model(plan, "de_transferred").upstream["start"] is model(plan, "de_bm25neg")
     assert model(plan, "de_supervised").upstream["start"].kind == "pretrain"
     assert "run" not in drawn(plan, "de_supervised").upstream
@@ -171,13 +262,19 @@ def test_the_transferred_model_goes_on_from_the_zero_shot_one():
 def test_a_small_variant_can_be_planned(name):
     plan = planned(f"small/{name}")
     assert plan.tables.files()
-    trained = {stage.values["train"]["steps"] for score in plan.tables.requested_scores() for stage in models_of(score)}
+    trained = {
+        stage.values["train"]["steps"]
+        for score in plan.tables.requested_scores()
+        for stage in models_of(score)
+    }
     assert None not in trained
     assert max(trained) <= 480  # minutes on two cores
 
 
 @pytest.mark.parametrize(("collection", "folder"), [("chinese", "cn-med-im"), ("squad", "squad")])
-def test_a_collection_has_all_of_the_papers_tables(collection, folder, encoder_folder, tmp_path, monkeypatch):
+def test_a_collection_has_all_of_the_papers_tables(
+    collection, folder, encoder_folder, tmp_path, monkeypatch
+):
     qrels = tmp_path / "data" / folder / "qrels"
     qrels.mkdir(parents=True)
     for split in ("train", "dev", "test"):
@@ -219,14 +316,23 @@ def test_debian_has_targets_out_of_domain_and_across_languages(tmp_path, monkeyp
 def models_of(stage):
     """The trained models that a stage descends from."""
     models = [stage] if stage.kind == "model" else []
-    return models + [ancestor for upstream in stage.upstream.values() for ancestor in models_of(upstream)]
+    return models + [
+        ancestor for upstream in stage.upstream.values() for ancestor in models_of(upstream)
+    ]
 
 
 def test_the_fourth_step_needs_queries_without_labels():
-    plan = planned(recipes=["dureader_retrieval", "rocketqav2", "rocketqa"], tables=["baseline"], depth={"train": 1000})
-    absent = [row for row in plan.tables.rows("rocketqa/steps") if row.absent]  # it shows what is printed, and why
+    plan = planned(
+        recipes=["dureader_retrieval", "rocketqav2", "rocketqa"],
+        tables=["baseline"],
+        depth={"train": 1000},
+    )
+    # it shows what is printed, and why
+    absent = [row for row in plan.tables.rows("rocketqa/steps") if row.absent]
     assert [row.system for row in absent] == ["M_D2"]
-    with pytest.raises(Unavailable, match="split unlabelled, but dataset pydocs has dev, test, train"):
+    with pytest.raises(
+        Unavailable, match="split unlabelled, but dataset pydocs has dev, test, train"
+    ):
         model(plan, "m_d2")
     assert model(plan, "m_d1").kind == "model"
 
@@ -252,7 +358,8 @@ def test_the_fourth_step_needs_queries_without_labels():
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_one_line(candidates, line):
     own = {"de_bm25neg": {"candidates": candidates}}
-    if line is None:  # a split that is not there makes the table impossible, not the configuration wrong
+    # a split that is not there makes the table impossible, not the configuration wrong
+    if line is None:
         plan = planned(models=own, tables=["baseline"])
         with pytest.raises(Unavailable, match="candidates: draws lists on split unlabelled"):
             model(plan, "de_bm25neg")
@@ -279,7 +386,9 @@ def test_ance_searches_anew_with_each_model_of_its_chain(surveyed):
     for before, after in (("ance_0", "ance_1"), ("ance_1", "ance_2"), ("ance_2", "ance_3")):
         lists = drawn(surveyed, after)
         assert model(surveyed, after).upstream["start"] is model(surveyed, before)
-        assert lists.upstream["run"].upstream["passages"].upstream["model"] is model(surveyed, before)
+        assert lists.upstream["run"].upstream["passages"].upstream["model"] is model(
+            surveyed, before
+        )
         assert (lists.values["depth"], lists.values["negatives"]) == (200, 20)
     assert model(surveyed, "star").upstream["start"] is model(surveyed, "ance_0")
 
@@ -287,10 +396,16 @@ def test_ance_searches_anew_with_each_model_of_its_chain(surveyed):
 def test_dragons_teachers_come_one_after_the_other(surveyed):
     teachers = ["unicoil", "contriever_2", "colbert", "splade_distilled"]
     for number, name in enumerate(("dragon_1", "dragon_2", "dragon_3", "dragon_4")):
-        lists = [stage for role, stage in model(surveyed, name).upstream.items() if role.startswith("candidates")]
+        lists = [
+            stage
+            for role, stage in model(surveyed, name).upstream.items()
+            if role.startswith("candidates")
+        ]
         assert [stage.name.partition("@")[0] for stage in lists] == teachers[: number + 1]
         assert {stage.values["positives"] for stage in lists} == {10}
-        assert {(stage.values["first_rank"], stage.values["depth"]) for stage in lists} == {(46, 50)}
+        assert {(stage.values["first_rank"], stage.values["depth"]) for stage in lists} == {
+            (46, 50)
+        }
         assert {stage.dataset for stage in lists} == {"dragon"}
     assert model(surveyed, "dragon_4").upstream["start"] is model(surveyed, "dragon_3")
     queries = surveyed.planner.dataset("dragon").upstream["queries"]
@@ -301,7 +416,9 @@ def test_nprinc_learns_from_generated_queries_and_then_from_labels(surveyed):
     second, last = model(surveyed, "nprinc_generated_2"), model(surveyed, "nprinc")
     assert (second.dataset, last.dataset) == ("nprinc", "msmarco-titles-unlabelled")
     assert last.upstream["start"] is second
-    runs = [drawn(surveyed, "nprinc", role).upstream["run"] for role in ("candidates", "candidates.1")]
+    runs = [
+        drawn(surveyed, "nprinc", role).upstream["run"] for role in ("candidates", "candidates.1")
+    ]
     assert runs[0].kind == "bm25"
     assert runs[1].upstream["passages"].upstream["model"] is model(surveyed, "nprinc_1")
 
@@ -311,14 +428,23 @@ def test_adore_trains_the_querys_tower_alone_upon_stars_passages(surveyed):
     assert (star.values["shared"], adore.values["shared"]) == (True, False)
     assert adore.upstream["start"] is star
     assert adore.upstream["passages"].upstream["model"] is star
-    assert adore.upstream["passages"] is surveyed.planner.run("star", "dev", "here").upstream["passages"]
+    assert (
+        adore.upstream["passages"]
+        is surveyed.planner.run("star", "dev", "here").upstream["passages"]
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"init": "encoder"}, "models.live.init is encoder, an encoder; live_negatives starts from a trained"),
-        ({"init": "de_bm25neg", "shared": None}, "models.live.shared is true, but live_negatives trains the query's"),
+        (
+            {"init": "encoder"},
+            "models.live.init is encoder, an encoder; live_negatives starts from a trained",
+        ),
+        (
+            {"init": "de_bm25neg", "shared": None},
+            "models.live.shared is true, but live_negatives trains the query's",
+        ),
     ],
 )
 def test_live_negatives_need_a_trained_start_and_two_towers(model, message):
@@ -331,25 +457,42 @@ def test_live_negatives_need_a_trained_start_and_two_towers(model, message):
 def test_pair_learns_from_rocketqas_pseudo_labels_first(surveyed):
     first, second = model(surveyed, "pair_1"), model(surveyed, "pair_2")
     assert drawn(surveyed, "pair_1", "candidates.1") is drawn(surveyed, "m_d2", "candidates.1")
-    assert (first.values["train"]["passage_centric"], second.values["train"]["passage_centric"]) == (0.1, 0.0)
+    assert (
+        first.values["train"]["passage_centric"],
+        second.values["train"]["passage_centric"],
+    ) == (0.1, 0.0)
     assert (second.upstream["start"], first.values["shared"]) == (first, True)
 
 
 def test_prods_student_has_ever_stronger_teachers_and_its_own_negatives(surveyed):
     teachers = [model(surveyed, f"prod_{at}").upstream["teacher"] for at in (2, 3, 4)]
-    assert [stage.name for stage in teachers] == ["prod_teacher_de", "prod_teacher_ce", "prod_teacher_ce24"]
+    assert [stage.name for stage in teachers] == [
+        "prod_teacher_de",
+        "prod_teacher_ce",
+        "prod_teacher_ce24",
+    ]
     for name in ("prod_4", "prod_teacher_ce24"):
         run = drawn(surveyed, name).upstream["run"]
         assert run.upstream["passages"].upstream["model"] is model(surveyed, "prod_3")
 
 
-def test_prod_weighs_its_kl_by_the_squared_temperature_and_cross_encoders_teach_lists_alone(surveyed):
+def test_prod_weighs_its_kl_by_the_squared_temperature_and_cross_encoders_teach_lists_alone(
+    surveyed,
+):
     # run_progressive_distill_marco.py of the release: kd_loss ends in `loss_kd *= temperature ** 2`
-    for name, queries, in_batch in (("prod_2", 128, True), ("prod_3", 64, False), ("prod_4", 64, False)):
+    for name, queries, in_batch in (
+        ("prod_2", 128, True),
+        ("prod_3", 64, False),
+        ("prod_4", 64, False),
+    ):
         train = model(surveyed, name).values["train"]
         distil = [train["distil"][key] for key in ("loss", "temperature", "weight", "supervision")]
         assert distil == ["kl_t2", 4.0, 0.9, 0.1]
-        assert (train["queries_per_batch"], train["list_size"], train["in_batch"]) == (queries, 16, in_batch)
+        assert (train["queries_per_batch"], train["list_size"], train["in_batch"]) == (
+            queries,
+            16,
+            in_batch,
+        )
     for name, lr in (("prod_teacher_ce", 1e-5), ("prod_teacher_ce24", 5e-6)):
         train = model(surveyed, name).values["train"]
         assert (train["lr"], train["steps"], train["queries_per_batch"]) == (lr, 6000, 256)
@@ -358,19 +501,30 @@ def test_prod_weighs_its_kl_by_the_squared_temperature_and_cross_encoders_teach_
 def test_margin_mse_learns_from_the_mean_of_three_teachers(surveyed):
     for student in ("cakd_ce", "cakd_de"):
         teacher = model(surveyed, student).upstream["teacher"]
-        judges = [stage.upstream["start"].name for role, stage in teacher.upstream.items() if role.startswith("judge.")]
+        judges = [
+            stage.upstream["start"].name
+            for role, stage in teacher.upstream.items()
+            if role.startswith("judge.")
+        ]
         assert judges == ["bert-base-uncased", "bert-large-uncased", "albert-large-v2"]
 
 
 def test_tas_b_has_batches_of_topics_of_an_untrained_encoders_queries(surveyed):
-    stage, trained = model(surveyed, "tas_b").upstream["topics"], model(surveyed, "tas_b").values["train"]
+    stage, trained = (
+        model(surveyed, "tas_b").upstream["topics"],
+        model(surveyed, "tas_b").values["train"],
+    )
     assert (stage.kind, stage.values["clusters"]) == ("topics", 2000)
     assert (stage.upstream["queries"].name, stage.upstream["queries"].values["split"]) == (
         "distilbert-base-uncased.train",
         "train",
     )
-    assert (trained["topics"], trained["margin_bins"]) == ({"clusters": 2000}, 10)  # the encoder is an input
-    assert model(surveyed, "tas_b").upstream["teacher"] is model(surveyed, "cakd_de").upstream["teacher"]
+    # the encoder is an input
+    assert (trained["topics"], trained["margin_bins"]) == ({"clusters": 2000}, 10)
+    assert (
+        model(surveyed, "tas_b").upstream["teacher"]
+        is model(surveyed, "cakd_de").upstream["teacher"]
+    )
     assert model(surveyed, "tas_b").upstream["in_batch_teacher"] is model(surveyed, "tas_b_colbert")
     assert not {"topics", "in_batch_teacher"} & set(model(surveyed, "cakd_de").upstream)
 
@@ -379,13 +533,20 @@ def test_tct_colbert_learns_from_late_interaction_in_batch_alone(surveyed):
     stage = model(surveyed, "tct_colbert")
     assert "teacher" not in stage.upstream
     assert stage.upstream["in_batch_teacher"].values["representation"]["type"] == "multi"
-    assert (stage.values["train"]["distil"]["supervision"], stage.values["pooling"]) == (0.0, "mean")
+    assert (stage.values["train"]["distil"]["supervision"], stage.values["pooling"]) == (
+        0.0,
+        "mean",
+    )
 
 
 @pytest.mark.parametrize("name", ["colbert", "tct_teacher"])
 def test_colbert_tells_queries_from_passages_by_a_token(surveyed, name):
     stage, markers = model(surveyed, name), {"query": "[unused0]", "passage": "[unused1]"}
-    assert stage.values["representation"]["markers"] == stage.upstream["tokens"].values["markers"] == markers
+    assert (
+        stage.values["representation"]["markers"]
+        == stage.upstream["tokens"].values["markers"]
+        == markers
+    )
     assert "markers" not in model(surveyed, "tct_colbert").upstream["tokens"].values
     assert model(surveyed, "tct_colbert").upstream["in_batch_tokens"].values["markers"] == markers
 
@@ -402,12 +563,18 @@ def test_me_bert_has_one_vector_a_query_and_learns_from_its_own_negatives(survey
     options = second.values["representation"]
     assert (options["query_vectors"], options["passage_vectors"], options["dim"]) == (1, 3, None)
     run = drawn(surveyed, "me_bert_2").upstream["run"]
-    assert (run.kind, run.upstream["passages"].upstream["model"]) == ("maxsim", model(surveyed, "me_bert"))
+    assert (run.kind, run.upstream["passages"].upstream["model"]) == (
+        "maxsim",
+        model(surveyed, "me_bert"),
+    )
 
 
 def test_the_second_splade_learns_a_re_rankers_margins(surveyed):
     first, second = model(surveyed, "splade"), model(surveyed, "splade_distilled")
-    assert (first.upstream["start"].name, second.upstream["start"].name) == ("bert-base-uncased", "cocondenser-marco")
+    assert (first.upstream["start"].name, second.upstream["start"].name) == (
+        "bert-base-uncased",
+        "cocondenser-marco",
+    )
     assert second.upstream["teacher"].upstream["judge.0"].name == "ms-marco-minilm-l6"
     assert "teacher" not in first.upstream
     assert [stage.values["train"]["in_batch"] for stage in (first, second)] == [True, False]
@@ -416,7 +583,9 @@ def test_the_second_splade_learns_a_re_rankers_margins(surveyed):
 SMALL_SYSTEMS = ("small/rocketqa", "small/systems")
 
 
-@pytest.mark.parametrize("files", [SMALL_SYSTEMS, (*SMALL_SYSTEMS, "small/systems_squad")], ids=["pydocs", "squad"])
+@pytest.mark.parametrize(
+    "files", [SMALL_SYSTEMS, (*SMALL_SYSTEMS, "small/systems_squad")], ids=["pydocs", "squad"]
+)
 def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch):
     for split in ("train", "dev", "test"):  # data of one's own, in the working directory
         (tmp_path / "data/squad/qrels" / f"{split}.tsv").parent.mkdir(parents=True, exist_ok=True)
@@ -429,10 +598,14 @@ def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch)
     assert not [row for row in rows if row.absent]
     stages = upstream_first(plan.tables.requested_scores())
     assert {stage.values["source"] for stage in stages if stage.kind == "encoder"} == {"package"}
-    models = {stage.name: stage.values["train"]["steps"] for stage in stages if stage.kind == "model"}
+    models = {
+        stage.name: stage.values["train"]["steps"] for stage in stages if stage.kind == "model"
+    }
     assert models.pop("m_c") == 200  # RocketQA's judge, which has to know something
     # a T5 that is made here has read no text but this collection's
-    assert {models.pop(name) for name in ("mono_t5", "duo_t5", "rank_t5", "rank_t5_encoder")} == {200}
+    assert {models.pop(name) for name in ("mono_t5", "duo_t5", "rank_t5", "rank_t5_encoder")} == {
+        200
+    }
     assert None not in models.values()
     assert max(models.values()) <= 60
     assert not any(plan.tables.absent[table] for table in papers)
@@ -440,9 +613,16 @@ def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch)
 
 def test_trainings_of_one_content_are_shared_in_small():
     plan = planned(*SMALL_SYSTEMS)
-    for name, same in (("colbert", "tct_teacher"), ("prod_0", "de_bm25neg"), ("tfr_softmax", "ce_bm25neg")):
+    for name, same in (
+        ("colbert", "tct_teacher"),
+        ("prod_0", "de_bm25neg"),
+        ("tfr_softmax", "ce_bm25neg"),
+    ):
         assert model(plan, name) is model(plan, same)
-    assert model(plan, "splade_distilled").upstream["teacher"] is model(plan, "cakd_de").upstream["teacher"]
+    assert (
+        model(plan, "splade_distilled").upstream["teacher"]
+        is model(plan, "cakd_de").upstream["teacher"]
+    )
 
 
 PACKAGED = ("multilingual-e5-small-q4", "all-mpnet-base-v2", "splade-tiny")
@@ -451,7 +631,9 @@ PACKAGED = ("multilingual-e5-small-q4", "all-mpnet-base-v2", "splade-tiny")
 @pytest.fixture
 def published_folders(encoder_folder, tmp_path, monkeypatch):
     """The folders that the scripts of examples/ write, of tiny models, in the working directory."""
-    config = json.loads((encoder_folder / "config.json").read_text()) | {"max_position_embeddings": 512}
+    config = json.loads((encoder_folder / "config.json").read_text()) | {
+        "max_position_embeddings": 512
+    }
     for name in PACKAGED:
         folder = tmp_path / "data" / name
         shutil.copytree(encoder_folder, folder)
@@ -475,7 +657,10 @@ def test_published_encoders_are_searched_as_they_are(published_folders):
 
 def test_systems_that_weigh_terms_may_start_from_a_published_one(published_folders):
     names = ("splade", "splade_distilled", "spade_1")
-    models, encoders = {name: {"init": "splade-tiny"} for name in names}, {"splade-tiny": {"sha256": None}}
+    models, encoders = (
+        {name: {"init": "splade-tiny"} for name in names},
+        {"splade-tiny": {"sha256": None}},
+    )
     plan = planned(*SMALL_SYSTEMS, models=models, encoders=encoders)
     for name in names:
         assert model(plan, name).upstream["start"].name == "splade-tiny"

@@ -30,17 +30,26 @@ def chain(configured):
 def searched_by(stage):
     """The name of the model whose run a checkpoint's lists are drawn from; `bm25` of a run without a model."""
     run = stage.upstream["candidates"].upstream["run"]
-    return run.upstream["passages"].upstream["model"].name if "passages" in run.upstream else run.kind
+    return (
+        run.upstream["passages"].upstream["model"].name if "passages" in run.upstream else run.kind
+    )
 
 
 @pytest.mark.parametrize(
     ("lag", "expected"),
-    [(0, ["bm25", "own.1", "own.2", "own.3"]), (1, ["bm25", "bm25", "own.1", "own.2"]), (9, ["bm25"] * 4)],
+    [
+        (0, ["bm25", "own.1", "own.2", "own.3"]),
+        (1, ["bm25", "bm25", "own.1", "own.2"]),
+        (9, ["bm25"] * 4),
+    ],
 )
 def test_a_link_learns_from_the_search_that_is_so_many_links_behind(chain, lag, expected):
     links = chain(lag)
     assert [searched_by(links[number]) for number in (1, 2, 3, 4)] == expected
-    assert [links[number].upstream.get("after") for number in (1, 2, 3, 4)] == [None, *(links[n] for n in (1, 2, 3))]
+    assert [links[number].upstream.get("after") for number in (1, 2, 3, 4)] == [
+        None,
+        *(links[n] for n in (1, 2, 3)),
+    ]
     assert len({links[number].values["train"]["steps"] for number in links}) == 1
 
 
@@ -62,7 +71,10 @@ def test_the_start_that_dev_may_choose_learns_nothing(chain):
 
 
 def test_a_teacher_scores_each_links_own_lists(configured):
-    model = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20, "refresh": {"lag": 0}}}
+    model = {
+        "objective": "dual",
+        "candidates": {"from": "bm25", "depth": 20, "refresh": {"lag": 0}},
+    }
     model["train"] = TRAIN | {"distil": {"from": "ce_bm25neg", "loss": "kl"}}
     planner = FullPlan(configured() | {"models": {"own": model}}, ROOT).planner
     planner.model("own", "here")
@@ -88,11 +100,18 @@ def test_without_refresh_nothing_changes(configured):
             {"candidates": {"from": "bm25", "also": [{"from": "bm25", "refresh": {}}]}},
             "candidates.also: lists that are joined stay as they are",
         ),
-        ({"candidates": {"from": "bm25", "refresh": {"lag": -1}}}, "candidates.refresh.lag is -1; allowed: ≥ 0"),
+        (
+            {"candidates": {"from": "bm25", "refresh": {"lag": -1}}},
+            "candidates.refresh.lag is -1; allowed: ≥ 0",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(configured, model, line):
-    own = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20, "refresh": {}}, "train": TRAIN} | model
+    own = {
+        "objective": "dual",
+        "candidates": {"from": "bm25", "depth": 20, "refresh": {}},
+        "train": TRAIN,
+    } | model
     with pytest.raises(UserError) as error:
         FullPlan(configured() | {"models": {"own": own}}, ROOT).planner.model("own", "here")
     assert line in str(error.value)

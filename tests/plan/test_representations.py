@@ -17,7 +17,9 @@ def planner(configured):
     """`planner(**models)`: of the default with a late-interaction model `colbert`, and more models."""
 
     def make(**models):
-        config = configured("models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}})
+        config = configured(
+            "models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}}
+        )
         config["models"] = {**config["models"], **models}
         return FullPlan(config, ROOT).planner
 
@@ -28,7 +30,8 @@ def test_a_name_alone_has_the_defaults_and_single_is_in_no_key(planner):
     plan = planner(spelled={"like": "colbert", "representation": {"type": "multi", "dim": 128}})
     colbert = plan.model("colbert", "here")
     assert colbert.params.representation == Multi()
-    assert (colbert.params.normalize, colbert.params.temperature) == (True, 1.0)  # not those of the encoder's cosines
+    # not those of the encoder's cosines
+    assert (colbert.params.normalize, colbert.params.temperature) == (True, 1.0)
     assert plan.model("spelled", "here") is colbert
     assert "representation" not in plan.model("de_bm25neg", "here").values
 
@@ -70,7 +73,9 @@ def test_indexes_of_its_tokens_are_measured(configured):
 
 
 def test_fewer_vectors_are_an_option_that_is_in_no_other_key(planner):
-    plan = planner(me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}})
+    plan = planner(
+        me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}}
+    )
     assert plan.model("me_bert", "here").values["representation"]["passage_vectors"] == 3
     assert "passage_vectors" not in plan.model("colbert", "here").values["representation"]
 
@@ -80,14 +85,18 @@ def test_coil_re_ranks_and_searches_without_an_index(planner):
     assert plan.run("bm25+coil", "test", "here").upstream["model"] is plan.model("coil", "here")
     assert plan.run("coil", "test", "here").values["same_token"] is True
     assert "same_token" not in plan.run("colbert", "test", "here").values
-    with pytest.raises(UserError, match="coil@ivf_flat: an index of vectors does not know .*; leave out @ivf_flat"):
+    with pytest.raises(
+        UserError, match="coil@ivf_flat: an index of vectors does not know .*; leave out @ivf_flat"
+    ):
         plan.run("coil@ivf_flat", "test", "here")
 
 
 def test_a_poly_encoder_re_ranks_and_searches_nothing(planner):
     plan = planner(poly={"like": "de_bm25neg", "representation": {"type": "poly", "codes": 16}})
     assert plan.run("bm25+poly", "test", "here").upstream["model"] is plan.model("poly", "here")
-    with pytest.raises(UserError, match="poly is a poly-encoder, which scores pairs .* as bm25[+]poly"):
+    with pytest.raises(
+        UserError, match="poly is a poly-encoder, which scores pairs .* as bm25[+]poly"
+    ):
         plan.run("poly", "test", "here")
 
 
@@ -95,16 +104,34 @@ def test_a_poly_encoder_re_ranks_and_searches_nothing(planner):
     ("keys", "line"),
     [
         ({"representation": "many"}, 'models.x.representation is "many"; allowed: single, multi'),
-        ({"representation": {"type": "many"}}, "models.x.representation is .*; allowed: single, multi"),
-        ({"representation": {"type": "multi", "dims": 8}}, "models.x.representation.dims is not a known key"),
-        ({"representation": {"type": "multi", "dim": 0}}, "models.x.representation.dim is 0; allowed: ≥ 1"),
-        ({"representation": "multi", "pooling": "mean"}, "models.x.pooling is set, but .* multi does not use it"),
+        (
+            {"representation": {"type": "many"}},
+            "models.x.representation is .*; allowed: single, multi",
+        ),
+        (
+            {"representation": {"type": "multi", "dims": 8}},
+            "models.x.representation.dims is not a known key",
+        ),
+        (
+            {"representation": {"type": "multi", "dim": 0}},
+            "models.x.representation.dim is 0; allowed: ≥ 1",
+        ),
+        (
+            {"representation": "multi", "pooling": "mean"},
+            "models.x.pooling is set, but .* multi does not use it",
+        ),
         (
             {"representation": "multi", "train": {"regularise": {"passage": {"l1": 0.1}}}},
             "models.x.train.regularise is set, but the representation multi does not use it; leave it out",
         ),
-        ({"representation": "coil", "normalize": True}, "models.x.normalize is set, but .* coil does not use it"),
-        ({"init": "colbert", "representation": "single"}, "models.x.representation is .*, but colbert has"),
+        (
+            {"representation": "coil", "normalize": True},
+            "models.x.normalize is set, but .* coil does not use it",
+        ),
+        (
+            {"init": "colbert", "representation": "single"},
+            "models.x.representation is .*, but colbert has",
+        ),
     ],
 )
 def test_mistakes(planner, keys, line):
@@ -115,5 +142,7 @@ def test_mistakes(planner, keys, line):
 def test_what_needs_one_vector_a_text_says_so(planner):
     plan = planner()
     plan.model("colbert", "here")
-    with pytest.raises(UserError, match="here: colbert is of representation multi; this needs single vectors"):
+    with pytest.raises(
+        UserError, match="here: colbert is of representation multi; this needs single vectors"
+    ):
         encode_both_sides(plan.ctx, "embeddings", "colbert", "test", "here", "pydocs")

@@ -18,21 +18,36 @@ def plan(configured, overridden):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"lengths/passage": 600}, r"lengths.passage is 600, but minilm takes 512, 2 of them .*allowed: ≤ 510"),
-        ({"lengths/query": 511, "lengths/passage": 100}, "lengths.query is 511, but .*allowed: ≤ 510"),
+        (
+            {"lengths/passage": 600},
+            r"lengths.passage is 600, but minilm takes 512, 2 of them .*allowed: ≤ 510",
+        ),
+        (
+            {"lengths/query": 511, "lengths/passage": 100},
+            "lengths.query is 511, but .*allowed: ≤ 510",
+        ),
         # 40 + 470 and three special ones
         (
             {"lengths/query": 40, "lengths/passage": 470},
             r"pairs of 513 tokens .*minilm takes 512; .*lengths.pair to 512",
         ),
         ({"lengths/query": 40, "lengths/passage": 490, "lengths/pair": 513}, "pairs of 513 tokens"),
-        ({"models/ce_bm25neg/train/freeze_layers": 6}, "models.ce_bm25neg.train.freeze_layers is 6, .* below 6"),
+        (
+            {"models/ce_bm25neg/train/freeze_layers": 6},
+            "models.ce_bm25neg.train.freeze_layers is 6, .* below 6",
+        ),
         (
             {"models/de_bm25neg/query_layers": 6, "models/de_bm25neg/shared": False},
             r"models\.de_bm25neg\.query_layers is 6, .* below 6",
         ),
-        ({"models/de_bm25neg/query_layers": 1}, r"models\.de_bm25neg\.query_layers is 1, .* set shared: false"),
-        ({"models/de_bm25neg/train/matryoshka": [384]}, "models.de_bm25neg.train.matryoshka is 384, .* below 384"),
+        (
+            {"models/de_bm25neg/query_layers": 1},
+            r"models\.de_bm25neg\.query_layers is 1, .* set shared: false",
+        ),
+        (
+            {"models/de_bm25neg/train/matryoshka": [384]},
+            "models.de_bm25neg.train.matryoshka is 384, .* below 384",
+        ),
         (
             {"models/de_bm25neg/train/matryoshka": [64, 64]},
             "matryoshka is .64, 64., .* twice",
@@ -51,7 +66,10 @@ def test_what_does_not_fit_is_named(plan, keys, line):
         {"models/de_bm25neg/query_layers": 5, "models/de_bm25neg/shared": False},
         {"lengths/query": 40, "lengths/passage": 469},
         {"lengths/query": 40, "lengths/passage": 500, "lengths/pair": 512},
-        {"models/ce_bm25neg/train/freeze_layers": 5, "models/de_bm25neg/train/matryoshka": [383, 64]},
+        {
+            "models/ce_bm25neg/train/freeze_layers": 5,
+            "models/de_bm25neg/train/matryoshka": [383, 64],
+        },
     ],
 )
 def test_what_just_fits_is_planned(plan, keys):
@@ -60,10 +78,18 @@ def test_what_just_fits_is_planned(plan, keys):
 
 def test_an_entry_says_the_sizes_of_an_encoder_that_is_not_here(plan):
     shape = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
-    mine = {"source": "hub", "name": "org/mine", "revision": "0" * 40, "pooling": "mean", "shape": shape}
+    mine = {
+        "source": "hub",
+        "name": "org/mine",
+        "revision": "0" * 40,
+        "pooling": "mean",
+        "shape": shape,
+    }
     keys = {"encoder": "mine", "lengths/passage": 600}
     plan(keys | {"encoders/mine": mine})
-    with pytest.raises(UserError, match=r"lengths.passage is 600, but mine takes 256, .*allowed: ≤ 254"):
+    with pytest.raises(
+        UserError, match=r"lengths.passage is 600, but mine takes 256, .*allowed: ≤ 254"
+    ):
         plan(keys | {"encoders/mine": mine | {"shape": shape | {"positions": 256}}})
 
 

@@ -83,7 +83,8 @@ def test_queries_without_labels_make_no_other_collection():
     layout = Layout(title="", printed_on=printed_on, same={"msmarco": ["titles"]})
     stand_ins = StandIns(settings, datasets, layout)
     assert stand_ins.collection("u") == "msmarco"
-    assert stand_ins.searched("msmarco") == "u"  # the paper's collection is configured, under another name
+    # the paper's collection is configured, under another name
+    assert stand_ins.searched("msmarco") == "u"
     assert stand_ins.changed({"train_on": "msmarco", "seed": 3}) == {"train_on": "u", "seed": 3}
 
 
@@ -104,14 +105,20 @@ def test_nothing_stands_in_for_the_datasets_of_ones_own_layout(plan, tmp_path):
     )
     for stand_in in (None, "a"):
         table = rows(plan(dataset="a", tables=[str(layout)], stand_in=stand_in), "mine")
-        places = {system: (row.dataset, trained_on(stage)) for (system, _, _), (row, stage) in table.items()}
+        places = {
+            system: (row.dataset, trained_on(stage))
+            for (system, _, _), (row, stage) in table.items()
+        }
         assert places == {"Here": ("a", "a"), "There": ("b", "b"), "From there": ("a", "b")}
 
 
 def test_the_default_searches_the_configured_dataset_with_the_plans_own_stages(plan):
     planned = plan()
     own = planned.planner.run("rocketqav2_8.retriever", "test", "here")
-    assert rows(planned, "rocketqav2/table4")["RocketQAv2 (retriever)", "", 42][1].upstream["run"] is own
+    assert (
+        rows(planned, "rocketqav2/table4")["RocketQAv2 (retriever)", "", 42][1].upstream["run"]
+        is own
+    )
 
 
 def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searched(plan):
@@ -130,10 +137,26 @@ def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searc
 @pytest.mark.parametrize(
     ("table", "stand_in", "both"),
     [
-        ("dureader_retrieval_table7", None, "pydocs stands in for both dureader-retrieval, .* and cmedqa2, "),
-        ("dureader_retrieval_table7", "a", "a stands in for both dureader-retrieval, .* and cmedqa2, "),
-        ("dureader_retrieval_table7", {"cmedqa2": "a", "dureader-retrieval": "same"}, "same stands in for both "),
-        ("dureader_retrieval_table8", None, "pydocs stands in for both dureader-retrieval, .* and ccovid-news, "),
+        (
+            "dureader_retrieval_table7",
+            None,
+            "pydocs stands in for both dureader-retrieval, .* and cmedqa2, ",
+        ),
+        (
+            "dureader_retrieval_table7",
+            "a",
+            "a stands in for both dureader-retrieval, .* and cmedqa2, ",
+        ),
+        (
+            "dureader_retrieval_table7",
+            {"cmedqa2": "a", "dureader-retrieval": "same"},
+            "same stands in for both ",
+        ),
+        (
+            "dureader_retrieval_table8",
+            None,
+            "pydocs stands in for both dureader-retrieval, .* and ccovid-news, ",
+        ),
         (
             "dureader_retrieval_table9",
             None,
@@ -144,7 +167,9 @@ def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searc
     ],
 )
 def test_one_dataset_in_the_place_of_two_is_refused(plan, table, stand_in, both):
-    planned = plan(stand_in=stand_in, datasets={"same": {"source": "unlabelled", "of": "a", "share": 0.5}})
+    planned = plan(
+        stand_in=stand_in, datasets={"same": {"source": "unlabelled", "of": "a", "share": 0.5}}
+    )
     with pytest.raises(UserError, match=both) as error:
         planned.check(table)
     assert re.search(r"; it belongs to --configfile \S*config/\w+\.yaml", str(error.value))
@@ -154,19 +179,25 @@ def test_one_dataset_in_the_place_of_two_is_refused(plan, table, stand_in, both)
 def test_rows_that_the_configuration_does_not_tell_apart_are_marked(plan, configured):
     models = configured()["models"]
     models["rocketqav2"]["candidates"]["denoise"] = None
-    models["rocketqav2_8_nodenoise"] = {"train": {"epochs": 3}}  # without denoised lists it needs no second visit
+    # without denoised lists it needs no second visit
+    models["rocketqav2_8_nodenoise"] = {"train": {"epochs": 3}}
     same, seeds = plan(models=models), plan(models=models, seeds=[42, 7])
     for planned in (same, seeds):
-        marks = {row.system: row.same_as for row, _ in planned.tables["rocketqav2/table4"] if row.same_as}
+        marks = {
+            row.system: row.same_as for row, _ in planned.tables["rocketqav2/table4"] if row.same_as
+        }
         assert marks == {"w/o Denoised Instances": "RocketQAv2 (retriever)"}
-    assert "rocketqav2/table4: w/o Denoised Instances is the same run as RocketQAv2 (retriever) here" in (
-        same.check("rocketqav2_table4")
+    assert (
+        "rocketqav2/table4: w/o Denoised Instances is the same run as RocketQAv2 (retriever) here"
+        in (same.check("rocketqav2_table4"))
     )
     models["rocketqav2"]["candidates"]["denoise"] = {"by": "ce_deneg"}
     assert not [row for row, _ in plan(models=models).tables["rocketqav2/table4"] if row.same_as]
 
 
-def test_a_hidden_row_marks_none_and_columns_of_two_datasets_are_each_for_themselves(plan, tmp_path):
+def test_a_hidden_row_marks_none_and_columns_of_two_datasets_are_each_for_themselves(
+    plan, tmp_path
+):
     layout = tmp_path / "mine.yaml"
     layout.write_text(
         "{title: Mine, columns: [{measure: RR@10, dataset: a}, {measure: RR@10, dataset: b}], rows: ["
@@ -191,7 +222,9 @@ def test_columns_of_two_datasets_are_two_runs_of_a_row(plan):
         ("Zero-shot Model", "dureader-retrieval-en", "b"),
         ("Transferred Model", "dureader-retrieval-en", "b"),
     ]
-    assert {trained_on(table["Zero-shot Model", f"dureader-retrieval{at}", 42][1]) for at in ("", "-en")} == {"a"}
+    assert {
+        trained_on(table["Zero-shot Model", f"dureader-retrieval{at}", 42][1]) for at in ("", "-en")
+    } == {"a"}
 
 
 def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
@@ -200,7 +233,8 @@ def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
     assert {seed for _, _, seed in table} == {42, 7}
     assert table["BM25", "", 42][1] is table["BM25", "", 7][1]
     models = [
-        table["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"] for seed in (42, 7)
+        table["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"]
+        for seed in (42, 7)
     ]
     assert [model.values["train"]["seed"] for model in models] == [42, 7]
     assert {row["system"] for row in planned.tables.systems()} == {
@@ -238,10 +272,19 @@ def test_a_variant_trains_without_the_similar_queries_and_is_searched_like_the_r
     table = rows(plan(dataset="a"), "dureader_retrieval/table6")
     full, without = (table[f"{how} similar queries", "", 42][1] for how in ("with", "without"))
     models = [score.upstream["run"].upstream["model"] for score in (full, without)]
-    assert [model.upstream["dataset"].values["source"] for model in models] == ["beir", "dissimilar"]
-    assert models[1].upstream["dataset"].upstream["similar"] is full.upstream["subset"] is without.upstream["subset"]
+    assert [model.upstream["dataset"].values["source"] for model in models] == [
+        "beir",
+        "dissimilar",
+    ]
+    assert (
+        models[1].upstream["dataset"].upstream["similar"]
+        is full.upstream["subset"]
+        is without.upstream["subset"]
+    )
     assert full.dataset == without.dataset == "a"
-    others = rows(plan(dataset="a"), "dureader_retrieval/table6_others")["with similar queries", "", 42][1]
+    others = rows(plan(dataset="a"), "dureader_retrieval/table6_others")[
+        "with similar queries", "", 42
+    ][1]
     assert (others.upstream["others"].digest, others.upstream["run"].digest) == (
         full.upstream["subset"].digest,
         full.upstream["run"].digest,

@@ -21,7 +21,12 @@ def planned(configured):
     """`planned(**options)`: the plan of the default configuration with one sweep, `mine`."""
 
     def make(**options):
-        return FullPlan(configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS} | options}), ROOT)
+        return FullPlan(
+            configured(
+                "sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS} | options}
+            ),
+            ROOT,
+        )
 
     return make
 
@@ -43,7 +48,8 @@ def test_points_are_every_combination_and_share_what_they_agree_on(planned):
         (4, 1e-5), (4, 1e-4), (8, 1e-5), (8, 1e-4), (16, 1e-5), (16, 1e-4),
     ]  # fmt: skip
     assert len({name for name in keys(plan, "model") if name.startswith("rocketqav2-")}) == 6
-    assert len(keys(plan, "model")) == 6 + 3  # those that it starts from and is taught by are trained once
+    # those that it starts from and is taught by are trained once
+    assert len(keys(plan, "model")) == 6 + 3
     assert len(keys(plan, "bm25")) == 2  # of the training queries and of the test queries
     assert len(keys(plan, "lucene")) == len(keys(plan, "dataset")) == 1
     assert len(sweep.scores) == 6 + 1  # BM25 is the same at every point
@@ -61,24 +67,30 @@ def test_points_are_every_combination_and_share_what_they_agree_on(planned):
 )
 def test_what_a_budget_decides_is_no_point_of_a_sweep(configured, train, key, values):
     config = configured("models.de_bm25neg.train", train)
-    config["sweeps"] = {"mine": {"grid": {f"models.de_bm25neg.train.{key}": values}, "systems": ["de_bm25neg"]}}
-    with pytest.raises(UserError, match=f"models.de_bm25neg.train.{key}: none of the systems depends on it"):
+    config["sweeps"] = {
+        "mine": {"grid": {f"models.de_bm25neg.train.{key}": values}, "systems": ["de_bm25neg"]}
+    }
+    with pytest.raises(
+        UserError, match=f"models.de_bm25neg.train.{key}: none of the systems depends on it"
+    ):
         FullPlan(config, ROOT)
 
 
 def test_a_point_that_is_the_default_is_the_tables_own_run(planned, configured):
     plan = planned()
     there = {stage.folder for rows in plan.tables.values() for _, stage in rows}
-    (eight,) = {score.stage.folder for score in plan.sweeps["mine"].scored if score.point == {LIST_SIZE: 8}} & {
-        score.stage.folder for score in plan.sweeps["mine"].scored if score.system == RUNS[0]
-    }
+    (eight,) = {
+        score.stage.folder for score in plan.sweeps["mine"].scored if score.point == {LIST_SIZE: 8}
+    } & {score.stage.folder for score in plan.sweeps["mine"].scored if score.system == RUNS[0]}
     assert eight in there
 
 
 def test_seeds_are_the_configurations_unless_told(planned, configured):
     assert {score.seed for score in planned().sweeps["mine"].scored} == {42}
     assert {score.seed for score in planned(seeds=[3, 4]).sweeps["mine"].scored} == {3, 4}
-    config = configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}}) | {"seeds": [1, 2]}
+    config = configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}}) | {
+        "seeds": [1, 2]
+    }
     assert {score.seed for score in FullPlan(config, ROOT).sweeps["mine"].scored} == {1, 2}
 
 
@@ -96,9 +108,17 @@ def test_the_seed_may_be_on_the_grid(planned):
 
 
 def test_a_seed_of_with_is_that_of_every_point_whatever_the_configurations_seeds(configured):
-    sweep = {"grid": {LIST_SIZE: [4, 8]}, "systems": ["de_bm25neg+ce_bm25neg", *RUNS], "with": {"seed": 7}}
+    sweep = {
+        "grid": {LIST_SIZE: [4, 8]},
+        "systems": ["de_bm25neg+ce_bm25neg", *RUNS],
+        "with": {"seed": 7},
+    }
     plan = FullPlan(configured("sweeps", {"mine": sweep}) | {"seeds": [42, 1]}, ROOT)
-    models = {stage.values["train"]["seed"] for stage in plan.stages.values() if stage.key in keys(plan, "model")}
+    models = {
+        stage.values["train"]["seed"]
+        for stage in plan.stages.values()
+        if stage.key in keys(plan, "model")
+    }
     assert models == {7}
 
 
@@ -171,7 +191,10 @@ def test_mistakes_are_one_line_with_the_place(planned, options, line):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"grid": {LIST_SIZE: [4, 400]}}, f"at {LIST_SIZE}=400: models.rocketqav2.train.list_size is 400, but"),
+        (
+            {"grid": {LIST_SIZE: [4, 400]}},
+            f"at {LIST_SIZE}=400: models.rocketqav2.train.list_size is 400, but",
+        ),
         ({"systems": ["nobody"]}, f"at {LIST_SIZE}=4: sweeps.mine.systems: nobody is no model"),
     ],
 )
@@ -185,7 +208,10 @@ def test_two_sweeps_with_one_target_are_refused(configured):
     entry = {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}
     with pytest.raises(UserError) as error:
         FullPlan(configured("sweeps", {"depth-1": entry, "depth_1": entry}), ROOT)
-    assert str(error.value) == "sweeps.depth_1 has the target sweep_depth_1 of sweeps.depth-1; name it otherwise"
+    assert (
+        str(error.value)
+        == "sweeps.depth_1 has the target sweep_depth_1 of sweeps.depth-1; name it otherwise"
+    )
 
 
 def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
@@ -205,7 +231,8 @@ def test_an_encoder_trained_for_fewer_dimensions_is_cut_without_training_it_agai
     plan = FullPlan(merged(configured(), read_yaml(small / "dimensions.yaml")), ROOT)
     trained = plan.planner.model("matryoshka", "here").values["train"]["matryoshka"]
     config = merged(configured(), read_yaml(small / "matryoshka.yaml"))
-    config["encoders"]["matryoshka"] = read_yaml(ROOT / "config/encoders/minilm.yaml")["minilm"]  # for its folder
+    # for its folder
+    config["encoders"]["matryoshka"] = read_yaml(ROOT / "config/encoders/minilm.yaml")["minilm"]
     sweep = FullPlan(config, ROOT).sweeps["matryoshka"]
     stages = upstream_first(point.stage for point in sweep.scored)
     assert [stage.values["dim"] for stage in stages if stage.kind == "untrained"] == [384, *trained]
@@ -215,7 +242,11 @@ def test_an_encoder_trained_for_fewer_dimensions_is_cut_without_training_it_agai
 
 def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted(configured):
     config = configured() | {"recipes": ["dureader_retrieval"], "tables": []}
-    config["models"] = {name: spec for name, spec in config["models"].items() if name != "rocketqav2"}
+    config["models"] = {
+        name: spec for name, spec in config["models"].items() if name != "rocketqav2"
+    }
     plan = FullPlan(config, ROOT)
-    with pytest.raises(UserError, match=r"rocketqav2_figure4 cannot be made: config/sweeps/rocketqav2_figure4.yaml"):
+    with pytest.raises(
+        UserError, match=r"rocketqav2_figure4 cannot be made: config/sweeps/rocketqav2_figure4.yaml"
+    ):
         plan.sweep_files("rocketqav2_figure4")

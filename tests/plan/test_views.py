@@ -62,7 +62,10 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_configuration_of_the_same_name_does_not_replace_the_views(folder):
     check_owner("results/mine", [folder / "a/mine.yaml"])
-    with pytest.raises(UserError, match=r"^results/mine has the tables of a/mine\.yaml, which those of b/mine\.yaml "):
+    with pytest.raises(
+        UserError,
+        match=r"^results/mine has the tables of a/mine\.yaml, which those of b/mine\.yaml ",
+    ):
         check_owner("results/mine", [Path("b/mine.yaml")])
     with pytest.raises(UserError, match="those of config/config.yaml"):
         check_owner("results/mine", [ROOT / "config/config.yaml"])
@@ -89,8 +92,13 @@ def test_two_configurations_share_stages_and_no_table():
     plain, long = Configuration().plan(), Configuration([ROOT / "config/long.yaml"]).plan()
     assert plain.tables.files()[0] == "results/tables/summary.csv"
     assert long.tables.files()[0] == "results/long/tables/summary.csv"
-    assert long.sweep_files("rocketqav2_figure4_small") == ["results/long/sweeps/rocketqav2_figure4_small.json"]
-    assert plain.planner.model("de_bm25neg", "here").folder == long.planner.model("de_bm25neg", "here").folder
+    assert long.sweep_files("rocketqav2_figure4_small") == [
+        "results/long/sweeps/rocketqav2_figure4_small.json"
+    ]
+    assert (
+        plain.planner.model("de_bm25neg", "here").folder
+        == long.planner.model("de_bm25neg", "here").folder
+    )
 
 
 def test_what_the_default_measured_says_nothing_of_other_settings(tmp_path):

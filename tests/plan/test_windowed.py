@@ -25,7 +25,11 @@ def config(configured, folder):
             "cut": {"source": "windows", "of": "long", **(cut or {})},
         }
         base = configured() | {"datasets": datasets | more.pop("datasets", {}), "dataset": "long"}
-        return base | {"aggregations": aggregations, "depth": {"train": 50, "dev": 80, "test": 200}} | more
+        return (
+            base
+            | {"aggregations": aggregations, "depth": {"train": 50, "dev": 80, "test": 200}}
+            | more
+        )
 
     return make
 
@@ -43,7 +47,13 @@ def run(config):
 def test_a_dual_encoder_searches_the_windows_deeper_and_is_aggregated(run):
     aggregate = run(DE | {"method": "kmax", "k": 2}, cut={"factor": 4})
     assert (aggregate.kind, aggregate.dataset, aggregate.name) == ("aggregate", "long", "x.test")
-    assert aggregate.values == {"method": "kmax", "k": 2, "depth": 200, "split": "test", "missing": "lowest"}
+    assert aggregate.values == {
+        "method": "kmax",
+        "k": 2,
+        "depth": 200,
+        "split": "test",
+        "missing": "lowest",
+    }
     retrieve = aggregate.upstream["run"]
     assert (retrieve.kind, retrieve.dataset, retrieve.values["depth"]) == ("retrieve", "cut", 800)
     assert retrieve.upstream["passages"].upstream["tokens"].dataset == "cut"
@@ -57,7 +67,11 @@ def test_a_dual_encoder_searches_the_windows_deeper_and_is_aggregated(run):
 
 def test_a_cross_encoder_scores_the_windows_of_the_documents_that_a_run_finds(run):
     aggregate = run(CE)
-    assert (aggregate.kind, aggregate.dataset, aggregate.values["method"]) == ("rerank_windows", "long", "max")
+    assert (aggregate.kind, aggregate.dataset, aggregate.values["method"]) == (
+        "rerank_windows",
+        "long",
+        "max",
+    )
     assert (aggregate.values["depth"], aggregate.values["scores"]) == (10, "raw")
     assert aggregate.upstream["run"].dataset == "long"
     assert aggregate.upstream["judge.0"].name == "ce_bm25neg"
@@ -77,7 +91,10 @@ def test_only_what_means_something_to_the_method_is_in_the_key(run):
     assert run(DE | {"method": "kmax", "k": 2}).digest != run(DE | {"method": "kmax"}).digest
     assert run(DE | {"missing": "zero"}).digest == run(DE).digest
     assert run(DE | {"method": "sum"}).values["missing"] == "zero"
-    assert run(DE | {"method": "sum", "missing": "lowest"}).digest != run(DE | {"method": "sum"}).digest
+    assert (
+        run(DE | {"method": "sum", "missing": "lowest"}).digest
+        != run(DE | {"method": "sum"}).digest
+    )
 
 
 def test_an_aggregated_run_stands_wherever_a_run_may(config):
@@ -88,7 +105,9 @@ def test_an_aggregated_run_stands_wherever_a_run_may(config):
     fusions = {"fused": {"of": ["bm25", "x"]}}
     planner = FullPlan(config({"x": DE, "y": CE}, models=models, fusions=fusions), ROOT).planner
     assert planner.model("second", "here").upstream["candidates"].upstream["run"].name == "x.train"
-    assert planner.model("pupil", "here").upstream["teacher"].upstream["run"].kind == "rerank_windows"
+    assert (
+        planner.model("pupil", "here").upstream["teacher"].upstream["run"].kind == "rerank_windows"
+    )
     assert planner.run("fused", "test", "here").upstream["run.1"].kind == "aggregate"
     behind = planner.run("x+ce_bm25neg", "test", "here")
     assert (behind.kind, behind.upstream["run"].name) == ("rerank", "x.test")
@@ -103,18 +122,31 @@ def test_models_are_trained_on_windows(run, config):
 
 @pytest.mark.parametrize(
     ("options", "unit", "language"),
-    [({}, "words", "en"), ({"language": "zh"}, "characters", "zh"), ({"language": "ja"}, "characters", "ja")],
+    [
+        ({}, "words", "en"),
+        ({"language": "zh"}, "characters", "zh"),
+        ({"language": "ja"}, "characters", "ja"),
+    ],
 )
 def test_language_and_unit_are_those_of_the_documents(config, options, unit, language):
     spec = load_settings(config({}, long=options), ROOT).datasets["cut"]
-    assert (spec.unit, spec.language, spec.analyzer, spec.relevance) == (unit, language, "default", "qrels")
+    assert (spec.unit, spec.language, spec.analyzer, spec.relevance) == (
+        unit,
+        language,
+        "default",
+        "qrels",
+    )
     assert (spec.length, spec.stride) == (150, 75)
-    own = load_settings(config({}, long=options, cut={"unit": "words", "language": "de"}), ROOT).datasets["cut"]
+    own = load_settings(
+        config({}, long=options, cut={"unit": "words", "language": "de"}), ROOT
+    ).datasets["cut"]
     assert (own.unit, own.language) == ("words", "de")
 
 
 def test_how_deep_runs_go_is_no_part_of_the_windows(config):
-    keys = {FullPlan(config({}, cut={"factor": n}), ROOT).planner.dataset("cut").key for n in (1, 9)}
+    keys = {
+        FullPlan(config({}, cut={"factor": n}), ROOT).planner.dataset("cut").key for n in (1, 9)
+    }
     assert len(keys) == 1
 
 
@@ -125,14 +157,26 @@ def test_how_deep_runs_go_is_no_part_of_the_windows(config):
             DE | {"windows": "cuts"},
             "aggregations.x.windows is cuts, which is no dataset of source windows; did you mean cut?",
         ),
-        (DE | {"windows": "long"}, "aggregations.x.windows is long, which is no dataset of source windows"),
-        (DE | {"method": "mean"}, 'aggregations.x.method is "mean"; allowed: first, max, sum, kmax'),
+        (
+            DE | {"windows": "long"},
+            "aggregations.x.windows is long, which is no dataset of source windows",
+        ),
+        (
+            DE | {"method": "mean"},
+            'aggregations.x.method is "mean"; allowed: first, max, sum, kmax',
+        ),
         (DE | {"k": 0}, "aggregations.x.k is 0; allowed: ≥ 1"),
         (DE | {"of": "de_bm"}, "aggregations.x.of: de_bm is no model"),
         (DE | {"of": "x"}, "aggregations.x.of: x searches windows of long (cut), not of cut"),
         (CE | {"of": "x"}, "aggregations form a cycle: x -> x"),
-        (CE | {"by": "de_bm25neg"}, "aggregations.x.by: de_bm25neg is a dual model, needed is cross or joint"),
-        (CE | {"missing": "zero"}, "aggregations.x.missing is zero, but aggregations.x.by scores every window"),
+        (
+            CE | {"by": "de_bm25neg"},
+            "aggregations.x.by: de_bm25neg is a dual model, needed is cross or joint",
+        ),
+        (
+            CE | {"missing": "zero"},
+            "aggregations.x.missing is zero, but aggregations.x.by scores every window",
+        ),
         (DE | {"scores": "raw"}, "aggregations.x.scores is raw, but there is no aggregations.x.by"),
         ({"of": "bm25"}, "aggregations.x.windows is missing"),
         (DE | {"factor": 3}, unknown_key("aggregations.x.factor")),
@@ -190,5 +234,7 @@ def test_the_example_resolves_and_all_its_rows_share_two_encodings_of_the_passag
     assert [rows[name].kind for name in ("DE", "DE (MaxP)", "CE", "CE (MaxP)")] == [
         "retrieve", "aggregate", "rerank", "rerank_windows"
     ]  # fmt: skip
-    searched = [rows[f"DE ({name})"].upstream["run"] for name in ("FirstP", "MaxP", "SumP", "K-MaxP")]
+    searched = [
+        rows[f"DE ({name})"].upstream["run"] for name in ("FirstP", "MaxP", "SumP", "K-MaxP")
+    ]
     assert len({stage.key for stage in searched}) == 1

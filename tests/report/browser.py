@@ -42,8 +42,14 @@ class Tab:
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
         elif method == "Runtime.exceptionThrown":
-            self.problems.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
-        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.problems.append(
+                params["exceptionDetails"].get("exception", {}).get("description", "exception")
+            )
+        elif method == "Runtime.consoleAPICalled" and params["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.problems.append(json.dumps(params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.problems.append(params["entry"]["text"])
@@ -55,7 +61,11 @@ class Tab:
 
     def __call__(self, script):
         """The value of an expression in the page, promises awaited."""
-        options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
+        options = {
+            "returnByValue": True,
+            "awaitPromise": True,
+            "allowUnsafeEvalBlockedByCSP": False,
+        }
         answer = self.call("Runtime.evaluate", expression=script, **options)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -70,19 +80,32 @@ class Tab:
     def press(self, key, times=1):
         for _ in range(times):
             event = {"key": key, "code": key, "windowsVirtualKeyCode": CODES[key]}
-            self.call("Input.dispatchKeyEvent", type="keyDown", text={"Enter": "\r", " ": " "}.get(key, ""), **event)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type="keyDown",
+                text={"Enter": "\r", " ": " "}.get(key, ""),
+                **event,
+            )
             self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def media(self, **features):
         """What the system asks of pages: `prefers_color_scheme="dark"`; `media="print"` for paper."""
         kind = features.pop("media", "")
-        emulated = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        emulated = [
+            {"name": name.replace("_", "-"), "value": value} for name, value in features.items()
+        ]
         self.call("Emulation.setEmulatedMedia", media=kind, features=emulated)
 
     def picture(self, path, height=None):
         """A PNG of the page from its top."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
+        clip = {
+            "x": 0,
+            "y": 0,
+            "width": size["width"],
+            "height": height or size["height"],
+            "scale": 1,
+        }
         screenshot = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(screenshot["data"]))
 
@@ -101,7 +124,11 @@ def browser(profile):
         port, path = port_file.read_text().split("\n")[:2]
         address = f"ws://127.0.0.1:{port}"
         with connect(f"{address}{path}", max_size=None, proxy=None) as main:
-            main.send(json.dumps({"id": 1, "method": "Target.createTarget", "params": {"url": "about:blank"}}))
+            main.send(
+                json.dumps(
+                    {"id": 1, "method": "Target.createTarget", "params": {"url": "about:blank"}}
+                )
+            )
             target = json.loads(main.recv(timeout=60))["result"]["targetId"]
             with connect(f"{address}/devtools/page/{target}", max_size=None, proxy=None) as socket:
                 yield Tab(socket)

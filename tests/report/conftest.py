@@ -32,20 +32,30 @@ def dataset(world, queries, passages):
 
     def files(draft):
         pq.write_table(
-            pa.table({"doc_id": docs, "title": ["title"] * passages, "text": texts}), draft.path("corpus.parquet")
+            pa.table({"doc_id": docs, "title": ["title"] * passages, "text": texts}),
+            draft.path("corpus.parquet"),
         )
         questions = [f"how to {text(generator, 4)}" for _ in positive]
         questions[0] = f"what is {NASTY}"
         columns = {"query_id": list(positive), "text": questions, "split": ["test"] * queries}
         pq.write_table(pa.table(columns), draft.path("queries.parquet"))
         relevance = pa.array([1] * queries, pa.int32())
-        columns = {"query_id": list(positive), "doc_id": list(positive.values()), "relevance": relevance}
-        pq.write_table(pa.table({**columns, "split": ["test"] * queries}), draft.path("qrels.parquet"))
+        columns = {
+            "query_id": list(positive),
+            "doc_id": list(positive.values()),
+            "relevance": relevance,
+        }
+        pq.write_table(
+            pa.table({**columns, "split": ["test"] * queries}), draft.path("qrels.parquet")
+        )
         write_json(
-            draft.path("statistics.json"), {"passages": {"count": passages}, "splits": {"test": {"queries": queries}}}
+            draft.path("statistics.json"),
+            {"passages": {"count": passages}, "splits": {"test": {"queries": queries}}},
         )
 
-    artifact = world.make("dataset", "toy", {"source": "made", "packages": ["numpy", "pandas"]}, files)
+    artifact = world.make(
+        "dataset", "toy", {"source": "made", "packages": ["numpy", "pandas"]}, files
+    )
     return artifact, docs, positive
 
 
@@ -53,7 +63,9 @@ def ranking(docs, positive, skill, seed):
     """The lists of a run: the positive of a query stands the higher, the more often a coin of `skill` lands well."""
     generator, lists = np.random.default_rng(seed), []
     for query, doc in positive.items():
-        others = [str(d) for d in generator.choice([d for d in docs if d != doc], 30, replace=False)]
+        others = [
+            str(d) for d in generator.choice([d for d in docs if d != doc], 30, replace=False)
+        ]
         others.insert(int(generator.geometric(skill)) - 1, doc)
         lists.append((query, others[:30], list(range(30, 0, -1))))
     return lists
@@ -70,7 +82,10 @@ def model(steps=120):
             "kl": 0.1 + np.exp(-step / 40) / 3,
             "lr": 1e-5 * step / steps,
         }
-        names |= {"dev RR@10 (dual)": 0.5 - np.exp(-step / 50) / 4, "tokens_per_second": 4000 + 0 * step}
+        names |= {
+            "dev RR@10 (dual)": 0.5 - np.exp(-step / 50) / 4,
+            "tokens_per_second": 4000 + 0 * step,
+        }
         columns = {
             "step": np.tile(step, len(names)),
             "name": np.repeat(list(names), len(step)).astype(object),
@@ -105,25 +120,51 @@ def build(root: Path, queries=24, passages=80) -> World:
     world = World(root)
     data, docs, positive = dataset(world, queries, passages)
     encoder = world.make("encoder", "minilm", {"name": "all-MiniLM-L6-v2"})
-    tokens = world.make("tokens", "minilm", {"query_length": 32, "passage_length": 128}, dataset=data, encoder=encoder)
+    tokens = world.make(
+        "tokens",
+        "minilm",
+        {"query_length": 32, "passage_length": 128},
+        dataset=data,
+        encoder=encoder,
+    )
     lucene = world.make("lucene", "lucene", {"language": "en"}, dataset=data)
 
     def ranked(kind, name, skill, seed, **inputs):
         return world.make(
-            kind, name, {"depth": 50, "split": "test"}, ranking(docs, positive, skill, seed), dataset=data, **inputs
+            kind,
+            name,
+            {"depth": 50, "split": "test"},
+            ranking(docs, positive, skill, seed),
+            dataset=data,
+            **inputs,
         )
 
     def trained(name, lr, **inputs):
         return world.make(
-            "model", name, {"objective": name, "train": {"lr": lr, "seed": 13}}, model(), tokens=tokens, **inputs
+            "model",
+            name,
+            {"objective": name, "train": {"lr": lr, "seed": 13}},
+            model(),
+            tokens=tokens,
+            **inputs,
         )
 
     def searched(name, skill, seed, of):
         passages = world.make(
-            "embeddings", f"{name}.passages", {"side": "passages"}, dataset=data, model=of, tokens=tokens
+            "embeddings",
+            f"{name}.passages",
+            {"side": "passages"},
+            dataset=data,
+            model=of,
+            tokens=tokens,
         )
         query_vectors = world.make(
-            "embeddings", f"{name}.queries", {"side": "queries"}, dataset=data, model=of, tokens=tokens
+            "embeddings",
+            f"{name}.queries",
+            {"side": "queries"},
+            dataset=data,
+            model=of,
+            tokens=tokens,
         )
         return ranked("retrieve", name, skill, seed, passages=passages, queries=query_vectors)
 
@@ -131,18 +172,41 @@ def build(root: Path, queries=24, passages=80) -> World:
     world.score("BM25", "", bm25, data)
     untrained = world.make("untrained", "minilm", {"pooling": "mean"}, encoder=encoder)
     world.score("Encoder, untrained", "", searched("minilm", 0.3, 8, untrained), data)
-    lists = world.make("candidates", "bm25", {"depth": 50}, candidates(False), dataset=data, run=bm25)
+    lists = world.make(
+        "candidates", "bm25", {"depth": 50}, candidates(False), dataset=data, run=bm25
+    )
     de_model = trained("de_bm25neg", 2e-5, encoder=encoder, candidates=lists)
     ce_model = trained("ce_bm25neg", 1e-5, encoder=encoder, candidates=lists)
     de = searched("de_bm25neg", 0.5, 2, de_model)
     world.score("DE w/ BM25 Neg", "", de, data)
-    world.score("CE w/ BM25 Neg", "BM25", ranked("rerank", "ce_bm25neg", 0.55, 3, run=bm25, model=ce_model), data)
+    world.score(
+        "CE w/ BM25 Neg",
+        "BM25",
+        ranked("rerank", "ce_bm25neg", 0.55, 3, run=bm25, model=ce_model),
+        data,
+    )
     mined = world.make(
-        "candidates", "de_bm25neg", {"depth": 50}, candidates(True), dataset=data, run=de, judge_0=ce_model
+        "candidates",
+        "de_bm25neg",
+        {"depth": 50},
+        candidates(True),
+        dataset=data,
+        run=de,
+        judge_0=ce_model,
     )
     strong = trained("ce_deneg", 1e-5, init=ce_model, candidates=mined)
-    world.score("CE w/ DE Neg", "BM25", ranked("rerank", "bm25.ce_deneg", 0.6, 4, run=bm25, model=strong), data)
-    world.score("CE w/ DE Neg", "DE w/ BM25 Neg", ranked("rerank", "de.ce_deneg", 0.65, 5, run=de, model=strong), data)
+    world.score(
+        "CE w/ DE Neg",
+        "BM25",
+        ranked("rerank", "bm25.ce_deneg", 0.6, 4, run=bm25, model=strong),
+        data,
+    )
+    world.score(
+        "CE w/ DE Neg",
+        "DE w/ BM25 Neg",
+        ranked("rerank", "de.ce_deneg", 0.65, 5, run=de, model=strong),
+        data,
+    )
     joint = trained("rocketqav2", 1e-5, retriever=de_model, reranker=strong, candidates=mined)
     retrieved = searched("rocketqav2", 0.6, 6, joint)
     world.score("RocketQAv2 (retriever)", "", retrieved, data)
@@ -166,7 +230,12 @@ def report(world, tmp_path_factory) -> Path:
     folder, rows = tmp_path_factory.mktemp("report"), json.dumps(world.rows)
     make_table(folder, PAPERS / "summary.yaml", rows, folder / "summary.csv")
     out = folder / "report.html"
-    assert run_command(["report", "--tables", str(folder / "summary.csv"), "--rows", rows, "--out", str(out)]) == 0
+    assert (
+        run_command(
+            ["report", "--tables", str(folder / "summary.csv"), "--rows", rows, "--out", str(out)]
+        )
+        == 0
+    )
     return out
 
 
@@ -183,14 +252,22 @@ def four_queries(empty_world):
     def files(draft):
         ids = [f"q{n}" for n in range(4)]
         docs = ["a", "b", "c"]
-        pq.write_table(pa.table({"doc_id": docs, "title": [""] * 3, "text": docs}), draft.path("corpus.parquet"))
-        pq.write_table(pa.table({"query_id": ids, "text": ids, "split": ["test"] * 4}), draft.path("queries.parquet"))
+        pq.write_table(
+            pa.table({"doc_id": docs, "title": [""] * 3, "text": docs}),
+            draft.path("corpus.parquet"),
+        )
+        pq.write_table(
+            pa.table({"query_id": ids, "text": ids, "split": ["test"] * 4}),
+            draft.path("queries.parquet"),
+        )
         columns = {"query_id": ids, "doc_id": ["a"] * 4, "relevance": pa.array([1] * 4, pa.int32())}
         pq.write_table(pa.table({**columns, "split": ["test"] * 4}), draft.path("qrels.parquet"))
         write_json(draft.path("statistics.json"), {})
 
     data = world.make("dataset", "toy", {}, files)
-    for at, (system, docs) in enumerate({"Old": "bac", "New": "abc", "Same <b>& 1_%": "cab"}.items()):
+    for at, (system, docs) in enumerate(
+        {"Old": "bac", "New": "abc", "Same <b>& 1_%": "cab"}.items()
+    ):
         lists = [(f"q{n}", list(docs), [3, 2, 1]) for n in range(4)]
         run = world.make("bm25", f"s{at}", {}, lists, dataset=data)
         world.score(system, "", run, data)

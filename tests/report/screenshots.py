@@ -18,7 +18,11 @@ def take(report: Path, folder: Path) -> None:
         tab.call("Emulation.setScrollbarsHidden", hidden=True)
         for name, (width, height) in SIZES.items():
             tab.call(
-                "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+                "Emulation.setDeviceMetricsOverride",
+                width=width,
+                height=height,
+                deviceScaleFactor=1,
+                mobile=False,
             )
             for scheme, ending in (("light", ""), ("dark", "-dark")):
                 tab.media(prefers_color_scheme=scheme)

@@ -8,7 +8,9 @@ from tandem.config.loading import read_bands
 from tandem.evaluation.layouts import PlannedRow, TablePlan, find_beside, load_layout
 
 
-def write_plan(out: Path, layout: Path, rows, dataset: str = "toy", split: str = "test", skipped=None) -> Path:
+def write_plan(
+    out: Path, layout: Path, rows, dataset: str = "toy", split: str = "test", skipped=None
+) -> Path:
     """The plan of a table, written to `out`; rows with `absent` instead of scores have none."""
     bands, place = find_beside(layout, "bands.yaml"), {"dataset": dataset, "split": split}
     plan = TablePlan(
@@ -24,7 +26,13 @@ def write_plan(out: Path, layout: Path, rows, dataset: str = "toy", split: str =
 
 
 def make_table(
-    folder: Path, layout: Path, rows, out: Path, dataset: str = "toy", split: str = "test", skipped=None
+    folder: Path,
+    layout: Path,
+    rows,
+    out: Path,
+    dataset: str = "toy",
+    split: str = "test",
+    skipped=None,
 ) -> Path:
     """The table that the command `table` makes of a plan; `rows` may be JSON."""
     rows = json.loads(rows) if isinstance(rows, str) else rows

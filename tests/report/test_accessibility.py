@@ -12,7 +12,9 @@ from browser import CHROMIUM, browser
 AXE = importlib.util.find_spec("axe_core_python")
 PYPDF = importlib.util.find_spec("pypdf")
 PAPER = 1032  # width of A4 across without its margins, in pixels
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +25,22 @@ def tab(tmp_path_factory):
 
 def seen_on(tab, page, width, height, **media):
     """The page at a size, every plot drawn for it."""
-    tab.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     tab.media(**media)
     tab.open(page)
     tab.until("document.querySelector('#differences .vega-embed svg') !== null")
     for at in range(tab("document.querySelectorAll('figure.chart').length")):
         figure = f"document.querySelectorAll('figure.chart')[{at}]"
         tab(f"{figure}.scrollIntoView({{behavior: 'instant'}})")
-        tab.until(f"!{figure}.checkVisibility() || {figure}.querySelector('.vega-embed svg') !== null")
+        tab.until(
+            f"!{figure}.checkVisibility() || {figure}.querySelector('.vega-embed svg') !== null"
+        )
 
 
 @pytest.fixture(scope="module", params=[(1400, 900), (390, 844)], ids=["screen", "phone"])
@@ -47,7 +57,9 @@ def drawn(request, tab, report):
 def test_axe_finds_nothing(drawn, media):
     drawn.media(**{"media": "print"} if media == "print" else {"prefers_color_scheme": media})
     violations = drawn("axe.run({resultTypes: ['violations']}).then((result) => result.violations)")
-    assert [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in violations] == []
+    assert [
+        (rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in violations
+    ] == []
 
 
 def test_labels_can_be_read_on_a_phone(tab, report):
@@ -73,7 +85,13 @@ TABLES = """[...document.querySelectorAll('table')].map((table) => [
 @pytest.mark.parametrize("page", ["report.html", "summary.html"])
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (390, 844)])
 def test_tables_fit_the_screen_or_scroll_in_themselves(tab, report, page, width, height):
-    tab.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     tab.media()
     tab.open(report.with_name(page))
     tab("document.querySelectorAll('details').forEach((details) => (details.open = true))")
@@ -96,14 +114,18 @@ def test_on_paper_tables_are_whole_and_headings_stand_above_something(tab, repor
     edges = "[...document.querySelectorAll('table')].map((table) => table.getBoundingClientRect().right)"
     assert max(tab(edges)) <= PAPER
     data = tab.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"]
-    pages = [words(page.extract_text()) for page in PdfReader(io.BytesIO(base64.b64decode(data))).pages]
+    pages = [
+        words(page.extract_text()) for page in PdfReader(io.BytesIO(base64.b64decode(data))).pages
+    ]
     heads = "[...document.querySelectorAll('h2, h3, h4, figcaption, thead')].filter((e) => e.checkVisibility())"
     for head in map(words, tab(f"{heads}.map((e) => e.innerText)")):
         assert not any(page.endswith(head) for page in pages), head
     rows = "[...table.tBodies[0].rows].map((row) => row.cells[0].innerText)"
     tables = f"[...document.querySelectorAll('table')].filter((e) => e.checkVisibility()).map((table) => {rows})"
     for table in tab(tables):
-        assert len(table) > 20 or any(all(words(row) in page for row in table) for page in pages), table
+        assert len(table) > 20 or any(all(words(row) in page for row in table) for page in pages), (
+            table
+        )
 
 
 def words(text):

@@ -9,7 +9,9 @@ from tandem.cli import run
 from tandem.extras.sweeps import SweepLine, SweepResult
 from tandem.report.results import Origin
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)"
+)
 FIRST = "document.querySelector('table.results')"
 LIVE = "document.querySelectorAll('figure .vega-embed svg').length"
 
@@ -29,12 +31,16 @@ def opened(tab, report):
     tab.until("document.querySelector('#differences .vega-embed svg') !== null")
     yield tab
     assert tab.problems == []
-    assert [url for url in tab.requests if not url.startswith("data:") and url != "about:blank"] == [report.as_uri()]
+    assert [
+        url for url in tab.requests if not url.startswith("data:") and url != "about:blank"
+    ] == [report.as_uri()]
 
 
 def column(tab, at, table=FIRST):
     """The sorted-by values of a column: numbers, None where there is none."""
-    return tab(f"[...{table}.tBodies[0].rows].map((r) => r.cells[{at}].dataset.value).map((v) => v === '' ? null : +v)")
+    return tab(
+        f"[...{table}.tBodies[0].rows].map((r) => r.cells[{at}].dataset.value).map((v) => v === '' ? null : +v)"
+    )
 
 
 def head(at, table=FIRST):
@@ -63,7 +69,13 @@ def test_a_head_sorts_by_enter_and_by_space(opened):
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (390, 844)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_first_screen_holds_the_answer_and_the_best_system(opened, width, height, scheme):
-    opened.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    opened.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     opened.media(prefers_color_scheme=scheme)
     bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
     assert "has the highest RR@10" in opened("document.querySelector('h1').textContent")
@@ -71,9 +83,8 @@ def test_the_first_screen_holds_the_answer_and_the_best_system(opened, width, he
     assert opened(bottom.format("table.systems tbody tr")) < height
     assert opened(bottom.format("nav")) < height / 7
     assert opened("document.documentElement.scrollWidth") <= width
-    smallest = (
-        "Math.min(...[...document.querySelectorAll('.systems *')].map((e) => parseFloat(getComputedStyle(e).fontSize)))"
-    )
+    elements = "[...document.querySelectorAll('.systems *')]"
+    smallest = f"Math.min(...{elements}.map((e) => parseFloat(getComputedStyle(e).fontSize)))"
     assert opened(smallest) >= 11
     opened.media(prefers_color_scheme="light")
     opened.call("Emulation.clearDeviceMetricsOverride")
@@ -89,7 +100,9 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(opened):
     for _ in range(25):
         opened.press("Tab")
         seen.append(
-            opened("document.activeElement.tagName + ' ' + document.activeElement.textContent.trim().slice(0, 20)")
+            opened(
+                "document.activeElement.tagName + ' ' + document.activeElement.textContent.trim().slice(0, 20)"
+            )
         )
         shown = opened("getComputedStyle(document.activeElement).outlineStyle")
         assert shown != "none", seen[-1]
@@ -98,7 +111,9 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(opened):
 
 def test_a_click_on_a_difference_selects_its_query_and_the_address_reopens_it(opened):
     opened("document.querySelector('#differences').scrollIntoView({behavior: 'instant'})")
-    box = opened("JSON.stringify(document.querySelector('#differences .mark-rect path').getBoundingClientRect())")
+    box = opened(
+        "JSON.stringify(document.querySelector('#differences .mark-rect path').getBoundingClientRect())"
+    )
     left, top, wide, high = (json.loads(box)[name] for name in ("left", "top", "width", "height"))
     for kind in ("mousePressed", "mouseReleased"):
         where = {"x": left + wide / 2, "y": top + high / 2, "button": "left", "clickCount": 1}
@@ -108,7 +123,9 @@ def test_a_click_on_a_difference_selects_its_query_and_the_address_reopens_it(op
     assert opened("new URLSearchParams(location.search).get('query')") == query
     text = opened("document.querySelector('#detail h3').textContent")
     opened.call("Page.reload")
-    opened.until("document.readyState === 'complete' && document.querySelector('#detail h3') !== null")
+    opened.until(
+        "document.readyState === 'complete' && document.querySelector('#detail h3') !== null"
+    )
     assert opened("document.querySelector('#detail h3').textContent") == text
     opened.requests[:] = opened.requests[:1]
 
@@ -124,17 +141,30 @@ def test_two_systems_query_by_query(opened):
     opened(set_to.format("system-b", 1))
     opened(set_to.format("measure", 1))
     differences = [v[4][1] - v[1][1] for v in values]
-    counts = [opened(f"document.getElementById('count-{name}').textContent") for name in ("win", "loss", "tie")]
-    expected = [sum(d > 0 for d in differences), sum(d < 0 for d in differences), sum(d == 0 for d in differences)]
+    counts = [
+        opened(f"document.getElementById('count-{name}').textContent")
+        for name in ("win", "loss", "tie")
+    ]
+    expected = [
+        sum(d > 0 for d in differences),
+        sum(d < 0 for d in differences),
+        sum(d == 0 for d in differences),
+    ]
     assert list(map(int, counts)) == expected
     assert expected[0] > 0
     assert expected[1] > 0
-    opened.until("document.querySelector('#differences .plot').textContent.includes('nDCG@10, A − B')")
-    assert f"A better on {expected[0]}" in opened("document.querySelector('#differences .plot').ariaLabel")
+    opened.until(
+        "document.querySelector('#differences .plot').textContent.includes('nDCG@10, A − B')"
+    )
+    assert f"A better on {expected[0]}" in opened(
+        "document.querySelector('#differences .plot').ariaLabel"
+    )
     first = opened("document.querySelector('#queries [role=option]').id")
     assert abs(differences[int(first.removeprefix("query-"))]) == max(map(abs, differences))
     opened(set_to.format("outcome", "'win'"))
-    listed = opened("[...document.querySelectorAll('#queries [role=option]')].map((o) => +o.dataset.query)")
+    listed = opened(
+        "[...document.querySelectorAll('#queries [role=option]')].map((o) => +o.dataset.query)"
+    )
     assert sorted(listed) == [at for at, d in enumerate(differences) if d > 0]
 
 
@@ -145,12 +175,19 @@ def test_the_explorer_by_keyboard_and_search(opened):
     opened("document.getElementById('queries').focus()")
     opened.press("ArrowDown", 2)
     assert opened("document.querySelector('#queries [aria-selected=true]').id") == listed[2]
-    assert opened("document.getElementById('queries').getAttribute('aria-activedescendant')") == listed[2]
+    assert (
+        opened("document.getElementById('queries').getAttribute('aria-activedescendant')")
+        == listed[2]
+    )
     query = data["queries"][int(listed[2].removeprefix("query-"))]
     assert opened("document.querySelector('#detail h3').textContent") == query["text"]
-    ids = opened("[...document.querySelectorAll('.sides > div:first-child .passage .code')].map((e) => e.textContent)")
+    ids = opened(
+        "[...document.querySelectorAll('.sides > div:first-child .passage .code')].map((e) => e.textContent)"
+    )
     assert ids == [data["passages"][at][0] for at in query["top"][-1]]
-    relevant = opened("[...document.querySelectorAll('.sides .passage.relevant .code')].map((e) => e.textContent)")
+    relevant = opened(
+        "[...document.querySelectorAll('.sides .passage.relevant .code')].map((e) => e.textContent)"
+    )
     assert set(relevant) <= {data["passages"][at][0] for at in query["relevant"]}
     opened.press("End")
     assert opened("document.querySelector('#queries [aria-selected=true]').id") == listed[-1]
@@ -166,21 +203,36 @@ def test_ranks_move_from_one_system_to_the_other(opened):
     opened.until("document.querySelector('#detail figure svg') !== null")
     shown = opened("document.querySelector('#detail .code').textContent")
     query = next(query for query in data["queries"] if query["id"] == shown)
-    (now,), (before,) = query["ranks"][-1], query["ranks"][0]  # the page begins with the last system against the first
+    # the page begins with the last system against the first
+    (now,), (before,) = query["ranks"][-1], query["ranks"][0]
     assert now != before
     ranks = f"{data['passages'][query['relevant'][0]][0]}: {now or 'none'} in A, {before or 'none'} in B"
-    assert opened("document.querySelector('#detail .plot').ariaLabel") == f"Ranks of relevant passages. {ranks}"
+    assert (
+        opened("document.querySelector('#detail .plot').ariaLabel")
+        == f"Ranks of relevant passages. {ranks}"
+    )
     colour = "good" if (now or 99) < (before or 99) else "bad"
-    assert opened(f"document.querySelectorAll('#detail .plot path[stroke=\"var(--{colour})\"]').length") == 1
-    measures = opened("[...document.getElementById('measure').options].map((option) => option.textContent)")
+    assert (
+        opened(
+            f"document.querySelectorAll('#detail .plot path[stroke=\"var(--{colour})\"]').length"
+        )
+        == 1
+    )
+    measures = opened(
+        "[...document.getElementById('measure').options].map((option) => option.textContent)"
+    )
     assert measures == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]
 
 
 def test_hostile_texts_stay_texts(opened):
     opened("document.getElementById('query-0').click()")
-    assert opened("document.querySelector('#detail h3').textContent").startswith("what is </script><script>alert")
+    assert opened("document.querySelector('#detail h3').textContent").startswith(
+        "what is </script><script>alert"
+    )
     assert (
-        opened("document.querySelectorAll('#detail script, #queries script, #detail b:not(header b), h3 b').length")
+        opened(
+            "document.querySelectorAll('#detail script, #queries script, #detail b:not(header b), h3 b').length"
+        )
         == 0
     )
     assert "<b>bold</b>" in opened("document.querySelector('.passage.relevant p').textContent")
@@ -190,14 +242,20 @@ def test_every_plot_is_drawn_by_vega_when_it_comes_into_view(opened):
     figures = opened("document.querySelectorAll('figure.chart').length")
     assert opened(LIVE) < figures  # those far below are pictures still
     for at in range(figures):
-        opened(f"document.querySelectorAll('figure.chart')[{at}].scrollIntoView({{behavior: 'instant'}})")
-        opened.until(f"document.querySelectorAll('figure.chart')[{at}].querySelector('.vega-embed svg') !== null")
+        opened(
+            f"document.querySelectorAll('figure.chart')[{at}].scrollIntoView({{behavior: 'instant'}})"
+        )
+        opened.until(
+            f"document.querySelectorAll('figure.chart')[{at}].querySelector('.vega-embed svg') !== null"
+        )
     opened.until(f"{LIVE} === {figures}")
     assert opened("document.querySelectorAll('.plot svg.marks').length") == figures
 
 
 def test_no_code_from_text_and_nothing_from_outside(opened):
-    refused = "(() => { try { new Function('return 1')(); return ''; } catch (e) { return e.name; } })()"
+    refused = (
+        "(() => { try { new Function('return 1')(); return ''; } catch (e) { return e.name; } })()"
+    )
     assert opened(refused) == "EvalError"
     assert opened("fetch('data:,x').then(() => 'loaded', () => 'refused')") == "refused"
     opened.problems.clear()  # the browser reports both refusals
@@ -214,7 +272,9 @@ def test_dark_as_the_system_says_and_as_the_button_says(opened):
     opened("document.getElementById('theme').click()")
     assert opened(colour) == light
     opened.call("Page.reload")
-    opened.until("document.readyState === 'complete' && document.documentElement.dataset.theme === 'light'")
+    opened.until(
+        "document.readyState === 'complete' && document.documentElement.dataset.theme === 'light'"
+    )
     assert opened(colour) == light
     opened.media(prefers_color_scheme="light")
     opened("document.getElementById('theme').click()")
@@ -237,7 +297,13 @@ def test_a_link_to_a_stage_opens_it(opened):
 
 
 def test_what_is_wider_than_the_window_is_scrolled_by_the_keyboard(opened):
-    opened.call("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
+    opened.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=400,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     box = "document.querySelector('#cost .scroll')"
     opened.until(f"{box}.tabIndex === 0 && {box}.getAttribute('role') === 'group'")
     assert opened(f"{box}.ariaLabel").startswith("Cost of each stage")
@@ -261,17 +327,53 @@ def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path
     def line(size, value):
         point = {"models.rocketqav2.train.list_size": size}
         return SweepLine(
-            point, "<b>Retriever</b>", "RR@10", 2, value, 0.5, value - 2, value + 2, None, None, None, ["k-1"]
+            point,
+            "<b>Retriever</b>",
+            "RR@10",
+            2,
+            value,
+            0.5,
+            value - 2,
+            value + 2,
+            None,
+            None,
+            None,
+            ["k-1"],
         )
 
     path = "models.rocketqav2.train.list_size"
-    facts = {"name": "sizes", "title": "Figure 4", "paths": [path], "x": path, "scale": "log", "baseline": {path: 8}}
-    facts |= {"note": "", "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 24, "measures": ["RR@10"]}
+    facts = {
+        "name": "sizes",
+        "title": "Figure 4",
+        "paths": [path],
+        "x": path,
+        "scale": "log",
+        "baseline": {path: 8},
+    }
+    facts |= {
+        "note": "",
+        "dataset": "toy",
+        "split": "test",
+        "stands_in_for": "",
+        "queries": 24,
+        "measures": ["RR@10"],
+    }
     origin = Origin("s-1", "k-1", "k", dirty=False, finished="", machine="m", seconds=1.5)
-    result = SweepResult(**facts, lines=[line(8, 9.5), line(32, 37.4), line(128, 38.8)], runs={"k-1": origin})
+    result = SweepResult(
+        **facts, lines=[line(8, 9.5), line(32, 37.4), line(128, 38.8)], runs={"k-1": origin}
+    )
     (tmp_path / "sizes.json").write_text(result.to_json())
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
-    run(["report", *flags, "--sweeps", str(tmp_path / "sizes.json"), "--out", str(tmp_path / "report.html")])
+    run(
+        [
+            "report",
+            *flags,
+            "--sweeps",
+            str(tmp_path / "sizes.json"),
+            "--out",
+            str(tmp_path / "report.html"),
+        ]
+    )
     tab.problems.clear()
     tab.open(tmp_path / "report.html")
     table = "document.querySelector('#sweeps table.results')"

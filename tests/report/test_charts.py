@@ -39,7 +39,12 @@ def test_thinning_keeps_means_and_drops_what_is_no_number():
 
 
 def test_a_line_chart_by_hand():
-    chart = draw_lines("<loss>", [Series("a&b", [0, 1, 2], [1, math.nan, 3]), Series("one", [1], [2])], "step", "nats")
+    chart = draw_lines(
+        "<loss>",
+        [Series("a&b", [0, 1, 2], [1, math.nan, 3]), Series("one", [1], [2])],
+        "step",
+        "nats",
+    )
     assert data(chart) == [
         {"x": 0, "y": 1, "series": "a&b"}, {"x": 2, "y": 3, "series": "a&b"}, {"x": 1, "y": 2, "series": "one"}
     ]  # fmt: skip
@@ -48,11 +53,24 @@ def test_a_line_chart_by_hand():
     label = "&lt;loss&gt;. a&amp;b: from 1 at step 0 to 3 at step 2; one: 2 at step 1"
     assert f'role="img" aria-label="{label}"' in chart
     vega = spec(chart)
-    assert vega["encoding"]["color"]["scale"] == {"domain": ["a&b", "one"], "range": ["var(--c0)", "var(--c1)"]}
+    assert vega["encoding"]["color"]["scale"] == {
+        "domain": ["a&b", "one"],
+        "range": ["var(--c0)", "var(--c1)"],
+    }
     assert vega["encoding"]["x"]["scale"]["type"] == "linear"
     picture = chart[chart.index("<svg") : chart.index("</svg>")]
     assert 'stroke="var(--c1)"' in picture  # the picture is there before any script
-    assert re.findall(r"<td[^>]*>(.*?)</td>", chart) == ["0", "1", "–", "1", "–", "2", "2", "3", "–"]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", chart) == [
+        "0",
+        "1",
+        "–",
+        "1",
+        "–",
+        "2",
+        "2",
+        "3",
+        "–",
+    ]
 
 
 def test_an_axis_may_be_logarithmic():
@@ -70,20 +88,37 @@ def test_histogram_shares_by_hand():
 
 
 def test_bars_and_points_say_their_numbers():
-    chart = draw_bars("Time", {"Training": {"seconds": 90}, "Scores": {"seconds": 1.5}}, "seconds", ".1f")
+    chart = draw_bars(
+        "Time", {"Training": {"seconds": 90}, "Scores": {"seconds": 1.5}}, "seconds", ".1f"
+    )
     assert [row["value"] for row in data(chart)] == [90, 1.5]
     assert "Time. Training: 90.0 seconds; Scores: 1.5 seconds" in chart
     assert spec(chart)["encoding"]["color"]["legend"] is None
-    assert re.findall(r"<th [^>]*>(?:<[^>]+>)*([^<]+)", chart) == ["name", "seconds", "Training", "Scores"]
-    assert data(draw_points("s", [Series("a", [1, 2], [3, 4])], "x", "y"))[1] == {"x": 2, "y": 4, "series": "a"}
+    assert re.findall(r"<th [^>]*>(?:<[^>]+>)*([^<]+)", chart) == [
+        "name",
+        "seconds",
+        "Training",
+        "Scores",
+    ]
+    assert data(draw_points("s", [Series("a", [1, 2], [3, 4])], "x", "y"))[1] == {
+        "x": 2,
+        "y": 4,
+        "series": "a",
+    }
 
 
 def test_a_smoothed_line_is_a_mean_over_a_tenth_of_its_points():
-    chart = draw_lines("c", [Series("a", list(range(40)), [1.0, 3.0] * 20)], "step", "nats", smooth=True)
+    chart = draw_lines(
+        "c", [Series("a", list(range(40)), [1.0, 3.0] * 20)], "step", "nats", smooth=True
+    )
     faint, smooth = spec(chart)["layer"]
     assert faint["encoding"]["opacity"] == {"value": 0.25}
     assert smooth["transform"] == [
-        {"window": [{"op": "mean", "field": "y", "as": "y"}], "frame": [-2, 2], "groupby": ["series"]}
+        {
+            "window": [{"op": "mean", "field": "y", "as": "y"}],
+            "frame": [-2, 2],
+            "groupby": ["series"],
+        }
     ]
     assert "c (thick: means of 5 neighbours)" in chart
     assert len(data(chart)) == 40  # the points themselves are all there
@@ -91,7 +126,9 @@ def test_a_smoothed_line_is_a_mean_over_a_tenth_of_its_points():
     assert "layer" not in spec(few)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(3, [0, 1, 2]), (MOST_ROWS, list(range(MOST_ROWS)))])
+@pytest.mark.parametrize(
+    ("count", "expected"), [(3, [0, 1, 2]), (MOST_ROWS, list(range(MOST_ROWS)))]
+)
 def test_few_rows_are_all_shown(count, expected):
     assert select_evenly([[str(at)] for at in range(count)]) == [[str(at)] for at in expected]
 

@@ -19,16 +19,23 @@ from tandem.store.lineage import input_of
 
 
 def systems(artifact_of):
-    return {("BM25", ""): artifact_of("BM25"), ("CE w/ DE Neg", "BM25"): artifact_of("CE w/ DE Neg", "BM25")}
+    return {
+        ("BM25", ""): artifact_of("BM25"),
+        ("CE w/ DE Neg", "BM25"): artifact_of("CE w/ DE Neg", "BM25"),
+    }
 
 
 def test_choice_depends_on_ids_only():
     queries = [f"q{n}" for n in range(1000)]
     assert len(select_queries(queries)) == 300
     assert set(select_queries(queries)) == set(select_queries(queries[::-1]))
-    assert select_queries(queries) == [query for query in queries if query in set(select_queries(queries))]
+    assert select_queries(queries) == [
+        query for query in queries if query in set(select_queries(queries))
+    ]
     assert select_queries(queries[:10]) == queries[:10]
-    assert set(select_queries(queries[:500], 20)) >= set(select_queries(queries, 20)) & set(queries[:500])
+    assert set(select_queries(queries[:500], 20)) >= set(select_queries(queries, 20)) & set(
+        queries[:500]
+    )
 
 
 def test_content(artifact_of):
@@ -48,23 +55,36 @@ def test_content(artifact_of):
 def test_a_result_that_judgements_exclude_has_no_rank(artifact_of):
     run, dataset = (input_of(artifact_of("BM25"), role) for role in ("run", "dataset"))
     query, docs, _ = next(iter_run(run, dataset))
-    ranks = find_ranks(run, dataset, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}})
-    assert list(ranks[query].items()) == [*zip(docs[1:11], range(1, 11), strict=True), (docs[11], 11)]
+    ranks = find_ranks(
+        run, dataset, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}}
+    )
+    assert list(ranks[query].items()) == [
+        *zip(docs[1:11], range(1, 11), strict=True),
+        (docs[11], 11),
+    ]
 
 
 def test_the_query_s_own_id_has_no_rank_where_the_score_ignores_it(
     make_dataset, documents, write_ranked, make_job, tmp_path
 ):
-    dataset = make_dataset(tmp_path / "dataset/own-0123456789", [("test-otter", "", "how it swims"), *documents])
+    dataset = make_dataset(
+        tmp_path / "dataset/own-0123456789", [("test-otter", "", "how it swims"), *documents]
+    )
     lists = [("test-otter", ["test-otter", "hare-1", "otter-2"], [3, 2, 1])]
     params = {"depth": 3, "split": "test"}
-    run = write_ranked("bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists)
+    run = write_ranked(
+        "bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists
+    )
     for ignored, rank in ((False, 3), (True, 2)):
         params = {"measures": ["RR@10"], "split": "test", "ignore_identical_ids": ignored}
-        job = make_job("score", tmp_path / f"score/{rank}-0123456789", params, {"dataset": dataset, "run": run})
+        job = make_job(
+            "score", tmp_path / f"score/{rank}-0123456789", params, {"dataset": dataset, "run": run}
+        )
         score(job)
         query = next(
-            q for q in collect_page_data({("BM25", ""): open_artifact(job.out)})["queries"] if q["id"] == "test-otter"
+            q
+            for q in collect_page_data({("BM25", ""): open_artifact(job.out)})["queries"]
+            if q["id"] == "test-otter"
         )
         assert (query["values"], query["ranks"]) == ([[round(1 / rank, 4)]], [[rank]])
 
@@ -110,7 +130,9 @@ def test_questions_without_qrels_show_the_passages_that_hold_an_answer(tmp_path)
             ("qrels", [], tables.QRELS_SCHEMA),
             ("answers", answers, tables.ANSWERS_SCHEMA),
         ):
-            tables.write_batches(draft.path(f"{name}.parquet"), tables.make_batches(rows, schema), schema)
+            tables.write_batches(
+                draft.path(f"{name}.parquet"), tables.make_batches(rows, schema), schema
+            )
         write_json(draft.path("statistics.json"), {})
 
     data, scored = world.make("dataset", "toy", {}, files), {}
@@ -118,9 +140,27 @@ def test_questions_without_qrels_show_the_passages_that_hold_an_answer(tmp_path)
         lists = [(f"q{n}", top, [3, 2, 1]) for n in range(3)]
         run = world.make("bm25", system, {"split": "test"}, lists, dataset=data)
         params = {"match": "string", "depth": 3, "split": "test", "title": False}
-        match(Job("match", tmp_path / f"match/{system}-0123456789", params, {"dataset": data, "run": run}))
-        inputs = {"dataset": data, "run": run, "match": open_artifact(tmp_path / f"match/{system}-0123456789")}
-        score(Job("score", tmp_path / f"score/{system}-0123456789", {"measures": ["RR@3"], "split": "test"}, inputs))
+        match(
+            Job(
+                "match",
+                tmp_path / f"match/{system}-0123456789",
+                params,
+                {"dataset": data, "run": run},
+            )
+        )
+        inputs = {
+            "dataset": data,
+            "run": run,
+            "match": open_artifact(tmp_path / f"match/{system}-0123456789"),
+        }
+        score(
+            Job(
+                "score",
+                tmp_path / f"score/{system}-0123456789",
+                {"measures": ["RR@3"], "split": "test"},
+                inputs,
+            )
+        )
         scored[system, ""] = open_artifact(tmp_path / f"score/{system}-0123456789")
     page = collect_page_data(scored)
     for query in page["queries"]:

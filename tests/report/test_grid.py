@@ -35,7 +35,10 @@ def test_texts_are_escaped_and_rows_named():
 
 
 def test_code_in_notes_is_marked_and_nothing_else_is_markup():
-    assert mark_prose("the top `<b>.depth`, not <b>") == "the top <code>&lt;b&gt;.depth</code>, not &lt;b&gt;"
+    assert (
+        mark_prose("the top `<b>.depth`, not <b>")
+        == "the top <code>&lt;b&gt;.depth</code>, not &lt;b&gt;"
+    )
 
 
 def test_a_text_of_several_lines_stays_in_its_cell_in_markdown():

@@ -12,7 +12,9 @@ def test_every_stage_above_once_and_inputs_first(artifact_of):
     stages = walk([artifact_of("RocketQAv2 (retriever)"), artifact_of("BM25")])
     keys = list(stages)
     assert all(
-        keys.index(above) < keys.index(key) for key, stage in stages.items() for above in stage.upstream.values()
+        keys.index(above) < keys.index(key)
+        for key, stage in stages.items()
+        for above in stage.upstream.values()
     )
     kinds = sorted(stage.kind for stage in stages.values())
     assert kinds == sorted(

@@ -56,8 +56,15 @@ def test_they_stand_below_the_table_in_every_format(table, capsys):
     show(table)
     texts = {suffix: table.with_suffix(suffix).read_text() for suffix in (".md", ".tex", ".html")}
     texts["show"] = capsys.readouterr().out
-    assert [name for name, text in texts.items() if "no difference shown" not in text.split("old beats new")[1]] == []
-    assert "| old beats new | Old | New | no difference shown (±50.00): −50.00, p = 0.375 |" in texts[".md"]
+    assert [
+        name
+        for name, text in texts.items()
+        if "no difference shown" not in text.split("old beats new")[1]
+    ] == []
+    assert (
+        "| old beats new | Old | New | no difference shown (±50.00): −50.00, p = 0.375 |"
+        in texts[".md"]
+    )
     assert "<b>" not in texts[".html"]
 
 
@@ -79,12 +86,21 @@ def test_whether_an_order_holds_is_said_in_words():
     assert make_orders_grid(Table("T", None, None, 2, "", columns=[], rows=[])) is None
 
 
-@pytest.mark.parametrize(("key", "wrong"), [("higher", "Newer"), ("lower", "{system: New, first_stage: Old}")])
+@pytest.mark.parametrize(
+    ("key", "wrong"), [("higher", "Newer"), ("lower", "{system: New, first_stage: Old}")]
+)
 def test_a_row_that_is_not_there_is_named(tmp_path, key, wrong):
     order = {"claim": "x", "higher": "New", "lower": "Old"} | {key: wrong}
-    text = LAYOUT.split("orders:")[0] + "orders:\n  - {" + ", ".join(f"{k}: {v}" for k, v in order.items()) + "}\n"
+    text = (
+        LAYOUT.split("orders:")[0]
+        + "orders:\n  - {"
+        + ", ".join(f"{k}: {v}" for k, v in order.items())
+        + "}\n"
+    )
     (tmp_path / "layout.yaml").write_text(text)
-    with pytest.raises(UserError, match=rf"layout.yaml: orders.0: {key} New.* is not a row; the rows are Old, New"):
+    with pytest.raises(
+        UserError, match=rf"layout.yaml: orders.0: {key} New.* is not a row; the rows are Old, New"
+    ):
         load_layout(tmp_path / "layout.yaml")
 
 
@@ -94,7 +110,9 @@ def test_a_re_ranked_row_goes_by_the_name_that_the_table_shows(tmp_path, named):
     row = "  - {system: Judge, first_stage: Old, run: old+judge}\n"
     order = f"orders:\n  - {{claim: re-ranked > its list, higher: {named}, lower: Old}}\n"
     (tmp_path / "layout.yaml").write_text(rows + row + order)
-    assert [order.higher.id for order in load_layout(tmp_path / "layout.yaml").orders] == [("Judge", "Old")]
+    assert [order.higher.id for order in load_layout(tmp_path / "layout.yaml").orders] == [
+        ("Judge", "Old")
+    ]
 
 
 def test_an_order_is_of_two_rows(tmp_path):
@@ -106,7 +124,9 @@ def test_an_order_is_of_two_rows(tmp_path):
 
 
 def test_a_quoted_row_has_no_scores_to_test(tmp_path):
-    text = LAYOUT.replace("{system: New, run: new}", "{system: New, quoted: true, printed: {RR@10: 40}}")
+    text = LAYOUT.replace(
+        "{system: New, run: new}", "{system: New, quoted: true, printed: {RR@10: 40}}"
+    )
     (tmp_path / "layout.yaml").write_text(text)
     with pytest.raises(UserError, match=r"orders.0: higher New is not a row"):
         load_layout(tmp_path / "layout.yaml")

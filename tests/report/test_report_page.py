@@ -46,7 +46,11 @@ class Page(HTMLParser):
                 self.ids.append(value)
             if name == "href":
                 self.links.append(value)
-            if name in LOADS or name.startswith("on") or tag in ("link", "iframe", "object", "embed", "base"):
+            if (
+                name in LOADS
+                or name.startswith("on")
+                or tag in ("link", "iframe", "object", "embed", "base")
+            ):
                 self.loads.append((tag, name, value))
 
     def handle_data(self, data):
@@ -63,7 +67,8 @@ def test_nothing_is_loaded_from_outside(report):
     assert page.loads == []
     assert all(link.startswith("#") for link in page.links)
     assert len(page.scripts["vega"]) == 1
-    text = text.replace(page.scripts["vega"][0], "")  # which knows words for loading; the policy forbids them
+    # which knows words for loading; the policy forbids them
+    text = text.replace(page.scripts["vega"][0], "")
     assert "url(" not in text
     assert "@import" not in text
     assert "default-src 'none'" in text
@@ -74,7 +79,8 @@ def test_every_link_has_its_target(report, world):
     assert len(set(page.ids)) == len(page.ids)
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
     runs = {
-        Path(json.loads((Path(row["scores"]) / "stage.json").read_text())["upstream"]["run"]).name for row in world.rows
+        Path(json.loads((Path(row["scores"]) / "stage.json").read_text())["upstream"]["run"]).name
+        for row in world.rows
     }
     assert {f"#stage-{key}" for key in runs} <= set(page.links)
 
@@ -86,7 +92,10 @@ def test_hostile_texts_stay_texts(report):
     page = Page(text)
     assert set(page.scripts) == {"data", "spec", "vega", "own"}
     (data,) = map(json.loads, page.scripts["data"])
-    assert any('</script><script>alert("x")</script><!-- & <b>bold</b>' in passage[2] for passage in data["passages"])
+    assert any(
+        '</script><script>alert("x")</script><!-- & <b>bold</b>' in passage[2]
+        for passage in data["passages"]
+    )
 
 
 def test_embedded_json_reads_back():
@@ -129,13 +138,21 @@ def test_without_a_script_there_are_pictures_tables_and_words(report):
     assert all("scope" in attributes for attributes in heads)
     plots = [attributes for tag, attributes in page.tags if attributes.get("class") == "plot"]
     assert plots
-    assert all(attributes["role"] == "img" and len(attributes["aria-label"]) > 20 for attributes in plots)
-    assert report.read_text().count('<div class="plot" role="img"') == report.read_text().count('class="marks"') - 1
+    assert all(
+        attributes["role"] == "img" and len(attributes["aria-label"]) > 20 for attributes in plots
+    )
+    assert (
+        report.read_text().count('<div class="plot" role="img"')
+        == report.read_text().count('class="marks"') - 1
+    )
     assert {"main", "nav", "header"} <= {tag for tag, _ in page.tags}
 
 
 def test_wins_over_every_pair_of_systems(artifact_of):
-    systems = {("BM25", ""): artifact_of("BM25"), ("DE w/ BM25 Neg", ""): artifact_of("DE w/ BM25 Neg")}
+    systems = {
+        ("BM25", ""): artifact_of("BM25"),
+        ("DE w/ BM25 Neg", ""): artifact_of("DE w/ BM25 Neg"),
+    }
     grid, chart = compare_systems(systems)
     _, values = read_aligned(list(systems.values()), ["RR@10"])
     old, new = values[:, :, 0].tolist()
@@ -150,8 +167,14 @@ def test_wins_over_every_pair_of_systems(artifact_of):
 
 def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
     def files(draft):
-        columns = {"label": pa.array([1, 0, 0, 0, 0, 0], pa.int8()), "judge": [0.9, 0.05, 0.1, 0.6, math.nan, 0.7]}
-        columns |= {"score": [9.0, 0.1, 0.2, 0.3, 0.4, 0.9], "list": ["denoised"] * 5 + ["undenoised"]}
+        columns = {
+            "label": pa.array([1, 0, 0, 0, 0, 0], pa.int8()),
+            "judge": [0.9, 0.05, 0.1, 0.6, math.nan, 0.7],
+        }
+        columns |= {
+            "score": [9.0, 0.1, 0.2, 0.3, 0.4, 0.9],
+            "list": ["denoised"] * 5 + ["undenoised"],
+        }
         pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
 
     candidates = empty_world.make("candidates", "bm25", {}, files)
@@ -162,9 +185,13 @@ def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
 
 def test_examples_of_training_lists_have_their_texts(four_queries):
     data = input_of(open_artifact(Path(four_queries.rows[0]["scores"])), "dataset")
-    queries = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]  # queries of which three are shown, and of each two negatives at most
+    # queries of which three are shown, and of each two negatives at most
+    queries = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]
     columns = {"query_row": queries, "label": pa.array([1, 0, 0, 0, 1, 0, 1, 0, 1, 0], pa.int8())}
-    columns |= {"passage_row": [0, 1, 2, 1, 0, 2, 0, 1, 0, 1], "score": [math.nan, 2.5, 1.25, 1, 4, 3, 2, 1, 2, 1]}
+    columns |= {
+        "passage_row": [0, 1, 2, 1, 0, 2, 0, 1, 0, 1],
+        "score": [math.nan, 2.5, 1.25, 1, 4, 3, 2, 1, 2, 1],
+    }
 
     def files(draft):
         pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
@@ -182,11 +209,24 @@ def test_examples_of_training_lists_have_their_texts(four_queries):
 def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path):
     summary = json.loads(report.with_name("summary.json").read_text())
     summary["rows"][1]["cells"][0] |= {"printed": 77.0, "verdict": "match", "sd": 0.41}
-    summary["rows"][2]["cells"][0] |= {"printed": 88.0, "verdict": "printed number is wrong (of another split)"}
+    summary["rows"][2]["cells"][0] |= {
+        "printed": 88.0,
+        "verdict": "printed number is wrong (of another split)",
+    }
     empty = dict.fromkeys(("value", "low", "high", "change", "p"))
-    cells = [{"measure": cell["measure"], "printed": None, **empty} for cell in summary["rows"][0]["cells"]]
+    cells = [
+        {"measure": cell["measure"], "printed": None, **empty}
+        for cell in summary["rows"][0]["cells"]
+    ]
     cells[0]["printed"] = 99.9
-    row = {"system": "Theirs", "first_stage": "", "against": "", "stage": "", "folder": "", "cells": cells}
+    row = {
+        "system": "Theirs",
+        "first_stage": "",
+        "against": "",
+        "stage": "",
+        "folder": "",
+        "cells": cells,
+    }
     summary["rows"].append({**row, "quoted": True})
     (tmp_path / "quoted.json").write_text(json.dumps(summary))
     flags = ["--tables", str(tmp_path / "quoted.csv"), "--rows", json.dumps(world.rows)]
@@ -197,7 +237,9 @@ def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path
     rows = [len(re.findall(r"<t[dh]", row)) for row in body.split("</tr>")[:-1]]
     assert rows == [len(re.findall("<th ", head))] * 9
     assert re.search(r'class="verdict match" title="match">match<', body)
-    assert re.search(r'class="verdict printed" title="[^"]*of another split[^"]*">printed number is wrong<', body)
+    assert re.search(
+        r'class="verdict printed" title="[^"]*of another split[^"]*">printed number is wrong<', body
+    )
     assert "± 0.41</a>" in body
     theirs = body[body.index("Theirs") :]
     assert "99.9" in theirs
@@ -207,7 +249,14 @@ def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path
 
 
 def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
-    row = {"query_id": "q1", "doc_id": "p1", "rank": 1, "score": 2.5, "query": "<i>why</i>", "title": ""}
+    row = {
+        "query_id": "q1",
+        "doc_id": "p1",
+        "rank": 1,
+        "score": 2.5,
+        "query": "<i>why</i>",
+        "title": "",
+    }
     row |= {
         "passage": "x" * 900,
         "positive": "because",
@@ -215,7 +264,14 @@ def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
         "guess": "other",
         "why": "no term is shared",
     }
-    facts = {"split": "test", "run": "bm25-0123456789", "top": 5, "queries": 24, "without_positive": 6, "percent": 25.0}
+    facts = {
+        "split": "test",
+        "run": "bm25-0123456789",
+        "top": 5,
+        "queries": 24,
+        "without_positive": 6,
+        "percent": 25.0,
+    }
     facts |= {"sampled": 1, "pairs": 1, "guesses": {"other": 1, "false negative": 0}}
 
     def files(draft):
@@ -234,7 +290,12 @@ def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
             str(tmp_path / "report.html"),
         ]
     )
-    section = (tmp_path / "report.html").read_text().split('<section id="analyses">')[1].split("</section>")[0]
+    section = (
+        (tmp_path / "report.html")
+        .read_text()
+        .split('<section id="analyses">')[1]
+        .split("</section>")[0]
+    )
     assert "6 of 24 test queries (25.0 %)" in section
     assert "&lt;i&gt;why&lt;/i&gt; <code>q1</code>" in section
     assert f">{'x' * 400}… <code>p1</code>" in section
@@ -262,7 +323,17 @@ def test_the_kinds_of_work_are_those_of_the_run(report, world):
 def test_tables_need_not_be_among_the_rows_compared(report, world, tmp_path):
     rows = world.select(("BM25", ""), ("DE w/ BM25 Neg", ""))
     out = tmp_path / "few.html"
-    run_command(["report", "--tables", str(report.with_name("summary.csv")), "--rows", rows, "--out", str(out)])
+    run_command(
+        [
+            "report",
+            "--tables",
+            str(report.with_name("summary.csv")),
+            "--rows",
+            rows,
+            "--out",
+            str(out),
+        ]
+    )
     page = Page(out.read_text())
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
     assert json.loads(page.scripts["data"][0])["systems"] == ["BM25", "DE w/ BM25 Neg"]
@@ -272,7 +343,15 @@ def test_mistakes(report, world, tmp_path):
     out = tmp_path / "none.html"
     with pytest.raises(UserError, match="no such file"):
         run_command(
-            ["report", "--tables", str(tmp_path / "x.csv"), "--rows", json.dumps(world.rows), "--out", str(out)]
+            [
+                "report",
+                "--tables",
+                str(tmp_path / "x.csv"),
+                "--rows",
+                json.dumps(world.rows),
+                "--out",
+                str(out),
+            ]
         )
     with pytest.raises(UserError, match="--rows"):
         run_command(["report", "--tables", str(report.with_name("summary.csv")), "--out", str(out)])
@@ -281,13 +360,25 @@ def test_mistakes(report, world, tmp_path):
 
 def test_a_group_of_datasets_has_tables_and_no_single_queries(world, artifact_of, tmp_path):
     params = {**artifact_of("BM25").params, "members": ["one", "two"]}
-    job = world.job("score", "bm25.test", params, **{"member.0": artifact_of("BM25"), "member.1": artifact_of("BM25")})
+    job = world.job(
+        "score",
+        "bm25.test",
+        params,
+        **{"member.0": artifact_of("BM25"), "member.1": artifact_of("BM25")},
+    )
     score(job)
     rows = json.dumps([{"system": "BM25", "first_stage": "", "scores": str(job.out)}])
-    (tmp_path / "layout.yaml").write_text(json.dumps({"title": "Both", "rows": [{"system": "BM25", "run": "bm25"}]}))
+    (tmp_path / "layout.yaml").write_text(
+        json.dumps({"title": "Both", "rows": [{"system": "BM25", "run": "bm25"}]})
+    )
     make_table(tmp_path, tmp_path / "layout.yaml", rows, tmp_path / "both.csv", dataset="both")
     out = tmp_path / "report.html"
-    assert run_command(["report", "--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]) == 0
+    assert (
+        run_command(
+            ["report", "--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]
+        )
+        == 0
+    )
     page = Page(out.read_text())
     assert read_table(tmp_path / "both.json").caption == "ours: both test, 2 datasets"
     assert {"results", "lineage", "cost"} <= set(page.ids)
@@ -300,7 +391,16 @@ def test_a_run_that_was_deleted_is_a_line(four_queries, tmp_path):
     run = Path(open_artifact(Path(row["scores"])).upstream["run"])
     shutil.rmtree(run)
     with pytest.raises(UserError, match=f"its run {run} is gone; run again to make it"):
-        run_command(["report", "--tables", "--rows", json.dumps([row]), "--out", str(tmp_path / "report.html")])
+        run_command(
+            [
+                "report",
+                "--tables",
+                "--rows",
+                json.dumps([row]),
+                "--out",
+                str(tmp_path / "report.html"),
+            ]
+        )
 
 
 def test_statistics_of_splits_stand_side_by_side():
@@ -310,6 +410,10 @@ def test_statistics_of_splits_stand_side_by_side():
         "warnings": [],
     }
     corpus, splits = describe_dataset(statistics)
-    assert corpus.rows == [["passages, count", "1,200"], ["passages, words, mean", "35.50"], ["warnings", "–"]]
+    assert corpus.rows == [
+        ["passages, count", "1,200"],
+        ["passages, words, mean", "35.50"],
+        ["warnings", "–"],
+    ]
     assert splits.head == ["Statistic", "train", "test"]
     assert splits.rows == [["queries", "20", "3"], ["without positive", "–", "1"]]

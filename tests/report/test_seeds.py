@@ -17,7 +17,12 @@ rows:
   - {system: DE, run: de}
 """
 # Rank of the relevant passage by query: BM25 always 2; the dual encoder by seed.
-RANKS = {("BM25", 0): [2, 2, 2, 2], ("DE", 1): [1, 1, 2, 2], ("DE", 2): [1, 1, 1, 2], ("DE", 3): [1, 1, 1, 1]}
+RANKS = {
+    ("BM25", 0): [2, 2, 2, 2],
+    ("DE", 1): [1, 1, 2, 2],
+    ("DE", 2): [1, 1, 1, 2],
+    ("DE", 3): [1, 1, 1, 1],
+}
 
 
 @pytest.fixture
@@ -28,9 +33,13 @@ def rows(empty_world):
     def files(draft):
         ids = [f"q{n}" for n in range(4)]
         pq.write_table(
-            pa.table({"doc_id": ["a", "b"], "title": ["", ""], "text": ["a", "b"]}), draft.path("corpus.parquet")
+            pa.table({"doc_id": ["a", "b"], "title": ["", ""], "text": ["a", "b"]}),
+            draft.path("corpus.parquet"),
         )
-        pq.write_table(pa.table({"query_id": ids, "text": ids, "split": ["test"] * 4}), draft.path("queries.parquet"))
+        pq.write_table(
+            pa.table({"query_id": ids, "text": ids, "split": ["test"] * 4}),
+            draft.path("queries.parquet"),
+        )
         columns = {"query_id": ids, "doc_id": ["a"] * 4, "relevance": pa.array([1] * 4, pa.int32())}
         pq.write_table(pa.table({**columns, "split": ["test"] * 4}), draft.path("qrels.parquet"))
         draft.path("statistics.json").write_text("{}")
@@ -40,7 +49,10 @@ def rows(empty_world):
     def make(*seeds, trained=True):
         folders = {}
         for (system, seed), ranks in RANKS.items():
-            lists = [(f"q{n}", ["a", "b"] if rank == 1 else ["b", "a"], [2, 1]) for n, rank in enumerate(ranks)]
+            lists = [
+                (f"q{n}", ["a", "b"] if rank == 1 else ["b", "a"], [2, 1])
+                for n, rank in enumerate(ranks)
+            ]
             inputs = {"dataset": data}
             if trained and seed:
                 inputs["model"] = world.make("model", "de", {"seed": seed}, dataset=data)
@@ -49,7 +61,13 @@ def rows(empty_world):
         scores = [("BM25", seed, folders["BM25", 0]) for seed in seeds]
         scores += [("DE", seed, folders["DE", seed]) for seed in seeds]
         return [
-            {"system": system, "first_stage": "", "scores": str(folder), "dataset": "toy", "seed": seed}
+            {
+                "system": system,
+                "first_stage": "",
+                "scores": str(folder),
+                "dataset": "toy",
+                "seed": seed,
+            }
             for system, seed, folder in scores
         ]
 
@@ -84,7 +102,8 @@ def test_tests_are_on_per_query_means(tmp_path, rows):
     # Per-query differences of the means, in sixths: 3, 3, 2, 1. Two of 16 sign patterns reach 9.
     assert (de.change, de.p) == (37.5, 0.125)
     alone = table(tmp_path, rows(1))[0].rows[1].cells[0]
-    assert (alone.value, alone.sd, alone.p) == (75.0, None, 0.5)  # two queries differ: 2 of 4 patterns
+    # two queries differ: 2 of 4 patterns
+    assert (alone.value, alone.sd, alone.p) == (75.0, None, 0.5)
 
 
 @pytest.mark.parametrize(("seeds", "warned"), [((1,), 1), ((1, 2), 1), ((1, 2, 3), 0)])

@@ -13,7 +13,15 @@ from tandem.report.scored import COST_HEAD, read_costs
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 
-SECONDS = {"lucene": 50, "bm25": 1, "embeddings": 2, "retrieve": 4, "rerank": 6, "model": 10, "candidates": 30}
+SECONDS = {
+    "lucene": 50,
+    "bm25": 1,
+    "embeddings": 2,
+    "retrieve": 4,
+    "rerank": 6,
+    "model": 10,
+    "candidates": 30,
+}
 LAYOUT = """
 title: Costs
 costs: true
@@ -37,7 +45,11 @@ def timed(world, tmp_path_factory):
         write_json(manifest, artifact.manifest.model_copy(update={"seconds": seconds}).model_dump())
 
     def find(system, first_stage=""):
-        row = next(row for row in world.rows if (row["system"], row["first_stage"]) == (system, first_stage))
+        row = next(
+            row
+            for row in world.rows
+            if (row["system"], row["first_stage"]) == (system, first_stage)
+        )
         return open_artifact(root / Path(row["scores"]).relative_to(world.root))
 
     return find
@@ -75,10 +87,14 @@ def test_vectors_are_no_index_where_its_codes_alone_decide(timed, rescore, searc
     manifest = open_artifact(run).manifest
     (lucene,) = results.glob("lucene/lucene-*")  # stands for an index of the run's vectors
     upstream = manifest.upstream | {"index": str(lucene)}
-    changed = manifest.model_copy(update={"upstream": upstream, "params": manifest.params | {"rescore": rescore}})
+    changed = manifest.model_copy(
+        update={"upstream": upstream, "params": manifest.params | {"rescore": rescore}}
+    )
     write_json(run / "stage.json", changed.model_dump())
     names = {"lucene": "lucene/lucene-*", "embeddings": "embeddings/rocketqav2.passages-*"}
-    assert read_costs(scores).index_bytes == sum(bytes_of(scores, names[kind]) for kind in searched.split())
+    assert read_costs(scores).index_bytes == sum(
+        bytes_of(scores, names[kind]) for kind in searched.split()
+    )
     write_json(run / "stage.json", manifest.model_dump())
 
 
@@ -87,7 +103,12 @@ def test_a_group_of_datasets_has_no_run_and_what_was_deleted_no_costs(timed):
     upstream = {role: folder for role, folder in scores.manifest.upstream.items() if role != "run"}
     gone = {**scores.manifest.upstream, "qrels": "results/toy/relabel/toy-0123456789"}
     for inputs in (upstream, gone):
-        assert read_costs(replace(scores, manifest=scores.manifest.model_copy(update={"upstream": inputs}))) is None
+        assert (
+            read_costs(
+                replace(scores, manifest=scores.manifest.model_copy(update={"upstream": inputs}))
+            )
+            is None
+        )
 
 
 def test_the_columns_of_a_table(world, tmp_path):
@@ -101,7 +122,11 @@ def test_the_columns_of_a_table(world, tmp_path):
     lines = out.with_suffix(".md").read_text().splitlines()
     head = next(line for line in lines if line.startswith("| System"))
     assert [cell.strip() for cell in head.strip("|").split("|")][-4:] == [*COST_HEAD, "p against"]
-    assert [line.split("|")[3].strip() for line in lines if line.startswith("| ")][2:] == ["lexical", "joint", "–"]
+    assert [line.split("|")[3].strip() for line in lines if line.startswith("| ")][2:] == [
+        "lexical",
+        "joint",
+        "–",
+    ]
     assert f"| {index:,} |" in next(line for line in lines if line.startswith("| BM25"))
     assert next(line for line in lines if line.startswith("| Theirs")).count("–") >= 5
     rows = {(row["system"], row["measure"]): row["value"] for row in csv.DictReader(out.open())}

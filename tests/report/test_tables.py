@@ -10,13 +10,28 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.commands import show, write_table
-from tandem.report.formats import MARGIN, ORDERS, answer_question, draw_conclusion, format_comparison
+from tandem.report.formats import (
+    MARGIN,
+    ORDERS,
+    answer_question,
+    draw_conclusion,
+    format_comparison,
+)
 from tandem.report.page import format_p, mark
-from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Table, read_table, to_percent
+from tandem.report.results import (
+    BestSystem,
+    Cell,
+    FilledColumn,
+    FilledRow,
+    Table,
+    read_table,
+    to_percent,
+)
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"
-CHANGES = ((8.15, 0.045), (-2.0, 0.0004), (1.5, 0.089), (2.5, 0.06), (None, None))  # from the baseline, and their p
+# from the baseline, and their p
+CHANGES = ((8.15, 0.045), (-2.0, 0.0004), (1.5, 0.089), (2.5, 0.06), (None, None))
 LAYOUT = f"""
 title: Odd & even
 paper: {{citation: "A <et> al.", table: Table 9}}
@@ -37,7 +52,9 @@ def table(world, rows=None, layout=LAYOUT, **changed):
     path = world.root / "layout.yaml"
     path.write_text(layout)
     rows = rows or world.select(("Old", ""), ("New", ""), (ODD, ""))
-    return make_table(world.root, path, rows, changed.pop("out", world.root / "tables/t.csv"), **changed)
+    return make_table(
+        world.root, path, rows, changed.pop("out", world.root / "tables/t.csv"), **changed
+    )
 
 
 def run_of(world, system):
@@ -67,10 +84,16 @@ def test_markdown_says_what_stands_in(four_queries):
     lines = text.splitlines()
     assert "printed: The Real One test; ours: toy test, 4 queries (a stand-in" in lines[0]
     assert (
-        lines[2] == "| System | re-ranks | MRR@10 (RR@10) | printed | difference | Success@1 | difference | p against |"
+        lines[2]
+        == "| System | re-ranks | MRR@10 (RR@10) | printed | difference | Success@1 | difference | p against |"
     )
-    assert lines[4] == r"| Old | – | 50.00 \[50.00, 50.00\] | 40.0 | – | 0.00 \[0.00, 0.00\] | – | – |"
-    assert r"| **100.00 \[100.00, 100.00\]** | – | no difference shown (±50.00): +50.00, p = 0.250 |" in lines[5]
+    assert (
+        lines[4] == r"| Old | – | 50.00 \[50.00, 50.00\] | 40.0 | – | 0.00 \[0.00, 0.00\] | – | – |"
+    )
+    assert (
+        r"| **100.00 \[100.00, 100.00\]** | – | no difference shown (±50.00): +50.00, p = 0.250 |"
+        in lines[5]
+    )
     assert lines[6].startswith(r"| Same \<b\>& 1\_% |")
     assert "<b>" not in text
 
@@ -90,7 +113,10 @@ def test_html_escapes_and_links_the_runs_manifest(four_queries):
 def test_latex_escapes(four_queries):
     text = table(four_queries).with_suffix(".tex").read_text()
     assert r"Same \ensuremath{<}b\ensuremath{>}\& 1\_\%" in text
-    assert r"System & re-ranks & MRR@10 (RR@10) & printed & difference & Success@1 & difference & p against \\" in text
+    assert (
+        r"System & re-ranks & MRR@10 (RR@10) & printed & difference & Success@1 & difference & p against \\"
+        in text
+    )
     assert r"\textbf{100.00 {[}100.00, 100.00{]}}" in text
 
 
@@ -103,19 +129,28 @@ def test_same_bytes_twice(four_queries):
 def test_on_its_own_dataset_nothing_stands_in_and_differences_are_taken(four_queries):
     path = table(four_queries, dataset="real")
     assert r"| 50.00 \[50.00, 50.00\] | 40.0 | +10.00 | – |" in path.with_suffix(".md").read_text()
-    assert read_table(path.with_suffix(".json")).caption == "printed: The Real One test; ours: real test, 4 queries"
+    assert (
+        read_table(path.with_suffix(".json")).caption
+        == "printed: The Real One test; ours: real test, 4 queries"
+    )
 
 
 def test_what_stages_note_and_warn_of_stands_below_the_table_in_every_format(four_queries, capsys):
     (manifest,) = four_queries.root.glob("results/toy/dataset/*/stage.json")
     content = json.loads(manifest.read_text())
-    facts = {"warnings": ["7 passages hold no text"], "notes": ["de, the first 2 re-ranked: chosen on dev"]}
+    facts = {
+        "warnings": ["7 passages hold no text"],
+        "notes": ["de, the first 2 re-ranked: chosen on dev"],
+    }
     manifest.write_text(json.dumps(content | {"facts": facts}))
     path = table(four_queries)  # three rows are above it: the line stands once
     texts = {suffix: path.with_suffix(suffix).read_text() for suffix in (".md", ".tex", ".html")}
     show(path)
     texts["show"] = " ".join(capsys.readouterr().out.split())
-    for line in ("Warning: dataset toy: 7 passages hold no text.", "toy: de, the first 2 re-ranked: chosen on dev."):
+    for line in (
+        "Warning: dataset toy: 7 passages hold no text.",
+        "toy: de, the first 2 re-ranked: chosen on dev.",
+    ):
         assert [suffix for suffix, text in texts.items() if text.count(line) != 1] == []
 
 
@@ -143,7 +178,9 @@ def test_show_takes_the_names_that_lineage_takes(four_queries, monkeypatch, caps
     by_path = capsys.readouterr().out
     show(Path("mine/paper/table9"))
     assert capsys.readouterr().out == by_path
-    with pytest.raises(UserError, match=r"mine/paper/table8: is not a table; did you mean mine/paper/table9\?"):
+    with pytest.raises(
+        UserError, match=r"mine/paper/table8: is not a table; did you mean mine/paper/table9\?"
+    ):
         show(Path("mine/paper/table8"))
 
 
@@ -154,7 +191,9 @@ def test_show_says_where_a_sweep_is_seen(tmp_path, monkeypatch, name):
     path.parent.mkdir(parents=True)
     path.write_text("{}")
     files = r"results/mine/sweeps/lr\.html, or results/mine/sweeps/lr\.md"
-    with pytest.raises(UserError, match=f"^{name}: is a sweep, not a table; open its page {files}$"):
+    with pytest.raises(
+        UserError, match=f"^{name}: is a sweep, not a table; open its page {files}$"
+    ):
         show(Path(name))
 
 
@@ -192,7 +231,10 @@ def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
         if name == "summary":
             rows.append({"system": "Encoder, untrained", "absent": "toy has no vectors"})
         make_table(tmp_path, PAPERS / f"{name}.yaml", rows, tmp_path / f"{name}.csv")
-    assert "Encoder, untrained is not made: toy has no vectors." in (tmp_path / "summary.md").read_text()
+    assert (
+        "Encoder, untrained is not made: toy has no vectors."
+        in (tmp_path / "summary.md").read_text()
+    )
     filled = read_table(tmp_path / "dureader_retrieval/table5.json")
     assert [(row.system, row.against) for row in filled.rows] == [
         ("CE w/ BM25 Neg", "BM25"),
@@ -210,7 +252,10 @@ def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
     [
         ({"out": Path("t.html")}, "must end in .csv"),
         ({"split": "dev"}, "was scored on split test, but planned is dev"),
-        ({"rows": '[{"system": "Old", "first_stage": "", "scores": "/nowhere"}]'}, "not a finished artifact"),
+        (
+            {"rows": '[{"system": "Old", "first_stage": "", "scores": "/nowhere"}]'},
+            "not a finished artifact",
+        ),
     ],
 )
 def test_mistakes_write_nothing(four_queries, changed, message):
@@ -223,8 +268,14 @@ def test_mistakes_write_nothing(four_queries, changed, message):
     ("content", "message"),
     [
         ("{", "is not a table's plan .*Invalid JSON"),
-        ('{"name": "t", "layout": {"title": "T"}}', r"is not a table's plan \(rows: Field required\)"),
-        ('{"name": "t", "layout": {"title": "T"}, "rows": [{"scores": "x"}]}', "rows.0.system: Field required"),
+        (
+            '{"name": "t", "layout": {"title": "T"}}',
+            r"is not a table's plan \(rows: Field required\)",
+        ),
+        (
+            '{"name": "t", "layout": {"title": "T"}, "rows": [{"scores": "x"}]}',
+            "rows.0.system: Field required",
+        ),
         (None, "cannot be read: No such file"),
     ],
 )
@@ -256,7 +307,11 @@ def test_show_needs_a_table(tmp_path):
 
 def test_percent_is_stable_against_the_last_bits():
     # 1/640 is 0.15625 %: a tie at the fourth decimal that summation noise could tip either way.
-    assert to_percent(1 / 640) == to_percent(1 / 640 * (1 + 1e-15)) == to_percent(1 / 640 * (1 - 1e-15))
+    assert (
+        to_percent(1 / 640)
+        == to_percent(1 / 640 * (1 + 1e-15))
+        == to_percent(1 / 640 * (1 - 1e-15))
+    )
 
 
 def test_marks_and_probabilities():
@@ -288,7 +343,9 @@ def test_what_a_reader_may_conclude():
 def test_a_table_never_mixes_generations(four_queries):
     planned = run_of(four_queries, "New")
     table(four_queries, rows=rewritten(four_queries, "New", run=planned))
-    with pytest.raises(UserError, match=f"scores run {planned}, but planned is s1-0000000000; a table never mixes"):
+    with pytest.raises(
+        UserError, match=f"scores run {planned}, but planned is s1-0000000000; a table never mixes"
+    ):
         table(four_queries, rows=rewritten(four_queries, "New", run="s1-0000000000"))
 
 
@@ -296,7 +353,9 @@ def test_a_copied_or_outdated_score_is_refused(four_queries, tmp_path):
     folder = Path(next(row["scores"] for row in four_queries.rows if row["system"] == "New"))
     copy = folder.with_name("s1-1111111111")
     shutil.copytree(folder, copy)
-    with pytest.raises(UserError, match=f"its manifest is of {folder.name}; delete the folder and run again"):
+    with pytest.raises(
+        UserError, match=f"its manifest is of {folder.name}; delete the folder and run again"
+    ):
         table(four_queries, rows=rewritten(four_queries, "New", scores=str(copy)))
     manifest = json.loads((folder / "stage.json").read_text())
     (folder / "stage.json").write_text(json.dumps(manifest | {"version": 0}))
@@ -313,7 +372,10 @@ def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
     lines = path.with_suffix(".md").read_text().splitlines()
     assert lines[7] == "| Theirs | – | – | 77.7 | – | – | – | quoted |"
     assert lines[8] == "| Missing | – | – | 66.6 | – | – | – | quoted |"
-    assert "Missing is only printed: toy has no split unlabelled." in path.with_suffix(".md").read_text()
+    assert (
+        "Missing is only printed: toy has no split unlabelled."
+        in path.with_suffix(".md").read_text()
+    )
     filled = read_table(path.with_suffix(".json"))
     assert [row.quoted for row in filled.rows] == [False, False, False, True, True]
     assert filled.rows[3].cells[0].value is None
@@ -330,14 +392,24 @@ def test_columns_of_queries_that_are_not_there_are_only_printed_or_left_out(four
     layout = layout.replace("RR@10: 40", "dl RR@10: 70")
     path = table(four_queries, layout=layout, skipped={"dl": "dataset toy has test, and no dl19"})
     filled = read_table(path.with_suffix(".json"))
-    assert [column.label for column in filled.columns] == ["MRR@10 (RR@10)", "Success@1", "Deep: RR@10"]
+    assert [column.label for column in filled.columns] == [
+        "MRR@10 (RR@10)",
+        "Success@1",
+        "Deep: RR@10",
+    ]
     cell = filled.rows[0].cells[2]
     assert (cell.printed, cell.value, filled.rows[1].cells[2].printed) == (70.0, None, None)
-    assert "Deep is not measured: dataset toy has test, and no dl19." in path.with_suffix(".md").read_text()
+    assert (
+        "Deep is not measured: dataset toy has test, and no dl19."
+        in path.with_suffix(".md").read_text()
+    )
 
 
 def test_a_row_that_is_the_run_of_an_earlier_one_says_so_and_is_not_tested_again(four_queries):
-    layout = LAYOUT + "  - {system: New again, run: new}\norders: [{claim: n > o, higher: New again, lower: Old}]\n"
+    layout = (
+        LAYOUT
+        + "  - {system: New again, run: new}\norders: [{claim: n > o, higher: New again, lower: Old}]\n"
+    )
     rows = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))
     rows.append({**rows[1], "system": "New again", "same_as": "New"})
     path = table(four_queries, rows=json.dumps(rows), layout=layout)
@@ -358,21 +430,29 @@ def test_every_row_tells_its_lineage(four_queries):
     old, new, _ = filled.rows
     run = json.loads((Path(new.folder) / "stage.json").read_text())
     origin = new.lineage[0]
-    assert (origin.run, origin.commit, origin.finished) == (run["key"], run["commit"], run["finished"])
+    assert (origin.run, origin.commit, origin.finished) == (
+        run["key"],
+        run["commit"],
+        run["finished"],
+    )
     assert origin.machine == run["machine"]["node"]
     assert new.cells[0].stages == [run["key"]]
     assert (old.neighbour, new.neighbour) == ("", "Old")
 
 
 def test_what_a_row_differs_in_from_the_one_before(world, tmp_path):
-    layout = {"title": "T", "rows": [{"system": "BM25", "run": "bm25"}, {"system": "DE w/ BM25 Neg", "run": "de"}]}
+    layout = {
+        "title": "T",
+        "rows": [{"system": "BM25", "run": "bm25"}, {"system": "DE w/ BM25 Neg", "run": "de"}],
+    }
     (tmp_path / "layout.yaml").write_text(json.dumps(layout))
     rows = world.select(("BM25", ""), ("DE w/ BM25 Neg", ""))
     make_table(tmp_path, tmp_path / "layout.yaml", rows, tmp_path / "t.csv")
     row = read_table(tmp_path / "t.json").rows[1]
     assert row.neighbour == "BM25"
     assert any(
-        line.startswith("retrieve de_bm25neg: its input passages is de_bm25neg.passages-") for line in row.differs
+        line.startswith("retrieve de_bm25neg: its input passages is de_bm25neg.passages-")
+        for line in row.differs
     )
 
 
@@ -390,21 +470,35 @@ rows:
 """
     rows = json.loads(four_queries.select(("Old", ""), ("New", "")))
     repeated = [{**row, "column": at, "dataset": at} for at in ("one", "two") for row in rows]
-    path = table(four_queries, rows=json.dumps([repeated[0], repeated[2], repeated[3]]), layout=layout)
+    path = table(
+        four_queries, rows=json.dumps([repeated[0], repeated[2], repeated[3]]), layout=layout
+    )
     filled = read_table(path.with_suffix(".json"))
     assert filled.names == ["One: MRR@10 (RR@10)", "Two: MRR@10 (RR@10)"]
-    assert [[cell.value for cell in row.cells] for row in filled.rows] == [[50.0, 50.0], [None, 100.0]]
-    assert [cell.p for cell in filled.rows[1].cells] == [None, 0.125]  # 2 of 16 sign patterns, one comparison
+    assert [[cell.value for cell in row.cells] for row in filled.rows] == [
+        [50.0, 50.0],
+        [None, 100.0],
+    ]
+    # 2 of 16 sign patterns, one comparison
+    assert [cell.p for cell in filled.rows[1].cells] == [None, 0.125]
     assert [cell.printed for cell in filled.rows[0].cells] == [50, 60]
-    assert filled.caption == "printed: One test, Two test; ours: one test, 4 queries, two test, 4 queries"
+    assert (
+        filled.caption
+        == "printed: One test, Two test; ours: one test, 4 queries, two test, 4 queries"
+    )
     assert not filled.stands_in
 
 
 def test_the_caption_names_every_dataset_that_rows_of_a_column_are_searched_on(four_queries):
     rows = json.loads(four_queries.select(("Old", ""), ("New", "")))
     layout = "{title: Own, rows: [{system: Old, run: a}, {system: New, run: b, dataset: two}]}"
-    path = table(four_queries, rows=json.dumps([rows[0], {**rows[1], "dataset": "two"}]), layout=layout)
-    assert read_table(path.with_suffix(".json")).caption == "ours: toy test, 4 queries, two test, 4 queries"
+    path = table(
+        four_queries, rows=json.dumps([rows[0], {**rows[1], "dataset": "two"}]), layout=layout
+    )
+    assert (
+        read_table(path.with_suffix(".json")).caption
+        == "ours: toy test, 4 queries, two test, 4 queries"
+    )
 
 
 def row(system, value, change=None, p=None, first_stage="", against="BM25"):

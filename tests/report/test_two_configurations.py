@@ -18,7 +18,10 @@ def tables(four_queries, tmp_path, monkeypatch):
     scores = {row["system"].split()[0]: row["scores"] for row in four_queries.rows}
     default, mine = {"S": "Old", "T": "Same", "U": "Old"}, {"S": "New", "T": "Same", "V": "Old"}
     for folder, systems in (("results", default), ("results/mine", mine)):
-        rows = [{"system": row, "first_stage": "", "scores": scores[name]} for row, name in systems.items()]
+        rows = [
+            {"system": row, "first_stage": "", "scores": scores[name]}
+            for row, name in systems.items()
+        ]
         layout = {"title": "Two", "columns": [{"measure": "RR@10"}]}
         layout["rows"] = [{"system": row["system"], "run": "bm25"} for row in rows]
         Path("two.yaml").write_text(yaml.safe_dump(layout))
@@ -41,8 +44,15 @@ def test_the_chance_of_seeds_counts_as_in_a_table(tables, four_queries, tmp_path
     # 1/2, all others are 0; t = 1/4 / sqrt(1/2 / 8) = 1 with one degree of freedom: p = 1/2 (of queries alone 1/8).
     scores = {row["system"]: row["scores"] for row in four_queries.rows}
     for folder, systems in (("results", ("Old",)), ("results/mine", ("New", "Old"))):
-        rows = [{"system": "S", "scores": scores[name], "seed": seed} for seed, name in enumerate(systems)]
-        layout = {"title": "Two", "columns": [{"measure": "RR@10"}], "rows": [{"system": "S", "run": "bm25"}]}
+        rows = [
+            {"system": "S", "scores": scores[name], "seed": seed}
+            for seed, name in enumerate(systems)
+        ]
+        layout = {
+            "title": "Two",
+            "columns": [{"measure": "RR@10"}],
+            "rows": [{"system": "S", "run": "bm25"}],
+        }
         Path("two.yaml").write_text(yaml.safe_dump(layout))
         make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
     assert run(["report", "--compare", "config", "mine"]) == 0
@@ -56,7 +66,11 @@ def test_p_of_few_seeds_of_a_training_is_warned_of(world, tmp_path, monkeypatch,
     pairs = {"S": ("DE w/ BM25 Neg", "RocketQAv2 (retriever)"), "B": ("BM25", "Encoder, untrained")}
     for name, warned in (("S", 1), ("B", 0)):
         for folder, system in zip(("results", "results/mine"), pairs[name], strict=True):
-            layout = {"title": "Two", "columns": [{"measure": "RR@10"}], "rows": [{"system": name, "run": "bm25"}]}
+            layout = {
+                "title": "Two",
+                "columns": [{"measure": "RR@10"}],
+                "rows": [{"system": name, "run": "bm25"}],
+            }
             Path("two.yaml").write_text(yaml.safe_dump(layout))
             rows = [{"system": name, "scores": scores[system]}]
             make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
@@ -81,8 +95,14 @@ def test_a_plus_may_be_part_of_a_files_own_name(tables, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["mine", "other"], "--compare: results/other/tables has no tables; `tandem run` makes them"),
-        (["mine", "third"], "--compare: mine and third have no table in common: mine has two, third has three"),
+        (
+            ["mine", "other"],
+            "--compare: results/other/tables has no tables; `tandem run` makes them",
+        ),
+        (
+            ["mine", "third"],
+            "--compare: mine and third have no table in common: mine has two, third has three",
+        ),
     ],
 )
 def test_mistakes_are_a_line(tables, words, message):

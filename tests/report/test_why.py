@@ -42,7 +42,9 @@ def test_the_nearest_sibling_differs_least(empty_world, capsys):
     chain(empty_world, lr=3e-5, steps=7)
     near, _ = chain(empty_world, lr=3e-5)
     new, _ = chain(empty_world, lr=2e-5)
-    assert explain(capsys, new.folder) == [f"{new.key} differs from {near.key}: train.lr is 2e-05, was 3e-05"]
+    assert explain(capsys, new.folder) == [
+        f"{new.key} differs from {near.key}: train.lr is 2e-05, was 3e-05"
+    ]
 
 
 def test_a_root_reached_by_two_ways_is_told_once(empty_world, capsys):
@@ -71,7 +73,10 @@ def test_of_two_kinds_only_parameters_that_both_have_are_compared(empty_world, c
     lexical = empty_world.make("bm25", "r", {"k1": 0.9, "depth": 10})
     dense = empty_world.make("retrieve", "r", {"threads": 1, "depth": 20})
     lines = explain(capsys, dense.folder, lexical.folder)
-    assert [line.split(": ", 1)[1] for line in lines] == ["its kind is retrieve, was bm25", "depth is 20, was 10"]
+    assert [line.split(": ", 1)[1] for line in lines] == [
+        "its kind is retrieve, was bm25",
+        "depth is 20, was 10",
+    ]
 
 
 def test_no_sibling_and_no_difference(empty_world, capsys):
@@ -79,14 +84,18 @@ def test_no_sibling_and_no_difference(empty_world, capsys):
     assert explain(capsys, model.folder) == [
         f"{model.key} has no sibling: no other model named rocketqav2 is finished beside it"
     ]
-    assert explain(capsys, model.folder, model.folder) == [f"{model.key} does not differ from {model.key}"]
+    assert explain(capsys, model.folder, model.folder) == [
+        f"{model.key} does not differ from {model.key}"
+    ]
 
 
 def test_keys_are_found_below_results(empty_world, capsys, monkeypatch):
     old, _ = chain(empty_world)
     new, _ = chain(empty_world, lr=2e-5)
     monkeypatch.chdir(empty_world.root)
-    assert explain(capsys, new.key, old.key) == [f"{new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"]
+    assert explain(capsys, new.key, old.key) == [
+        f"{new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"
+    ]
     with pytest.raises(UserError, match="model-0000000000: no finished artifact"):
         run(["why", "model-0000000000"])
     with pytest.raises(UserError, match="parameter ARTIFACT requires an argument"):

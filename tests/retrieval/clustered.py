@@ -52,4 +52,8 @@ def brute(queries, passages, k):
 
 def recall(ranks, true):
     """Mean share of the true rows that were found."""
-    return float(np.mean([len(set(ours) & set(best)) / len(best) for ours, best in zip(ranks, true, strict=True)]))
+    return float(
+        np.mean(
+            [len(set(ours) & set(best)) / len(best) for ours, best in zip(ranks, true, strict=True)]
+        )
+    )

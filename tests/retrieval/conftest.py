@@ -31,4 +31,6 @@ def passages(results, embed, dual_inputs):
 
 @pytest.fixture(scope="session")
 def queries(results, embed, dual_inputs):
-    return embed(results / "embeddings" / "de.test-0000000008", dual_inputs, side="queries", split="test")
+    return embed(
+        results / "embeddings" / "de.test-0000000008", dual_inputs, side="queries", split="test"
+    )

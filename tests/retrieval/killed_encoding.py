@@ -63,11 +63,15 @@ def main(path):
         while status != 0:
             before, child = files(folder), fork(encoding["words"])
             more = len(deaths) < encoding["kills"]
-            status = kill(child, folder, rng.uniform(0, 5 * SLOWER)) if more else os.waitpid(child, 0)[1]
+            status = (
+                kill(child, folder, rng.uniform(0, 5 * SLOWER)) if more else os.waitpid(child, 0)[1]
+            )
             if status not in (0, signal.SIGKILL):
                 sys.exit(f"{folder}: ended with {status}")
             half = sorted(name for name in files(folder) - before if name.startswith("."))
-            finished = sum(path.suffix == ".json" and path.name[0] != "." for path in folder.glob("blocks/*"))
+            finished = sum(
+                path.suffix == ".json" and path.name[0] != "." for path in folder.glob("blocks/*")
+            )
             deaths += [{"finished": finished, "half": half}] if status else []
         folder.with_name(f"{folder.name}.killed").write_text(json.dumps(deaths))
 

@@ -10,7 +10,13 @@ from tandem.retrieval.windows import run
 from tandem.store.artifact import open_artifact
 
 CUT = {"length": 2, "stride": 2, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
-DOCUMENTS = [("a", "", "1 2 3 4 5 6"), ("b", "", "1"), ("c", "", "1 2 3"), ("a#0", "", ""), ("e", "", "1 2 3 4 5")]
+DOCUMENTS = [
+    ("a", "", "1 2 3 4 5 6"),
+    ("b", "", "1"),
+    ("c", "", "1 2 3"),
+    ("a#0", "", ""),
+    ("e", "", "1 2 3 4 5"),
+]
 # c#0 and most of e were not found; of test-owl all scores are equal; of test-seal no first window was found
 FOUND = [
     ("test-bat", ["a#1", "b#0", "c#1", "a#0", "a#2", "e#1"], [4.0, 3.0, 2.0, -1.0, -2.0, -2.0]),
@@ -27,7 +33,10 @@ def documents(make_dataset, tmp_path):
 @pytest.fixture
 def windows(documents, make_job, tmp_path):
     job = make_job(
-        "dataset", tmp_path / "w" / "dataset" / "w-0123456789", {"source": "windows", **CUT}, {"of": documents}
+        "dataset",
+        tmp_path / "w" / "dataset" / "w-0123456789",
+        {"source": "windows", **CUT},
+        {"of": documents},
     )
     cut(job)
     return open_artifact(job.out)
@@ -38,7 +47,9 @@ def make_run(write_ranked, tmp_path):
     """`make_run(dataset, kind, lists, **params)`: the hand-made run as an artifact."""
 
     def make(dataset, kind="bm25", lists=FOUND, **params):
-        return write_ranked(kind, tmp_path / "w" / kind / "run-0123456789", params, {"dataset": dataset}, lists)
+        return write_ranked(
+            kind, tmp_path / "w" / kind / "run-0123456789", params, {"dataset": dataset}, lists
+        )
 
     return make
 
@@ -50,7 +61,9 @@ def aggregated(make_job, make_run, documents, windows, tmp_path):
     def aggregate(method, ranked=None, **params):
         inputs = {"dataset": documents, "windows": windows, "run": ranked or make_run(windows)}
         settings = {"method": method, "depth": 10, "split": "test", "missing": "lowest", **params}
-        job = make_job("aggregate", tmp_path / "tiny" / "aggregate" / f"{method}-0123456789", settings, inputs)
+        job = make_job(
+            "aggregate", tmp_path / "tiny" / "aggregate" / f"{method}-0123456789", settings, inputs
+        )
         run(job)
         return {
             # rounded: a tie is written as the next lower float32
@@ -64,10 +77,12 @@ def aggregated(make_job, make_run, documents, windows, tmp_path):
 def test_the_best_window(aggregated, tmp_path):
     ranked = aggregated("max")
     assert ranked["test-bat"] == [("a", 4.0), ("b", 3.0), ("c", 2.0), ("e", -2.0)]
-    assert ranked["test-owl"] == [("a#0", 5.0), ("b", 5.0), ("c", 5.0), ("e", 5.0)]  # ties by document id
+    # ties by document id
+    assert ranked["test-owl"] == [("a#0", 5.0), ("b", 5.0), ("c", 5.0), ("e", 5.0)]
     assert ranked["test-seal"] == [("e", -3.0)]
     facts = open_artifact(tmp_path / "tiny" / "aggregate" / "max-0123456789").manifest.facts
-    assert (facts["queries"], facts["shorter"], facts["lines"]) == (3, 3, 9)  # there are five documents
+    # there are five documents
+    assert (facts["queries"], facts["shorter"], facts["lines"]) == (3, 3, 9)
 
 
 def test_the_first_window_or_none(aggregated):
@@ -80,13 +95,23 @@ def test_the_first_window_or_none(aggregated):
 def test_the_sum_with_windows_that_were_not_found(aggregated):
     # c: 2 - 2; e: three windows of -2
     assert aggregated("sum")["test-bat"] == [("b", 3.0), ("a", 1.0), ("c", 0.0), ("e", -6.0)]
-    assert aggregated("sum", missing="zero")["test-bat"] == [("b", 3.0), ("c", 2.0), ("a", 1.0), ("e", -2.0)]
+    assert aggregated("sum", missing="zero")["test-bat"] == [
+        ("b", 3.0),
+        ("c", 2.0),
+        ("a", 1.0),
+        ("e", -2.0),
+    ]
 
 
 def test_the_mean_of_the_k_best(aggregated):
     assert aggregated("kmax", k=2)["test-bat"] == [("b", 3.0), ("a", 1.5), ("c", 0.0), ("e", -2.0)]
     # of e two windows count 0
-    assert aggregated("kmax", k=2, missing="zero")["test-bat"] == [("b", 3.0), ("a", 1.5), ("c", 1.0), ("e", 0.0)]
+    assert aggregated("kmax", k=2, missing="zero")["test-bat"] == [
+        ("b", 3.0),
+        ("a", 1.5),
+        ("c", 1.0),
+        ("e", 0.0),
+    ]
     assert aggregated("kmax", k=1)["test-bat"] == aggregated("max")["test-bat"]
 
 
@@ -103,13 +128,17 @@ def test_of_a_re_ranked_run_only_what_was_scored_counts(aggregated, make_run, wi
     assert ranked["test-bat"] == [("a", 4.0 + 2 * 3.0), ("b", 3.0)]
 
 
-def test_what_does_not_fit_is_refused(aggregated, make_job, make_run, make_dataset, documents, windows, tmp_path):
+def test_what_does_not_fit_is_refused(
+    aggregated, make_job, make_run, make_dataset, documents, windows, tmp_path
+):
     with pytest.raises(UserError, match=other_dataset("run", "tiny-0123456789", "w-0123456789")):
         aggregated("max", make_run(documents, lists=[("test-bat", ["a"], [1.0])]))
     other = make_dataset(tmp_path / "other" / "dataset" / "other-0123456789", DOCUMENTS)
     params = {"method": "max", "depth": 10, "split": "test"}
     inputs = {"dataset": other, "windows": windows, "run": make_run(windows)}
-    with pytest.raises(UserError, match="holds windows of tiny-0123456789; expected windows of other-0123456789"):
+    with pytest.raises(
+        UserError, match="holds windows of tiny-0123456789; expected windows of other-0123456789"
+    ):
         run(make_job("aggregate", tmp_path / "no-0123456789", params, inputs))
     with pytest.raises(UserError, match="holds windows of nothing"):
         run(make_job("aggregate", tmp_path / "no-0123456789", params, inputs | {"windows": other}))

@@ -23,11 +23,15 @@ SIZES = [3, 1, 2]
     ],
 )
 def test_by_hand(method, k, values):
-    assert aggregate_windows(method, np.array(SCORES), np.array(SIZES), k).tolist() == pytest.approx(values, abs=1e-15)
+    assert aggregate_windows(
+        method, np.array(SCORES), np.array(SIZES), k
+    ).tolist() == pytest.approx(values, abs=1e-15)
 
 
 def test_of_no_document():
-    assert {len(aggregate_windows(method, np.empty(0), np.empty(0, np.int64))) for method in aggregation} == {0}
+    assert {
+        len(aggregate_windows(method, np.empty(0), np.empty(0, np.int64))) for method in aggregation
+    } == {0}
 
 
 def test_against_loops():
@@ -42,7 +46,9 @@ def test_against_loops():
         "kmax": [sum(sorted(part, reverse=True)[:4]) / min(4, len(part)) for part in parts],
     }
     for method, values in plain.items():
-        np.testing.assert_allclose(aggregate_windows(method, scores, sizes, 4), values, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            aggregate_windows(method, scores, sizes, 4), values, rtol=1e-12, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("method", list(aggregation))
@@ -57,6 +63,7 @@ def test_a_documents_score_does_not_depend_on_its_neighbours(method):
 
 
 def test_a_plugins_method_must_give_a_score_for_each_document(monkeypatch):
-    monkeypatch.setitem(aggregation._entries, "own", lambda scores, starts, k: scores)  # of the windows
+    # of the windows
+    monkeypatch.setitem(aggregation._entries, "own", lambda scores, starts, k: scores)
     with pytest.raises(UserError, match="own: must give a number for each of 3 documents"):
         aggregate_windows("own", np.array(SCORES), np.array(SIZES))

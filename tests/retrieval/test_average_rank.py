@@ -28,8 +28,17 @@ def embedded(make_job, tmp_path):
         rows, dim = vectors.shape
         with writing(job) as draft:
             for number, start in enumerate(range(0, rows, block)):
-                np.save(draft.path(name_block(number)), vectors[start : start + block].astype(np.float16))
-            meta = {"rows": rows, "dimension": dim, "block": block, "temperature": 0.5, "dtype": "fp16"}
+                np.save(
+                    draft.path(name_block(number)),
+                    vectors[start : start + block].astype(np.float16),
+                )
+            meta = {
+                "rows": rows,
+                "dimension": dim,
+                "block": block,
+                "temperature": 0.5,
+                "dtype": "fp16",
+            }
             write_json(draft.path("meta.json"), meta)
             if ids:
                 pq.write_table(pa.table({"query_id": ids}), draft.path("ids.parquet"))
@@ -51,7 +60,9 @@ def ranked(make_job, embedded, tmp_path):
             "queries": embedded(dataset, "queries", queries, ids),
         }
         out = tmp_path / "average_rank" / "x-0000000000"
-        job = make_job("average_rank", out, {"split": "dev", **params}, {"dataset": dataset} | sides)
+        job = make_job(
+            "average_rank", out, {"split": "dev", **params}, {"dataset": dataset} | sides
+        )
         run(job)
         table = pq.read_table(job.out / "scores.parquet")
         assert set(table["measure"].to_pylist()) == {"average rank"}
@@ -78,9 +89,14 @@ def collection(make_job, tmp_path):
             "relevance": pa.array(grade, pa.int32()),
             "split": ["dev"] * len(qrels),
         }
-        job = make_job("dataset", tmp_path / "dataset" / "five-0000000000", {"source": "written by a test"})
+        job = make_job(
+            "dataset", tmp_path / "dataset" / "five-0000000000", {"source": "written by a test"}
+        )
         with writing(job) as draft:
-            pq.write_table(pa.table({"doc_id": docs, "title": empty, "text": docs}), draft.path("corpus.parquet"))
+            pq.write_table(
+                pa.table({"doc_id": docs, "title": empty, "text": docs}),
+                draft.path("corpus.parquet"),
+            )
             pq.write_table(pa.table(splits), draft.path("queries.parquet"))
             pq.write_table(pa.table(judged), draft.path("qrels.parquet"))
         return open_artifact(job.out)
@@ -91,7 +107,9 @@ def collection(make_job, tmp_path):
 @pytest.fixture
 def five(collection):
     """q1 has b and d relevant, q2 has c, q3 one that the corpus lacks."""
-    return collection(["q1", "q2", "q3"], [("q1", "b", 1), ("q1", "d", 1), ("q2", "c", 1), ("q3", "z", 1)])
+    return collection(
+        ["q1", "q2", "q3"], [("q1", "b", 1), ("q1", "d", 1), ("q2", "c", 1), ("q3", "z", 1)]
+    )
 
 
 def test_ranks_by_hand(five, ranked):
@@ -113,8 +131,12 @@ def test_a_negative_query_turns_the_order(five, ranked):
 
 
 def test_passages_that_judgements_exclude_have_no_rank(collection, ranked):
-    dataset = collection(["q1", "q2"], [("q1", "b", 1), ("q1", "e", EXCLUDED), ("q1", "z", EXCLUDED), ("q2", "b", 1)])
-    ranks, _, _ = ranked(dataset, np.array([[5], [2], [2], [1], [4]]), np.array([[1], [1]]), ["q1", "q2"])
+    dataset = collection(
+        ["q1", "q2"], [("q1", "b", 1), ("q1", "e", EXCLUDED), ("q1", "z", EXCLUDED), ("q2", "b", 1)]
+    )
+    ranks, _, _ = ranked(
+        dataset, np.array([[5], [2], [2], [1], [4]]), np.array([[1], [1]]), ["q1", "q2"]
+    )
     # e, d, a, c, b by score; of q1, e is left out, and z is not in the corpus
     assert ranks == {"q1": 4, "q2": 5}
 
@@ -135,9 +157,17 @@ def test_ranks_are_places_in_the_run_of_everything(dataset, ranked, make_job, tm
     passages = rng.integers(-2, 3, (60, 8)) / 4 + rng.integers(0, 2, (60, 8)) * 2.0**-10
     queries, ids = rng.integers(-2, 3, (20, 8)) / 3, list(collection.queries("dev"))
     ranks, _, job = ranked(dataset, passages, queries, ids)
-    whole = make_job("retrieve", tmp_path / "retrieve" / "x-0000000000", {"split": "dev", "depth": 60}, job.inputs)
+    whole = make_job(
+        "retrieve",
+        tmp_path / "retrieve" / "x-0000000000",
+        {"split": "dev", "depth": 60},
+        job.inputs,
+    )
     retrieve(whole)
     relevant = {query: next(iter(judged)) for query, judged in collection.qrels("dev").items()}
-    places = {query: docs.index(relevant[query]) + 1 for query, docs, _ in iter_trec(whole.out / "run.trec")}
+    places = {
+        query: docs.index(relevant[query]) + 1
+        for query, docs, _ in iter_trec(whole.out / "run.trec")
+    }
     assert ranks == places
     assert len(set(places.values())) > 5

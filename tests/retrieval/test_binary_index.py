@@ -47,19 +47,23 @@ def test_signs_by_hand(tmp_path, build):
     index = build(write_embeddings(tmp_path / "de.passages-0123456789", passages, "passages", {}))
     scores, rows = search(index, np.array([[9, 1, -1, 2]], np.float16), 3)
     assert rows.tolist() == [[0, 1, 2]]
-    assert scores.tolist() == [[2, 0, 0]]  # inner products of the signs: four places, less twice those that differ
+    # inner products of the signs: four places, less twice those that differ
+    assert scores.tolist() == [[2, 0, 0]]
 
 
 @pytest.mark.parametrize("part", [ROWS, 400])
 def test_distances_are_numpy_s_in_one_part_or_several(tmp_path, build, part):
     corpus, queries = vectors(ROWS, 1), vectors(QUESTIONS, 2)
-    index = build(write_embeddings(tmp_path / "de.passages-0123456789", corpus, "passages", {}), part)
+    index = build(
+        write_embeddings(tmp_path / "de.passages-0123456789", corpus, "passages", {}), part
+    )
     distances, rows = nearest(queries, corpus, 50)
     for workers in (1, 3):
         ours = search(index, queries, 50, workers)
         assert np.array_equal(ours[0], 32 - 2 * distances)
         assert np.array_equal(ours[1], rows)
-    assert sum(path.stat().st_size for path in index.folder.glob("*.faiss")) < ROWS * 4 + 4000  # 32 bits a vector
+    # 32 bits a vector
+    assert sum(path.stat().st_size for path in index.folder.glob("*.faiss")) < ROWS * 4 + 4000
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
@@ -73,10 +77,19 @@ def test_exact_scores_of_the_nearest_decide(tmp_path, make_job, make_dataset, bu
     store = np.float32 if dtype == "fp32" else np.float16
     corpus, queries = vectors(ROWS, 1).astype(store), vectors(QUESTIONS, 2).astype(store)
     folder = tmp_path / "embeddings"
-    passages = write_embeddings(folder / "de.passages-0000000002", corpus, "passages", upstream, 256, 0.05, dtype)
+    passages = write_embeddings(
+        folder / "de.passages-0000000002", corpus, "passages", upstream, 256, 0.05, dtype
+    )
     query_dtype = "fp32" if dtype == "fp32" else "fp16"
-    encoded = write_embeddings(folder / "de.test-0000000003", queries, "queries", upstream, 256, 0.05, query_dtype)
-    inputs = {"dataset": upstream["dataset"], "passages": passages, "queries": encoded, "index": build(passages, 400)}
+    encoded = write_embeddings(
+        folder / "de.test-0000000003", queries, "queries", upstream, 256, 0.05, query_dtype
+    )
+    inputs = {
+        "dataset": upstream["dataset"],
+        "passages": passages,
+        "queries": encoded,
+        "index": build(passages, 400),
+    }
     params = {"depth": DEPTH, "split": "test", "rescore_factor": FACTOR, "recall_queries": 0}
     job = make_job("ann", tmp_path / "de@binary.test-0123456789", params, inputs)
     ann.run(job)

@@ -40,7 +40,8 @@ def embeddings(written, make_job):
             path = written.locate_file(number)
             draft.add(name_block(number), path.stat().st_size, sha256(path))
         write_json(
-            draft.path("meta.json"), {"rows": 10, "dimension": 6, "block": 4, "dtype": written.dtype, "temperature": 1}
+            draft.path("meta.json"),
+            {"rows": 10, "dimension": 6, "block": 4, "dtype": written.dtype, "temperature": 1},
         )
     files = [np.load(written.locate_file(number)) for number in range(3)]
     if written.dtype == "int8":
@@ -56,7 +57,8 @@ def test_a_block_tells_its_rows_dtype_hash_and_origin(written):
         "sha256": sha256(written.folder / "blocks/00002.npy"),
         "origin": "made of this",
         **COMPUTED,
-        **({"kept": None} if written.dtype == "int8" else {}),  # two vectors have no neighbours to lose
+        # two vectors have no neighbours to lose
+        **({"kept": None} if written.dtype == "int8" else {}),
     }
     assert written.check_finished([2], "x", 1) == {2: facts}
     # 6 numbers of two bytes, or of one and a scale of four; numpy's header before them
@@ -89,7 +91,9 @@ def test_readers_get_what_is_stored(embeddings):
     firsts, parts = zip(*reader.iterate_blocks(), strict=True)
     assert firsts == (0, 4, 8)
     assert (np.concatenate(parts) == expected).all()
-    assert {part.dtype for part in parts} == {np.dtype("float16" if reader.dtype == "fp16" else "float32")}
+    assert {part.dtype for part in parts} == {
+        np.dtype("float16" if reader.dtype == "fp16" else "float32")
+    }
     assert np.abs(expected - VECTORS).max() < 0.02
     assert (reader.read_block(1, slice(1, 3)) == expected[5:7]).all()
     for start, stop in ((0, 10), (3, 9), (4, 8), (5, 6), (9, 99), (6, 6), (10, 12), (99, 120)):

@@ -82,7 +82,11 @@ def lists(dataset):
     rng = np.random.default_rng(3)
     ids = Collection(dataset).doc_ids().to_pylist()
     return [
-        (query, [ids[i] for i in rng.permutation(60)[: 1 if n == 5 else 6]], np.arange(1 if n == 5 else 6, 0, -1.0))
+        (
+            query,
+            [ids[i] for i in rng.permutation(60)[: 1 if n == 5 else 6]],
+            np.arange(1 if n == 5 else 6, 0, -1.0),
+        )
         for n, query in enumerate(Collection(dataset).queries("test"))
     ]
 
@@ -109,14 +113,18 @@ def compare_job(make_job, inputs, tmp_path):
     return make
 
 
-def test_a_list_is_ordered_by_the_models_own_comparisons(compare_job, make_job, inputs, dataset, lists, tmp_path):
+def test_a_list_is_ordered_by_the_models_own_comparisons(
+    compare_job, make_job, inputs, dataset, lists, tmp_path
+):
     job = compare_job()
     run(job)
     compared = open_artifact(job.out)
     assert compared.manifest.facts["comparisons"] == 12 * (len(lists) - 1)
     upstream = {"dataset": dataset, "run": inputs["run"], "compared": compared}
     own = {"depth": 4, "aggregate": "sum"}
-    reranked = make_job("rerank_compared", tmp_path / "tiny" / "rerank_compared" / "sum-0123456789", own, upstream)
+    reranked = make_job(
+        "rerank_compared", tmp_path / "tiny" / "rerank_compared" / "sum-0123456789", own, upstream
+    )
     run_rerank(reranked)
     model = CrossEncoder.load(inputs["model"].folder / "cross").eval()
     opened = Tokens.open(inputs["tokens"])
@@ -129,7 +137,9 @@ def test_a_list_is_ordered_by_the_models_own_comparisons(compare_job, make_job, 
         for i, j in zip(*list_pairs(len(top)), strict=True):
             passages = [Ragged.of([opened.passages[top[place]]]) for place in (i, j)]
             joined = join_passages(*passages, model.separator(opened.template))
-            score = model.score([opened.queries[rows[query]]], joined, opened.template, "fp32", 512)[0]
+            score = model.score(
+                [opened.queries[rows[query]]], joined, opened.template, "fp32", 512
+            )[0]
             sums[i] += 1 / (1 + np.exp(-score))
         expected = [docs[at] for at in np.argsort(-sums, kind="stable")] + docs[4:]
         assert results[query] == expected
@@ -143,10 +153,14 @@ def test_shards_change_no_byte(compare_job, monkeypatch):
     shared = compare_job("shared", shard=1, shards=2)
     assert run_shard(shared) == {"parts": [1, 3]}
     run(compare_job("shared"))
-    assert (whole.out / "comparisons.npy").read_bytes() == (shared.out / "comparisons.npy").read_bytes()
+    assert (whole.out / "comparisons.npy").read_bytes() == (
+        shared.out / "comparisons.npy"
+    ).read_bytes()
 
 
-def test_what_does_not_fit_is_refused(compare_job, inputs, cross_model, make_job, dataset, tmp_path):
+def test_what_does_not_fit_is_refused(
+    compare_job, inputs, cross_model, make_job, dataset, tmp_path
+):
     with pytest.raises(UserError, match="compares: true"):
         run(compare_job(inputs_=inputs | {"model": cross_model}))
     from tandem.retrieval.pair_scores import load_scorer
@@ -156,6 +170,11 @@ def test_what_does_not_fit_is_refused(compare_job, inputs, cross_model, make_job
     job = compare_job("whole")
     run(job)
     upstream = {"dataset": dataset, "run": inputs["run"], "compared": open_artifact(job.out)}
-    wrong = make_job("rerank_compared", tmp_path / "tiny" / "rerank_compared" / "x-0123456789", {"depth": 3}, upstream)
+    wrong = make_job(
+        "rerank_compared",
+        tmp_path / "tiny" / "rerank_compared" / "x-0123456789",
+        {"depth": 3},
+        upstream,
+    )
     with pytest.raises(UserError, match="depth is 3"):
         run_rerank(wrong)

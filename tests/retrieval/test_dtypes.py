@@ -22,10 +22,14 @@ from tandem.store.artifact import open_artifact
 def inputs(request, tmp_path_factory, embed, dual_inputs, dataset, queries):
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "fp32":  # of queries too
-        queries = embed(folder / "de.test-0123456789", dual_inputs, side="queries", split="test", dtype="fp32")
+        queries = embed(
+            folder / "de.test-0123456789", dual_inputs, side="queries", split="test", dtype="fp32"
+        )
     return {
         "dataset": dataset,
-        "passages": embed(folder / "de.passages-0123456789", dual_inputs, side="passages", dtype=request.param),
+        "passages": embed(
+            folder / "de.passages-0123456789", dual_inputs, side="passages", dtype=request.param
+        ),
         "queries": queries,
     }
 
@@ -64,8 +68,13 @@ def test_average_ranks_are_places_in_that_run(everything, inputs, tmp_path, make
     average_rank(job)
     table = pq.read_table(job.out / "scores.parquet")
     ranks = dict(zip(table["query_id"].to_pylist(), table["value"].to_pylist(), strict=True))
-    relevant = {query: next(iter(judged)) for query, judged in Collection(inputs["dataset"]).qrels("test").items()}
-    assert ranks == {query: docs.index(relevant[query]) + 1 for query, (docs, _) in everything.items()}
+    relevant = {
+        query: next(iter(judged))
+        for query, judged in Collection(inputs["dataset"]).qrels("test").items()
+    }
+    assert ranks == {
+        query: docs.index(relevant[query]) + 1 for query, (docs, _) in everything.items()
+    }
     assert json.loads(open_artifact(job.out).path("statistics.json").read_text())["missing"] == 0
 
 
@@ -80,9 +89,13 @@ def test_fp32_is_the_model_s_vector_itself(inputs, dual_model, tokens):
 
 
 def test_fp32_beside_fp16_is_refused(inputs, queries, tmp_path, make_job):
-    job = make_job("retrieve", tmp_path / "de.test-0123456789", {"depth": 9}, inputs | {"queries": queries})
+    job = make_job(
+        "retrieve", tmp_path / "de.test-0123456789", {"depth": 9}, inputs | {"queries": queries}
+    )
     if inputs["passages"].params["dtype"] == "fp32":
-        with pytest.raises(UserError, match="retrieve: passages are fp32 and queries fp16; fp32 is needed of both"):
+        with pytest.raises(
+            UserError, match="retrieve: passages are fp32 and queries fp16; fp32 is needed of both"
+        ):
             retrieve(job)
     else:
         retrieve(job)

@@ -41,7 +41,12 @@ def store(tmp_path, make_job):
             blocks = Blocks(draft.folder, len(vectors), block, "made by a test", dtype)
             for number in range(len(blocks)):
                 blocks.write(number, vectors[blocks.locate(number)], {})
-            meta = {"rows": len(vectors), "block": block, "dtype": dtype, "dimension": vectors.shape[1]}
+            meta = {
+                "rows": len(vectors),
+                "block": block,
+                "dtype": dtype,
+                "dimension": vectors.shape[1],
+            }
             write_json(draft.path("meta.json"), meta | {"temperature": temperature})
         return Embeddings(open_artifact(job.out), "passages")
 
@@ -51,7 +56,9 @@ def store(tmp_path, make_job):
 def search(engine, embeddings, ranks, queries, depth, memory=MEMORY, numbers=None):
     """Sorted packed keys of each query, by the engine."""
     numbers = range(len(embeddings)) if numbers is None else numbers
-    passages = Stretches(embeddings, numbers, ranks.astype(np.uint32), Progress("", 0, "", quiet=True))
+    passages = Stretches(
+        embeddings, numbers, ranks.astype(np.uint32), Progress("", 0, "", quiet=True)
+    )
     return np.sort(engine(queries, passages, depth, memory, 1), axis=1)
 
 
@@ -59,7 +66,10 @@ def brute(embeddings, ranks, queries, depth):
     """The same keys, by the scores of all pairs."""
     vectors = np.concatenate([np.asarray(vectors) for _, vectors in embeddings.iterate_blocks()])
     temperature = embeddings.temperature
-    scores = (score_vector_pairs(np.repeat(query[None], len(vectors), 0), vectors, temperature) for query in queries)
+    scores = (
+        score_vector_pairs(np.repeat(query[None], len(vectors), 0), vectors, temperature)
+        for query in queries
+    )
     keys = np.sort(np.stack([pack_keys(row, ranks) for row in scores]), axis=1)[:, -depth:]
     return np.pad(keys, ((0, 0), (max(0, depth - keys.shape[1]), 0)))
 
@@ -87,7 +97,13 @@ def long(vectors):
     return vectors * 99
 
 
-SHAPES = {"random": np.copy, "copies": copies, "negative": opposite, "zeros": np.zeros_like, "long": long}
+SHAPES = {
+    "random": np.copy,
+    "copies": copies,
+    "negative": opposite,
+    "zeros": np.zeros_like,
+    "long": long,
+}
 
 
 def wide(*arrays):
@@ -118,7 +134,9 @@ def test_blocks_memory_and_order_change_no_byte(engine, store, block):
     for memory in (100_000, 2_000_000, MEMORY):
         assert np.array_equal(search(engine, embeddings, ranks, queries, 30, memory), expected)
     backwards = range(len(embeddings) - 1, -1, -1)
-    assert np.array_equal(search(engine, embeddings, ranks, queries, 30, numbers=backwards), expected)
+    assert np.array_equal(
+        search(engine, embeddings, ranks, queries, 30, numbers=backwards), expected
+    )
 
 
 @pytest.mark.parametrize("unit", [FLOAT32_ROUNDING, 2.0**-14])
@@ -131,13 +149,18 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypa
 
     def products(held, batch):
         lengths = batch.double().norm(dim=1)[:, None] * held.longest / 1.001
-        sign = torch.randint(0, 2, (len(batch), len(held.factor)), generator=rng).to(batch.device) * 2 - 1
+        sign = (
+            torch.randint(0, 2, (len(batch), len(held.factor)), generator=rng).to(batch.device) * 2
+            - 1
+        )
         exact = batch.double() @ held.factor.double().T
         return (exact + sign * 0.999 * (batch.shape[1] + SLACK_TERMS) * unit * lengths).float()
 
     monkeypatch.setattr(torch_search, "FLOAT32_ROUNDING", unit)
     monkeypatch.setattr(torch_search.Stretch, "multiply", products)
-    assert np.array_equal(search(torch_search.search_by_torch, embeddings, ranks, queries, 25), expected)
+    assert np.array_equal(
+        search(torch_search.search_by_torch, embeddings, ranks, queries, 25), expected
+    )
 
 
 def test_products_are_of_float32_whatever_the_environment_says(store):
@@ -145,7 +168,9 @@ def test_products_are_of_float32_whatever_the_environment_says(store):
     vectors, queries = wide(normal(18, 100, 32), normal(19, 5, 32))
     torch.set_float32_matmul_precision("high")
     try:
-        search(torch_search.search_by_torch, store(vectors, dtype="fp32"), np.arange(100), queries, 10)
+        search(
+            torch_search.search_by_torch, store(vectors, dtype="fp32"), np.arange(100), queries, 10
+        )
         assert torch.get_float32_matmul_precision() == "highest"
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -160,7 +185,10 @@ def like_cuda(monkeypatch):
     def hold(held, values, ranks, scale=None):
         held.factor = values if values.dtype == torch.float32 else values.half()
         held.scale, held.ranks = scale, ranks
-        held.longest = 1.001 * (held.factor.float().norm(dim=1) * (1 if scale is None else scale)).max().double()
+        held.longest = (
+            1.001
+            * (held.factor.float().norm(dim=1) * (1 if scale is None else scale)).max().double()
+        )
 
     def products(held, batch):
         scores = batch @ held.factor.float().T
@@ -168,7 +196,9 @@ def like_cuda(monkeypatch):
 
     monkeypatch.setattr(torch_search.Stretch, "__init__", hold)
     monkeypatch.setattr(torch_search.Stretch, "multiply", products)
-    monkeypatch.setattr(torch_search.StretchSearch, "_score", torch_search.StretchSearch._score_on_device)
+    monkeypatch.setattr(
+        torch_search.StretchSearch, "_score", torch_search.StretchSearch._score_on_device
+    )
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
@@ -176,11 +206,16 @@ def like_cuda(monkeypatch):
 def test_what_is_decided_on_the_device_is_brute_force(store, like_cuda, monkeypatch, dtype, left):
     """Also where the bound is so wide that many a pair is left to the fixed order."""
     monkeypatch.setattr(
-        torch_search, "bound_difference", lambda dimension, lengths: left * bound_difference(dimension, lengths)
+        torch_search,
+        "bound_difference",
+        lambda dimension, lengths: left * bound_difference(dimension, lengths),
     )
     vectors, queries = copies(normal(15, 700, 48)), normal(16, 20, 48)
     vectors, queries = wide(vectors, queries) if dtype == "fp32" else (vectors, queries)
-    ranks, embeddings = np.random.default_rng(17).permutation(700), store(vectors, dtype=dtype, temperature=0.3)
+    ranks, embeddings = (
+        np.random.default_rng(17).permutation(700),
+        store(vectors, dtype=dtype, temperature=0.3),
+    )
     keys = search(torch_search.search_by_torch, embeddings, ranks, queries, 60)
     assert keys.tobytes() == brute(embeddings, ranks, queries, 60).tobytes()
 
@@ -191,19 +226,26 @@ def test_sums_in_another_order_are_settled_or_left():
     exact = score_vector_pairs(queries, passages, 0.07)
     turned = (queries.astype(np.float64) * passages)[:, ::-1]
     sums = np.add.accumulate(turned, axis=1)[:, -1]
-    lengths = np.linalg.norm(queries.astype(np.float64), axis=1) * np.linalg.norm(passages.astype(np.float64), axis=1)
+    lengths = np.linalg.norm(queries.astype(np.float64), axis=1) * np.linalg.norm(
+        passages.astype(np.float64), axis=1
+    )
     scores, close = round_and_flag(sums, bound_difference(768, lengths), 0.07)
     assert np.array_equal(scores[~close], exact[~close])
     assert close.sum() < 40
     # 2**24 + 1 stands in the middle between two float32: no bound is narrow enough
-    assert round_and_flag(np.array([2.0**24 + 1, 2.0**24 + 2]), 1e-6, 1.0)[1].tolist() == [True, False]
+    assert round_and_flag(np.array([2.0**24 + 1, 2.0**24 + 2]), 1e-6, 1.0)[1].tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_packing_of_tensors_is_that_of_arrays():
     scores = np.array([-np.inf, -1.5, -1e-40, -0.0, 0.0, 1e-40, 2.0, np.inf], np.float32)
     ranks = np.array([3, 2, 1, 5, 5, 0, 2**32 - 1, 0])
     keys = torch_search.pack_signed_keys(torch.from_numpy(scores), torch.from_numpy(ranks))
-    assert np.array_equal(keys.numpy().view(np.uint64) ^ np.uint64(1 << 63), pack_keys(scores, ranks))
+    assert np.array_equal(
+        keys.numpy().view(np.uint64) ^ np.uint64(1 << 63), pack_keys(scores, ranks)
+    )
     lowest = torch.stack([keys, keys.roll(1)], dim=1)
     lowest[0] = torch_search.NO_PASSAGE
     expected = [-np.inf, *np.minimum(scores, np.roll(scores, 1))[1:].tolist()]
@@ -227,8 +269,14 @@ def test_stretches_are_cut_from_blocks_and_put_together(store):
 @pytest.mark.parametrize(("workers", "batch"), [(1, 7), (3, 1024), (5, 4)])
 def test_threads_and_their_batches_change_no_bit(store, workers, batch, monkeypatch):
     monkeypatch.setattr(faiss_search, "QUERIES_PER_THREAD", batch)
-    embeddings, ranks, queries = store(copies(normal(15, 500, 16)), 100), np.arange(500)[::-1], normal(16, 40, 16)
-    passages = Stretches(embeddings, range(5), ranks.astype(np.uint32), Progress("", 0, "", quiet=True))
+    embeddings, ranks, queries = (
+        store(copies(normal(15, 500, 16)), 100),
+        np.arange(500)[::-1],
+        normal(16, 40, 16),
+    )
+    passages = Stretches(
+        embeddings, range(5), ranks.astype(np.uint32), Progress("", 0, "", quiet=True)
+    )
     keys = np.sort(faiss_search.search_by_faiss(queries, passages, 30, 1 << 16, workers), axis=1)
     assert np.array_equal(keys, brute(embeddings, ranks, queries, 30))
 

@@ -4,7 +4,13 @@ import faiss
 import numpy as np
 import pytest
 
-from tandem.retrieval.exact import EXTRA_PROPOSALS, BestPassages, pack_keys, score_vector_pairs, unpack_keys
+from tandem.retrieval.exact import (
+    EXTRA_PROPOSALS,
+    BestPassages,
+    pack_keys,
+    score_vector_pairs,
+    unpack_keys,
+)
 from tandem.retrieval.faiss_search import BlockSearch
 
 
@@ -24,7 +30,9 @@ def search_blocks(queries, passages, ranks, depth, block, temperature=1.0, batch
     row_of = np.argsort(ranks)
     best = BestPassages(len(queries), depth)
     for start in range(0, len(passages), block):
-        search = BlockSearch(passages[start : start + block], ranks[start : start + block], temperature)
+        search = BlockSearch(
+            passages[start : start + block], ranks[start : start + block], temperature
+        )
         for at in (slice(i, i + batch) for i in range(0, len(queries), batch)):
             best.add(at, search.candidates(queries[at], depth, best.find_floors(at)))
     lists = [best.rank(i) for i in range(len(queries))]
@@ -54,7 +62,9 @@ def test_a_score_depends_on_its_pair_alone():
     rng = np.random.default_rng(0)
     q, p = rng.standard_normal((2, 500, 384)).astype(np.float16)
     together = score_vector_pairs(q, p, 0.05)
-    alone = np.concatenate([score_vector_pairs(q[i : i + 1], p[i : i + 1], 0.05) for i in range(500)])
+    alone = np.concatenate(
+        [score_vector_pairs(q[i : i + 1], p[i : i + 1], 0.05) for i in range(500)]
+    )
     assert together.tobytes() == alone.tobytes()
 
 
@@ -94,7 +104,9 @@ def test_copies_that_straddle_the_cut(block):
 
 def test_nothing_but_ties():
     ranks = np.random.default_rng(1).permutation(500)
-    rows, scores = search_blocks(np.zeros((3, 8), np.float16), np.ones((500, 8), np.float16), ranks, 7, 100)
+    rows, scores = search_blocks(
+        np.zeros((3, 8), np.float16), np.ones((500, 8), np.float16), ranks, 7, 100
+    )
     assert rows == [np.argsort(ranks)[:7].tolist()] * 3
     assert all(s.tolist() == [0.0] * 7 for s in scores)
 

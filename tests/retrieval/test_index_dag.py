@@ -23,7 +23,11 @@ def project(tmp_path_factory, encoder_folder, documents):
     copies = [(f"none-{number:03d}", "", "[no abstract]") for number in range(300)]
     write_beir(folder / "beir", [*documents, *copies], ("test",))
     rows = [{"system": name, "run": run} for name, run in SYSTEMS.items()]
-    layout = {"title": "Indexes", "columns": [{"measure": "RR@10"}, {"measure": "R@100"}], "rows": rows}
+    layout = {
+        "title": "Indexes",
+        "columns": [{"measure": "RR@10"}, {"measure": "R@100"}],
+        "rows": rows,
+    }
     (folder / "through.yaml").write_text(yaml.safe_dump(layout))
     config = tiny_config(folder, encoder_folder)
     config |= {
@@ -51,9 +55,15 @@ def test_copies_and_panoramas_find_what_exact_search_finds(project):
         values = {(row["system"], row["measure"]): row["value"] for row in csv.DictReader(table)}
     for measure in ("RR@10", "R@100"):
         assert values["Exact", measure] == values["Graph", measure] == values["Panorama", measure]
-    [graph] = [json.loads(path.read_text()) for path in project.glob("results/tiny/index/*@graph-*/stage.json")]
+    [graph] = [
+        json.loads(path.read_text())
+        for path in project.glob("results/tiny/index/*@graph-*/stage.json")
+    ]
     assert graph["facts"]["copies"] >= 200  # texts of one batch have one vector, to the last bit
-    runs = [json.loads(path.read_text())["facts"] for path in project.glob("results/tiny/ann/*/stage.json")]
+    runs = [
+        json.loads(path.read_text())["facts"]
+        for path in project.glob("results/tiny/ann/*/stage.json")
+    ]
     assert sorted(min(facts["recall"].values()) == 1 for facts in runs) == [False, True, True]
 
 
@@ -66,4 +76,6 @@ def test_what_an_index_misses_is_said_in_the_log_under_the_table_and_in_the_repo
         text = (project / "results" / page).read_text().replace("\\", "")
         for line in (short, low):
             assert line in text, page
-        assert "ann own@graph" not in "".join(line for line in text.splitlines() if "Warning" in line)
+        assert "ann own@graph" not in "".join(
+            line for line in text.splitlines() if "Warning" in line
+        )

@@ -30,7 +30,10 @@ def check(params, *limits):
         ({"type": "pq", "m": 64, "bits": 4, "opq": False}, "PQ64x4np"),
         ({"type": "ivf_flat", "nlist": None}, "IVF8192,Flat"),
         ({"type": "ivf_sq", "nlist": 100, "sq": "fp16"}, "IVF100,SQfp16"),
-        ({"type": "ivf_pq", "nlist": 100, "m": 48, "bits": 8, "opq": True}, "OPQ48_768,IVF100,PQ48x8np"),
+        (
+            {"type": "ivf_pq", "nlist": 100, "m": 48, "bits": 8, "opq": True},
+            "OPQ48_768,IVF100,PQ48x8np",
+        ),
         ({"type": "hnsw", "m": 32}, "HNSW32,Flat"),
         ({"type": "hnsw_sq", "m": 16, "sq": "8bit"}, "HNSW16,SQ8"),
         ({"type": "factory", "factory": "OPQ64,IVF1024,PQ64"}, "OPQ64,IVF1024,PQ64"),
@@ -49,13 +52,21 @@ def test_lists_by_hand():
 
 
 def test_bytes_of_a_code_divide_the_dimension():
-    assert [sized({"type": "pq", "bits": 8}, 9, dim).m for dim in (768, 384, 100, 6, 7)] == [96, 48, 10, 1, 1]
+    assert [sized({"type": "pq", "bits": 8}, 9, dim).m for dim in (768, 384, 100, 6, 7)] == [
+        96,
+        48,
+        10,
+        1,
+        1,
+    ]
 
 
 def test_samples():
     assert sample_size({"type": "ivf_flat", "nlist": 2048, "train_sample": None}, 10**7) == 131_072
     assert sample_size({"factory": "IVF4096,Flat", "train_sample": None}, 10**7) == 262_144
-    assert sample_size({"factory": "IVF64k_HNSW32,PQ64", "train_sample": None}, 10**7) == 64 * 65_536
+    assert (
+        sample_size({"factory": "IVF64k_HNSW32,PQ64", "train_sample": None}, 10**7) == 64 * 65_536
+    )
     assert sample_size({"type": "sq", "train_sample": None}, 10**7) == 65_536
     assert sample_size({"train_sample": 500}, 400) == 400
 
@@ -68,7 +79,10 @@ def test_samples():
             "indexes.x: 500 lists cannot be learned from 400 passages",
         ),
         ({"factory": "IVF2000,Flat"}, "indexes.x: 2000 lists cannot be learned from 1000 passages"),
-        ({"factory": "OPQ8,IVF2048_HNSW32,PQ8"}, "indexes.x: 2048 lists cannot be learned from 1000 passages"),
+        (
+            {"factory": "OPQ8,IVF2048_HNSW32,PQ8"},
+            "indexes.x: 2048 lists cannot be learned from 1000 passages",
+        ),
         ({"factory": "IVF2k,Flat"}, "indexes.x: 2048 lists cannot be learned from 1000 passages"),
         (
             {"type": "pq", "bits": 12, "m": 8},

@@ -37,7 +37,9 @@ TYPES = {
 
 @pytest.fixture(scope="module")
 def passages(tmp_path_factory):
-    return write_embeddings(tmp_path_factory.mktemp("e") / "de.passages-0123456789", vectors(ROWS, 1), "passages", {})
+    return write_embeddings(
+        tmp_path_factory.mktemp("e") / "de.passages-0123456789", vectors(ROWS, 1), "passages", {}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,15 @@ def build(tmp_path_factory, make_job, passages):
     def make(kind, workers=2, out=None, gpu="none", **params):
         out = out or tmp_path_factory.mktemp(kind) / "de@x-0123456789"
         settings = {"type": kind, "part": ROWS, **TYPES[kind][0], **params}
-        run(make_job("index", out, settings, {"passages": passages}, {"workers": workers, "index_gpu": gpu}))
+        run(
+            make_job(
+                "index",
+                out,
+                settings,
+                {"passages": passages},
+                {"workers": workers, "index_gpu": gpu},
+            )
+        )
         return open_artifact(out)
 
     return make
@@ -148,7 +158,10 @@ def test_a_rotation_is_not_learned_from_fewer_vectors_than_dimensions(tmp_path, 
     """FAISS would corrupt the heap, and crash later or never."""
     passages = write_embeddings(tmp_path / "de.passages-0123456789", vectors(31, 5), "passages", {})
     for spec, line in (
-        ({"type": "pq", "m": 16, "bits": 2, "opq": True}, r"x.opq: a rotation of 32 dimensions .* from 31 passages"),
+        (
+            {"type": "pq", "m": 16, "bits": 2, "opq": True},
+            r"x.opq: a rotation of 32 dimensions .* from 31 passages",
+        ),
         (
             {"type": "factory", "factory": "OPQ16,PQ16x2"},
             r"x.factory is OPQ16,PQ16x2: it is learned from 31 vectors, but needs 32; name a smaller one",
@@ -156,7 +169,12 @@ def test_a_rotation_is_not_learned_from_fewer_vectors_than_dimensions(tmp_path, 
     ):
         with pytest.raises(UserError, match=line):
             run(
-                make_job("index", tmp_path / "de@x-0123456789", LEARNED | {"part": ROWS} | spec, {"passages": passages})
+                make_job(
+                    "index",
+                    tmp_path / "de@x-0123456789",
+                    LEARNED | {"part": ROWS} | spec,
+                    {"passages": passages},
+                )
             )
 
 
@@ -169,15 +187,25 @@ def test_lists_are_found_behind_what_refines_them(build, query_vectors):
 
 def test_what_faiss_cannot_add_is_refused_before_anything_is_read(tmp_path, make_job, passages):
     params = {"type": "factory", "factory": "IDMap,Flat", "part": ROWS, **LEARNED}
-    with pytest.raises(UserError, match="x.factory is IDMap,Flat: IDMap: passages are numbered already; leave it out"):
+    with pytest.raises(
+        UserError,
+        match="x.factory is IDMap,Flat: IDMap: passages are numbered already; leave it out",
+    ):
         run(make_job("index", tmp_path / "de@x-0123456789", params, {"passages": passages}))
 
 
 def test_lists_stay_on_disk(built):
-    index = faiss.read_index(str(built["ivf_flat"].folder / "index.faiss"), faiss.IO_FLAG_ONDISK_SAME_DIR)
-    assert isinstance(faiss.downcast_InvertedLists(faiss.extract_index_ivf(index).invlists), faiss.OnDiskInvertedLists)
+    index = faiss.read_index(
+        str(built["ivf_flat"].folder / "index.faiss"), faiss.IO_FLAG_ONDISK_SAME_DIR
+    )
+    assert isinstance(
+        faiss.downcast_InvertedLists(faiss.extract_index_ivf(index).invlists),
+        faiss.OnDiskInvertedLists,
+    )
     size = (built["ivf_flat"].folder / "index.faiss").stat().st_size
-    assert size < 20_000 < ROWS * 32 * 4 < (built["ivf_flat"].folder / "lists.ivfdata").stat().st_size
+    assert (
+        size < 20_000 < ROWS * 32 * 4 < (built["ivf_flat"].folder / "lists.ivfdata").stat().st_size
+    )
 
 
 @pytest.mark.parametrize("kind", ["ivf_pq", "hnsw"])
@@ -219,13 +247,26 @@ def test_shards_build_the_same_bytes(tmp_path, make_job, command, build, passage
 
 
 def test_a_damaged_block_is_named(tmp_path, make_job, command):
-    passages = write_embeddings(tmp_path / "de.passages-0123456789", vectors(900, 1), "passages", {}, block=300)
+    passages = write_embeddings(
+        tmp_path / "de.passages-0123456789", vectors(900, 1), "passages", {}, block=300
+    )
     words = command(
-        make_job("index", tmp_path / "de@x-0123456789", {"type": "flat", "part": 300}, {"passages": passages})
+        make_job(
+            "index",
+            tmp_path / "de@x-0123456789",
+            {"type": "flat", "part": 300},
+            {"passages": passages},
+        )
     )
     block = passages.folder / "blocks/00001.npy"
     block.write_bytes(block.read_bytes()[:-1] + b"x")
-    words = [*words[:-1], str(tmp_path / "de@x-0123456789/shards/0-of-2.json"), "--run.shards", "2", "--run.shard"]
+    words = [
+        *words[:-1],
+        str(tmp_path / "de@x-0123456789/shards/0-of-2.json"),
+        "--run.shards",
+        "2",
+        "--run.shard",
+    ]
     run_shard("index-shard", [*words, "0"])  # of the parts 0 and 2, which are whole
     with pytest.raises(UserError, match="00001.npy: changed since it was written"):
         run_shard("index-shard", [*words, "1"])
@@ -233,18 +274,31 @@ def test_a_damaged_block_is_named(tmp_path, make_job, command):
 
 def test_another_seed_or_sample_is_another_index(build, built):
     for params in ({"seed": 43}, {"train_sample": 1500}):
-        assert bytes_of(build("ivf_flat", **params))["index.faiss"] != bytes_of(built["ivf_flat"])["index.faiss"]
+        assert (
+            bytes_of(build("ivf_flat", **params))["index.faiss"]
+            != bytes_of(built["ivf_flat"])["index.faiss"]
+        )
 
 
 @pytest.mark.parametrize(
     ("kind", "params", "line"),
     [
-        ("pq", {"m": 5}, "indexes.x.m is 5, which does not divide the vectors' 32 dimensions; allowed: 1, 2, 4, 8"),
+        (
+            "pq",
+            {"m": 5},
+            "indexes.x.m is 5, which does not divide the vectors' 32 dimensions; allowed: 1, 2, 4, 8",
+        ),
         ("ivf_flat", {"nlist": 4000}, "indexes.x: 4000 lists cannot be learned from 3000 passages"),
-        ("factory", {"factory": "IVF16,Flt"}, "x.factory is IVF16,Flt: Flt: FAISS has no such index"),
+        (
+            "factory",
+            {"factory": "IVF16,Flt"},
+            "x.factory is IVF16,Flt: Flt: FAISS has no such index",
+        ),
     ],
 )
-def test_what_cannot_be_built_is_refused_before_anything_is_read(tmp_path, make_job, passages, kind, params, line):
+def test_what_cannot_be_built_is_refused_before_anything_is_read(
+    tmp_path, make_job, passages, kind, params, line
+):
     settings = {"type": kind, "part": ROWS, **TYPES[kind][0], **params}
     with pytest.raises(UserError, match=line):
         run(make_job("index", tmp_path / "de@x-0123456789", settings, {"passages": passages}))
@@ -255,26 +309,41 @@ def test_gpus_that_are_not_there_are_one_line(tmp_path, make_job, passages):
     if faiss.get_num_gpus():
         pytest.skip("there is one")
     job = make_job(
-        "index", tmp_path / "x-0123456789", {"type": "flat", "part": 9}, {"passages": passages}, {"index_gpu": "shard"}
+        "index",
+        tmp_path / "x-0123456789",
+        {"type": "flat", "part": 9},
+        {"passages": passages},
+        {"index_gpu": "shard"},
     )
-    with pytest.raises(UserError, match="index_gpu is shard, but FAISS .* has no GPU here; install faiss-gpu"):
+    with pytest.raises(
+        UserError, match="index_gpu is shard, but FAISS .* has no GPU here; install faiss-gpu"
+    ):
         run(job)
 
 
 def test_the_command_line_brings_no_torch(tmp_path, make_job, command, built, passages):
     params = {"type": "flat", "part": ROWS}
-    job = make_job("index", tmp_path / "de@x-0123456789", params, {"passages": passages}, {"workers": 1})
-    script = (
-        "import sys; from tandem.__main__ import main; code = main(); assert 'torch' not in sys.modules; sys.exit(code)"
+    job = make_job(
+        "index", tmp_path / "de@x-0123456789", params, {"passages": passages}, {"workers": 1}
     )
-    subprocess.run([sys.executable, "-c", script, "index", *command(job)], check=True, capture_output=True)
+    script = (
+        "import sys; from tandem.__main__ import main; code = main(); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, "index", *command(job)], check=True, capture_output=True
+    )
     assert sha256(job.out / "index.faiss") == bytes_of(built["flat"])["index.faiss"]
 
 
-@pytest.mark.skipif(not faiss.get_num_gpus(), reason="needs faiss-gpu, and CUDA_VISIBLE_DEVICES to name a GPU")
+@pytest.mark.skipif(
+    not faiss.get_num_gpus(), reason="needs faiss-gpu, and CUDA_VISIBLE_DEVICES to name a GPU"
+)
 @pytest.mark.parametrize("gpu", ["replicate", "shard"])
 @pytest.mark.parametrize("kind", ["ivf_flat", "ivf_sq", "ivf_pq"])
 def test_lists_are_found_on_a_gpu(build, query_vectors, kind, gpu):
     """The index is as good as the processor's, and the processor reads it."""
     rows = search(build(kind, gpu=gpu), query_vectors, 10)[1]
-    assert recall(rows.tolist(), brute(query_vectors, vectors(ROWS, 1), 10).tolist()) >= TYPES[kind][1]
+    assert (
+        recall(rows.tolist(), brute(query_vectors, vectors(ROWS, 1), 10).tolist()) >= TYPES[kind][1]
+    )

@@ -36,7 +36,10 @@ def test_as_near_as_faiss():
     points = vectors(4000, 2).astype(np.float32)
     usual = faiss.Kmeans(points.shape[1], 64, niter=faiss_search.ITERATIONS, spherical=True, seed=1)
     usual.train(points)
-    ours, theirs = ((points @ centres.T).max(axis=1).mean() for centres in (learned(points, 64), usual.centroids))
+    ours, theirs = (
+        (points @ centres.T).max(axis=1).mean()
+        for centres in (learned(points, 64), usual.centroids)
+    )
     assert ours > theirs - 0.01
 
 
@@ -77,10 +80,13 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
 
     monkeypatch.setattr(faiss_search, "on_gpus", lambda index, how: index)
     monkeypatch.setattr(faiss_search, "VECTORS_PER_PIECE", 10)
-    monkeypatch.setattr(faiss_search, "count_usable_cores", lambda: 4)  # however many this machine has
+    # however many this machine has
+    monkeypatch.setattr(faiss_search, "count_usable_cores", lambda: 4)
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
         with open_threads(4) as threads:
-            labels = faiss_search.assign(Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
+            labels = faiss_search.assign(
+                Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads
+            )
         assert labels.shape == (95,)
         assert max(calls) == most

@@ -26,24 +26,32 @@ def vectors(make_job, dataset, tokens, make_model, tmp_path):
     def make(dtype):
         model = make_model(tmp_path / "de-0000000051", ("dual",), seed=4, shared=True)
         both = {"dataset": dataset, "model": model, "tokens": tokens}
-        job = make_job("embeddings", tmp_path / "tiny" / "p-0000000052", ENCODE | {"dtype": dtype}, both)
+        job = make_job(
+            "embeddings", tmp_path / "tiny" / "p-0000000052", ENCODE | {"dtype": dtype}, both
+        )
         encode(job)
         inputs = both | {"passages": open_artifact(job.out)}
-        positives = make_job("positive_vectors", tmp_path / "tiny" / "q-0000000053", {"split": "train"}, inputs)
+        positives = make_job(
+            "positive_vectors", tmp_path / "tiny" / "q-0000000053", {"split": "train"}, inputs
+        )
         run(positives)
         return inputs, open_artifact(positives.out)
 
     return make
 
 
-@pytest.mark.parametrize(("dtype", "stored"), [("fp16", "float16"), ("fp32", "float32"), ("int8", "float16")])
+@pytest.mark.parametrize(
+    ("dtype", "stored"), [("fp16", "float16"), ("fp32", "float32"), ("int8", "float16")]
+)
 def test_a_query_has_its_positives_vector(dtype, stored, vectors, dataset):
     inputs, queries = vectors(dtype)
     opened, passages = Embeddings(queries, "queries"), Embeddings(inputs["passages"], "passages")
     collection = Collection(dataset)
     qrels = collection.qrels("train")
     assert opened.read_query_ids() == list(collection.queries("train"))
-    rows = index_passages(collection).rows([next(iter(qrels[query])) for query in opened.read_query_ids()])
+    rows = index_passages(collection).rows(
+        [next(iter(qrels[query])) for query in opened.read_query_ids()]
+    )
     own = opened.pick(np.arange(20))
     assert str(own.dtype) == stored
     np.testing.assert_array_equal(own, passages.pick(rows).astype(stored))
@@ -52,7 +60,9 @@ def test_a_query_has_its_positives_vector(dtype, stored, vectors, dataset):
 def test_a_search_finds_the_neighbours_of_the_positive(vectors, make_job, dataset, tmp_path):
     inputs, queries = vectors("fp16")
     searched = {"dataset": dataset, "passages": inputs["passages"], "queries": queries}
-    job = make_job("retrieve", tmp_path / "tiny" / "r-0000000054", {"depth": 5, "split": "train"}, searched)
+    job = make_job(
+        "retrieve", tmp_path / "tiny" / "r-0000000054", {"depth": 5, "split": "train"}, searched
+    )
     retrieve(job)
     passages = Embeddings(inputs["passages"], "passages").pick(np.arange(60)).astype(np.float64)
     ids = Collection(dataset).doc_ids().to_pylist()
@@ -71,12 +81,25 @@ def test_no_query_with_a_positive_is_refused(vectors, make_job, tmp_path):
 
 def test_lists_of_a_query_become_one_by_hand():
     # query 4: positives 1 and 9, negatives 2 and 3 of the first part, 5 of the second, where 9 is a positive
-    first = Lists(np.array([4, 6]), np.array([0, 4, 6]), np.array([1, 1]), np.array([1, 2, 3, 9, 7, 8], np.int32))
-    second = Lists(np.array([4, 5]), np.array([0, 4, 6]), np.array([2, 1]), np.array([1, 9, 3, 5, 0, 2], np.int32))
+    first = Lists(
+        np.array([4, 6]),
+        np.array([0, 4, 6]),
+        np.array([1, 1]),
+        np.array([1, 2, 3, 9, 7, 8], np.int32),
+    )
+    second = Lists(
+        np.array([4, 5]),
+        np.array([0, 4, 6]),
+        np.array([2, 1]),
+        np.array([1, 9, 3, 5, 0, 2], np.int32),
+    )
     merged = merge_lists([first, second])
     assert merged.queries.tolist() == [4, 6, 5]
     assert merged.positives.tolist() == [2, 1, 1]
-    lists = [merged.passages[a:b].tolist() for a, b in zip(merged.offsets[:-1], merged.offsets[1:], strict=True)]
+    lists = [
+        merged.passages[a:b].tolist()
+        for a, b in zip(merged.offsets[:-1], merged.offsets[1:], strict=True)
+    ]
     assert lists == [[1, 9, 2, 3, 5], [7, 8], [0, 2]]
     assert merged.passages.dtype == np.int32
 
@@ -98,9 +121,15 @@ def planner(configured):
 def test_shares_of_several_runs_are_one_list(planner):
     stage = planner().model("tele", "here")
     assert stage.values["one_list"] is True
-    own, ahead = stage.upstream["candidates"].upstream["run"], stage.upstream["candidates.1"].upstream["run"]
+    own, ahead = (
+        stage.upstream["candidates"].upstream["run"],
+        stage.upstream["candidates.1"].upstream["run"],
+    )
     assert own.upstream["passages"] is ahead.upstream["passages"]
-    assert (own.upstream["queries"].kind, ahead.upstream["queries"].kind) == ("embeddings", "positive_vectors")
+    assert (own.upstream["queries"].kind, ahead.upstream["queries"].kind) == (
+        "embeddings",
+        "positive_vectors",
+    )
     assert ahead.upstream["queries"].upstream["passages"] is ahead.upstream["passages"]
 
 
@@ -108,10 +137,16 @@ def test_shares_of_several_runs_are_one_list(planner):
     ("candidates", "line"),
     [
         ({"also": []}, "candidates.one_list joins a query's lists, but there is one"),
-        ({"also": [{"from": "bm25", "one_list": True}]}, "candidates.also: one_list is of candidates itself"),
+        (
+            {"also": [{"from": "bm25", "one_list": True}]},
+            "candidates.also: one_list is of candidates itself",
+        ),
         ({"look_ahead": True, "from": "bm25"}, "bm25 is no model"),
         ({"look_ahead": True, "labels": "answers"}, "look_ahead: labels is answers"),
-        ({"look_ahead": True, "below_positive": {"margin": 1.0}}, "scores of look_ahead are of positives, not queries"),
+        (
+            {"look_ahead": True, "below_positive": {"margin": 1.0}},
+            "scores of look_ahead are of positives, not queries",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(planner, candidates, line):

@@ -64,7 +64,9 @@ def search(make_job, folder, dataset, sides):
         inputs = {"dataset": dataset, **sides} | ({"index": index} if index else {})
         out = folder / "maxsim" / f"{name}-0123456789"
         maxsim.run(make_job("maxsim", out, {"split": "test", "depth": depth, **params}, inputs))
-        return [(query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")]
+        return [
+            (query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")
+        ]
 
     return make
 
@@ -76,12 +78,21 @@ def scored(dataset, tokens, model):
 
 
 def pair_scores(dataset, tokens, model):
-    late, opened, collection = load_dual(model.folder / "dual"), Tokens.open(tokens), Collection(dataset)
+    late, opened, collection = (
+        load_dual(model.folder / "dual"),
+        Tokens.open(tokens),
+        Collection(dataset),
+    )
     names, table = collection.doc_ids().to_pylist(), {}
     for query in collection.queries("test"):
         row = list(collection.query_texts()).index(query)
-        pairs = [opened.queries[row]] * len(names), [opened.passages[at] for at in range(len(names))]
-        table[query] = dict(zip(names, late.score(*pairs, opened.template, "fp32", 256).tolist(), strict=True))
+        pairs = (
+            [opened.queries[row]] * len(names),
+            [opened.passages[at] for at in range(len(names))],
+        )
+        table[query] = dict(
+            zip(names, late.score(*pairs, opened.template, "fp32", 256).tolist(), strict=True)
+        )
     return table
 
 
@@ -91,7 +102,9 @@ def test_every_token_but_punctuation_has_a_row(sides, tokens):
     at = np.load(sides["passages"].path("offsets.npy"))
     assert passages.rows == at[-1] <= len(opened.passages.ids) + 2 * len(opened.passages)
     assert queries.rows == 20 * 12
-    assert np.linalg.norm(passages.take(0, passages.rows).astype(float), axis=1) == pytest.approx(1, abs=1e-3)
+    assert np.linalg.norm(passages.take(0, passages.rows).astype(float), axis=1) == pytest.approx(
+        1, abs=1e-3
+    )
 
 
 def test_shards_change_no_byte(sides, encode):
@@ -106,28 +119,41 @@ def test_scores_are_those_of_pairs_and_ties_go_by_id(search, scored):
     for query, docs, scores in search("whole"):
         expected = sorted(scored[query].items(), key=lambda pair: (-pair[1], pair[0]))
         assert scores == pytest.approx([score for _, score in expected], rel=1e-6)
-        assert set(docs[:20]) == {doc for doc, _ in expected[:20]} or scores[19] == pytest.approx(scores[20], rel=1e-6)
+        assert set(docs[:20]) == {doc for doc, _ in expected[:20]} or scores[19] == pytest.approx(
+            scores[20], rel=1e-6
+        )
 
 
-def test_coil_scores_all_passages_by_the_tokens_that_they_share(make_job, make_model, folder, dataset, tokens):
+def test_coil_scores_all_passages_by_the_tokens_that_they_share(
+    make_job, make_model, folder, dataset, tokens
+):
     options = {"type": "coil", "dim": 8, "cls_dim": 12}
     shape = {"shared": False, "pooling": "max", "temperature": 0.5, "representation": options}
     model = make_model(folder / "model" / "coil-0123456789", ("dual",), seed=9, **shape)
     inputs = {"dataset": dataset, "tokens": tokens, "model": model}
     jobs = {
-        side: make_job("token_vectors", folder / "token_vectors" / f"coil.{side}-0123456789", ENCODE | params, inputs)
+        side: make_job(
+            "token_vectors",
+            folder / "token_vectors" / f"coil.{side}-0123456789",
+            ENCODE | params,
+            inputs,
+        )
         for side, params in SIDES.items()
     }
     for job in jobs.values():
         run_encode(job)
     inputs = {"dataset": dataset} | {side: open_artifact(job.out) for side, job in jobs.items()}
     job = make_job(
-        "maxsim", folder / "maxsim/coil-0123456789", {"split": "test", "depth": 60, "same_token": True}, inputs
+        "maxsim",
+        folder / "maxsim/coil-0123456789",
+        {"split": "test", "depth": 60, "same_token": True},
+        inputs,
     )
     maxsim.run(job)
     expected = pair_scores(dataset, tokens, model)
     lists = {
-        query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in iter_trec(job.out / "run.trec")
+        query: dict(zip(docs, scores.tolist(), strict=True))
+        for query, docs, scores in iter_trec(job.out / "run.trec")
     }
     assert lists.keys() == expected.keys()
     for query, scores in lists.items():
@@ -148,7 +174,12 @@ def index(make_job, folder, sides):
     """`index(name, **params)`: an index of the passages' tokens."""
 
     def make(name, **params):
-        job = make_job("index", folder / "index" / f"late@{name}-0123456789", params, {"passages": sides["passages"]})
+        job = make_job(
+            "index",
+            folder / "index" / f"late@{name}-0123456789",
+            params,
+            {"passages": sides["passages"]},
+        )
         run_index(job)
         return open_artifact(job.out)
 
@@ -157,7 +188,9 @@ def index(make_job, folder, sides):
 
 def overlap(some, others):
     """The mean share of documents that two runs' lists have in common."""
-    return np.mean([len(set(a[1]) & set(b[1])) / len(b[1]) for a, b in zip(some, others, strict=True)])
+    return np.mean(
+        [len(set(a[1]) & set(b[1])) / len(b[1]) for a, b in zip(some, others, strict=True)]
+    )
 
 
 def test_an_index_whose_lists_are_all_searched_finds_what_exact_search_does(search, index):
@@ -179,7 +212,10 @@ def test_passages_are_promising_by_what_was_found_above_each_tokens_worst():
 
 
 def test_codes_stand_for_the_vectors_they_were_made_from(search, index):
-    exact, options = search("uncoded", depth=10), {"depth": 10, "nprobe": 4, "rescore_factor": 100, "rescore": False}
+    exact, options = (
+        search("uncoded", depth=10),
+        {"depth": 10, "nprobe": 4, "rescore_factor": 100, "rescore": False},
+    )
     # vectors as they are, differences from centroids of 8 bits, and codes of 4 bits for two numbers each
     assert search("flat", index=index("as-they-are", type="ivf_flat", nlist=4), **options) == exact
     fine = search("fine", index=index("fine", type="ivf_sq", sq="8bit", nlist=4), **options)
@@ -189,10 +225,19 @@ def test_codes_stand_for_the_vectors_they_were_made_from(search, index):
     assert fine[0][2] == pytest.approx(exact[0][2], rel=0.02)
 
 
-def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(make_job, folder, dataset, sides, index):
+def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(
+    make_job, folder, dataset, sides, index
+):
     inputs = {"dataset": dataset, **sides, "index.0": index("measured", type="ivf_flat", nlist=4)}
     sweep = {"nprobe": [1, 4], "ef_search": [16], "rescore": [True, False], "rescore_factor": 200}
-    params = {"split": "test", "queries": 5, "k": [5], "repeats": 1, "indexes": ["lists"], "sweep": sweep}
+    params = {
+        "split": "test",
+        "queries": 5,
+        "k": [5],
+        "repeats": 1,
+        "indexes": ["lists"],
+        "sweep": sweep,
+    }
     job = make_job("tradeoffs", folder / "tradeoffs/late-0123456789", params, inputs)
     run_tradeoffs(job)
     lines = list(csv.DictReader((job.out / "tradeoffs.csv").open()))
@@ -217,12 +262,16 @@ def test_an_index_finds_nothing_for_a_query_without_any_token(sides, index, data
     query = maxsim.OneQuery(np.empty((0, passages.dimension)))
     with open_threads(1) as threads:
         search = maxsim.TokenSearch(passages, query, PassageOrder(dataset))
-        searcher = maxsim.TokenSearcher(search, ann.OpenedIndex(index("nothing", type="hnsw", m=8), threads), 2, None)
+        searcher = maxsim.TokenSearcher(
+            search, ann.OpenedIndex(index("nothing", type="hnsw", m=8), threads), 2, None
+        )
         assert searcher.search(np.array([0]), 5).rank(0)[0].tolist() == []
 
 
 def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):
     inputs = {"dataset": dataset, "tokens": tokens, "model": dual_model}
-    job = make_job("token_vectors", tmp_path / "de.passages-0123456789", ENCODE | SIDES["passages"], inputs)
+    job = make_job(
+        "token_vectors", tmp_path / "de.passages-0123456789", ENCODE | SIDES["passages"], inputs
+    )
     with pytest.raises(UserError, match="has one vector a text; expected representation: multi"):
         run_encode(job)

@@ -21,7 +21,9 @@ from tandem.retrieval import pair_scores as module
 from tandem.retrieval.pair_scores import PairScores, average_probabilities, to_probability
 from tandem.store.artifact import open_artifact
 
-QUERIES, PASSAGES = (grid.ravel() for grid in np.meshgrid(np.arange(40, 60), np.arange(0, 60, 3), indexing="ij"))
+QUERIES, PASSAGES = (
+    grid.ravel() for grid in np.meshgrid(np.arange(40, 60), np.arange(0, 60, 3), indexing="ij")
+)
 
 
 @pytest.fixture
@@ -70,7 +72,9 @@ def test_precision_budget_and_model_have_scores_of_their_own(cross_model, joint_
     scores = [scorer.score(QUERIES[:9], PASSAGES[:9]) for scorer in scorers]
     assert [scorer.computed for scorer in scorers] == [9] * 4
     assert len({scorer.store.folder for scorer in scorers}) == 4
-    assert all(scorer.store.folder.parent == tokens.folder.parents[1] / "pairs" for scorer in scorers)
+    assert all(
+        scorer.store.folder.parent == tokens.folder.parents[1] / "pairs" for scorer in scorers
+    )
     assert np.allclose(scores[0], scores[1], atol=0.05)
     assert np.allclose(scores[0], scores[2], atol=1e-5)
     assert not np.allclose(scores[0], scores[3], atol=1e-2)
@@ -93,7 +97,9 @@ def test_threads_change_no_bit(cross_model, make_tokens, dataset, tmp_path):
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             tokens = make_tokens(tmp_path / str(threads) / "tokens" / "tiny-0123456789", dataset)
-            results.add(PairScores(cross_model, tokens, "fp32", 512).score(QUERIES, PASSAGES).tobytes())
+            results.add(
+                PairScores(cross_model, tokens, "fp32", 512).score(QUERIES, PASSAGES).tobytes()
+            )
     finally:
         torch.set_num_threads(before)
     assert len(results) == 1
@@ -136,7 +142,9 @@ def test_many_chunks_and_parts_give_the_same(cross_model, tokens, monkeypatch):
 
 
 def test_probability_by_hand_and_at_the_ends():
-    assert to_probability(np.array([0.0, math.log(3), -math.log(3)])).tolist() == pytest.approx([0.5, 0.75, 0.25])
+    assert to_probability(np.array([0.0, math.log(3), -math.log(3)])).tolist() == pytest.approx(
+        [0.5, 0.75, 0.25]
+    )
     with np.errstate(all="raise", under="ignore"):
         assert to_probability(np.array([-2000, 2000], np.float32)).tolist() == [0.0, 1.0]
 
@@ -144,18 +152,31 @@ def test_probability_by_hand_and_at_the_ends():
 def test_mean_of_two_judges(cross_model, joint_model, tokens):
     judges = [PairScores(model, tokens, "fp32", 512) for model in (cross_model, joint_model)]
     mean = average_probabilities(judges, QUERIES[:30], PASSAGES[:30])
-    logits = [direct(model, tokens, QUERIES[:30], PASSAGES[:30]).astype(float) for model in (cross_model, joint_model)]
-    expected = [(1 / (1 + math.exp(-a)) + 1 / (1 + math.exp(-b))) / 2 for a, b in zip(*logits, strict=True)]
+    logits = [
+        direct(model, tokens, QUERIES[:30], PASSAGES[:30]).astype(float)
+        for model in (cross_model, joint_model)
+    ]
+    expected = [
+        (1 / (1 + math.exp(-a)) + 1 / (1 + math.exp(-b))) / 2 for a, b in zip(*logits, strict=True)
+    ]
     assert mean.dtype == np.float32
     assert mean == pytest.approx(expected, rel=1e-6)
     assert np.ptp(mean) > 0.01
 
 
-def test_models_that_do_not_fit_are_refused(tmp_path, dual_model, cross_model, make_tokens, dataset, tokens):
-    with pytest.raises(UserError, match="de-0000000004: has no cross-encoder; it holds: dual encoder"):
+def test_models_that_do_not_fit_are_refused(
+    tmp_path, dual_model, cross_model, make_tokens, dataset, tokens
+):
+    with pytest.raises(
+        UserError, match="de-0000000004: has no cross-encoder; it holds: dual encoder"
+    ):
         PairScores(dual_model, tokens, "fp32", 512)
-    long = make_tokens(tmp_path / "tokens" / "long-0123456789", dataset, passage_length=78)  # 16 + 78 + 3 = 97
-    with pytest.raises(UserError, match=r"cross: query with passage, padded, allows inputs of 112 tokens; .* takes 96"):
+    # 16 + 78 + 3 = 97
+    long = make_tokens(tmp_path / "tokens" / "long-0123456789", dataset, passage_length=78)
+    with pytest.raises(
+        UserError,
+        match=r"cross: query with passage, padded, allows inputs of 112 tokens; .* takes 96",
+    ):
         PairScores(cross_model, long, "fp32", 512).score(QUERIES[:1], PASSAGES[:1])
 
 

@@ -51,10 +51,27 @@ def candidates(make_job, dataset, tokens, tmp_path_factory):
 @pytest.fixture
 def trained(make_job, dataset, read, windows, candidates, cross_model, tmp_path):
     """A PARADE of two steps."""
-    sizes = {"queries_per_batch": 4, "list_size": 3, "steps": 2, "lr": 1e-3, "precision": "fp32", "seed": 3}
-    params = {"objective": "cross", "pooling": "cls", "parade": {"aggregate": "transformer", "layers": 1}}
+    sizes = {
+        "queries_per_batch": 4,
+        "list_size": 3,
+        "steps": 2,
+        "lr": 1e-3,
+        "precision": "fp32",
+        "seed": 3,
+    }
+    params = {
+        "objective": "cross",
+        "pooling": "cls",
+        "parade": {"aggregate": "transformer", "layers": 1},
+    }
     params["train"] = sizes | {"loss": "listwise", "choose": "last"}
-    inputs = {"dataset": dataset, "tokens": read, "windows": windows, "candidates": candidates, "start": cross_model}
+    inputs = {
+        "dataset": dataset,
+        "tokens": read,
+        "windows": windows,
+        "candidates": candidates,
+        "start": cross_model,
+    }
     job = make_job("model", tmp_path / "parade-0123456789", params, inputs, {"workers": 1})
     train(job)
     return open_artifact(job.out)
@@ -64,11 +81,15 @@ def test_a_document_is_its_windows_in_order(read, windows, dataset):
     documents = open_documents(read)
     names = Collection(windows).doc_ids().to_pylist()
     rows = [
-        row for row, name in enumerate(names) if name.rpartition("#")[0] == Collection(dataset).doc_ids()[7].as_py()
+        row
+        for row, name in enumerate(names)
+        if name.rpartition("#")[0] == Collection(dataset).doc_ids()[7].as_py()
     ]
     assert len(rows) > 1
     opened = Tokens.open(read)
-    assert documents.passages[7].tolist() == [token for row in rows for token in opened.passages[row]]
+    assert documents.passages[7].tolist() == [
+        token for row in rows for token in opened.passages[row]
+    ]
     assert len(documents.passages) == 60
 
 
@@ -77,9 +98,16 @@ def test_the_trained_model_reranks_documents_as_it_scores_them(
 ):
     ids = Collection(dataset).doc_ids().to_pylist()
     collection = Collection(dataset)
-    lists = [(query, [ids[i] for i in (5, 11, 40)], np.arange(3, 0, -1)) for query in collection.queries("test")]
+    lists = [
+        (query, [ids[i] for i in (5, 11, 40)], np.arange(3, 0, -1))
+        for query in collection.queries("test")
+    ]
     found = write_ranked(
-        "bm25", tmp_path / "tiny" / "bm25" / "run-0123456789", {"depth": 3}, {"dataset": dataset}, lists
+        "bm25",
+        tmp_path / "tiny" / "bm25" / "run-0123456789",
+        {"depth": 3},
+        {"dataset": dataset},
+        lists,
     )
     params = {"depth": 3, "precision": "fp32", "batch_tokens": 512}
     inputs = {"dataset": dataset, "run": found, "model": trained, "tokens": read}
@@ -90,11 +118,19 @@ def test_the_trained_model_reranks_documents_as_it_scores_them(
     for query, docs, scores in list(iter_run(open_artifact(job.out), dataset))[:4]:
         rows = np.repeat(index_queries(collection).rows([query]), 3)
         at = np.array([ids.index(doc) for doc in docs])
-        own = model.score(documents.queries.take(rows), documents.passages.take(at), documents.template, "fp32", 512)
+        own = model.score(
+            documents.queries.take(rows),
+            documents.passages.take(at),
+            documents.template,
+            "fp32",
+            512,
+        )
         np.testing.assert_allclose(scores, own, rtol=1e-5, atol=1e-5)
 
     other = make_job("rerank", tmp_path / "no-0123456789", params, inputs | {"tokens": tokens})
-    with pytest.raises(UserError, match=r"was made from tiny-0000000001; expected windows of tiny-0000000001"):
+    with pytest.raises(
+        UserError, match=r"was made from tiny-0000000001; expected windows of tiny-0000000001"
+    ):
         rerank(other)
 
 
@@ -102,7 +138,9 @@ def test_the_cards_example_runs(trained, monkeypatch):
     import re
 
     monkeypatch.chdir(trained.folder)
-    (code,) = re.findall(r"```python\n(.*?)```", (trained.folder / "cross" / "README.md").read_text(), re.S)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (trained.folder / "cross" / "README.md").read_text(), re.S
+    )
     values: dict = {}
     exec(code, values)
     assert values["scores"].shape == (1,)

@@ -61,7 +61,12 @@ def test_order_equals_direct_scoring(
     tmp_path, make_job, make_run, lists, dataset, cross_model, tokens, monkeypatch, group
 ):
     monkeypatch.setattr(module, "PAIRS_PER_LOOKUP", group)
-    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}
+    inputs = {
+        "dataset": dataset,
+        "run": make_run(dataset, lists),
+        "model": cross_model,
+        "tokens": tokens,
+    }
     job = make_job("rerank", tmp_path / "tiny" / "rerank" / "ce-0123456789", PARAMS, inputs)
     run(job)
     collection, opened = Collection(dataset), Tokens.open(tokens)
@@ -70,35 +75,74 @@ def test_order_equals_direct_scoring(
     accelerate(cross, Execution(), 512, "fp32", training=False)
     expected = []
     for query, candidates, scores in lists:
-        top = [doc for _, doc in sorted((-score, doc) for doc, score in zip(candidates, scores, strict=True))[:10]]
+        top = [
+            doc
+            for _, doc in sorted(
+                (-score, doc) for doc, score in zip(candidates, scores, strict=True)
+            )[:10]
+        ]
         query_texts = [opened.queries[int(queries.rows([query])[0])]] * len(top)
-        logits = cross.score(query_texts, [opened.passages[i] for i in docs.rows(top)], opened.template, "fp32", 512)
+        logits = cross.score(
+            query_texts, [opened.passages[i] for i in docs.rows(top)], opened.template, "fp32", 512
+        )
         ranked = sorted((-float(score), doc) for doc, score in zip(top, logits, strict=True))
-        rest = [doc for _, doc in sorted((-score, doc) for doc, score in zip(candidates, scores, strict=True))[10:]]
+        rest = [
+            doc
+            for _, doc in sorted(
+                (-score, doc) for doc, score in zip(candidates, scores, strict=True)
+            )[10:]
+        ]
         below = math.floor(min(0.0, *map(float, logits))) - 1
         ranked += [(float(n - below), doc) for n, doc in enumerate(rest)]
-        expected += [f"{query} Q0 {doc} {n} {-score:.9g} ce-0123456789" for n, (score, doc) in enumerate(ranked, 1)]
+        expected += [
+            f"{query} Q0 {doc} {n} {-score:.9g} ce-0123456789"
+            for n, (score, doc) in enumerate(ranked, 1)
+        ]
     assert (job.out / "run.trec").read_text().splitlines() == expected
     assert len(expected) == 19 * 15 + 4
     assert open_artifact(job.out).manifest.facts["scored"] == 19 * 10 + 4
 
 
-def test_going_deeper_scores_only_what_is_new(tmp_path, make_job, make_run, lists, dataset, cross_model, tokens):
-    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}
+def test_going_deeper_scores_only_what_is_new(
+    tmp_path, make_job, make_run, lists, dataset, cross_model, tokens
+):
+    inputs = {
+        "dataset": dataset,
+        "run": make_run(dataset, lists),
+        "model": cross_model,
+        "tokens": tokens,
+    }
     scored = []
     for depth in (5, 10, 10):
-        job = make_job("rerank", tmp_path / "tiny" / "rerank" / f"{len(scored)}", {**PARAMS, "depth": depth}, inputs)
+        job = make_job(
+            "rerank",
+            tmp_path / "tiny" / "rerank" / f"{len(scored)}",
+            {**PARAMS, "depth": depth},
+            inputs,
+        )
         run(job)
         scored.append(open_artifact(job.out).manifest.facts["scored"])
         assert {len(docs) for _, docs, _ in iter_trec(job.out / "run.trec")} == {4, 15}
     assert scored == [19 * 5 + 4, 19 * 5, 0]
 
 
-def test_a_re_ranked_run_is_re_ranked_more_deeply(tmp_path, make_job, make_run, lists, dataset, cross_model, tokens):
-    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}
+def test_a_re_ranked_run_is_re_ranked_more_deeply(
+    tmp_path, make_job, make_run, lists, dataset, cross_model, tokens
+):
+    inputs = {
+        "dataset": dataset,
+        "run": make_run(dataset, lists),
+        "model": cross_model,
+        "tokens": tokens,
+    }
     runs = []
     for depth in (5, 10):
-        job = make_job("rerank", tmp_path / "tiny/rerank" / f"r{depth}-0123456789", {**PARAMS, "depth": depth}, inputs)
+        job = make_job(
+            "rerank",
+            tmp_path / "tiny/rerank" / f"r{depth}-0123456789",
+            {**PARAMS, "depth": depth},
+            inputs,
+        )
         run(job)
         inputs["run"] = open_artifact(job.out)
         runs.append({query: set(docs[:10]) for query, docs, _ in iter_trec(job.out / "run.trec")})
@@ -106,9 +150,16 @@ def test_a_re_ranked_run_is_re_ranked_more_deeply(tmp_path, make_job, make_run, 
     assert inputs["run"].manifest.facts["scored"] == 19 * 5
 
 
-def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dataset, cross_model, tokens):
+def test_shards_change_no_byte(
+    tmp_path, make_job, command, make_run, lists, dataset, cross_model, tokens
+):
     """Three shards share the pairs out without overlap; the stage then scores none and writes what it wrote alone."""
-    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}
+    inputs = {
+        "dataset": dataset,
+        "run": make_run(dataset, lists),
+        "model": cross_model,
+        "tokens": tokens,
+    }
     job = make_job("rerank", tmp_path / "tiny" / "rerank" / "ce-0123456789", PARAMS, inputs)
     run(job)
     alone = (job.out / "run.trec").read_bytes()
@@ -119,14 +170,18 @@ def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dat
     for shard in (2, 0, 1):
         execution = {"shard": shard, "shards": 3}
         name = f"shards/{shard}-of-3.json"
-        run_shard("rerank-shard", command(make_job("rerank", job.out, PARAMS, inputs, execution), name))
+        run_shard(
+            "rerank-shard", command(make_job("rerank", job.out, PARAMS, inputs, execution), name)
+        )
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == 19 * 10 + 4
     assert min(scored) > 40
     run(job)
     assert open_artifact(job.out).manifest.facts["scored"] == 0
     assert (job.out / "run.trec").read_bytes() == alone
-    words = command(make_job("rerank", job.out, PARAMS, inputs, {"shard": 3, "shards": 3}), "shards/3-of-3.json")
+    words = command(
+        make_job("rerank", job.out, PARAMS, inputs, {"shard": 3, "shards": 3}), "shards/3-of-3.json"
+    )
     with pytest.raises(UserError, match="--run.shard is 3; of 3 shards, 0 to 2 are allowed"):
         run_shard("rerank-shard", words)
 
@@ -139,7 +194,9 @@ def test_what_does_not_fit_is_refused(
     out = tmp_path / "tiny" / "rerank" / "x-0123456789"
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", [("x", "", "an otter")])
     foreign = make_run(other, [("test-otter", ["x"], [1.0])], "foreign")
-    with pytest.raises(UserError, match=other_dataset("run", "other-0123456789", "tiny-0000000001")):
+    with pytest.raises(
+        UserError, match=other_dataset("run", "other-0123456789", "tiny-0000000001")
+    ):
         run(make_job("rerank", out, PARAMS, {**inputs, "run": foreign}))
     strange = make_tokens(tmp_path / "other" / "tokens" / "x-0123456789", other)
     with pytest.raises(UserError, match=other_dataset("tokens", "other-0123456789")):
@@ -152,7 +209,12 @@ def test_what_does_not_fit_is_refused(
 @pytest.fixture
 def ensemble(dataset, make_run, lists, cross_model, joint_model, tokens):
     """The inputs of two cross-encoders that re-rank together."""
-    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "judge.0": cross_model, "judge.1": joint_model}
+    inputs = {
+        "dataset": dataset,
+        "run": make_run(dataset, lists),
+        "judge.0": cross_model,
+        "judge.1": joint_model,
+    }
     return inputs | {"judge_tokens.0": tokens, "judge_tokens.1": tokens}
 
 
@@ -166,7 +228,8 @@ def test_an_ensemble_reranks_by_the_mean_of_its_logits(
         inputs = {"dataset": dataset, "run": ensemble["run"], "model": model, "tokens": tokens}
         alone = make_job("rerank", tmp_path / "tiny" / "rerank" / f"{number}", PARAMS, inputs)
         run(alone)
-        assert open_artifact(alone.out).manifest.facts["scored"] == 0  # the ensemble has asked both for every pair
+        # the ensemble has asked both for every pair
+        assert open_artifact(alone.out).manifest.facts["scored"] == 0
         top = {
             query: dict(zip(docs[:10], scores, strict=False))
             for query, docs, scores in iter_trec(alone.out / "run.trec")
@@ -175,7 +238,8 @@ def test_an_ensemble_reranks_by_the_mean_of_its_logits(
     assert open_artifact(job.out).manifest.facts["scored"] == 2 * (19 * 10 + 4)
     for query, docs, scores in iter_trec(job.out / "run.trec"):
         means = {
-            doc: np.float32((float(score) + float(tops[1][query][doc])) / 2) for doc, score in tops[0][query].items()
+            doc: np.float32((float(score) + float(tops[1][query][doc])) / 2)
+            for doc, score in tops[0][query].items()
         }
         assert docs[: len(means)] == sorted(means, key=lambda doc, means=means: (-means[doc], doc))
         assert scores[: len(means)].tolist() == [means[doc] for doc in docs[: len(means)]]
@@ -203,7 +267,10 @@ def test_shards_of_an_ensemble_change_no_byte(tmp_path, make_job, command, ensem
 def test_a_registered_scorer_reads_texts(tmp_path, make_job, make_run, dataset):
     @pair_scorer("shared_words")
     def shared_words(query, passages, *, weight=1.0):
-        return [weight * len(set(query.lower().split()) & set(text.lower().split())) for text in passages]
+        return [
+            weight * len(set(query.lower().split()) & set(text.lower().split()))
+            for text in passages
+        ]
 
     collection = Collection(dataset)
     query, text = next(iter(collection.queries("test").items()))
@@ -211,7 +278,10 @@ def test_a_registered_scorer_reads_texts(tmp_path, make_job, make_run, dataset):
     ranked = make_run(dataset, [(query, docs, [6.0, 5.0, 4.0, 3.0, 2.0, 1.0])], "words")
     params = {"depth": 4, "scorer": "shared_words", "options": {"weight": 2.0}}
     job = make_job(
-        "rerank", tmp_path / "tiny" / "rerank" / "words-0123456789", params, {"dataset": dataset, "run": ranked}
+        "rerank",
+        tmp_path / "tiny" / "rerank" / "words-0123456789",
+        params,
+        {"dataset": dataset, "run": ranked},
     )
     run(job)
     texts, words = collection.texts(docs), set(text.lower().split())
@@ -227,18 +297,28 @@ def test_a_registered_scorer_reads_texts(tmp_path, make_job, make_run, dataset):
     del pair_scorer._entries["shared_words"]
 
 
-def test_late_interaction_re_ranks_by_its_own_scores(tmp_path, make_job, make_run, make_model, lists, dataset, tokens):
+def test_late_interaction_re_ranks_by_its_own_scores(
+    tmp_path, make_job, make_run, make_model, lists, dataset, tokens
+):
     options = {"type": "multi", "dim": 8, "query_tokens": 12}
     start = {"shared": True, "normalize": True, "representation": options}
-    model = make_model(tmp_path / "tiny" / "model" / "colbert-0123456789", ("dual",), seed=8, **start)
+    model = make_model(
+        tmp_path / "tiny" / "model" / "colbert-0123456789", ("dual",), seed=8, **start
+    )
     inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": model, "tokens": tokens}
     job = make_job("rerank", tmp_path / "tiny" / "rerank" / "colbert-0123456789", PARAMS, inputs)
     run(job)
     collection, opened = Collection(dataset), Tokens.open(tokens)
-    docs, queries, late = index_passages(collection), index_queries(collection), load_dual(model.folder / "dual").eval()
+    docs, queries, late = (
+        index_passages(collection),
+        index_queries(collection),
+        load_dual(model.folder / "dual").eval(),
+    )
     for query, ranked, scores in iter_trec(job.out / "run.trec"):
         passages = [opened.passages[row] for row in docs.rows(ranked[:10])]
         with torch.no_grad():
-            q = late.encode("query", [opened.queries[int(queries.rows([query])[0])]], opened.template, "fp32")
+            q = late.encode(
+                "query", [opened.queries[int(queries.rows([query])[0])]], opened.template, "fp32"
+            )
             p = late.encode("passage", passages, opened.template, "fp32")
         assert scores[: len(passages)] == pytest.approx(late.scores(q, p)[0].numpy(), rel=2e-3)

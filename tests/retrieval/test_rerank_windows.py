@@ -45,7 +45,9 @@ def ranked(dataset, write_ranked, tmp_path):
     lists = []
     for n, query in enumerate(Collection(dataset).queries("test")):
         count = 4 if n == 5 else 10
-        lists.append((query, [ids[i] for i in rng.permutation(60)[:count]], np.arange(count, 0, -1)))
+        lists.append(
+            (query, [ids[i] for i in rng.permutation(60)[:count]], np.arange(count, 0, -1))
+        )
     out = tmp_path / "tiny" / "bm25" / "run-0123456789"
     return lists, write_ranked("bm25", out, {"depth": 10}, {"dataset": dataset}, lists)
 
@@ -67,7 +69,9 @@ def logit(inputs, windows):
         rows.setdefault(window.rpartition("#")[0], []).append(row)
     query_rows = {
         query: row
-        for row, query in enumerate(query for split in ("train", "dev", "test") for query in collection.queries(split))
+        for row, query in enumerate(
+            query for split in ("train", "dev", "test") for query in collection.queries(split)
+        )
     }
 
     def logits_of(query, docs):
@@ -97,36 +101,52 @@ def written(job):
 
 @pytest.mark.parametrize("group", [1, 1 << 20])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_aggregate_of_direct_scores(method, group, inputs, ranked, logit, make_job, tmp_path, monkeypatch):
+def test_the_aggregate_of_direct_scores(
+    method, group, inputs, ranked, logit, make_job, tmp_path, monkeypatch
+):
     monkeypatch.setattr(module, "PAIRS_PER_LOOKUP", group)
     params = PARAMS | {"method": method, "scores": "raw"} | ({"k": 2} if method == "kmax" else {})
-    job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
+    job = make_job(
+        "rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs
+    )
     run(job)
     lines, hand = written(job), expected(ranked[0], logit, method)
     assert [line[:2] for line in lines] == [line[:2] for line in hand]
-    np.testing.assert_allclose([line[2] for line in lines], [line[2] for line in hand], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        [line[2] for line in lines], [line[2] for line in hand], rtol=1e-6, atol=1e-6
+    )
     scored = open_artifact(job.out).manifest.facts["scored"]
     assert scored == 19 * 7 + 4 if method == "first" else scored > 19 * 7 + 4
 
 
 def test_sums_of_probabilities(inputs, ranked, logit, make_job, tmp_path):
     params = PARAMS | {"method": "sum", "scores": "probability"}
-    job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
+    job = make_job(
+        "rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs
+    )
     run(job)
     lines, hand = written(job), expected(ranked[0], logit, "sum", lambda x: 1 / (1 + math.exp(-x)))
     assert [line[:2] for line in lines] == [line[:2] for line in hand]
     np.testing.assert_allclose([line[2] for line in lines], [line[2] for line in hand], rtol=1e-6)
 
 
-def test_methods_share_the_scores_and_judges_are_averaged(inputs, cross_model, joint_model, make_job, tmp_path):
+def test_methods_share_the_scores_and_judges_are_averaged(
+    inputs, cross_model, joint_model, make_job, tmp_path
+):
     def rerank(name, judges, method):
-        sources = {role: artifact for role, artifact in inputs.items() if not role.startswith("judge")}
+        sources = {
+            role: artifact for role, artifact in inputs.items() if not role.startswith("judge")
+        }
         for i, model in enumerate(judges):
             sources |= {f"judge.{i}": model, f"judge_tokens.{i}": inputs["judge_tokens.0"]}
         params = PARAMS | {"method": method, "scores": "raw"}
-        job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / name, params, sources)
+        job = make_job(
+            "rerank_windows", tmp_path / "tiny" / "rerank_windows" / name, params, sources
+        )
         run(job)
-        return {line[:2]: line[2] for line in written(job)}, open_artifact(job.out).manifest.facts["scored"]
+        return {line[:2]: line[2] for line in written(job)}, open_artifact(job.out).manifest.facts[
+            "scored"
+        ]
 
     first, scored = rerank("one", [cross_model], "sum")
     assert scored > 0
@@ -143,9 +163,14 @@ def test_methods_share_the_scores_and_judges_are_averaged(inputs, cross_model, j
 
 def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     params = PARAMS | {"method": "max", "scores": "raw"}
-    job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
+    job = make_job(
+        "rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs
+    )
     run(job)
-    alone, total = (job.out / "run.trec").read_bytes(), open_artifact(job.out).manifest.facts["scored"]
+    alone, total = (
+        (job.out / "run.trec").read_bytes(),
+        open_artifact(job.out).manifest.facts["scored"],
+    )
     shutil.rmtree(job.out)
     shutil.rmtree(tmp_path / "w" / "pairs")
     scored = []
@@ -164,11 +189,17 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
 def test_what_does_not_fit_is_refused(inputs, tokens, make_job, tmp_path):
     def job(params=None, **other):
         settings = PARAMS | {"method": "max", "scores": "raw"} | (params or {})
-        return make_job("rerank_windows", tmp_path / "tiny" / "no-0123456789", settings, inputs | other)
+        return make_job(
+            "rerank_windows", tmp_path / "tiny" / "no-0123456789", settings, inputs | other
+        )
 
-    with pytest.raises(UserError, match=other_dataset("judge_tokens.0", "tiny-0000000001", "w-01234")):
+    with pytest.raises(
+        UserError, match=other_dataset("judge_tokens.0", "tiny-0000000001", "w-01234")
+    ):
         run(job(**{"judge_tokens.0": tokens}))
     with pytest.raises(UserError, match="depth is 20, but .*run-0123456789 goes only 10 deep"):
         run(job({"depth": 20}))
-    with pytest.raises(UserError, match="holds windows of nothing; expected windows of tiny-0000000001"):
+    with pytest.raises(
+        UserError, match="holds windows of nothing; expected windows of tiny-0000000001"
+    ):
         run(job(windows=inputs["dataset"]))

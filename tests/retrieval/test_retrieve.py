@@ -36,7 +36,9 @@ def brute_force(inputs, depth):
     """TREC lines without tag, by sorting all passages."""
     ids = Collection(inputs["dataset"]).doc_ids().to_pylist()
     lines = []
-    for name, row in zip(Collection(inputs["dataset"]).queries("test"), vectors(inputs["queries"]), strict=True):
+    for name, row in zip(
+        Collection(inputs["dataset"]).queries("test"), vectors(inputs["queries"]), strict=True
+    ):
         scores = (vectors(inputs["passages"]) * row).sum(axis=1).astype(np.float32)
         order = sorted(range(len(ids)), key=lambda i: (-scores[i], ids[i]))[:depth]
         lines += [f"{name} Q0 {ids[i]} {n} {scores[i]:.9g}" for n, i in enumerate(order, start=1)]
@@ -45,7 +47,13 @@ def brute_force(inputs, depth):
 
 @pytest.mark.parametrize("depth", [1, 7, 100])
 def test_run_equals_brute_force(tmp_path, make_job, inputs, depth):
-    job = make_job("retrieve", tmp_path / "de.test-0123456789", {**PARAMS, "depth": depth}, inputs, {"workers": 2})
+    job = make_job(
+        "retrieve",
+        tmp_path / "de.test-0123456789",
+        {**PARAMS, "depth": depth},
+        inputs,
+        {"workers": 2},
+    )
     run(job)
     lines = (job.out / "run.trec").read_text().splitlines()
     assert lines == [f"{line} de.test-0123456789" for line in brute_force(inputs, depth)]
@@ -70,7 +78,9 @@ def test_copies_of_a_passage_stand_by_document_id_also_at_the_cut(
     run(job)
     text_of = {doc: text for doc, _, text in copies}
     for _, docs, scores in iter_trec(job.out / "run.trec"):
-        assert len({text_of[doc] for doc in docs[:8]}) == len({text_of[doc] for doc in docs[8:]}) == 1
+        assert (
+            len({text_of[doc] for doc in docs[:8]}) == len({text_of[doc] for doc in docs[8:]}) == 1
+        )
         assert docs[:8] == sorted(doc for doc in text_of if text_of[doc] == text_of[docs[0]])
         assert docs[8:] == sorted(doc for doc in text_of if text_of[doc] == text_of[docs[8]])[:3]
         assert (np.diff(scores) < 0).all()
@@ -80,7 +90,12 @@ def test_copies_of_a_passage_stand_by_document_id_also_at_the_cut(
 def test_passages_and_queries_of_different_models_are_refused(
     tmp_path, make_job, embed, dual_inputs, inputs, joint_model
 ):
-    other = embed(tmp_path / "q-0123456789", {**dual_inputs, "model": joint_model}, side="queries", split="test")
+    other = embed(
+        tmp_path / "q-0123456789",
+        {**dual_inputs, "model": joint_model},
+        side="queries",
+        split="test",
+    )
     message = "passages were embedded with the model de-0000000004, queries with joint-0000000006"
     with pytest.raises(UserError, match=message):
         run(make_job("retrieve", tmp_path / "x-0123456789", PARAMS, {**inputs, "queries": other}))
@@ -89,8 +104,12 @@ def test_passages_and_queries_of_different_models_are_refused(
 def test_passages_encoded_for_another_dataset_serve_one_that_has_the_same(
     tmp_path, make_job, make_dataset, make_tokens, embed, dataset, dual_inputs, inputs, passages
 ):
-    rows = pq.read_table(dataset.path("corpus.parquet"), columns=["doc_id", "title", "text"]).to_pylist()
-    same = make_dataset(tmp_path / "dataset" / "same-0123456789", [tuple(row.values()) for row in rows])
+    rows = pq.read_table(
+        dataset.path("corpus.parquet"), columns=["doc_id", "title", "text"]
+    ).to_pylist()
+    same = make_dataset(
+        tmp_path / "dataset" / "same-0123456789", [tuple(row.values()) for row in rows]
+    )
     tokens = make_tokens(tmp_path / "tokens" / "same-0123456789", same)
     own = {**dual_inputs, "dataset": same, "tokens": tokens}
     queries = embed(tmp_path / "q-0123456789", own, side="queries", split="test")
@@ -104,7 +123,9 @@ def test_passages_encoded_for_another_dataset_serve_one_that_has_the_same(
 def test_another_dataset_split_or_side_is_refused(tmp_path, make_job, make_dataset, inputs):
     out = tmp_path / "x-0123456789"
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", [("x", "", "an otter")])
-    with pytest.raises(UserError, match=r"passages .* was made from the dataset tiny-0000000001, .*other-"):
+    with pytest.raises(
+        UserError, match=r"passages .* was made from the dataset tiny-0000000001, .*other-"
+    ):
         run(make_job("retrieve", out, PARAMS, {**inputs, "dataset": other}))
     with pytest.raises(UserError, match="holds queries of the split test; expected dev"):
         run(make_job("retrieve", out, {**PARAMS, "split": "dev"}, inputs))
@@ -140,7 +161,9 @@ def shard(tmp_path, make_job, command, inputs):
     out = tmp_path / "shared" / "de.test-0123456789"
 
     def start(number, count, **execution):
-        job = make_job("retrieve", out, PARAMS, inputs, {"shard": number, "shards": count, **execution})
+        job = make_job(
+            "retrieve", out, PARAMS, inputs, {"shard": number, "shards": count, **execution}
+        )
         run_shard("retrieve-shard", command(job, f"shards/{number}-of-{count}.json"))
         return json.loads((out / f"shards/{number}-of-{count}.json").read_text())["blocks"]
 
@@ -148,7 +171,9 @@ def shard(tmp_path, make_job, command, inputs):
     return start
 
 
-@pytest.mark.parametrize(("count", "engine"), [(1, "faiss"), (3, "faiss"), (3, "torch"), (7, "auto")])
+@pytest.mark.parametrize(
+    ("count", "engine"), [(1, "faiss"), (3, "faiss"), (3, "torch"), (7, "auto")]
+)
 def test_shards_change_no_byte(make_job, inputs, shard, alone, count, engine, monkeypatch):
     """Each searches a range of the four blocks; the stage then searches none and keeps nothing of theirs."""
     spans = [shard(number, count, engine=engine) for number in reversed(range(count))]
@@ -216,7 +241,9 @@ def test_shards_of_two_divisions_overlap_and_count_once(make_job, inputs, shard,
 
 def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monkeypatch):
     monkeypatch.setattr(
-        module, "open_search_engine", lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt)
+        module,
+        "open_search_engine",
+        lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt),
     )
     with pytest.raises(KeyboardInterrupt):
         shard(1, 2)
@@ -230,11 +257,20 @@ def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monke
 
 
 @pytest.mark.parametrize(
-    ("engine", "memory", "group"), [("faiss", 16, 20), ("torch", 16, 20), ("faiss", 0.008, 3), ("torch", 0.008, 3)]
+    ("engine", "memory", "group"),
+    [("faiss", 16, 20), ("torch", 16, 20), ("faiss", 0.008, 3), ("torch", 0.008, 3)],
 )
-def test_memory_and_engine_change_no_byte(tmp_path, make_job, inputs, alone, engine, memory, group, monkeypatch):
+def test_memory_and_engine_change_no_byte(
+    tmp_path, make_job, inputs, alone, engine, memory, group, monkeypatch
+):
     """Of 8,388 bytes a quarter is for the bests of 3 queries, 16 (7 + 32) bytes each."""
-    job = make_job("retrieve", tmp_path / "de.test-0123456789", PARAMS, inputs, {"engine": engine, "workers": 1})
+    job = make_job(
+        "retrieve",
+        tmp_path / "de.test-0123456789",
+        PARAMS,
+        inputs,
+        {"engine": engine, "workers": 1},
+    )
     monkeypatch.setattr(module, "SEARCH_MEMORY_MIB", memory)
     assert Retrieval(job).group == group
     run(job)
@@ -261,7 +297,11 @@ def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(
     with other.path("blocks/00003.npy").open("ab") as file:
         file.write(b"x")
     job = make_job(
-        "retrieve", tmp_path / "r-0123456789", PARAMS, {**inputs, "passages": other}, {"shard": 0, "shards": 2}
+        "retrieve",
+        tmp_path / "r-0123456789",
+        PARAMS,
+        {**inputs, "passages": other},
+        {"shard": 0, "shards": 2},
     )
     run_shard("retrieve-shard", command(job, "shards/0-of-2.json"))
     with pytest.raises(UserError, match=r"blocks/00003.npy: changed since it was written"):

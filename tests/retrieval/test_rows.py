@@ -62,7 +62,9 @@ def test_rows_of_a_collection(dataset):
     assert index_passages(collection).rows(["heron-1", "otter-3"]).tolist() == [3, 2]
     assert index_queries(collection).rows(["train-otter", "test-otter"]).tolist() == [0, 40]
     assert split_rows(collection, "dev").tolist() == list(range(20, 40))
-    with pytest.raises(UserError, match="has no queries of the split eval; it has dev, test, train"):
+    with pytest.raises(
+        UserError, match="has no queries of the split eval; it has dev, test, train"
+    ):
         split_rows(collection, "eval")
 
 

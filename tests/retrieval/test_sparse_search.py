@@ -53,7 +53,11 @@ def searched(tmp_path_factory, weigh, dataset):
     """The inputs of a search."""
     folder = tmp_path_factory.mktemp("weights")
     queries = weigh(folder / "queries-0123456789", side="queries", split="test")
-    return {"dataset": dataset, "passages": weigh(folder / "p-0123456789", side="passages"), "queries": queries}
+    return {
+        "dataset": dataset,
+        "passages": weigh(folder / "p-0123456789", side="passages"),
+        "queries": queries,
+    }
 
 
 def rows(artifact, side):
@@ -64,14 +68,21 @@ def lines_of(docs, names, scores, depth):
     """TREC lines without tag, by sorting all passages that share a term with the query."""
     lines = []
     for name, row in zip(names, scores, strict=True):
-        order = sorted(np.flatnonzero(row > 0), key=lambda i: (-np.float32(row[i]), docs[i]))[:depth]
-        lines += [f"{name} Q0 {docs[i]} {n} {np.float32(row[i]):.9g}" for n, i in enumerate(order, start=1)]
+        order = sorted(np.flatnonzero(row > 0), key=lambda i: (-np.float32(row[i]), docs[i]))[
+            :depth
+        ]
+        lines += [
+            f"{name} Q0 {docs[i]} {n} {np.float32(row[i]):.9g}"
+            for n, i in enumerate(order, start=1)
+        ]
     return lines
 
 
 def test_the_best_by_hand():
     queries = csr_array(np.array([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
-    inverted = csr_array(np.array([[1.0, 0.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0], [1.0, 0.0, 0.0, 1.0]]))
+    inverted = csr_array(
+        np.array([[1.0, 0.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0], [1.0, 0.0, 0.0, 1.0]])
+    )
     keys = term_weights.select_best(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
     # 2 · 1 + 1 · 1 = 3 of the first and the last, whose id comes first; 2 · 3 = 6 of the third; divided by 1/2
     scores, ranks = unpack_keys(np.sort(keys[0])[::-1])
@@ -100,11 +111,16 @@ def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, mon
     params = PARAMS | {"depth": depth}
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", params, searched, {"workers": 2})
     term_weights.run(job)
-    scores = rows(searched["queries"], "queries").toarray() @ rows(searched["passages"], "passages").toarray().T
+    scores = (
+        rows(searched["queries"], "queries").toarray()
+        @ rows(searched["passages"], "passages").toarray().T
+    )
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, depth)
     lines = (job.out / "run.trec").read_text().splitlines()
-    assert [line.rsplit(" ", 2)[0] for line in lines] == [line.rsplit(" ", 1)[0] for line in expected]
+    assert [line.rsplit(" ", 2)[0] for line in lines] == [
+        line.rsplit(" ", 1)[0] for line in expected
+    ]
     assert lines == [f"{line} s-0123456789" for line in expected]
 
 
@@ -116,7 +132,9 @@ def silent(tmp_path_factory, encoder_folder, make_job, encoder, dataset, tokens)
     model = sparse_model(make_job, folder / "splade-0123456789", folder / "mlm", encoder)
     made = {"dataset": dataset, "model": model, "tokens": tokens}
     for side, more in (("passages", {}), ("queries", {"split": "test"})):
-        job = make_job("term_weights", folder / f"{side}-0123456789", ENCODE | {"side": side} | more, made)
+        job = make_job(
+            "term_weights", folder / f"{side}-0123456789", ENCODE | {"side": side} | more, made
+        )
         encode.run(job)
         made[side] = open_artifact(job.out)
     return {role: made[role] for role in ("dataset", "passages", "queries")}
@@ -129,14 +147,18 @@ def test_texts_without_a_weight_find_nothing(tmp_path, make_job, silent, index):
     assert (job.out / "run.trec").read_text() == ""
 
 
-def test_texts_without_a_weight_find_nothing_in_lucene_and_there_is_nothing_to_compare(tmp_path, make_job, silent):
+def test_texts_without_a_weight_find_nothing_in_lucene_and_there_is_nothing_to_compare(
+    tmp_path, make_job, silent
+):
     stored = {role: silent[role] for role in ("dataset", "passages")}
     term_indexes.run_impacts(make_job("impacts", tmp_path / "impacts-0123456789", {}, stored))
     index = open_artifact(tmp_path / "impacts-0123456789")
     job = make_job("search_impacts", tmp_path / "s-0123456789", PARAMS, silent | {"index": index})
     term_indexes.run_search_impacts(job)
     assert (job.out / "run.trec").read_text() == ""
-    compared = make_job("term_tradeoffs", tmp_path / "t-0123456789", {"split": "test"}, silent | {"index": index})
+    compared = make_job(
+        "term_tradeoffs", tmp_path / "t-0123456789", {"split": "test"}, silent | {"index": index}
+    )
     with pytest.raises(UserError, match="no query has a weight above 0"):
         term_indexes.run_term_tradeoffs(compared)
 
@@ -147,19 +169,28 @@ def test_terms_that_many_passages_have_count_for_nothing(tmp_path, make_job, sea
     common = (passages > 0).mean(axis=0) > above
     assert 0 < common.sum() < (passages > 0).any(axis=0).sum()
     job = make_job(
-        "retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": {"type": "pruned", "above": above}}, searched
+        "retrieve_sparse",
+        tmp_path / "s-0123456789",
+        PARAMS | {"index": {"type": "pruned", "above": above}},
+        searched,
     )
     term_weights.run(job)
     scores = rows(searched["queries"], "queries").toarray() @ np.where(common, 0, passages).T
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
-    expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, PARAMS["depth"])
-    assert (job.out / "run.trec").read_text().splitlines() == [f"{line} s-0123456789" for line in expected]
+    expected = lines_of(
+        docs, Collection(searched["dataset"]).queries("test"), scores, PARAMS["depth"]
+    )
+    assert (job.out / "run.trec").read_text().splitlines() == [
+        f"{line} s-0123456789" for line in expected
+    ]
 
 
 def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searched):
     k1, b = 3.0, 0.4
     frequencies = {"type": "bm25", "scale": 20, "k1": k1, "b": b}
-    job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": frequencies}, searched)
+    job = make_job(
+        "retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": frequencies}, searched
+    )
     term_weights.run(job)
     tf = np.rint(20 * rows(searched["passages"], "passages").toarray())
     lengths, df = tf.sum(axis=1, keepdims=True), (tf > 0).sum(axis=0)
@@ -173,23 +204,30 @@ def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searche
         assert ranked[query][1] == pytest.approx(np.sort(row)[::-1][:7])
 
 
-def test_a_run_of_uhd_counts_the_dimensions_that_query_and_passage_share(make_job, make_model, inputs, tmp_path):
+def test_a_run_of_uhd_counts_the_dimensions_that_query_and_passage_share(
+    make_job, make_model, inputs, tmp_path
+):
     shape = {"pooling": "max", "representation": {"type": "uhd", "width": 300, "winners": 4}}
     read = inputs | {"model": make_model(tmp_path / "uhd-0123456789", **shape)}
     searched = {"dataset": inputs["dataset"]}
     for side, split in (("passages", {}), ("queries", {"split": "test"})):
-        job = make_job("term_weights", tmp_path / f"{side}-0123456789", ENCODE | {"side": side} | split, read)
+        job = make_job(
+            "term_weights", tmp_path / f"{side}-0123456789", ENCODE | {"side": side} | split, read
+        )
         encode.run(job)
         searched[side] = open_artifact(job.out)
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS, searched)
     term_weights.run(job)
     model, opened = load_dual(read["model"].folder / "dual").eval(), Tokens.open(inputs["tokens"])
-    passages = encode_all(model, "passage", opened.passages, opened.template, "fp32", 256).numpy() > 0
+    passages = (
+        encode_all(model, "passage", opened.passages, opened.template, "fp32", 256).numpy() > 0
+    )
     queries = rows(searched["queries"], "queries").toarray() > 0
     assert (rows(searched["passages"], "passages").toarray() == passages).all()
     shared = np.sort((queries[:, None] & passages).sum(2), axis=1)[:, ::-1]
     for number, (_, _, scores) in enumerate(iter_trec(job.out / "run.trec")):
-        assert scores == pytest.approx(shared[number, : len(scores)])  # equal ones are told apart by the last bit
+        # equal ones are told apart by the last bit
+        assert scores == pytest.approx(shared[number, : len(scores)])
     assert shared.max() > 1
 
 
@@ -205,16 +243,25 @@ def test_shards_change_no_byte(tmp_path, make_job, command, searched, inputs, we
     for shards in (0, 2):
         out = tmp_path / f"run-{shards:010d}"
         for shard in range(shards):
-            job = make_job("retrieve_sparse", out, PARAMS, searched, {"shard": shard, "shards": shards})
+            job = make_job(
+                "retrieve_sparse", out, PARAMS, searched, {"shard": shard, "shards": shards}
+            )
             run_shard("retrieve_sparse-shard", command(job, f"shards/{shard}-of-{shards}.json"))
         term_weights.run(make_job("retrieve_sparse", out, PARAMS, searched))
-        runs.append([(query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")])
+        runs.append(
+            [(query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")]
+        )
     assert runs[0] == runs[1]
 
 
-def test_queries_of_another_model_are_refused(tmp_path, make_job, searched, encoder_folder, encoder, inputs):
+def test_queries_of_another_model_are_refused(
+    tmp_path, make_job, searched, encoder_folder, encoder, inputs
+):
     other = sparse_model(
-        make_job, tmp_path / "other-0123456789", masked_lm_folder(tmp_path, encoder_folder, 8), encoder
+        make_job,
+        tmp_path / "other-0123456789",
+        masked_lm_folder(tmp_path, encoder_folder, 8),
+        encoder,
     )
     job = make_job(
         "term_weights",
@@ -225,7 +272,8 @@ def test_queries_of_another_model_are_refused(tmp_path, make_job, searched, enco
     encode.run(job)
     mixed = searched | {"queries": open_artifact(job.out)}
     with pytest.raises(
-        UserError, match=r"passages were embedded with the model splade-0123456789, queries with other-"
+        UserError,
+        match=r"passages were embedded with the model splade-0123456789, queries with other-",
     ):
         term_weights.run(make_job("retrieve_sparse", tmp_path / "r-0123456789", PARAMS, mixed))
 
@@ -235,21 +283,29 @@ def approximate(tmp_path_factory, make_job, searched):
     """Seismic's index of the weights."""
     pytest.importorskip("seismic", reason="the package pyseismic-lsr is optional")
     out = tmp_path_factory.mktemp("seismic") / "seismic-0123456789"
-    term_indexes.run_seismic(make_job("seismic", out, {}, {role: searched[role] for role in ("dataset", "passages")}))
+    term_indexes.run_seismic(
+        make_job("seismic", out, {}, {role: searched[role] for role in ("dataset", "passages")})
+    )
     return open_artifact(out)
 
 
 @pytest.mark.parametrize(("depth", "least"), [(60, 1.0), (7, 0.8)], ids=["all", "some"])
-def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched, approximate, depth, least):
+def test_what_seismic_proposes_has_its_exact_score(
+    tmp_path, make_job, searched, approximate, depth, least
+):
     runs, params = [], {"depth": depth, "split": "test"}
     for kind, run, more in (
         ("retrieve_sparse", term_weights.run, {}),
         ("search_seismic", term_indexes.run_search_seismic, {"index": approximate}),
     ):
-        job = make_job(kind, tmp_path / f"{kind}-0123456789", params, searched | more, {"workers": 2})
+        job = make_job(
+            kind, tmp_path / f"{kind}-0123456789", params, searched | more, {"workers": 2}
+        )
         run(job)
         ranked = iter_trec(job.out / "run.trec")
-        runs.append({query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in ranked})
+        runs.append(
+            {query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in ranked}
+        )
     exact, ours = runs
     shares = [len(ours[query].items() & best.items()) / len(best) for query, best in exact.items()]
     assert np.mean(shares) >= least
@@ -258,7 +314,9 @@ def test_what_seismic_proposes_has_its_exact_score(tmp_path, make_job, searched,
 
 @pytest.mark.skipif(find_spec("seismic") is not None, reason="the package is installed")
 def test_a_missing_package_is_named():
-    with pytest.raises(UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install"):
+    with pytest.raises(
+        UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install"
+    ):
         term_indexes.load_seismic("SeismicIndex")
 
 
@@ -268,7 +326,10 @@ def test_impacts_by_hand():
         [255.0, 0.0, 128.0],
         [0.0, 0.0, 85.0],
     ]  # 127.5 to the even one
-    assert round_query_weights(weights).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 255.0]]
+    assert round_query_weights(weights).toarray().tolist() == [
+        [255.0, 0.0, 128.0],
+        [0.0, 0.0, 255.0],
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -279,9 +340,16 @@ def lucene(tmp_path_factory, make_job, command, searched, request):
     stages = {"impacts": {}, "search_impacts": PARAMS, "term_tradeoffs": tradeoffs}
     index, more = {}, {}
     if find_spec("seismic"):
-        more["seismic.0"], tradeoffs["seismic"] = request.getfixturevalue("approximate"), [{"name": "fast"}]
+        more["seismic.0"], tradeoffs["seismic"] = (
+            request.getfixturevalue("approximate"),
+            [{"name": "fast"}],
+        )
     for kind, params in stages.items():
-        inputs = {role: searched[role] for role in ("dataset", "passages")} if kind == "impacts" else searched | index
+        inputs = (
+            {role: searched[role] for role in ("dataset", "passages")}
+            if kind == "impacts"
+            else searched | index
+        )
         inputs |= more if kind == "term_tradeoffs" else {}
         job = make_job(kind, folder / f"{kind}-0123456789", params, inputs, {"workers": 2})
         line = [sys.executable, "-m", "tandem", kind, *command(job)]
@@ -293,7 +361,9 @@ def lucene(tmp_path_factory, make_job, command, searched, request):
 
 def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
     passages, queries = (rows(searched[side], side) for side in ("passages", "queries"))
-    scores = round_query_weights(queries).toarray() @ round_weights(passages, passages.max()).toarray().T
+    scores = (
+        round_query_weights(queries).toarray() @ round_weights(passages, passages.max()).toarray().T
+    )
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, 7)
     lines = (lucene["search_impacts"] / "run.trec").read_text().splitlines()

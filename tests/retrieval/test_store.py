@@ -69,7 +69,9 @@ def test_a_half_written_part_does_not_count_and_a_damaged_one_is_named(tmp_path)
     (tmp_path / ".half").write_bytes(b"torn")
     assert np.isnan(store.lookup(np.array([1], np.uint64))).all()
     (tmp_path / "whole.npy").write_bytes(b"torn")
-    with pytest.raises(UserError, match="whole.npy: damaged .*; delete it, its pairs will be scored again"):
+    with pytest.raises(
+        UserError, match="whole.npy: damaged .*; delete it, its pairs will be scored again"
+    ):
         store.lookup(np.array([1], np.uint64))
 
 
@@ -81,7 +83,8 @@ def test_a_part_is_named_by_its_bytes_and_a_flipped_bit_is_seen(tmp_path):
     assert part.stem == hashlib.sha256(data).hexdigest()
     data[-2] ^= 1  # of the score 2.0
     part.write_bytes(data)
-    assert store.lookup(np.array([9], np.uint64)).tolist() == [2.015625]  # mapped, and not looked at again
+    # mapped, and not looked at again
+    assert store.lookup(np.array([9], np.uint64)).tolist() == [2.015625]
     with pytest.raises(UserError, match="npy: damaged .its bytes do not give its name.; delete it"):
         PairStore(tmp_path).lookup(np.array([9], np.uint64))
 
@@ -115,7 +118,8 @@ def test_two_processes_append_and_merge_at_once_and_are_killed(tmp_path):
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     writers = [
-        subprocess.Popen([*command, str(first), "2"], stdout=subprocess.PIPE, text=True, env=env) for first in (0, 1)
+        subprocess.Popen([*command, str(first), "2"], stdout=subprocess.PIPE, text=True, env=env)
+        for first in (0, 1)
     ]
     outputs = [[int(writer.stdout.readline()) for _ in range(15)] for writer in writers]
     assert [lines[0] for lines in outputs] == [0, 1]
@@ -124,5 +128,7 @@ def test_two_processes_append_and_merge_at_once_and_are_killed(tmp_path):
         writer.send_signal(signal.SIGKILL)
     rest = [int(line) for writer in writers for line in writer.communicate()[0].split("\n")[:-1]]
     appended = [*outputs[0], *outputs[1], *rest]
-    pairs = np.sort(np.concatenate([np.arange(n * 10, n * 10 + 10, dtype=np.uint64) for n in appended]))
+    pairs = np.sort(
+        np.concatenate([np.arange(n * 10, n * 10 + 10, dtype=np.uint64) for n in appended])
+    )
     assert np.array_equal(PairStore(tmp_path).lookup(pairs), pairs.astype(np.float32) / 2)

@@ -21,7 +21,9 @@ def queries(dataset, tmp_path_factory):
 
 
 def topics(make_job, queries, out, clusters=3, workers=1):
-    job = make_job("topics", out, {"clusters": clusters, "seed": 7}, {"queries": queries}, {"workers": workers})
+    job = make_job(
+        "topics", out, {"clusters": clusters, "seed": 7}, {"queries": queries}, {"workers": workers}
+    )
     run(job)
     return open_artifact(out)
 
@@ -37,7 +39,9 @@ def test_each_direction_is_a_topic(make_job, queries, tmp_path):
 
 
 def test_threads_change_nothing(make_job, queries, tmp_path):
-    serial, threaded = (topics(make_job, queries, tmp_path / f"t-000000000{n}", 5, workers=n) for n in (1, 4))
+    serial, threaded = (
+        topics(make_job, queries, tmp_path / f"t-000000000{n}", 5, workers=n) for n in (1, 4)
+    )
     assert serial.manifest.content == threaded.manifest.content
 
 

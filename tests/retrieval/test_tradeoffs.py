@@ -29,16 +29,28 @@ def artifact(tmp_path_factory, make_job, make_dataset):
     folder = tmp_path_factory.mktemp("tradeoffs")
     documents = [(f"{row:04d}", "", "text") for row in range(ROWS)]
     upstream = {
-        kind: make_dataset(folder / kind / "made-0000000001", documents) for kind in ("dataset", "model", "tokens")
+        kind: make_dataset(folder / kind / "made-0000000001", documents)
+        for kind in ("dataset", "model", "tokens")
     }
-    passages = write_embeddings(folder / "de.passages-0000000002", vectors(ROWS, 1), "passages", upstream)
+    passages = write_embeddings(
+        folder / "de.passages-0000000002", vectors(ROWS, 1), "passages", upstream
+    )
     inputs = {"dataset": upstream["dataset"], "passages": passages}
-    inputs["queries"] = write_embeddings(folder / "de.test-0000000003", vectors(QUESTIONS, 2), "queries", upstream)
+    inputs["queries"] = write_embeddings(
+        folder / "de.test-0000000003", vectors(QUESTIONS, 2), "queries", upstream
+    )
     for number, (name, settings) in enumerate(INDEXES.items()):
         out = folder / f"de@{name}-000000000{number}"
         stage.run(make_job("index", out, settings, {"passages": passages}))
         inputs[f"index.{number}"] = open_artifact(out)
-    params = {"split": "test", "queries": 40, "k": [5, 10], "repeats": 1, "indexes": list(INDEXES), "sweep": SWEEP}
+    params = {
+        "split": "test",
+        "queries": 40,
+        "k": [5, 10],
+        "repeats": 1,
+        "indexes": list(INDEXES),
+        "sweep": SWEEP,
+    }
     job = make_job("tradeoffs", folder / "de.test-0123456789", params, inputs, {"workers": 2})
     run_tradeoffs(job)
     return open_artifact(job.out)
@@ -50,11 +62,24 @@ def measured(artifact):
 
 
 def test_a_line_for_each_setting(measured):
-    rows = [(line["index"], line["nprobe"], line["ef_search"]) for line in measured if line["rescore"] == "False"]
+    rows = [
+        (line["index"], line["nprobe"], line["ef_search"])
+        for line in measured
+        if line["rescore"] == "False"
+    ]
     # of more lists than there are nothing is measured
-    assert rows == [("exact", "", ""), ("lists", "1", ""), ("lists", "8", ""), ("graph", "", "5"), ("graph", "", "200")]
+    assert rows == [
+        ("exact", "", ""),
+        ("lists", "1", ""),
+        ("lists", "8", ""),
+        ("graph", "", "5"),
+        ("graph", "", "200"),
+    ]
     assert len(measured) == 10
-    assert all(float(line["ms_per_query"]) > 0 and float(line["queries_per_second"]) > 0 for line in measured)
+    assert all(
+        float(line["ms_per_query"]) > 0 and float(line["queries_per_second"]) > 0
+        for line in measured
+    )
 
 
 def test_recall_is_that_of_numpy(artifact, measured):
@@ -71,7 +96,9 @@ def test_recall_is_that_of_numpy(artifact, measured):
     (line,) = [row for row in measured if row["nprobe"] == "1" and row["rescore"] == "False"]
     assert float(line["recall@10"]) == pytest.approx(recall(nearest, true), abs=1e-4)
     first = [best[:5] for best in true]
-    assert float(line["recall@5"]) == pytest.approx(recall([each[:5] for each in nearest], first), abs=1e-4)
+    assert float(line["recall@5"]) == pytest.approx(
+        recall([each[:5] for each in nearest], first), abs=1e-4
+    )
 
 
 def artifact_of(artifact, name):
@@ -106,7 +133,8 @@ def test_table_and_page(artifact, tmp_path):
     assert "| lists | IVF8,Flat | nprobe 8, exact scores | 1.0000 | 1.0000 |" in table
     assert "de.test-0123456789: recall of the exact top, on at most 40 test queries" in table
     page = out.with_suffix(".html").read_text()
-    assert page.count("<figure") == 8  # at two k, with and without exact scores: against latency and against bytes
+    # at two k, with and without exact scores: against latency and against bytes
+    assert page.count("<figure") == 8
     assert "https://" not in page.split("</style>")[0]
     with pytest.raises(UserError, match="must end in .csv"):
         run_command(["index-tradeoffs", "--stage", str(artifact.folder), "--out", "x.txt"])

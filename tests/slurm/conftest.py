@@ -17,7 +17,9 @@ def require(*programs):
     """Skip a test that needs programs which are not here, or root."""
     missing = [name for name in programs if not shutil.which(name, path=WITH_SBIN)]
     if missing:
-        pytest.skip(f"slurm is not installed (no {', '.join(missing)}): apt-get install slurm-wlm munge iproute2")
+        pytest.skip(
+            f"slurm is not installed (no {', '.join(missing)}): apt-get install slurm-wlm munge iproute2"
+        )
     if os.getuid() != 0:
         pytest.skip("a slurm needs root")
 
@@ -31,7 +33,9 @@ def lab(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     settings = {"SLURM_LAB": str(folder), "LAB_CPUS": "8", "LAB_MEMORY": "200000", "LAB_GPUS": "2"}
     environment = {**os.environ, **settings, "PATH": WITH_SBIN}
-    done = subprocess.run([UP, "up"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [UP, "up"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     try:
         if done.returncode:
             pytest.skip(f"slurm does not come up here: {done.stderr.strip()}")

@@ -22,7 +22,12 @@ class Machines:
 
     def __init__(self, lab, shared, path):
         self.lab = lab
-        self.environment = {**os.environ, "SLURM_LAB": str(lab), "LAB_SHARED": str(shared), "PATH": path}
+        self.environment = {
+            **os.environ,
+            "SLURM_LAB": str(lab),
+            "LAB_SHARED": str(shared),
+            "PATH": path,
+        }
 
     def ask(self, *words, **settings):
         """Run the script, with further settings of it; it must succeed."""
@@ -63,12 +68,17 @@ class Machines:
 
     def processes(self, pattern):
         """Node and process id of each Python on a node whose command line matches; the id is the host's."""
-        listing = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True).stdout.split()
+        listing = subprocess.run(
+            ["pgrep", "-f", pattern], capture_output=True, text=True
+        ).stdout.split()
         nodes = {self.namespace((self.lab / name / "pid").read_text()): name for name in NODES}
         pythons = []
         for pid in listing:
             with suppress(OSError):  # it has ended meanwhile
-                if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python") and self.namespace(pid) in nodes:
+                if (
+                    Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python")
+                    and self.namespace(pid) in nodes
+                ):
                     pythons.append((nodes[self.namespace(pid)], int(pid)))
         return pythons
 

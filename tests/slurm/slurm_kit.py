@@ -19,7 +19,8 @@ from tandem.store.files import sha256
 
 LONG = "TANDEM_SLURM" in os.environ
 long = pytest.mark.skipif(not LONG, reason="takes minutes: make slurm")
-SLOW = int(os.environ.get("TANDEM_PATIENCE", "300"))  # seconds for a job to get somewhere; a busy machine needs more
+# seconds for a job to get somewhere; a busy machine needs more
+SLOW = int(os.environ.get("TANDEM_PATIENCE", "300"))
 
 
 class Slurm(Project):
@@ -34,7 +35,9 @@ class Slurm(Project):
 
     def __init__(self, project, folder, changes=None, ignored=()):
         self.folder = folder
-        shutil.copytree(project.folder, folder, ignore=shutil.ignore_patterns(".snakemake", "logs", *ignored))
+        shutil.copytree(
+            project.folder, folder, ignore=shutil.ignore_patterns(".snakemake", "logs", *ignored)
+        )
         config = merged(yaml.safe_load((folder / "config.yaml").read_text()), changes or {})
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
@@ -56,7 +59,9 @@ class Slurm(Project):
         profile["slurm_init_seconds_before_status_checks"] = 2
         changes = {key.replace("_", "-"): value for key, value in profile.items()}
         (self.folder / "mycluster").mkdir(exist_ok=True)
-        (self.folder / "mycluster/config.yaml").write_text(yaml.safe_dump(merged(defaults, changes)))
+        (self.folder / "mycluster/config.yaml").write_text(
+            yaml.safe_dump(merged(defaults, changes))
+        )
         return [
             sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(self.folder),
             "--workflow-profile", "none", "--profile", str(self.folder / "mycluster"),
@@ -81,16 +86,27 @@ class Disturbed:
         """Have Snakemake submit it, and stop it in its tracks."""
         every = "threads: 2, checkpoint_seconds: 0"
         line = self.project.slurm(f"{self.model}/stage.json", *words, execution=every)
-        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         folder = self.project.folder / self.model
-        until(lambda: list(folder.glob("checkpoints/step-*/state.json")) or self.process.poll() is not None)
+        until(
+            lambda: (
+                list(folder.glob("checkpoints/step-*/state.json"))
+                or self.process.poll() is not None
+            )
+        )
         self.signal(signal.SIGSTOP)
 
     def pid(self):
         """The training's process: that of no launcher or shell."""
-        listing = subprocess.run(["pgrep", "-f", f"tandem model .*--out {self.model}/"], capture_output=True, text=True)
+        listing = subprocess.run(
+            ["pgrep", "-f", f"tandem model .*--out {self.model}/"], capture_output=True, text=True
+        )
         pids = [int(pid) for pid in listing.stdout.split()]
-        (pid,) = [pid for pid in pids if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python")]
+        (pid,) = [
+            pid for pid in pids if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python")
+        ]
         return pid
 
     def signal(self, number):
@@ -110,7 +126,9 @@ class Disturbed:
     def top(self):
         """What `tandem top` shows of the jobs that run."""
         line = [sys.executable, "-m", "tandem", "top"]
-        done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=self.project.folder)
+        done = subprocess.run(
+            line, capture_output=True, text=True, check=True, cwd=self.project.folder
+        )
         return done.stdout.splitlines()
 
     def weights(self):

@@ -47,7 +47,9 @@ def started(clean):
 def local(tiny_dag, tmp_path_factory):
     """The tiny project with a longer training of the dual encoder, by two processes of one machine without slurm."""
     project = Slurm(tiny_dag, tmp_path_factory.mktemp("local") / "project", STEPS)
-    code, output = project.run(f"{project.model()}/stage.json", "--config", f"execution={{{TWO_DEVICES}}}")
+    code, output = project.run(
+        f"{project.model()}/stage.json", "--config", f"execution={{{TWO_DEVICES}}}"
+    )
     assert code == 0, output
     return project
 
@@ -65,13 +67,21 @@ class Training:
         self.snakemake = start(self.project, f"{self.model}/stage.json", execution=execution)
         folder = self.project.folder / self.model
         saved = folder.glob
-        until(lambda: list(saved("checkpoints/step-*/state.json")) or self.snakemake.poll() is not None)
+        until(
+            lambda: (
+                list(saved("checkpoints/step-*/state.json")) or self.snakemake.poll() is not None
+            )
+        )
         self.signal(signal.SIGSTOP)
 
     def first(self):
         """Node and process of rank 0."""
         every = self.machines.processes(f"tandem model .*--out {self.model}/")
-        ranks = [(node, pid) for node, pid in every if b"\0RANK=0\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        ranks = [
+            (node, pid)
+            for node, pid in every
+            if b"\0RANK=0\0" in Path(f"/proc/{pid}/environ").read_bytes()
+        ]
         return ranks[0]
 
     def nodes(self):
@@ -96,7 +106,9 @@ class Training:
         assert output.count(SUBMITTED) == 1
         assert "Trying to restart job" not in output
         assert "resumes at step" in self.log()
-        assert self.project.hashes("*.safetensors", self.model) == local.hashes("*.safetensors", self.model)
+        assert self.project.hashes("*.safetensors", self.model) == local.hashes(
+            "*.safetensors", self.model
+        )
 
 
 @pytest.fixture
@@ -126,7 +138,9 @@ def test_a_node_cut_off_within_a_shard_comes_back(clean, started, tiny_dag, tmp_
     assert status == 0, output
     assert output.count(SUBMITTED) == 3  # two shards and their stage, each once
     assert "Trying to restart job" not in output
-    assert project.hashes("*.npy", target) == Slurm(tiny_dag, tmp_path / "local").hashes("*.npy", target)
+    assert project.hashes("*.npy", target) == Slurm(tiny_dag, tmp_path / "local").hashes(
+        "*.npy", target
+    )
     clean.wait_until_idle()
 
 
@@ -134,10 +148,14 @@ def test_two_nodes_train_what_one_does(clean, local, tmp_path):
     project = Spread(clean, local, tmp_path / "two", ignored=[os.path.basename(local.model())])
     project.run_there(f"{local.model()}/stage.json", execution=TWO_NODES)
     assert clean.nodes_of_jobs() & {"node[1-2]", "node[2-3]", "node[1,3]"}
-    assert project.hashes("*.safetensors", local.model()) == local.hashes("*.safetensors", local.model())
+    assert project.hashes("*.safetensors", local.model()) == local.hashes(
+        "*.safetensors", local.model()
+    )
 
 
-def test_the_first_of_two_nodes_is_cut_off_within_a_training_and_comes_back(training, started, clean, local):
+def test_the_first_of_two_nodes_is_cut_off_within_a_training_and_comes_back(
+    training, started, clean, local
+):
     """Its process may still write: the next try, on the two others, waits for it."""
     training.begin(started, TWO_NODES)
     node, _ = training.nodes()
@@ -153,12 +171,16 @@ def test_the_first_of_two_nodes_is_cut_off_within_a_training_and_comes_back(trai
 def test_files_that_are_seen_late_are_waited_for(clean, tiny_dag, tmp_path):
     """For 8 seconds the controller sees what it saw last of a file, as on a network file system."""
     if not shutil.which("bindfs"):
-        pytest.skip("files are shown late by bindfs, which is not installed: apt-get install bindfs")
+        pytest.skip(
+            "files are shown late by bindfs, which is not installed: apt-get install bindfs"
+        )
     clean.restart("ctl", LAB_LATE="ctl", LAB_LATE_SECONDS="8")
     project = Spread(clean, tiny_dag, tmp_path / "late", ignored=["score"])
     (done,) = tiny_dag.folder.glob("results/tiny/score/bm25.test-*")
     target = done.relative_to(tiny_dag.folder)
     output = project.run_there(f"{target}/stage.json", latency_wait=30)
     assert output.count(SUBMITTED) == 1
-    assert project.hashes("*.parquet", target) == Slurm(tiny_dag, tmp_path / "local").hashes("*.parquet", target)
+    assert project.hashes("*.parquet", target) == Slurm(tiny_dag, tmp_path / "local").hashes(
+        "*.parquet", target
+    )
     clean.restart("ctl")

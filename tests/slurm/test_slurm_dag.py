@@ -14,7 +14,14 @@ def test_the_whole_graph_gives_the_same_bytes(lab, tiny_dag, tmp_path):
     other = Slurm(tiny_dag, tmp_path / "whole", ignored=["results"])
     finished(other.slurm())
     there = Slurm(tiny_dag, tmp_path / "there")
-    for name in ("run.trec", "run.parquet", "*.safetensors", "*.npy", "candidates.parquet", "tiny.csv"):
+    for name in (
+        "run.trec",
+        "run.parquet",
+        "*.safetensors",
+        "*.npy",
+        "candidates.parquet",
+        "tiny.csv",
+    ):
         assert other.hashes(name) == there.hashes(name)
     assert not list(other.folder.glob("logs/slurm/**/*.log"))  # kept only where a job has failed
 

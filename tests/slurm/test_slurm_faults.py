@@ -31,7 +31,9 @@ def there(undisturbed):
 @pytest.fixture
 def training(lab, undisturbed, there, tmp_path):
     """A training to be disturbed; what it leaves in the queue is removed."""
-    disturbed = Disturbed(Slurm(undisturbed, tmp_path / "copy", ignored=[os.path.basename(undisturbed.model())]))
+    disturbed = Disturbed(
+        Slurm(undisturbed, tmp_path / "copy", ignored=[os.path.basename(undisturbed.model())])
+    )
     yield disturbed
     if disturbed.process and disturbed.process.returncode is None:
         disturbed.process.kill()
@@ -65,7 +67,10 @@ def test_a_job_over_its_time_limit_is_submitted_again_with_more_memory_and_goes_
 def test_a_job_out_of_memory_is_submitted_again_with_more(training, there):
     little = {"train": {"mem_mb": "150 * attempt ** 4"}}
     line = training.project.slurm(f"{training.model}/stage.json", set_resources=little, retries=1)
-    assert submitted(finished(line)) == ["(null) main 2 150M 1-00:00:00", "(null) main 2 2400M 1-00:00:00"]
+    assert submitted(finished(line)) == [
+        "(null) main 2 150M 1-00:00:00",
+        "(null) main 2 2400M 1-00:00:00",
+    ]
     assert training.weights() == there
 
 
@@ -98,7 +103,9 @@ def test_a_node_that_fails_gives_its_job_back(training, there):
     subprocess.run(["scontrol", "update", node, "State=DOWN", "Reason=test"], check=True)
     until(lambda: output_of("squeue", "-h", "-j", job, "-o", "%T") == ["PENDING"])
     training.signal(signal.SIGKILL)  # it and what started it there are gone with the node
-    subprocess.run(["pkill", "-KILL", "-f", f"{training.project.folder}/.*slurm-jobstep"], check=True)
+    subprocess.run(
+        ["pkill", "-KILL", "-f", f"{training.project.folder}/.*slurm-jobstep"], check=True
+    )
     subprocess.run(["scontrol", "update", node, "State=RESUME"])  # it may have come back by itself
     output = training.ended()
     assert "Trying to restart job" not in output
@@ -119,18 +126,24 @@ def test_snakemake_is_killed_and_started_again(training, there):
     assert training.weights() == there
 
 
-def test_a_stage_that_fails_is_tried_with_more_and_leaves_its_words_where_one_looks(lab, tiny_dag, tmp_path):
+def test_a_stage_that_fails_is_tried_with_more_and_leaves_its_words_where_one_looks(
+    lab, tiny_dag, tmp_path
+):
     folder = tmp_path / "copy"
     here = {"datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}}}
     project = Slurm(tiny_dag, folder, here, ignored=["results"])
     with (folder / "beir/corpus.jsonl").open("a") as file:
         file.write('{"_id": "otter-1", "title": "", "text": "again"}\n')
     second = {"dataset": {"slurm_partition": "second"}}
-    line = project.slurm("--until", "dataset", set_resources=second, set_threads={"dataset": 4}, retries=1)
+    line = project.slurm(
+        "--until", "dataset", set_resources=second, set_threads={"dataset": 4}, retries=1
+    )
     output = finished(line, code=1)
     assert submitted(output) == ["(null) second 4 8000M 1:00:00", "(null) second 4 16000M 2:00:00"]
     (log,) = folder.glob("results/tiny/dataset/*/log.txt")
     assert "otter-1" in log.read_text()
     slurms = list(folder.glob("logs/slurm/rule_dataset/tiny_*/*.log"))
     assert len(slurms) == 2
-    assert all("Error in rule dataset" in path.read_text() and str(path) in output for path in slurms)
+    assert all(
+        "Error in rule dataset" in path.read_text() and str(path) in output for path in slurms
+    )

@@ -28,8 +28,21 @@ def test_the_manifest_says_what_and_how(stage):
         "bytes": 5,
         "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
     }
-    assert (manifest["kind"], manifest["key"], manifest["facts"]["queries"]) == ("score", "bm25-0123456789", 3)
-    for name in ("params", "upstream", "modules", "commit", "dirty", "seconds", "peak_memory_mib", "finished"):
+    assert (manifest["kind"], manifest["key"], manifest["facts"]["queries"]) == (
+        "score",
+        "bm25-0123456789",
+        3,
+    )
+    for name in (
+        "params",
+        "upstream",
+        "modules",
+        "commit",
+        "dirty",
+        "seconds",
+        "peak_memory_mib",
+        "finished",
+    ):
         assert name in manifest
 
 
@@ -61,7 +74,9 @@ def test_a_failure_leaves_nothing_under_a_final_name(make_job, tmp_path):
 @pytest.mark.parametrize("text", ["hellO", "hello!", None])
 def test_a_changed_or_missing_file_is_named(stage, text):
     (stage.out / "a.txt").unlink() if text is None else (stage.out / "a.txt").write_text(text)
-    with pytest.raises(UserError, match=r"a\.txt: (changed since it was written|missing).*delete .*stage\.json"):
+    with pytest.raises(
+        UserError, match=r"a\.txt: (changed since it was written|missing).*delete .*stage\.json"
+    ):
         open_artifact(stage.out)
 
 

@@ -10,7 +10,9 @@ PARENT = f"import subprocess, sys; held = bytearray(400 << 20); subprocess.run([
 
 
 def test_what_the_starting_process_had_is_not_counted():
-    done = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT], capture_output=True, text=True, check=True
+    )
     assert 100 <= int(done.stdout) < 200
 
 

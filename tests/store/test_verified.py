@@ -82,7 +82,9 @@ def replace(path):
     os.replace(other, path)
 
 
-@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 5), flip, flip_and_turn_back, replace, os.unlink])
+@pytest.mark.parametrize(
+    "change", [lambda path: os.truncate(path, 5), flip, flip_and_turn_back, replace, os.unlink]
+)
 def test_a_changed_file_is_noticed(hashed, folder, change):
     hashed()
     change(folder / "a.bin")

@@ -15,7 +15,9 @@ def assert_same(actual, other, tolerance=1e-10):
     assert grads.keys() == gradients.keys()
     scale = max(float(g.abs().max()) for g in gradients.values())
     for path, gradient in gradients.items():
-        torch.testing.assert_close(grads[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path)
+        torch.testing.assert_close(
+            grads[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path
+        )
 
 
 def interrupt(train, at, monkeypatch):

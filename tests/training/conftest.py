@@ -33,7 +33,9 @@ def gradients():
 
     def make(objective, batch):
         values = objective.backward(batch, Seeds((1, 2)))
-        return values, {name: p.grad for name, p in objective.models.named_parameters() if p.grad is not None}
+        return values, {
+            name: p.grad for name, p in objective.models.named_parameters() if p.grad is not None
+        }
 
     return make
 
@@ -48,10 +50,16 @@ def runs(results, write_ranked, dataset):
     for split in ("train", "dev"):
         out = results / "bm25" / f"bm25.{split}-00000000a{'td'.index(split[0])}"
         ranked = (
-            (query, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9, 0, -1, dtype=np.float32))
+            (
+                query,
+                [ids[(3 * i + j) % 60] for j in range(9)],
+                np.arange(9, 0, -1, dtype=np.float32),
+            )
             for i, query in enumerate(collection.queries(split))
         )
-        artifacts[split] = write_ranked("bm25", out, {"depth": 9, "split": split}, {"dataset": dataset}, ranked)
+        artifacts[split] = write_ranked(
+            "bm25", out, {"depth": 9, "split": split}, {"dataset": dataset}, ranked
+        )
         assert len(list(iter_run(artifacts[split], dataset))) == 20
     return artifacts
 
@@ -74,7 +82,12 @@ def model_job(make_job, dataset, tokens, encoder, lists, runs):
     from tiny_stages import OBJECTIVES, TOWERS
 
     def make(objective, out, train=None, shape=None, more=None, kind="model", **execution):
-        inputs = {"dataset": dataset, "tokens": tokens, "candidates": lists, "validation": runs["dev"]}
+        inputs = {
+            "dataset": dataset,
+            "tokens": tokens,
+            "candidates": lists,
+            "validation": runs["dev"],
+        }
         if objective == "joint":
             inputs |= {"cross_tokens": tokens, "retriever": encoder, "reranker": encoder}
         else:
@@ -93,7 +106,9 @@ def quick_job(model_job, tmp_path):
 
     def make(objective, name="quick", train=None, shape=None, more=None, **execution):
         train = {"steps": 4, "choose": "last"} | (train or {})
-        return model_job(objective, tmp_path / f"{name}-0123456789", train, shape, more, **execution)
+        return model_job(
+            objective, tmp_path / f"{name}-0123456789", train, shape, more, **execution
+        )
 
     return make
 

@@ -20,7 +20,9 @@ from tandem.training.validation import ValidationSet, validate
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 SMALL = Budget(micro_tokens=60, graph_tokens=60)  # less than the tokens of most lists' pairs
-TAUGHT = replace(BATCH, teacher=np.random.RandomState(4).normal(0, 1, BATCH.passages.shape).astype(np.float32))
+TAUGHT = replace(
+    BATCH, teacher=np.random.RandomState(4).normal(0, 1, BATCH.passages.shape).astype(np.float32)
+)
 DISTIL = {"loss": "margin_mse", "weight": 0.5, "supervision": 1.0}
 IN_BATCH = {"loss": "margin_mse", "weight": 0.75, "own_negatives": False}
 REGULARISE = {"query": {"flops": 0.1, "l1": 0.0}, "passage": {"flops": 0.2, "l1": 0.1}, "ramp": 0}
@@ -30,9 +32,15 @@ CASES = {
     "dual in-batch, one tower": ("dual", {"in_batch": True, "shared": True}),
     "dual distilled": ("dual", {"in_batch": True, "distil": DISTIL}),
     "dual taught in batch": ("dual", {"distil": DISTIL | {"in_batch": IN_BATCH}}),
-    "multi taught in batch": ("multi", {"in_batch": True, "distil": DISTIL | {"in_batch": {"loss": "kl"}}}),
+    "multi taught in batch": (
+        "multi",
+        {"in_batch": True, "distil": DISTIL | {"in_batch": {"loss": "kl"}}},
+    ),
     # passages stand in two lists each, which only rounding could tell apart
-    "multi taught an order in batch": ("multi", {"distil": {"supervision": 0, "in_batch": {"loss": "lambda_mrr"}}}),
+    "multi taught an order in batch": (
+        "multi",
+        {"distil": {"supervision": 0, "in_batch": {"loss": "lambda_mrr"}}},
+    ),
     "dual passage-centric": ("dual", {"in_batch": True, "passage_centric": 0.3}),
     "dual self-taught in-batch": ("dual", {"in_batch": True, "self_teaching": {"weight": 2.0}}),
     "multi self-taught": ("multi", {"self_teaching": {"temperature": 0.5}}),
@@ -83,14 +91,18 @@ def results(case, budget, dtype, queries=4, world=SINGLE_PROCESS, **more):
     batch = TAUGHT if "distil" in train else BATCH
     values = world.total(learner.backward(batch.select(slice(queries)), Seeds((1, 2))))
     world.sum_gradients(learner.models)
-    return values, {path: p.grad.cpu() for path, p in learner.models.named_parameters() if p.grad is not None}
+    return values, {
+        path: p.grad.cpu() for path, p in learner.models.named_parameters() if p.grad is not None
+    }
 
 
 def dev_values(world=SINGLE_PROCESS, lists=4):
     """nDCG@10 of both parts of a joint model on dev lists."""
     grades = [{8: 1}, {2: 1, 17: 2}, {20: 1}, {26: 1}]
     return validate(
-        objective("joint", world=world), ValidationSet(BATCH.select(slice(lists)), grades[:lists], "a test"), world
+        objective("joint", world=world),
+        ValidationSet(BATCH.select(slice(lists)), grades[:lists], "a test"),
+        world,
     )
 
 
@@ -102,7 +114,9 @@ def compute(folder):
     with World.current().joined() as world:
         for case in CASES:
             for number, (dtype, queries, budget) in enumerate(RUNS):
-                computed[f"{case}|{number}"] = results(case, budget, DTYPES[dtype][0], queries, world)
+                computed[f"{case}|{number}"] = results(
+                    case, budget, DTYPES[dtype][0], queries, world
+                )
         computed["dev"] = [dev_values(world), dev_values(world, 1)], {}
         write_results(folder, world.rank, computed)
 

@@ -28,7 +28,10 @@ def train_here(words):
 
 def steps(folder):
     """How many steps the newest checkpoint has behind it."""
-    return max((int(path.parent.name[5:]) for path in folder.glob("checkpoints/step-*/state.json")), default=0)
+    return max(
+        (int(path.parent.name[5:]) for path in folder.glob("checkpoints/step-*/state.json")),
+        default=0,
+    )
 
 
 def kill_after(step, folder, processes, rng):

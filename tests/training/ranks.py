@@ -31,7 +31,9 @@ def fork(size, work):
             continue
         rendezvous = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size}
         rendezvous |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": meeting}
-        os.environ.update({name: str(value) for name, value in rendezvous.items()} if size > 1 else {})
+        os.environ.update(
+            {name: str(value) for name, value in rendezvous.items()} if size > 1 else {}
+        )
         try:
             work()
         except BaseException as error:

@@ -21,7 +21,9 @@ def compute_step(objective, batch):
     process = () if world.size == 1 else (world.rank,)
     values = world.total(objective.backward(batch, Seeds((1, 2, *process))))
     world.sum_gradients(objective.models)
-    return values, {path: p.grad for path, p in objective.models.named_parameters() if p.grad is not None}
+    return values, {
+        path: p.grad for path, p in objective.models.named_parameters() if p.grad is not None
+    }
 
 
 def compute_cases(folder, compute, names, counts, budgets):
@@ -43,10 +45,14 @@ def compute_cases(folder, compute, names, counts, budgets):
 def write_results(folder, rank, results):
     """Write a process's `results`, values and gradients by case, to `<rank>.json` and `<rank>.safetensors`."""
     gradients = {
-        f"{case}|{path}": g.contiguous().clone() for case, (_, own) in results.items() for path, g in own.items()
+        f"{case}|{path}": g.contiguous().clone()
+        for case, (_, own) in results.items()
+        for path, g in own.items()
     }
     save_file(gradients, folder / f"{rank}.safetensors")
-    (folder / f"{rank}.json").write_text(json.dumps({case: values for case, (values, _) in results.items()}))
+    (folder / f"{rank}.json").write_text(
+        json.dumps({case: values for case, (values, _) in results.items()})
+    )
 
 
 def read_results(folder):

@@ -38,16 +38,36 @@ def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
     assert not {"base_model", "license"} & front.keys()  # a folder of random weights has neither
     assert "# quick-0123456789: dual encoder" in body
     assert "- `listwise`: " in body
-    for row in ("train.lr | 0.001", "train.queries_per_batch | 4", "temperature | 0.5", 'train.choose | "dev"'):
+    for row in (
+        "train.lr | 0.001",
+        "train.queries_per_batch | 4",
+        "temperature | 0.5",
+        'train.choose | "dev"',
+    ):
         assert f"| {row} |" in body
-    for row in ("dataset | tiny-0000000001", "passages | 60", "training lists | 20", "negatives: depth | 9"):
+    for row in (
+        "dataset | tiny-0000000001",
+        "passages | 60",
+        "training lists | 20",
+        "negatives: depth | 9",
+    ):
         assert f"| {row} |" in body
     assert f"| negatives from | {runs['train'].key} |" in body
-    log = {(row["step"], row["name"]): row["value"] for row in pq.read_table(job.out / "log.parquet").to_pylist()}
-    for row in ("steps | 4", f"last loss | {log[4, 'loss']:.6g}", f"validation lists from | {runs['dev'].key}"):
+    log = {
+        (row["step"], row["name"]): row["value"]
+        for row in pq.read_table(job.out / "log.parquet").to_pylist()
+    }
+    for row in (
+        "steps | 4",
+        f"last loss | {log[4, 'loss']:.6g}",
+        f"validation lists from | {runs['dev'].key}",
+    ):
         assert f"| {row} |" in body
     values = {step: value for (step, name), value in log.items() if name == "dev nDCG@10 (dual)"}
-    assert f"| best validation | {max(values.values()):.6g} at step {max(values, key=values.get)} |" in body
+    assert (
+        f"| best validation | {max(values.values()):.6g} at step {max(values, key=values.get)} |"
+        in body
+    )
     assert f"| start | {encoder.key} |" in body
     assert f"| its weights' sha256 | {encoder.manifest.facts['weights_sha256']} |" in body
     assert f"| library torch | {torch.__version__} |" in body
@@ -67,7 +87,9 @@ def test_a_card_has_the_sizes_that_followed_from_the_data(quick_job, card):
         assert f"| train.{name} | {value} |" in body
 
 
-def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card, encoder, dataset, monkeypatch):
+def test_what_the_encoder_and_the_data_are_licensed_for_is_told(
+    quick_job, card, encoder, dataset, monkeypatch
+):
     monkeypatch.setitem(encoder.manifest.execution, "licence", "Apache-2.0")
     hub = {"source": "hub", "name": "org/some-encoder", "revision": "0" * 40}
     for name, value in hub.items():
@@ -94,16 +116,18 @@ def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card,
         ("cross", {"pooling": "classifier"}),
     ],
 )
-def test_the_code_in_the_card_runs_and_gives_one_score(objective, shape, quick_job, card, monkeypatch):
+def test_the_code_in_the_card_runs_and_gives_one_score(
+    objective, shape, quick_job, card, monkeypatch
+):
     job = quick_job(objective, shape=shape)
     run(job)
     monkeypatch.chdir(job.out)
     scores = []
     top = {"cross": "cross", "dual": "dual/shared" if shape.get("shared") else "dual"}[objective]
     _, _, blocks = card(job.out / top)
-    assert [re.search(r"from (tandem|sentence_transformers|transformers)", block)[1] for block in blocks] == [
-        *("tandem", "sentence_transformers", "transformers")
-    ]
+    assert [
+        re.search(r"from (tandem|sentence_transformers|transformers)", block)[1] for block in blocks
+    ] == [*("tandem", "sentence_transformers", "transformers")]
     for block in blocks:
         names: dict = {}
         exec(block, names)
@@ -121,7 +145,9 @@ def test_the_code_in_the_card_runs_and_gives_one_score(objective, shape, quick_j
     ],
     ids=lambda shape: shape.get("representation", {"type": "single"})["type"],
 )
-def test_a_card_of_titles_as_segments_shows_how_to_give_both(shape, quick_job, card, make_job, tmp_path, monkeypatch):
+def test_a_card_of_titles_as_segments_shows_how_to_give_both(
+    shape, quick_job, card, make_job, tmp_path, monkeypatch
+):
     job = quick_job("dual", shape=shape)
     inputs = {name: job.inputs[name] for name in ("dataset",)} | {"encoder": job.inputs["start"]}
     params = {"query_length": 16, "passage_length": 24, "titled": True}
@@ -136,13 +162,19 @@ def test_a_card_of_titles_as_segments_shows_how_to_give_both(shape, quick_job, c
     model = load_dual(job.out / "dual").eval()
     tokenizer = load_tokenizer(job.out / ("dual/shared" if shape["shared"] else "dual/passage"))
     template = replace(Template.of(tokenizer), titled=True)
-    query, title, text = tokenizer(["a query", "a title", "a passage"], add_special_tokens=False)["input_ids"]
+    query, title, text = tokenizer(["a query", "a title", "a passage"], add_special_tokens=False)[
+        "input_ids"
+    ]
     passage = template.with_titles([title], [text], 24)
-    vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", passage))]
+    vectors = [
+        model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", passage))
+    ]
     assert names["scores"].item() == pytest.approx(model.scores(*vectors).item(), rel=1e-4)
 
 
-def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_the_same(quick_job, card):
+def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_the_same(
+    quick_job, card
+):
     first, second = (quick_job("joint", name, shape={"shared": False}) for name in ("aaaa", "bbbb"))
     for job in (first, second):
         run(job)
@@ -158,7 +190,9 @@ def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_th
 
 
 def test_further_lists_are_told_of(model_job, card, lists, runs, tmp_path):
-    job = model_job("dual", tmp_path / "joined-0123456789", {"choose": "last"}, more={"candidates.1": lists})
+    job = model_job(
+        "dual", tmp_path / "joined-0123456789", {"choose": "last"}, more={"candidates.1": lists}
+    )
     run(job)
     _, body, _ = card(job.out / "dual/shared")
     assert f"| negatives also from | {runs['train'].key} |" in body

@@ -17,7 +17,9 @@ STEPS = [2, 3, 5, 6]  # six steps in four parts: 1.5, 3, 4.5 and 6, rounded up
 
 def weights(folder):
     return {
-        str(p.relative_to(folder)): sha256(p) for p in sorted(folder.rglob("*.safetensors")) if "state" not in p.parts
+        str(p.relative_to(folder)): sha256(p)
+        for p in sorted(folder.rglob("*.safetensors"))
+        if "state" not in p.parts
     }
 
 
@@ -27,8 +29,14 @@ def segment(model_job, make_job):
 
     def make(objective, folder, number, of=4, **execution):
         out, until = folder / f"{objective}.{number}-0000000000", {"until": [number, of]}
-        after = {"after": open_artifact(folder / f"{objective}.{number - 1}-0000000000")} if number > 1 else {}
-        return model_job(objective, out, {"choose": "last"}, until, after, "checkpoint", **execution)
+        after = (
+            {"after": open_artifact(folder / f"{objective}.{number - 1}-0000000000")}
+            if number > 1
+            else {}
+        )
+        return model_job(
+            objective, out, {"choose": "last"}, until, after, "checkpoint", **execution
+        )
 
     return make
 
@@ -56,7 +64,9 @@ def test_four_segments_are_the_training_in_one_piece(objective, model_job, chain
     assert weights(checkpoints[-1]) == weights(job.out)
     assert len({tuple(weights(folder).items()) for folder in checkpoints}) == 4
     assert read_curve(checkpoints[-1]) == read_curve(job.out)
-    assert read_curve(checkpoints[1]) == [row for row in read_curve(job.out) if row["step"] <= STEPS[1]]
+    assert read_curve(checkpoints[1]) == [
+        row for row in read_curve(job.out) if row["step"] <= STEPS[1]
+    ]
 
 
 def test_a_segment_that_was_interrupted_goes_on(segment, chains, tmp_path, monkeypatch, capfd):
@@ -82,13 +92,16 @@ def test_a_state_that_is_gone_or_changed_is_refused(segment, chains, tmp_path):
     weight = before / "state/step-00000002/weights.safetensors"
     weight.write_bytes(weight.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(
-        UserError, match=r"cross\.1-0000000000/state: is not what the manifest says; delete .*stage\.json"
+        UserError,
+        match=r"cross\.1-0000000000/state: is not what the manifest says; delete .*stage\.json",
     ):
         run(segment("cross", tmp_path, 2))
     shutil.rmtree(before / "state")
     # the artifact itself is whole: the state is no part of it
     assert open_artifact(before).path("cross/model.safetensors").is_file()
-    with pytest.raises(UserError, match=r"state: is gone; delete .*stage\.json and let Snakemake make it again"):
+    with pytest.raises(
+        UserError, match=r"state: is gone; delete .*stage\.json and let Snakemake make it again"
+    ):
         run(segment("cross", tmp_path, 2))
 
 
@@ -108,12 +121,18 @@ def test_more_checkpoints_than_steps_are_refused(segment, tmp_path):
         ("average_rank", [9.0, 4.0, 2.5, 2.5], 3),  # lower is better
     ],
 )
-def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation, make_job, chains, tmp_path):
+def test_the_chosen_checkpoint_becomes_the_model(
+    kind, means, chosen, validation, make_job, chains, tmp_path
+):
     from tandem.training.stage import run
 
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2, 3, 4)}
-    inputs |= {f"validation.{n}": validation(kind, n, "RR@10", mean) for n, mean in enumerate(means, 1)}
-    job = make_job("model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs)
+    inputs |= {
+        f"validation.{n}": validation(kind, n, "RR@10", mean) for n, mean in enumerate(means, 1)
+    }
+    job = make_job(
+        "model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs
+    )
     run(job)
     there = chains / f"dual.{chosen}-0000000000"
     assert weights(job.out) == weights(there)
@@ -133,4 +152,8 @@ def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2)}
     inputs["validation.1"] = validation("score", 1, "RR@10", 0.5)
     with pytest.raises(UserError, match="2 checkpoints, but 1 validations; one each is needed"):
-        run(make_job("model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs))
+        run(
+            make_job(
+                "model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs
+            )
+        )

@@ -18,16 +18,22 @@ HARMFUL = {"steps": 6, "choose": "dev", "lr": 0.5, "dropout": 0.0}
 
 
 def history(folder):
-    return read_points(tuple(row.values()) for row in pq.read_table(folder / "log.parquet").to_pylist())
+    return read_points(
+        tuple(row.values()) for row in pq.read_table(folder / "log.parquet").to_pylist()
+    )
 
 
-def test_where_training_harms_the_start_is_kept_and_the_stage_says_so(model_job, encoder, tmp_path, capfd):
+def test_where_training_harms_the_start_is_kept_and_the_stage_says_so(
+    model_job, encoder, tmp_path, capfd
+):
     job = model_job("dual", tmp_path / "de-0123456789", HARMFUL | {"patience": 2})
     stage.run(job)
     validated, facts = history(job.out), open_artifact(job.out).manifest.facts
     assert [point.step for point in validated] == [0, 2, 4]  # the second without a gain ends it
     assert json.loads((job.out / "model.json").read_text())["best"] == [validated[0].mean, 0]
-    start, saved = (load_file(path) for path in (encoder.folder / "hf/model.safetensors", *job.out.rglob(SAVED)))
+    start, saved = (
+        load_file(path) for path in (encoder.folder / "hf/model.safetensors", *job.out.rglob(SAVED))
+    )
     assert all(torch.equal(saved[name], start[name]) for name in saved)
     (line,) = [line for line in facts["warnings"] if "did not help" in line]
     assert line.startswith("training did not help, its start is kept: dev nDCG@10 ")
@@ -41,14 +47,17 @@ def test_the_end_counts_where_dev_does_not_choose(model_job, tmp_path):
     assert [point.step for point in history(job.out)] == [0, 2, 4, 6]
     assert json.loads((job.out / "model.json").read_text())["best"] is None
     assert any(
-        line.startswith("ends worse than its start") for line in open_artifact(job.out).manifest.facts["warnings"]
+        line.startswith("ends worse than its start")
+        for line in open_artifact(job.out).manifest.facts["warnings"]
     )
 
 
 def test_validating_changes_no_step(model_job, tmp_path):
     losses = []
     for name, every in (("with", 1), ("without", None)):
-        job = model_job("joint", tmp_path / f"{name}-0123456789", {"choose": "last", "validate_every": every})
+        job = model_job(
+            "joint", tmp_path / f"{name}-0123456789", {"choose": "last", "validate_every": every}
+        )
         stage.run(job)
         rows = pq.read_table(job.out / "log.parquet").to_pylist()
         losses.append([(row["step"], row["value"]) for row in rows if row["name"] == "loss"])
@@ -56,11 +65,15 @@ def test_validating_changes_no_step(model_job, tmp_path):
 
 
 @pytest.mark.parametrize("broken", [1, 2, 3])
-def test_a_training_that_ends_early_resumes_to_the_same_bytes(broken, model_job, tmp_path, monkeypatch):
+def test_a_training_that_ends_early_resumes_to_the_same_bytes(
+    broken, model_job, tmp_path, monkeypatch
+):
     """Also where its checkpoint is later than its best."""
     files = []
     for name in ("whole", "broken"):
-        job = model_job("dual", tmp_path / f"{name}-0123456789", HARMFUL | {"patience": 2}, checkpoint_seconds=0)
+        job = model_job(
+            "dual", tmp_path / f"{name}-0123456789", HARMFUL | {"patience": 2}, checkpoint_seconds=0
+        )
         if name == "broken":
             interrupt(lambda job=job: stage.run(job), broken, monkeypatch)
             assert not (job.out / "stage.json").exists()
@@ -72,7 +85,9 @@ def test_a_training_that_ends_early_resumes_to_the_same_bytes(broken, model_job,
 
 
 @pytest.mark.parametrize("objective", ["dual", "cross"])
-def test_without_dev_queries_a_seeded_tenth_of_the_training_queries_is_set_apart(objective, model_job, tmp_path, capfd):
+def test_without_dev_queries_a_seeded_tenth_of_the_training_queries_is_set_apart(
+    objective, model_job, tmp_path, capfd
+):
     facts = []
     for name in ("one", "two"):
         job = model_job(objective, tmp_path / f"{name}-0123456789", {"choose": "dev", "steps": 4})
@@ -85,13 +100,22 @@ def test_without_dev_queries_a_seeded_tenth_of_the_training_queries_is_set_apart
     assert "validates on 2 of 20 training queries, which are set apart" in capfd.readouterr().err
 
 
-def test_the_start_is_a_checkpoint_that_dev_may_choose(model_job, make_job, encoder, validation, tmp_path):
+def test_the_start_is_a_checkpoint_that_dev_may_choose(
+    model_job, make_job, encoder, validation, tmp_path
+):
     inputs = {}
     for number, mean in ((0, 0.5), (1, 0.4)):
         out = tmp_path / f"dual.{number}-0000000000"
-        stage.run(model_job("dual", out, {"choose": "last"}, {"until": [number, 1]}, kind="checkpoint"))
-        inputs |= {f"checkpoint.{number}": out, f"validation.{number}": validation("score", number, "RR@10", mean)}
-    job = make_job("model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs)
+        stage.run(
+            model_job("dual", out, {"choose": "last"}, {"until": [number, 1]}, kind="checkpoint")
+        )
+        inputs |= {
+            f"checkpoint.{number}": out,
+            f"validation.{number}": validation("score", number, "RR@10", mean),
+        }
+    job = make_job(
+        "model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs
+    )
     stage.run(job)
     facts = open_artifact(job.out).manifest.facts
     assert facts["steps"] == 0
@@ -104,7 +128,9 @@ def test_the_start_is_a_checkpoint_that_dev_may_choose(model_job, make_job, enco
 def test_a_budget_decides_the_steps_and_stands_in_the_facts(model_job, tmp_path):
     # the tiny encoder does 20 epochs of 20 lists in batches of 4 in far less than a minute
     job = model_job(
-        "cross", tmp_path / "ce-0123456789", {"budget_minutes": 1, "choose": "dev", "patience": 1, "lr": 0.5}
+        "cross",
+        tmp_path / "ce-0123456789",
+        {"budget_minutes": 1, "choose": "dev", "patience": 1, "lr": 0.5},
     )
     stage.run(job)
     facts = open_artifact(job.out).manifest.facts
@@ -112,8 +138,17 @@ def test_a_budget_decides_the_steps_and_stands_in_the_facts(model_job, tmp_path)
     assert facts["steps"] < 100
 
 
-def test_sizes_follow_from_the_data_within_a_budget_and_stand_in_the_facts(model_job, tmp_path, capfd):
-    train = {"sizes": "data", "budget_minutes": 1, "choose": "dev", "patience": 1, "lr": 0.5, "list_size": 2}
+def test_sizes_follow_from_the_data_within_a_budget_and_stand_in_the_facts(
+    model_job, tmp_path, capfd
+):
+    train = {
+        "sizes": "data",
+        "budget_minutes": 1,
+        "choose": "dev",
+        "patience": 1,
+        "lr": 0.5,
+        "list_size": 2,
+    }
     job = model_job("cross", tmp_path / "ce-0123456789", train)
     stage.run(job)
     facts = open_artifact(job.out).manifest.facts
@@ -121,5 +156,7 @@ def test_sizes_follow_from_the_data_within_a_budget_and_stand_in_the_facts(model
     expected = {"list_size": 8, "queries_per_batch": 4, "lr": 1.5e-4, "positives": 1, "steps": 100}
     assert facts["sizes"] == expected
     assert facts["planned_steps"] == 100
-    line = "sizes from the data: list_size 8, queries_per_batch 4, lr 0.00015, positives 1, steps 100"
+    line = (
+        "sizes from the data: list_size 8, queries_per_batch 4, lr 0.00015, positives 1, steps 100"
+    )
     assert line in capfd.readouterr().err

@@ -16,7 +16,16 @@ from tandem.training.objectives.terms import CoTraining
 
 # Every passage has a token of its query, and all are of one length, so that their vectors stand in a grid.
 QUERIES = [[5, 6], [7, 8], [9, 10], [11, 12]]
-PASSAGES = [[5, 20, 21], [6, 22, 23], [7, 24, 25], [8, 26, 27], [9, 28, 29], [10, 30, 31], [11, 32, 33], [12, 34, 35]]
+PASSAGES = [
+    [5, 20, 21],
+    [6, 22, 23],
+    [7, 24, 25],
+    [8, 26, 27],
+    [9, 28, 29],
+    [10, 30, 31],
+    [11, 32, 33],
+    [12, 34, 35],
+]
 LISTS = Batch(np.arange(4), np.arange(8).reshape(4, 2))
 ALL = Ragged.of([np.array(row) for row in PASSAGES])
 TEMPLATE = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
@@ -37,7 +46,9 @@ def objective(**train):
 def scores(pair, part):
     """s(q, p) of the four lists by one part, shape (4, 2), and the passages' vectors, shape (4, 2, vocabulary)."""
     vectors = pair.model.alone(part).encode("passage", ALL, TEMPLATE, "fp32").view(4, 2, -1)
-    return torch.stack([vectors[row][:, query].sum(1) for row, query in enumerate(QUERIES)]), vectors
+    return torch.stack(
+        [vectors[row][:, query].sum(1) for row, query in enumerate(QUERIES)]
+    ), vectors
 
 
 def losses(pair, part):
@@ -50,7 +61,8 @@ def test_without_co_training_both_learn_from_all_lists():
     values = pair.backward(LISTS, Seeds((1, 2)))
     assert values["weights"] == approx(losses(pair, "weights").mean().item())
     likely = scores(pair, "expansion")[1][:, 0].log_softmax(1)
-    term_losses = torch.stack([-likely[row, query].sum() for row, query in enumerate(QUERIES)])  # of the query's terms
+    # of the query's terms
+    term_losses = torch.stack([-likely[row, query].sum() for row, query in enumerate(QUERIES)])
     assert values["sup"] == approx(losses(pair, "expansion").mean().item())
     assert values["query_terms"] == approx(term_losses.mean().item())
     assert values["loss"] == approx(values["weights"] + values["sup"] + values["query_terms"])
@@ -62,7 +74,9 @@ def test_each_encoder_learns_from_what_the_other_knows_least():
     assert len(losses(pair, "expansion").unique()) == len(losses(pair, "weights").unique()) == 4
     values = pair.backward(LISTS, Seeds((1, 2)))
     assert values["weights"] == approx(losses(pair, "weights")[hard].item())
-    assert pair.hardest(pair.weights, LISTS).queries.tolist() == [int(losses(pair, "weights").argmax())]
+    assert pair.hardest(pair.weights, LISTS).queries.tolist() == [
+        int(losses(pair, "weights").argmax())
+    ]
     assert pair.models.training
 
 
@@ -71,7 +85,9 @@ def test_each_loss_reaches_its_own_encoder_alone():
     for learner, tower in ((pair.weights, "passage"), (pair.expansion, "expansion")):
         pair.models.zero_grad()
         learner.backward(LISTS, Seeds((1, 2)))
-        reached = {name.split(".")[2] for name, p in pair.models.named_parameters() if p.grad is not None}
+        reached = {
+            name.split(".")[2] for name, p in pair.models.named_parameters() if p.grad is not None
+        }
         assert reached == {tower}
 
 

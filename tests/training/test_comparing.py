@@ -59,7 +59,13 @@ def test_validation_ranks_by_the_sum_of_preferences():
     sums = learner.scores(BATCH, np.array([], np.int64))["cross"]
     assert sums.shape == BATCH.passages.shape
     expected = sum(
-        1 / (1 + math.exp(-of_pair(learner, BATCH.queries[0], BATCH.passages[0, 1], BATCH.passages[0, j])))
+        1
+        / (
+            1
+            + math.exp(
+                -of_pair(learner, BATCH.queries[0], BATCH.passages[0, 1], BATCH.passages[0, j])
+            )
+        )
         for j in (0, 2, 3)
     )
     assert sums[0, 1].item() == approx(expected, rel=1e-9)

@@ -40,11 +40,14 @@ def minutes(learner, drawn, passages):
 
 @pytest.mark.parametrize(
     ("passages", "size"),
-    [(400, 2), (799, 2), (1000, 2), (1201, 3), (2001, 5), (9000, 8)],  # twice 200 positives: 400 visits
+    # twice 200 positives: 400 visits
+    [(400, 2), (799, 2), (1000, 2), (1201, 3), (2001, 5), (9000, 8)],
 )
 def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positive(passages, size):
     learner, drawn = objective("cross"), lists(100, 2)
-    train = CrossTrain(sizes="data", budget_minutes=minutes(learner, drawn, passages), list_size=7, lr=1.0)
+    train = CrossTrain(
+        sizes="data", budget_minutes=minutes(learner, drawn, passages), list_size=7, lr=1.0
+    )
     sized = fit_sizes("cross", learner.models, learner.tokens, drawn, train)
     assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
 
@@ -81,7 +84,9 @@ def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch)
         1.5e-4 * math.sqrt(400 / 1601), rel=0.05
     )
     monkeypatch.setattr("tandem.training.optimizer.WEIGHTS_OF_THE_RATES", own / 4)
-    assert fit_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
+    assert fit_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
+        1.5e-4 / 4, rel=0.05
+    )
     few = train.model_copy(update={"budget_minutes": minutes(learner, drawn, 320)})
     assert fit_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(
         1.5e-4 / 2
@@ -104,14 +109,19 @@ def test_a_pair_costs_what_is_left_of_it():
     # the 3 are [CLS] and twice [SEP]
     sizes = learner.tokens.queries.lengths(queries) + learner.tokens.passages.lengths(passages) + 3
     short = replace(learner.tokens, template=replace(learner.tokens.template, longest_pair=15))
-    whole, cut = (count_step_operations(learner.models, read, drawn, train) for read in (learner.tokens, short))
+    whole, cut = (
+        count_step_operations(learner.models, read, drawn, train)
+        for read in (learner.tokens, short)
+    )
     assert cut / whole == approx(np.minimum(sizes, 15).mean() / sizes.mean())
     assert cut < whole
 
 
 def test_without_a_budget_nothing_follows(configured):
     config = configured("models.ce_deneg.train", {"sizes": "data"})
-    with pytest.raises(UserError, match=r"models.ce_deneg.train.sizes is data, but there is no budget_minutes"):
+    with pytest.raises(
+        UserError, match=r"models.ce_deneg.train.sizes is data, but there is no budget_minutes"
+    ):
         load_settings(config, Path(__file__).parents[2])
 
 
@@ -133,7 +143,10 @@ def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():
     lists = np.array([[3, 5, 7], [5, 9, -1]])
     validation = ValidationSet(Batch(np.array([0, 1]), lists), [{3: 1}, {11: 1}], "two queries")
     learner = objective("cross")
-    query, passage = learner.tokens.queries.lengths(np.arange(2)), learner.tokens.passages.lengths(np.arange(12))
+    query, passage = (
+        learner.tokens.queries.lengths(np.arange(2)),
+        learner.tokens.passages.lengths(np.arange(12)),
+    )
     pairs = passage[[3, 5, 7]].sum() + passage[[5, 9]].sum() + 3 * query[0] + 2 * query[1] + 5 * 3
     expected = 2 * count_layer_weights(learner.models["cross"]) * pairs
     assert count_validation_operations(learner.models, learner.tokens, validation) == expected

@@ -31,7 +31,9 @@ def scheduler(monkeypatch, tmp_path):
     def make(comment, left="1:30", restarts=0):
         folder = tmp_path / "bin"
         folder.mkdir()
-        answers = f'%k) echo "{comment}" ;; %L) echo "{left}" ;; RestartCnt) echo "{restarts}      " ;;'
+        answers = (
+            f'%k) echo "{comment}" ;; %L) echo "{left}" ;; RestartCnt) echo "{restarts}      " ;;'
+        )
         squeue = f'#!/bin/sh\n[ "$3" = 12 ] && case "$5" in {answers} esac\n'
         scontrol = f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n'
         for name, text in (("squeue", squeue), ("scontrol", scontrol)):
@@ -64,7 +66,14 @@ def signalled(monkeypatch):
 
 @pytest.mark.parametrize(
     ("left", "seconds"),
-    [("1:30", 90), ("0:00", 0), ("2:00:05", 7205), ("3-00:00:01", 259201), ("UNLIMITED", None), ("INVALID", None)],
+    [
+        ("1:30", 90),
+        ("0:00", 0),
+        ("2:00:05", 7205),
+        ("3-00:00:01", 259201),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+    ],
 )
 def test_the_time_left_is_what_slurm_says(scheduler, left, seconds):
     scheduler("", left)
@@ -81,7 +90,9 @@ def test_the_time_left_is_by_the_controllers_clock_if_it_answers(scheduler):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(number, quick_job, signalled, monkeypatch):
+def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(
+    number, quick_job, signalled, monkeypatch
+):
     undisturbed = quick_job("dual", "undisturbed")
     stage.run(undisturbed)
     handlers = [signal.getsignal(sig) for sig in SIGNALS]
@@ -92,7 +103,8 @@ def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(numb
     assert str(error.value) == (
         f"train quick-0123456789 at step 2/4: stopped by {number.name}; the next try goes on from there"
     )
-    assert error.value.status == (1 if number == signal.SIGUSR1 else 128 + number)  # a cancelled one is not tried again
+    # a cancelled one is not tried again
+    assert error.value.status == (1 if number == signal.SIGUSR1 else 128 + number)
     assert slurm.find_newest(job.out) == "step-00000002"
     assert [signal.getsignal(sig) for sig in SIGNALS] == handlers
     signalled(signal.SIGTERM, 4)  # after the last step there is nothing to give way for
@@ -115,11 +127,17 @@ def test_a_closed_terminal_is_ignored_where_nohup_says_so(quick_job, signalled):
 @pytest.mark.parametrize(
     ("comment", "then", "expected"),
     [
-        ("rule_train_wildcards_tiny_de", "the job is back in the queue and goes on from there", "requeue 12\n"),
+        (
+            "rule_train_wildcards_tiny_de",
+            "the job is back in the queue and goes on from there",
+            "requeue 12\n",
+        ),
         ("a script of one's own", "the next try goes on from there", ""),
     ],
 )
-def test_before_the_end_of_its_job_a_training_does_one_more_step(comment, then, expected, quick_job, scheduler):
+def test_before_the_end_of_its_job_a_training_does_one_more_step(
+    comment, then, expected, quick_job, scheduler
+):
     written = scheduler(comment)
     job = quick_job("dual", stop_seconds=100)
     for step in (1, 2, 3):
@@ -139,23 +157,29 @@ def test_time_enough_is_no_reason_to_stop(quick_job, scheduler):
 
 
 @pytest.mark.parametrize(
-    ("later", "status", "expected"), [(True, 1, "requeue 12\n"), (False, 1, ""), (True, 128 + 15, ""), (True, 137, "")]
+    ("later", "status", "expected"),
+    [(True, 1, "requeue 12\n"), (False, 1, ""), (True, 128 + 15, ""), (True, 137, "")],
 )
-def test_a_failure_after_progress_goes_back_into_the_queue(later, status, expected, scheduler, tmp_path, capfd):
+def test_a_failure_after_progress_goes_back_into_the_queue(
+    later, status, expected, scheduler, tmp_path, capfd
+):
     """Without a newer checkpoint Snakemake counts it; what a signal ended was cancelled, or wants more memory."""
     written = scheduler("rule_train")
     checkpoints = tmp_path / "model/de-0123456789/checkpoints"
     (checkpoints / "step-00000003").mkdir(parents=True)
     (checkpoints / "step-00000003/state.json").touch()
-    this = slurm.Try(["model", "--params.objective", "dual", "--out", str(checkpoints.parent / "stage.json")])
+    this = slurm.Try(
+        ["model", "--params.objective", "dual", "--out", str(checkpoints.parent / "stage.json")]
+    )
     if later:
         (checkpoints / "step-00000010").mkdir()
         (checkpoints / "step-00000010/state.json").touch()
     this.failed(status)
     assert (written.read_text() if written.exists() else "") == expected
-    assert ("has failed after step-00000010; its slurm job is back in the queue" in capfd.readouterr().err) == bool(
-        expected
-    )
+    assert (
+        "has failed after step-00000010; its slurm job is back in the queue"
+        in capfd.readouterr().err
+    ) == bool(expected)
 
 
 def test_a_process_that_its_job_has_left_behind_puts_nothing_back(scheduler):
@@ -172,7 +196,9 @@ def test_only_trainings_go_back(scheduler, tmp_path):
     assert slurm.Try(["report", "--tables", "t"]).out is None
 
 
-def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(model_job, command, tmp_path):
+def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(
+    model_job, command, tmp_path
+):
     train = {"steps": 2000, "epochs": 1.0, "choose": "last", "validate_every": None}
     job = model_job("dual", tmp_path / "two-0123456789", train, checkpoint_seconds=0, devices=2)
     line = [sys.executable, "-m", "tandem", "model", *command(job)]
@@ -181,8 +207,12 @@ def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(model_jo
         deadline = time.monotonic() + 120
         while not slurm.find_newest(job.out) and time.monotonic() < deadline:
             time.sleep(0.01)
-        ranks = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True).stdout.split()
-        (second,) = [int(pid) for pid in ranks if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        ranks = subprocess.run(
+            ["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True
+        ).stdout.split()
+        (second,) = [
+            int(pid) for pid in ranks if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
+        ]
         os.kill(second, signal.SIGTERM)
         output = launcher.communicate(timeout=120)[1]
     step = int(slurm.find_newest(job.out).removeprefix("step-"))

@@ -23,16 +23,24 @@ BATCH = Batch(np.array([0, 1]), np.array([[4, 5], [6, 7]]))
 FULL = {"passage_centric": 0.3, "regularise": WEIGHTS, "in_batch": True}
 
 
-def seen(queries, passages, crossed=None, batch=BATCH, step=0, gather=lambda rows: rows, every=None):
+def seen(
+    queries, passages, crossed=None, batch=BATCH, step=0, gather=lambda rows: rows, every=None
+):
     """What `BatchDualObjective` hands over for vectors of one dimension, two passages a list.
 
     `crossed`: which of all passages are a query's negatives.
     """
-    q, p = (torch.tensor(rows, dtype=torch.float64)[:, None].requires_grad_() for rows in (queries, passages))
+    q, p = (
+        torch.tensor(rows, dtype=torch.float64)[:, None].requires_grad_()
+        for rows in (queries, passages)
+    )
     own = q * p.reshape(len(queries), 2)
     scores, mask = own, torch.ones(len(queries), 2, dtype=torch.bool)
     if crossed is not None:
-        scores, mask = torch.cat([own, q @ p.T], 1), torch.cat([mask, torch.tensor(crossed, dtype=torch.bool)], 1)
+        scores, mask = (
+            torch.cat([own, q @ p.T], 1),
+            torch.cat([mask, torch.tensor(crossed, dtype=torch.bool)], 1),
+        )
     score = partial(dot_scores, temperature=1.0)
     return InBatch(q, p if every is None else every, scores, mask, batch, p, score, step, gather)
 
@@ -54,14 +62,18 @@ def test_passage_centric_in_batch_by_hand():
 
 def test_passage_centric_pushes_negatives_from_the_positive_and_pulls_its_query():
     in_batch = seen([1.0, 0.5], [LN2, 0.3, LN3, 1.0])
-    query, passages = torch.autograd.grad(compare_queries(in_batch), (in_batch.queries, in_batch.own_passages))
+    query, passages = torch.autograd.grad(
+        compare_queries(in_batch), (in_batch.queries, in_batch.own_passages)
+    )
     assert (query < 0).all()
     assert (passages[[1, 3]] > 0).all()
 
 
 def test_passage_centric_is_blended_with_the_lesson(make_objective, gradients, batch):
     alone, alone_grads = gradients(make_objective("dual", BIG, torch.float64, in_batch=True), batch)
-    values, grads = gradients(make_objective("dual", BIG, torch.float64, in_batch=True, passage_centric=0.3), batch)
+    values, grads = gradients(
+        make_objective("dual", BIG, torch.float64, in_batch=True, passage_centric=0.3), batch
+    )
     assert values["sup"] == approx(0.7 * alone["loss"])
     assert values["loss"] == approx(values["sup"] + values["passage"])
     name = next(iter(grads))
@@ -76,9 +88,15 @@ def test_passage_centric_equals_a_plain_softmax(make_objective, gradients, batch
     owner, losses = np.argwhere(batch.mask)[:, 0], []
     for q in range(4):
         first = int(np.flatnonzero(owner == q)[0])
-        others = [j for j in range(len(flat)) if j != first and (owner[j] == q or int(flat[j]) not in known[q])]
+        others = [
+            j
+            for j in range(len(flat))
+            if j != first and (owner[j] == q or int(flat[j]) not in known[q])
+        ]
         good = passages[first] @ queries[q]
-        losses.append(torch.logsumexp(torch.stack([good, *(passages[others] @ passages[first])]), 0) - good)
+        losses.append(
+            torch.logsumexp(torch.stack([good, *(passages[others] @ passages[first])]), 0) - good
+        )
     assert values["passage"] == approx(float(torch.stack(losses).mean()), rel=1e-10)
 
 
@@ -86,20 +104,29 @@ def vectors(objective, batch):
     """Vectors of the batch's queries and passages, without gradient."""
     from tandem.training.forward import Seeds, TextVectors
 
-    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(batch, Seeds((1, 2)))
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(
+        batch, Seeds((1, 2))
+    )
     return (side.values().detach() for side in sides)
 
 
 def test_regularisers_of_a_batch_by_hand():
     # queries 1 and -3: flops 2² = 4; passages 1, 0, 2, 1: flops 1² = 1, l1 1; step 1 of 4: (2/4)²; two queries
     in_batch = seen([1.0, -3.0], [1.0, 0.0, 2.0, 1.0], step=1)
-    assert sum_regularisers(REGULARISE, in_batch).item() == approx((0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2)
-    assert sum_regularisers(Regularise(**WEIGHTS | {"query": None, "ramp": 0}), in_batch).item() == approx(2.25 * 2)
+    assert sum_regularisers(REGULARISE, in_batch).item() == approx(
+        (0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2
+    )
+    assert sum_regularisers(
+        Regularise(**WEIGHTS | {"query": None, "ramp": 0}), in_batch
+    ).item() == approx(2.25 * 2)
 
 
 def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
     queries, passages = [1.0, -3.0, 0.5], [1.0, 0.0, 2.0, 1.0, 0.2, 0.4]
-    q, p = (torch.tensor(rows, dtype=torch.float64)[:, None].requires_grad_() for rows in (queries, passages))
+    q, p = (
+        torch.tensor(rows, dtype=torch.float64)[:, None].requires_grad_()
+        for rows in (queries, passages)
+    )
     whole = Batch(np.arange(3), np.arange(6).reshape(3, 2))
     parts = []
     for start, stop in ((0, 2), (2, 3), (3, 3)):
@@ -108,7 +135,9 @@ def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
         parts.append(sum_regularisers(REGULARISE, own) / 3)
     at_once = sum_regularisers(REGULARISE, seen(queries, passages, batch=whole)) / 3
     assert sum(parts).item() == approx(at_once.item())
-    assert torch.autograd.grad(sum(parts), q)[0].tolist()[1] == approx([0.5 * 2 * 1.5 * -1 / 3 / 16])
+    assert torch.autograd.grad(sum(parts), q)[0].tolist()[1] == approx(
+        [0.5 * 2 * 1.5 * -1 / 3 / 16]
+    )
 
 
 def test_the_objective_regularises_its_vectors(make_objective, gradients, batch):
@@ -122,7 +151,9 @@ def test_the_objective_regularises_its_vectors(make_objective, gradients, batch)
     assert values["loss"] == approx(values["sup"] + values["regularise"])
 
 
-@pytest.mark.parametrize("train", [FULL, FULL | {"in_batch": False, "shared": True}], ids=["in batch", "lists"])
+@pytest.mark.parametrize(
+    "train", [FULL, FULL | {"in_batch": False, "shared": True}], ids=["in batch", "lists"]
+)
 def test_parts_equal_one_big_batch(make_objective, gradients, batch, train):
     big_values, big = gradients(make_objective("dual", BIG, torch.float64, **train), batch)
     values, parts = gradients(make_objective("dual", SMALL, torch.float64, **train), batch)
@@ -131,7 +162,9 @@ def test_parts_equal_one_big_batch(make_objective, gradients, batch, train):
         torch.testing.assert_close(parts[key], gradient, rtol=1e-10, atol=1e-10)
 
 
-def test_matryoshka_is_the_sum_of_the_losses_of_whole_and_of_cut_vectors(make_objective, gradients, batch):
+def test_matryoshka_is_the_sum_of_the_losses_of_whole_and_of_cut_vectors(
+    make_objective, gradients, batch
+):
     options = {"in_batch": True, "passage_centric": 0.3}
     expected, sums = 0.0, {}
     for dim in (None, 8, 3):
@@ -150,5 +183,7 @@ def test_matryoshka_is_the_sum_of_the_losses_of_whole_and_of_cut_vectors(make_ob
 
 
 def test_matryoshka_of_whole_vectors_is_refused(make_objective):
-    with pytest.raises(UserError, match="train.matryoshka is 32, but vectors have 32 numbers: name fewer"):
+    with pytest.raises(
+        UserError, match="train.matryoshka is 32, but vectors have 32 numbers: name fewer"
+    ):
         make_objective("dual", BIG, torch.float64, matryoshka=[32])

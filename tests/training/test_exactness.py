@@ -48,13 +48,27 @@ def test_parts_equal_one_big_batch(case, dtype, whole):
 
 
 @pytest.mark.parametrize(
-    "case", ["dual in-batch", "multi in-batch", "cross listwise", "cross in-batch", "joint paper", "joint static"]
+    "case",
+    [
+        "dual in-batch",
+        "multi in-batch",
+        "cross listwise",
+        "cross in-batch",
+        "joint paper",
+        "joint static",
+    ],
 )
 def test_cached_gradients_replay_dropout(case):
     # One list: all of it is one part, whose micro-batches meet the same seeds with a graph and without.
     queries = 4 if case.startswith(("dual", "multi")) else 1
     outcomes = [
-        results(case, Budget(micro_tokens=60, graph_tokens=graph_tokens), torch.float64, queries, dropout=0.3)
+        results(
+            case,
+            Budget(micro_tokens=60, graph_tokens=graph_tokens),
+            torch.float64,
+            queries,
+            dropout=0.3,
+        )
         for graph_tokens in (1 << 20, 1)
     ]
     assert_same(outcomes[1], outcomes[0], 1e-10)
@@ -84,7 +98,11 @@ def test_shares_cover_the_batch_in_order():
     from tandem.training.distributed import World
 
     # 7 = 3 + 2 + 2; two queries among three processes leave the last one without
-    assert [list(range(7))[World(rank, 3).slice(7)] for rank in range(3)] == [[0, 1, 2], [3, 4], [5, 6]]
+    assert [list(range(7))[World(rank, 3).slice(7)] for rank in range(3)] == [
+        [0, 1, 2],
+        [3, 4],
+        [5, 6],
+    ]
     assert [list(range(2))[World(rank, 3).slice(2)] for rank in range(3)] == [[0], [1], []]
 
 

@@ -25,11 +25,19 @@ PARTS = {"dual": ["dual"], "cross": ["cross"], "joint": ["dual", "cross"]}
 def test_only_the_upper_layer_and_the_head_learn(name, quick_job):
     job = quick_job(name, train={"freeze_layers": 1, "lr": 1e-2})
     learner = stage.build_ranker(job, Positives(np.array([0]), np.array([2])), Budget(200, 400))
-    before = {path: parameter.detach().clone() for path, parameter in learner.models.named_parameters()}
+    before = {
+        path: parameter.detach().clone() for path, parameter in learner.models.named_parameters()
+    }
     training = TrainingLoop(job, job.params.train, learner, stage.read_training_lists(job), None)
     training.run()
-    moved = {path for path, parameter in learner.models.named_parameters() if not torch.equal(parameter, before[path])}
-    upper = {path for path in before if ".encoder.layer.1." in path or path.startswith("cross.head")}
+    moved = {
+        path
+        for path, parameter in learner.models.named_parameters()
+        if not torch.equal(parameter, before[path])
+    }
+    upper = {
+        path for path in before if ".encoder.layer.1." in path or path.startswith("cross.head")
+    }
     assert moved == list_learning(learner.models).keys() == upper
     assert sum(len(group["params"]) for group in training.optimizer.param_groups) == len(upper)
     assert len({path.split(".")[0] for path in upper}) == len(PARTS[name])
@@ -38,9 +46,18 @@ def test_only_the_upper_layer_and_the_head_learn(name, quick_job):
 def test_the_trained_model_has_the_start_s_lower_layer(quick_job, encoder):
     job = quick_job("dual", train={"freeze_layers": 1, "lr": 1e-2})
     stage.run(job)
-    model, start = DualEncoder.load(job.out / "dual").towers["passage"], load_encoder(encoder.folder / "hf")
-    same = {path for path, weight in start.named_parameters() if torch.equal(weight, model.get_parameter(path))}
-    assert same == {path for path, _ in start.named_parameters() if not path.startswith("encoder.layer.1.")}
+    model, start = (
+        DualEncoder.load(job.out / "dual").towers["passage"],
+        load_encoder(encoder.folder / "hf"),
+    )
+    same = {
+        path
+        for path, weight in start.named_parameters()
+        if torch.equal(weight, model.get_parameter(path))
+    }
+    assert same == {
+        path for path, _ in start.named_parameters() if not path.startswith("encoder.layer.1.")
+    }
     assert open_artifact(job.out).params["train"]["freeze_layers"] == 1
 
 
@@ -52,7 +69,9 @@ def test_a_training_without_it_has_the_key_of_before():
 def test_with_lora_it_is_refused(configured, pytestconfig):
     config = configured("models.ce_deneg.train.freeze_layers", 2)
     config["models"]["ce_deneg"]["lora"] = {"rank": 4}
-    with pytest.raises(UserError, match=r"models.ce_deneg.train.freeze_layers is 2, but lora freezes every layer"):
+    with pytest.raises(
+        UserError, match=r"models.ce_deneg.train.freeze_layers is 2, but lora freezes every layer"
+    ):
         load_settings(config, pytestconfig.rootpath)
 
 
@@ -61,7 +80,10 @@ def test_a_step_counts_as_less_work():
     drawn = Lists(np.arange(4), np.arange(0, 17, 4), np.ones(4, np.int64), np.arange(16))
     plain, frozen = (objective("dual", freeze_layers=count) for count in (0, 1))
     cost, less = (
-        count_step_operations(learner.models, learner.tokens, drawn, learner.train) for learner in (plain, frozen)
+        count_step_operations(learner.models, learner.tokens, drawn, learner.train)
+        for learner in (plain, frozen)
     )
-    assert count_layer_weights(frozen.models["dual"], frozen=True) * 2 == count_layer_weights(frozen.models["dual"])
+    assert count_layer_weights(frozen.models["dual"], frozen=True) * 2 == count_layer_weights(
+        frozen.models["dual"]
+    )
     assert less / cost == pytest.approx(8 / 12)

@@ -62,7 +62,9 @@ CURVES = {
 def lists():
     """One list a query: its subject's third passage, and seven negatives from the subjects after it."""
     rows = [[3 * i + 2, *((3 * i + 3 + 2 * j) % 60 for j in range(7))] for i in range(20)]
-    return Lists(np.arange(20), np.arange(21) * 8, np.ones(20, np.int64), np.array(rows).reshape(-1))
+    return Lists(
+        np.arange(20), np.arange(21) * 8, np.ones(20, np.int64), np.array(rows).reshape(-1)
+    )
 
 
 @pytest.fixture
@@ -72,7 +74,9 @@ def curve(make_objective, make_job, lists, tmp_path):
     def make(name):
         (objective, own), budget = CURVES[name], Budget(200, 400)
         learned = objective if objective in ("dual", "joint") else "cross"
-        job = make_job("model", tmp_path / "golden-0000000000", {"objective": learned, "train": TRAIN | own})
+        job = make_job(
+            "model", tmp_path / "golden-0000000000", {"objective": learned, "train": TRAIN | own}
+        )
         learner = make_objective(objective, budget, torch.float64, **TRAIN | own)
         state = TrainingLoop(job, job.params.train, learner, lists, None).run()
         return [value for _, what, value in state.log if what == "loss"]
@@ -86,6 +90,8 @@ def test_a_curve_is_as_it_was(name, curve):
     curves = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     if os.environ.get("TANDEM_WRITE_CURVES"):
         curves[name] = [float(f"{value:.10g}") for value in losses]
-        KEPT.write_text(json.dumps({name: curves[name] for name in CURVES if name in curves}, indent=1) + "\n")
+        KEPT.write_text(
+            json.dumps({name: curves[name] for name in CURVES if name in curves}, indent=1) + "\n"
+        )
     assert len(losses) == STEPS
     np.testing.assert_allclose(losses, curves[name], rtol=RELATIVE)

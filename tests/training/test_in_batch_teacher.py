@@ -45,9 +45,14 @@ def test_margins_to_the_other_lists_passages_by_hand(make_objective, gradients, 
         errors.append((margins[0] - margins[1]).square().mean())
     values, grads = gradients(objective, batch)
     assert values == {"loss": approx(0.75 * float(torch.stack(errors).mean()), rel=1e-10)}
-    assert all(gradient.abs().max() > 0 for name, gradient in grads.items() if name.endswith("query.weight"))
     assert all(
-        weight.grad is None and not weight.requires_grad for weight in objective.teacher.vectors.model.parameters()
+        gradient.abs().max() > 0
+        for name, gradient in grads.items()
+        if name.endswith("query.weight")
+    )
+    assert all(
+        weight.grad is None and not weight.requires_grad
+        for weight in objective.teacher.vectors.model.parameters()
     )
 
 
@@ -55,7 +60,12 @@ def test_the_teachers_distribution_over_the_whole_batch(make_objective, gradient
     in_batch = {"loss": "kl", "teacher_temperature": 0.25}
     objective = make_objective("dual", BIG, torch.float64, distil={"in_batch": in_batch})
     student, teacher = of_both(objective, batch)
-    expected = kl_div(student.log_softmax(1), (teacher / 0.25).log_softmax(1), log_target=True, reduction="batchmean")
+    expected = kl_div(
+        student.log_softmax(1),
+        (teacher / 0.25).log_softmax(1),
+        log_target=True,
+        reduction="batchmean",
+    )
     values, _ = gradients(objective, batch)
     supervised, _ = gradients(make_objective("dual", BIG, torch.float64), batch)
     assert values["in_batch"] == approx(float(expected), rel=1e-10)
@@ -63,7 +73,9 @@ def test_the_teachers_distribution_over_the_whole_batch(make_objective, gradient
 
 
 def test_a_teacher_equal_to_its_student_teaches_nothing(make_objective, gradients, batch):
-    objective = make_objective("multi", BIG, torch.float64, shared=True, distil=ALONE | {"in_batch": {"loss": "kl"}})
+    objective = make_objective(
+        "multi", BIG, torch.float64, shared=True, distil=ALONE | {"in_batch": {"loss": "kl"}}
+    )
     objective.model.load_state_dict(objective.teacher.vectors.model.state_dict())
     values, grads = gradients(objective, batch)
     assert values["loss"] == approx(0.0, abs=1e-12)
@@ -89,11 +101,15 @@ def test_a_killed_training_ends_with_the_same_bytes(taught_job, model_job, tmp_p
     job = taught_job("killed", checkpoint_seconds=0)
     interrupt(lambda: stage.run(job), 3, monkeypatch)
     run(job)
-    weights = [sha256(at / "dual/shared/model.safetensors") for at in (job.out, tmp_path / "undisturbed-0123456789")]
+    weights = [
+        sha256(at / "dual/shared/model.safetensors")
+        for at in (job.out, tmp_path / "undisturbed-0123456789")
+    ]
     assert weights[0] == weights[1]
     card = (job.out / "dual/shared/README.md").read_text()
     assert "- `kl`: " in card
-    assert not {"- `paper`: ", "- `listwise`: "} & set(re.findall("- `.*`: ", card))  # neither was computed
+    # neither was computed
+    assert not {"- `paper`: ", "- `listwise`: "} & set(re.findall("- `.*`: ", card))
     run(model_job("dual", tmp_path / "untaught-0123456789", {"choose": "last"}))
     assert sha256(tmp_path / "untaught-0123456789/dual/shared/model.safetensors") != weights[0]
 
@@ -102,5 +118,7 @@ def test_a_teacher_in_batch_needs_a_dual_encoder_and_no_budget_of_minutes():
     distil = {"in_batch": {"from": "colbert"}}
     with pytest.raises(ValidationError, match="distil.in_batch is of dual encoders"):
         CrossTrain.model_validate({"distil": distil})
-    with pytest.raises(ValidationError, match="budget_minutes does not count what distil.in_batch computes"):
+    with pytest.raises(
+        ValidationError, match="budget_minutes does not count what distil.in_batch computes"
+    ):
         DualTrain.model_validate({"distil": distil, "budget_minutes": 5})

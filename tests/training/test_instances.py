@@ -24,7 +24,9 @@ from tandem.training.instances import (
 from tandem.training.lists import Batch, Lists
 
 # Query 7 has the positives 10 and 11 and the negatives 20 to 25, query 9 the positive 12 and the negatives 26 to 28.
-LISTS = Lists(np.array([7, 9]), np.array([0, 8, 12]), np.array([2, 1]), np.r_[10, 11, 20:26, 12, 26:29])
+LISTS = Lists(
+    np.array([7, 9]), np.array([0, 8, 12]), np.array([2, 1]), np.r_[10, 11, 20:26, 12, 26:29]
+)
 
 
 def epoch(instances, number=0):
@@ -37,7 +39,8 @@ def test_every_positive_is_visited_once_with_its_own_negatives():
     instances = Instances(LISTS, 4, "positive", resample=False)
     first, second, third = epoch(instances)
     assert (len(instances), first[0], second[0], third[0]) == (3, 10, 11, 12)
-    assert sorted(first[1:] + second[1:]) == [20, 21, 22, 23, 24, 25]  # dealt out: nothing twice while there is enough
+    # dealt out: nothing twice while there is enough
+    assert sorted(first[1:] + second[1:]) == [20, 21, 22, 23, 24, 25]
     assert sorted(third[1:]) == [26, 27, 28]
     assert epoch(instances, 1) == epoch(instances)  # the same in every epoch
     drawn = Instances(LISTS, 4, "positive")
@@ -56,7 +59,10 @@ def test_a_dual_encoder_s_row_is_a_positive_with_one_of_its_negatives():
     rows = epoch(Instances(LISTS, 4, "row", resample=False))
     assert len(rows) == 3 * 3
     joined = {positive: sorted(n for p, n in rows if p == positive) for positive in (10, 11, 12)}
-    whole = {visit[0]: sorted(visit[1:]) for visit in epoch(Instances(LISTS, 4, "positive", resample=False))}
+    whole = {
+        visit[0]: sorted(visit[1:])
+        for visit in epoch(Instances(LISTS, 4, "positive", resample=False))
+    }
     assert joined == whole
 
 
@@ -67,7 +73,8 @@ def test_a_cross_encoder_s_row_is_a_single_pair():
     batch = next(iter_batches(instances, 12, seed=5, visits=12))
     assert batch.passages.shape == (12, 2)
     assert batch.mask.sum(1).tolist() == [1] * 12
-    assert set(batch.passages[batch.mask[:, 0], 0]) == {10, 11, 12}  # a positive stands first, a negative second
+    # a positive stands first, a negative second
+    assert set(batch.passages[batch.mask[:, 0], 0]) == {10, 11, 12}
 
 
 def test_the_loss_of_rows_is_the_mean_binary_cross_entropy_of_the_pairs():
@@ -75,31 +82,48 @@ def test_the_loss_of_rows_is_the_mean_binary_cross_entropy_of_the_pairs():
     passages = np.array([[2, -1], [-1, 5], [-1, 8]])
     scores = learner.scores(Batch(np.array([0, 0, 1]), passages), np.empty(0, np.int64))["cross"]
     logits = scores[torch.from_numpy(passages >= 0)]
-    expected = binary_cross_entropy_with_logits(logits, torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    expected = binary_cross_entropy_with_logits(
+        logits, torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    )
     values = learner.backward(Batch(np.array([0, 0, 1]), passages), Seeds((1, 0)))
     assert values["loss"] == approx(expected.item())
 
 
 def test_queries_are_visited_as_before_and_starting_in_the_middle_changes_nothing():
-    for instances in (Instances(LISTS, 4), Instances(LISTS, 4, "positive"), Instances(LISTS, 4, "row", pairs=True)):
+    for instances in (
+        Instances(LISTS, 4),
+        Instances(LISTS, 4, "positive"),
+        Instances(LISTS, 4, "row", pairs=True),
+    ):
         whole = list(iter_batches(instances, 2, seed=3, visits=24))
         rest = list(iter_batches(instances, 2, seed=3, visits=24, first=5))
-        assert [batch.passages.tolist() for batch in whole[5:]] == [batch.passages.tolist() for batch in rest]
+        assert [batch.passages.tolist() for batch in whole[5:]] == [
+            batch.passages.tolist() for batch in rest
+        ]
 
 
 def test_epochs_of_positives_are_the_nearest_number_of_full_batches():
     assert count_visits(222_395, 256, 10, None, "positive") == 8_687 * 256  # 8,687.3
     assert count_visits(222_395 * 5, 64, 3, None, "row") == 52_124 * 64  # 52,123.8
-    assert count_visits(502_939 * 2, 96, 2, None) == 502_939 * 4  # of queries every list, in 20,956 batches
+    # of queries every list, in 20,956 batches
+    assert count_visits(502_939 * 2, 96, 2, None) == 502_939 * 4
     assert count_visits(3, 256, 1, None, "positive") == 256
 
 
 @pytest.mark.parametrize(
     ("name", "train", "line"),
     [
-        ("cross", {"instance": "row", "loss": "listwise"}, "row, a single pair: it takes loss: pointwise"),
+        (
+            "cross",
+            {"instance": "row", "loss": "listwise"},
+            "row, a single pair: it takes loss: pointwise",
+        ),
         ("cross", {"instance": "row", "in_batch": True}, "neither in_batch nor distil"),
-        ("dual", {"instance": "positive", "positives": 2, "list_size": 4}, "an instance of a positive has one"),
+        (
+            "dual",
+            {"instance": "positive", "positives": 2, "list_size": 4},
+            "an instance of a positive has one",
+        ),
         ("dual", {"resample": False}, "instance is query; set candidates.negatives instead"),
     ],
 )
@@ -152,7 +176,9 @@ def test_bins_need_a_teacher_and_whole_lists():
 
 
 TEACHER = {"from": "ce", "loss": "lambda_mrr"}
-GROUPS = tuple(RankGroup(last_rank=rank, passages=count) for rank, count in ((2, 2), (5, 2), (9, 2)))
+GROUPS = tuple(
+    RankGroup(last_rank=rank, passages=count) for rank, count in ((2, 2), (5, 2), (9, 2))
+)
 
 
 def test_a_list_by_its_ranks_under_the_teacher_by_hand():
@@ -169,7 +195,13 @@ def test_a_list_by_its_ranks_under_the_teacher_by_hand():
 
 
 def test_what_a_list_lacks_is_left_empty_in_its_group():
-    lists = Lists(np.array([7]), np.array([0, 4]), np.array([1]), np.arange(10, 14), np.array([0, 1, 3, 2], np.float32))
+    lists = Lists(
+        np.array([7]),
+        np.array([0, 4]),
+        np.array([1]),
+        np.arange(10, 14),
+        np.array([0, 1, 3, 2], np.float32),
+    )
     (batch,) = iter_batches(Instances(lists, 6, groups=GROUPS), 1, seed=3, visits=1)
     assert batch.passages.tolist() == [[10, 12, 13, 11, -1, -1]]
     assert np.isnan(batch.teacher[0, 4:]).all()
@@ -180,12 +212,21 @@ def test_what_a_list_lacks_is_left_empty_in_its_group():
     ("train", "line"),
     [
         ({"distil": None}, "groups need a teacher"),
-        ({"distil": {"from": "ce"}}, "groups give an order and no scores, but distil.loss is paper; allowed: hinge, "),
+        (
+            {"distil": {"from": "ce"}},
+            "groups give an order and no scores, but distil.loss is paper; allowed: hinge, ",
+        ),
         ({"margin_bins": 2}, "groups need a teacher .*, and no margin_bins"),
         ({"sizes": "data", "budget_minutes": 5}, "groups need a teacher .*, sizes: given"),
         ({"list_size": 4}, "groups have 6 passages, but list_size is 4"),
-        ({"groups": [{"last_rank": 3, "passages": 2}]}, r"groups draw \[2\] of \[3\] ranks; of the first all"),
-        ({"groups": [{"last_rank": 2, "passages": 2}, {"last_rank": 5, "passages": 4}]}, r"draw \[2, 4\] of \[2, 3\]"),
+        (
+            {"groups": [{"last_rank": 3, "passages": 2}]},
+            r"groups draw \[2\] of \[3\] ranks; of the first all",
+        ),
+        (
+            {"groups": [{"last_rank": 2, "passages": 2}, {"last_rank": 5, "passages": 4}]},
+            r"draw \[2, 4\] of \[2, 3\]",
+        ),
     ],
 )
 def test_groups_that_do_not_fit_are_refused(train, line):
@@ -210,13 +251,19 @@ def test_an_epoch_by_topic_by_hand():
 def test_batches_of_several_epochs_are_of_one_topic_each():
     queries = np.arange(50)
     lists = Lists(queries, np.arange(0, 101, 2), np.ones(50, int), np.arange(100))
-    topics = queries // 10  # five topics of ten, batches of four: two whole ones and two queries left of each
+    # five topics of ten, batches of four: two whole ones and two queries left of each
+    topics = queries // 10
     seen = list(iter_batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150))
-    assert sorted(np.concatenate([batch.queries for batch in seen]).tolist()) == np.repeat(queries, 3).tolist()
+    assert (
+        sorted(np.concatenate([batch.queries for batch in seen]).tolist())
+        == np.repeat(queries, 3).tolist()
+    )
     alike = [len(set(topics[batch.queries])) == 1 for batch in seen]
     assert sum(alike) >= 3 * 9
     again = list(iter_batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150, first=20))
-    assert [batch.queries.tolist() for batch in again] == [batch.queries.tolist() for batch in seen[20:]]
+    assert [batch.queries.tolist() for batch in again] == [
+        batch.queries.tolist() for batch in seen[20:]
+    ]
     plain = list(iter_batches(Instances(lists, 2), 4, seed=1, visits=150))
     assert sum(len(set(topics[batch.queries])) == 1 for batch in plain) < 5
 
@@ -227,5 +274,7 @@ def test_groups_beyond_the_end_of_the_lists_are_refused():
     assert DualModel.model_validate(model).train.groups == GROUPS
     for candidates in ({"depth": 7}, {"negatives": 7}, {"first_rank": 2}):
         model["candidates"] = {"from": "bm25", "depth": 8, **candidates}
-        with pytest.raises(ValidationError, match="groups end at rank 9, but lists have at most 8 passages"):
+        with pytest.raises(
+            ValidationError, match="groups end at rank 9, but lists have at most 8 passages"
+        ):
             DualModel.model_validate(model)

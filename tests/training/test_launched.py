@@ -56,7 +56,9 @@ def slurm(tmp_path):
     """The environment of a slurm job of two nodes, both of them this machine."""
     program = tmp_path / "bin/scontrol"
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\n[ "$*" = "show hostnames this,this" ] && printf "localhost\\nlocalhost\\n"\n')
+    program.write_text(
+        '#!/bin/sh\n[ "$*" = "show hostnames this,this" ] && printf "localhost\\nlocalhost\\n"\n'
+    )
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
     return {"PATH": path, "SLURM_JOB_NODELIST": "this,this", "SLURM_JOB_ID": str(os.getpid())}
@@ -65,7 +67,11 @@ def slurm(tmp_path):
 def test_two_devices_and_two_nodes_train_what_one_process_trains(dual, start, slurm):
     from tandem.training.stage import run
 
-    alone, devices, nodes = dual("alone"), dual("devices", devices=2), dual("nodes", devices=1, nodes=2)
+    alone, devices, nodes = (
+        dual("alone"),
+        dual("devices", devices=2),
+        dual("nodes", devices=1, nodes=2),
+    )
     processes = [start(devices)]
     processes += [start(nodes, **slurm, SLURM_NODEID=str(node)) for node in range(2)]
     run(alone)
@@ -80,15 +86,21 @@ def test_two_devices_and_two_nodes_train_what_one_process_trains(dual, start, sl
     single, double = (load_file(job.out / WEIGHTS) for job in (alone, devices))
     for name, value in single.items():
         # Adam scales up gradients that are nothing but rounding, such as that of a key's bias, which softmax cancels.
-        np.testing.assert_allclose(double[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name)
+        np.testing.assert_allclose(
+            double[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name
+        )
     assert open_artifact(devices.out).manifest.execution["devices"] == 2
 
 
 def test_a_rank_that_fails_ends_without_the_others(monkeypatch):
     """nccl takes leave only when what was begun together has been done, and the others wait for this rank."""
     calls = []
-    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_, **options: calls.append(options["rank"]))
-    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: calls.append("destroyed"))
+    monkeypatch.setattr(
+        "torch.distributed.init_process_group", lambda *_, **options: calls.append(options["rank"])
+    )
+    monkeypatch.setattr(
+        "torch.distributed.destroy_process_group", lambda: calls.append("destroyed")
+    )
     with World(0, 2).joined():
         pass
     with pytest.raises(ValueError, match="diverged"), World(1, 2).joined():
@@ -99,7 +111,11 @@ def test_a_rank_that_fails_ends_without_the_others(monkeypatch):
 def test_no_bit_depends_on_how_threads_wait_for_one_another(dual, start):
     ways = {
         "brief": {},
-        "longer": {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "20"},
+        "longer": {
+            "GOMP_SPINCOUNT": "10000",
+            "KMP_BLOCKTIME": "1",
+            "OPENBLAS_THREAD_TIMEOUT": "20",
+        },
         "none": {"OMP_WAIT_POLICY": "PASSIVE"},
     }
     hashes = set()

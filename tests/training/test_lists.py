@@ -20,7 +20,12 @@ def lists(tmp_path):
     """Query 7 has an undenoised list of one positive and a denoised one of two; query 9 has one list."""
     rows = [(7, 1, 1, "undenoised"), (7, 2, 0, "undenoised"), (7, 3, 0, "undenoised")]
     rows += [(7, 1, 1, "denoised"), (7, 4, 1, "denoised"), (7, 2, 0, "denoised")]
-    rows += [(9, 5, 1, "undenoised"), (9, 6, 0, "undenoised"), (9, 7, 0, "undenoised"), (9, 8, 0, "undenoised")]
+    rows += [
+        (9, 5, 1, "undenoised"),
+        (9, 6, 0, "undenoised"),
+        (9, 7, 0, "undenoised"),
+        (9, 8, 0, "undenoised"),
+    ]
     write(tmp_path / "c.parquet", rows)
     return read_lists(tmp_path / "c.parquet")
 
@@ -33,21 +38,29 @@ def test_lists_are_told_apart_by_query_and_kind(lists):
 
 def test_a_visit_draws_one_positive_and_pads_short_lists(lists):
     assert sorted(draw_list(lists, 0, 4, seed=1, epoch=0).tolist()) == [-1, 0, 1, 2]
-    visits = [lists.passages[draw_list(lists, 1, 2, seed=1, epoch=epoch)].tolist() for epoch in range(40)]
+    visits = [
+        lists.passages[draw_list(lists, 1, 2, seed=1, epoch=epoch)].tolist() for epoch in range(40)
+    ]
     assert {tuple(v) for v in visits} == {(1, 2), (4, 2)}
-    drawn = Counter(int(lists.passages[draw_list(lists, 2, 2, seed=1, epoch=epoch)[1]]) for epoch in range(60))
+    drawn = Counter(
+        int(lists.passages[draw_list(lists, 2, 2, seed=1, epoch=epoch)[1]]) for epoch in range(60)
+    )
     assert set(drawn) == {6, 7, 8}
     assert min(drawn.values()) > 8
 
 
 def test_an_epoch_visits_every_list_once_and_the_last_batch_is_uneven(lists):
-    drawn = list(iter_batches(Instances(lists, 3), per_batch=2, seed=3, visits=count_visits(3, 2, 1.0, None)))
+    drawn = list(
+        iter_batches(Instances(lists, 3), per_batch=2, seed=3, visits=count_visits(3, 2, 1.0, None))
+    )
     assert [len(b.queries) for b in drawn] == [2, 1]
     assert sorted(int(q) for b in drawn for q in b.queries) == [7, 7, 9]
 
 
 def test_steps_are_full_batches_across_epochs(lists):
-    drawn = list(iter_batches(Instances(lists, 3), per_batch=2, seed=3, visits=count_visits(3, 2, 1.0, 3)))
+    drawn = list(
+        iter_batches(Instances(lists, 3), per_batch=2, seed=3, visits=count_visits(3, 2, 1.0, 3))
+    )
     assert [len(b.queries) for b in drawn] == [2, 2, 2]
     assert Counter(int(q) for b in drawn for q in b.queries) == {7: 4, 9: 2}
 
@@ -62,7 +75,8 @@ def test_starting_in_the_middle_gives_the_same_batches(lists):
 
 def test_another_seed_gives_another_order(lists):
     orders = {
-        tuple(int(q) for b in iter_batches(Instances(lists, 2), 1, seed, 9) for q in b.queries) for seed in range(6)
+        tuple(int(q) for b in iter_batches(Instances(lists, 2), 1, seed, 9) for q in b.queries)
+        for seed in range(6)
     }
     assert len(orders) > 1
 
@@ -83,7 +97,10 @@ PINNED = [
 
 def test_draws_are_pinned(lists):
     """Other draws would be another training under the same key."""
-    draws = [(b.queries.tolist(), b.passages.tolist()) for b in iter_batches(Instances(lists, 3), 2, seed=5, visits=6)]
+    draws = [
+        (b.queries.tolist(), b.passages.tolist())
+        for b in iter_batches(Instances(lists, 3), 2, seed=5, visits=6)
+    ]
     assert draws == PINNED
 
 
@@ -99,14 +116,19 @@ def taught(tmp_path, lists):
 def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
     offsets = Counter()
     plain = list(iter_batches(Instances(lists, 4), 3, seed=5, visits=60))
-    for batch, without in zip(iter_batches(Instances(taught, 4), 3, seed=5, visits=60), plain, strict=True):
+    for batch, without in zip(
+        iter_batches(Instances(taught, 4), 3, seed=5, visits=60), plain, strict=True
+    ):
         np.testing.assert_array_equal(batch.passages, without.passages)
         assert without.teacher is None
         assert batch.teacher.dtype == np.float32
-        for query, passages, scores in zip(batch.queries, batch.passages, batch.teacher, strict=True):
+        for query, passages, scores in zip(
+            batch.queries, batch.passages, batch.teacher, strict=True
+        ):
             scored = np.isfinite(scores)
             assert set(passages[~scored]) <= ({-1, 2, 3} if query == 7 else {-1})
-            (offset,) = set((scores - passages)[scored])  # query 7's two lists share passages, not scores
+            # query 7's two lists share passages, not scores
+            (offset,) = set((scores - passages)[scored])
             offsets[int(query), int(offset)] += 1
     assert offsets == {(7, 0): 20, (7, 100): 20, (9, 200): 20}
 

@@ -24,7 +24,13 @@ from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.stage import run
 
 DEPTH = 6
-TRAIN = {"choose": "last", "in_batch": False, "loss": "lambda_mrr", "live_negatives": DEPTH, "list_size": 2}
+TRAIN = {
+    "choose": "last",
+    "in_batch": False,
+    "loss": "lambda_mrr",
+    "live_negatives": DEPTH,
+    "list_size": 2,
+}
 ENCODE = {"side": "passages", "split": None, "precision": "fp32", "batch_tokens": 256, "block": 16}
 BIG = Budget(1 << 20, 1 << 20)
 
@@ -40,7 +46,9 @@ def start(request, make_model, tmp_path_factory):
 def passages(make_job, start, dataset, tokens, tmp_path_factory):
     """Its vectors of the passages."""
     inputs = {"dataset": dataset, "model": start, "tokens": tokens}
-    job = make_job("embeddings", tmp_path_factory.mktemp("vectors") / "de.passages-0000000042", ENCODE, inputs)
+    job = make_job(
+        "embeddings", tmp_path_factory.mktemp("vectors") / "de.passages-0000000042", ENCODE, inputs
+    )
     encode(job)
     return open_artifact(job.out)
 
@@ -55,7 +63,9 @@ def live(start, passages, dataset, tokens):
         train = DualTrain.model_validate(TRAIN | {"precision": "fp32"})
         frozen = FrozenPassages(passages, dataset, None, 1)
         opened = Tokens.open(tokens)
-        return Live(model, opened, train, positives, budget, SINGLE_PROCESS, passages=frozen, depth=DEPTH)
+        return Live(
+            model, opened, train, positives, budget, SINGLE_PROCESS, passages=frozen, depth=DEPTH
+        )
 
     return make
 
@@ -79,7 +89,9 @@ def batch_of(dataset):
     return Batch(np.asarray(queries), np.array([[7, 20], [40, 3]]))
 
 
-def test_negatives_are_what_the_model_ranks_highest_at_this_step(live, dataset, passages, start, tokens):
+def test_negatives_are_what_the_model_ranks_highest_at_this_step(
+    live, dataset, passages, start, tokens
+):
     batch = batch_of(dataset)
     objective = live(Positives(batch.queries, batch.passages[:, 0]))
     queries = objective.vectors.of_side("query", batch.queries, Seeds((1, 2))).values().detach()
@@ -98,7 +110,9 @@ def test_negatives_are_what_the_model_ranks_highest_at_this_step(live, dataset, 
     assert objective.retrieved(moved, batch).passages.tolist() != lists.passages.tolist()
 
 
-def test_the_loss_by_hand_and_a_gradient_of_the_query_s_tower_alone(live, dataset, gradients, passages):
+def test_the_loss_by_hand_and_a_gradient_of_the_query_s_tower_alone(
+    live, dataset, gradients, passages
+):
     batch = batch_of(dataset)
     objective = live(Positives(batch.queries, batch.passages[:, 0]))
     queries = objective.vectors.of_side("query", batch.queries, Seeds((1, 2))).values().detach()
@@ -114,7 +128,8 @@ def test_the_loss_by_hand_and_a_gradient_of_the_query_s_tower_alone(live, datase
     assert learned
     assert all("towers.query" in name for name in learned)
 
-    small, in_parts = gradients(live(objective.positives, Budget(8, 8)), batch)  # every query alone, vectors cached
+    # every query alone, vectors cached
+    small, in_parts = gradients(live(objective.positives, Budget(8, 8)), batch)
     assert small == approx(values, rel=1e-5)
     for name, gradient in learned.items():
         torch.testing.assert_close(in_parts[name], gradient, rtol=1e-4, atol=1e-6)
@@ -130,7 +145,9 @@ def test_a_known_positive_that_is_retrieved_is_no_negative(live, dataset):
     assert not (lists.passages[:, 1:] == best[:, None]).any()
 
 
-def test_passages_stay_and_a_killed_training_ends_with_the_same_bytes(live_job, start, tmp_path, monkeypatch):
+def test_passages_stay_and_a_killed_training_ends_with_the_same_bytes(
+    live_job, start, tmp_path, monkeypatch
+):
     whole = live_job("undisturbed")
     run(whole)
     job = live_job("killed", checkpoint_seconds=0)

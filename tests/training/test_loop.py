@@ -12,8 +12,22 @@ from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import TrainingLoop
 
-TRAIN = {"queries_per_batch": 2, "list_size": 3, "epochs": 1.0, "steps": None, "lr": 1e-3, "optimizer": "adamw"}
-TRAIN |= {"weight_decay": 0.0, "warmup": 0.0, "schedule": "constant", "clip": 1.0, "seed": 1, "choose": "last"}
+TRAIN = {
+    "queries_per_batch": 2,
+    "list_size": 3,
+    "epochs": 1.0,
+    "steps": None,
+    "lr": 1e-3,
+    "optimizer": "adamw",
+}
+TRAIN |= {
+    "weight_decay": 0.0,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "clip": 1.0,
+    "seed": 1,
+    "choose": "last",
+}
 TRAIN |= {"validate_every": None}
 
 
@@ -28,7 +42,12 @@ def prepared(make_objective, make_job, tmp_path):
         job = make_job("model", tmp_path / "ce-0000000000", params, execution=execution)
         objective = make_objective(kind, Budget(), **(TRAIN | train))
         return TrainingLoop(
-            job, job.params.train, objective, lists, None, names=lambda rows: [f"q{row}" for row in rows]
+            job,
+            job.params.train,
+            objective,
+            lists,
+            None,
+            names=lambda rows: [f"q{row}" for row in rows],
         )
 
     return make
@@ -60,7 +79,9 @@ def poisoned_before(training, last):
 
 def load_checkpoint(training):
     """The checkpoint that is there, its weights in the models; step 0 where there is none."""
-    return Checkpoints(training.job.out / "checkpoints").load(training.objective.models, training.optimizer)
+    return Checkpoints(training.job.out / "checkpoints").load(
+        training.objective.models, training.optimizer
+    )
 
 
 @pytest.mark.parametrize("kind", ["dual", "cross", "joint"])
@@ -87,8 +108,11 @@ def test_a_checkpoint_that_is_whole_is_not_given_up_for_one_that_is_not(prepared
 
 @pytest.mark.parametrize("kind", ["dual", "cross", "joint"])
 def test_weights_that_overflow_in_the_last_step_are_not_handed_over(prepared, kind):
-    training = prepared(kind, queries_per_batch=4, lr=1e39)  # beyond what fp32 holds; loss and gradient are fine
-    with pytest.raises(UserError, match=r"train ce-0000000000: \S+ holds inf or nan after step 1; lower train.lr"):
+    # beyond what fp32 holds; loss and gradient are fine
+    training = prepared(kind, queries_per_batch=4, lr=1e39)
+    with pytest.raises(
+        UserError, match=r"train ce-0000000000: \S+ holds inf or nan after step 1; lower train.lr"
+    ):
         training.run()
     assert load_checkpoint(training).step == 0
 
@@ -116,7 +140,8 @@ def test_known_positives_by_hand():
     assert POSITIVES.mask_known(np.array([], np.int64), np.array([5])).shape == (0, 1)
 
 
-COPIES = Ragged(np.array([7, 8, 7, 8, 7, 9]), np.array([0, 2, 4, 5, 6]))  # passages 0 and 1 have the same tokens
+# passages 0 and 1 have the same tokens
+COPIES = Ragged(np.array([7, 8, 7, 8, 7, 9]), np.array([0, 2, 4, 5, 6]))
 
 
 def test_a_copy_of_a_known_positive_is_one_too():

@@ -32,7 +32,9 @@ TOUCHED = {
 @pytest.fixture
 def lora_job(quick_job):
     """`lora_job(objective, name, train, **execution)`: two towers or a cross-encoder with LoRA."""
-    return lambda *words, **options: quick_job(*words, shape={"lora": LORA, "shared": False}, **options)
+    return lambda *words, **options: quick_job(
+        *words, shape={"lora": LORA, "shared": False}, **options
+    )
 
 
 def numbers(job, objective, tokens):
@@ -40,7 +42,11 @@ def numbers(job, objective, tokens):
     opened, outputs = Tokens.open(tokens), {}
     if objective is None:
         parts = {"dual": DualEncoder, "cross": CrossEncoder}
-        models = {name: kind.load(job.out / name) for name, kind in parts.items() if (job.out / name).is_dir()}
+        models = {
+            name: kind.load(job.out / name)
+            for name, kind in parts.items()
+            if (job.out / name).is_dir()
+        }
     else:
         models = objective.models
     texts = [[side[i] for i in range(8)] for side in (opened.queries, opened.passages)]
@@ -64,16 +70,27 @@ def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
     ids = torch.arange(5, 17)[None]
     with torch.no_grad():
         adapted = adapted.double().eval()
-        assert torch.allclose(plain(ids).last_hidden_state, adapted(ids).last_hidden_state, atol=1e-12)
+        assert torch.allclose(
+            plain(ids).last_hidden_state, adapted(ids).last_hidden_state, atol=1e-12
+        )
         for parameter in learning.values():
             parameter.normal_(std=0.1)
         together = merge_lora(adapted)
-        assert torch.allclose(together(ids).last_hidden_state, adapted(ids).last_hidden_state, atol=1e-12)
-        assert not torch.allclose(plain(ids).last_hidden_state, together(ids).last_hidden_state, atol=1e-3)
+        assert torch.allclose(
+            together(ids).last_hidden_state, adapted(ids).last_hidden_state, atol=1e-12
+        )
+        assert not torch.allclose(
+            plain(ids).last_hidden_state, together(ids).last_hidden_state, atol=1e-3
+        )
         # W + (alpha / rank) B A, by hand
         layer = adapted.encoder.layer[1].attention.self.query
-        by_hand = layer.base_layer.weight + 6 / 2 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
-        assert torch.allclose(together.encoder.layer[1].attention.self.query.weight, by_hand, atol=1e-12)
+        by_hand = (
+            layer.base_layer.weight
+            + 6 / 2 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+        )
+        assert torch.allclose(
+            together.encoder.layer[1].attention.self.query.weight, by_hand, atol=1e-12
+        )
     assert together.state_dict().keys() == plain.state_dict().keys()
     assert merge_lora(plain) is plain
 
@@ -81,27 +98,42 @@ def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
 def test_only_named_layers_get_an_adapter(encoder):
     model = load_encoder(encoder.folder / "hf")
     add_lora(model, Lora(**LORA | {"targets": ["query", "value"]}))
-    learning = {name.split(".lora_")[0].split(".")[-1] for name, p in model.named_parameters() if p.requires_grad}
+    learning = {
+        name.split(".lora_")[0].split(".")[-1]
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
     assert learning == {"query", "value"}
-    with pytest.raises(UserError, match=r"lora.targets: q_proj is no linear layer; allowed: dense, key, query, value"):
-        add_lora(load_encoder(encoder.folder / "hf"), Lora(**LORA | {"targets": ["query", "q_proj"]}))
+    with pytest.raises(
+        UserError,
+        match=r"lora.targets: q_proj is no linear layer; allowed: dense, key, query, value",
+    ):
+        add_lora(
+            load_encoder(encoder.folder / "hf"), Lora(**LORA | {"targets": ["query", "q_proj"]})
+        )
 
 
 @pytest.mark.parametrize("objective", ["dual", "cross", "joint"])
-def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective, lora_job, tokens, encoder, lists):
+def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(
+    objective, lora_job, tokens, encoder, lists
+):
     job = lora_job(objective)
     learner = stage.build_ranker(job, Positives(np.array([0]), np.array([2])), Budget())
     before = {name: p.detach().clone() for name, p in learner.models.named_parameters()}
     drawn = stage.read_training_lists(job)
     training = TrainingLoop(job, job.params.train, learner, drawn, None)
     training.run()
-    learned = {name for name, p in learner.models.named_parameters() if not torch.equal(p, before[name])}
+    learned = {
+        name for name, p in learner.models.named_parameters() if not torch.equal(p, before[name])
+    }
     expected = {name for name in before if ".lora_" in name or name.startswith("cross.head")}
     assert learned == expected
     assert len(learned) == len(TOUCHED[objective]) * 2 * 2 * LINEAR + 2 * (objective != "dual")
     assert list_learning(learner.models).keys() == expected
     state = training.optimizer.state_dict()["state"]
-    assert sum(moments["exp_avg"].numel() for moments in state.values()) == sum(before[n].numel() for n in expected)
+    assert sum(moments["exp_avg"].numel() for moments in state.values()) == sum(
+        before[n].numel() for n in expected
+    )
 
     stage.write_model(job, training, State(4, [(4, "loss", 1.0)]), {}, [])
     unmerged, loaded = numbers(job, learner, tokens), numbers(job, None, tokens)
@@ -112,10 +144,19 @@ def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective
     base = load_file(encoder.folder / "hf/model.safetensors")
     for folder in TOUCHED[objective]:
         whole = load_file(job.out / folder / "model.safetensors")
-        heads = ("bert.pooler", "classifier")  # of a cross-encoder, whose encoder's weights are named bert.…
-        saved = {name.removeprefix("bert."): values for name, values in whole.items() if not name.startswith(heads)}
+        # of a cross-encoder, whose encoder's weights are named bert.…
+        heads = ("bert.pooler", "classifier")
+        saved = {
+            name.removeprefix("bert."): values
+            for name, values in whole.items()
+            if not name.startswith(heads)
+        }
         same = {name for name in saved if torch.equal(saved[name], base[name])}
-        assert {name for name in saved if name.endswith(("LayerNorm.weight", "bias", "embeddings.weight"))} <= same
+        assert {
+            name
+            for name in saved
+            if name.endswith(("LayerNorm.weight", "bias", "embeddings.weight"))
+        } <= same
         assert len(saved) - len(same) == 2 * LINEAR
 
 
@@ -125,12 +166,19 @@ def test_peft_loads_the_adapter_onto_what_the_training_started_from(lora_job, en
     job = lora_job("dual")
     stage.run(job)
     saved = load_encoder(job.out / "dual/passage").eval()
-    adapted = PeftModel.from_pretrained(load_encoder(encoder.folder / "hf"), job.out / "dual/passage/adapter").eval()
-    inputs = load_tokenizer(job.out / "dual/passage")("the otter floats on its back", return_tensors="pt")
+    adapted = PeftModel.from_pretrained(
+        load_encoder(encoder.folder / "hf"), job.out / "dual/passage/adapter"
+    ).eval()
+    inputs = load_tokenizer(job.out / "dual/passage")(
+        "the otter floats on its back", return_tensors="pt"
+    )
     with torch.inference_mode():
         ours, theirs = (model(**inputs).last_hidden_state for model in (saved, adapted))
     assert torch.allclose(ours, theirs, atol=1e-5)
-    assert sum(p.stat().st_size for p in (job.out / "dual/passage/adapter").glob("*.safetensors")) < 20_000
+    assert (
+        sum(p.stat().st_size for p in (job.out / "dual/passage/adapter").glob("*.safetensors"))
+        < 20_000
+    )
 
 
 def test_a_static_teacher_stays_as_it_is(lora_job, encoder):

@@ -9,7 +9,15 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.config.losses import KEYED, Distil, VectorWeights, distillation, option_takers, regulariser, supervision
+from tandem.config.losses import (
+    KEYED,
+    Distil,
+    VectorWeights,
+    distillation,
+    option_takers,
+    regulariser,
+    supervision,
+)
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.config.validation import parse
 from tandem.plugins import load_plugins
@@ -22,8 +30,11 @@ from tandem.training.losses.listwise import (
 )
 
 LN2, LN3 = math.log(2), math.log(3)
-EVERY = [("by first", name) for name in supervision] + [("by teacher", name) for name in distillation]
-BY_ORDER = {"hinge", "ranknet", "lambdarank", "lambda_mrr", "listmle"}  # what the teacher's order alone decides
+EVERY = [("by first", name) for name in supervision] + [
+    ("by teacher", name) for name in distillation
+]
+# what the teacher's order alone decides
+BY_ORDER = {"hinge", "ranknet", "lambdarank", "lambda_mrr", "listmle"}
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
 
 
@@ -33,7 +44,11 @@ def full(scores):
 
 def value(kind, name, scores, mask, teacher):
     """A loss of either registry."""
-    return supervision[name](scores, mask) if kind == "by first" else distillation[name](scores, teacher, mask)
+    return (
+        supervision[name](scores, mask)
+        if kind == "by first"
+        else distillation[name](scores, teacher, mask)
+    )
 
 
 def drawn(*shape):
@@ -97,17 +112,23 @@ def test_a_padded_list_is_the_shorter_one_and_queries_are_summed(kind, name):
 @pytest.mark.parametrize(("kind", "name"), EVERY)
 def test_gradients_against_finite_differences(kind, name):
     scores, teacher = drawn(3, 4)
-    assert torch.autograd.gradcheck(lambda s: value(kind, name, s, MASK, teacher), scores.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda s: value(kind, name, s, MASK, teacher), scores.requires_grad_()
+    )
     if name == "paper":
         fixed = scores.detach()
-        assert torch.autograd.gradcheck(lambda t: value(kind, name, fixed, MASK, t), teacher.requires_grad_())
+        assert torch.autograd.gradcheck(
+            lambda t: value(kind, name, fixed, MASK, t), teacher.requires_grad_()
+        )
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY)
 def test_only_pointwise_losses_and_regression_see_the_origin_of_a_lists_scores(kind, name):
     scores, teacher = drawn(3, 4)
     moved = scores + torch.tensor([[5.0], [-2.0], [0.5]], dtype=scores.dtype)
-    same = value(kind, name, moved, MASK, teacher).item() == approx(value(kind, name, scores, MASK, teacher).item())
+    same = value(kind, name, moved, MASK, teacher).item() == approx(
+        value(kind, name, scores, MASK, teacher).item()
+    )
     assert same is (name not in ("pointwise", "mse", "mse_probability"))
 
 
@@ -122,7 +143,11 @@ def test_a_teachers_scale_matters_where_more_than_its_order_does(name):
 def test_a_configuration_takes_every_option_of_a_loss():
     assert set(regulariser) == set(VectorWeights.model_fields)
     for model in (DualTrain, CrossTrain, JointTrain, Distil):
-        options = {name: model.model_fields[name].default for name in option_takers() if name in model.model_fields}
+        options = {
+            name: model.model_fields[name].default
+            for name in option_takers()
+            if name in model.model_fields
+        }
         assert set(options.values()) == {1.0}
 
 
@@ -137,7 +162,9 @@ def test_losses_get_the_options_that_they_take():
     assert takers == {option: set(losses) for option, losses in option_takers().items()}
     scores, teacher = drawn(1, 2)
     lead = (scores[0, 0] - scores[0, 1]).item()
-    assert find_supervision_loss("hinge", DualTrain(margin=20.0))(scores, full(scores)).item() == approx(20 - lead)
+    assert find_supervision_loss("hinge", DualTrain(margin=20.0))(
+        scores, full(scores)
+    ).item() == approx(20 - lead)
     warm = find_distillation_loss("kl", JointTrain(temperature=5.0))(scores, teacher, full(scores))
     assert warm.item() == approx(distillation["kl"](scores / 5, teacher / 5, full(scores)).item())
 
@@ -145,7 +172,9 @@ def test_losses_get_the_options_that_they_take():
 def test_names_are_known_without_importing_the_losses():
     names = "from tandem.config.losses import supervision as s, distillation as d; print(*s, *d)"
     code = f"import sys; {names}; assert 'torch' not in sys.modules"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert output.split() == [*supervision, *distillation]
     assert {"listwise", "pointwise", "paper", "kl", "hinge"} <= set(output.split())
 
@@ -179,13 +208,20 @@ def plugin(tmp_path, monkeypatch):
 def test_a_plugins_loss_gets_its_own_options(plugin):
     scores, teacher = drawn(1, 2)
     train = DualTrain(loss="focal", loss_options={"gamma": 3}, margin=7.0)
-    assert find_supervision_loss("focal", train)(scores, full(scores)).item() == approx(3 * scores.sum().item() + 7)
-    distil = Distil(from_="ce", loss="cubed", loss_options={"weight": 5.0}, weight=0.5)  # not that of the term
+    assert find_supervision_loss("focal", train)(scores, full(scores)).item() == approx(
+        3 * scores.sum().item() + 7
+    )
+    # not that of the term
+    distil = Distil(from_="ce", loss="cubed", loss_options={"weight": 5.0}, weight=0.5)
     assert find_distillation_loss("cubed", distil)(scores, teacher, full(scores)).item() == approx(
         5 * scores.sum().item()
     )
-    joint = JointTrain(semantics="cubed", supervision="focal", loss_options={"gamma": 2.0, "weight": 4.0})
-    assert find_supervision_loss("focal", joint)(scores, full(scores)).item() == approx(2 * scores.sum().item() + 1)
+    joint = JointTrain(
+        semantics="cubed", supervision="focal", loss_options={"gamma": 2.0, "weight": 4.0}
+    )
+    assert find_supervision_loss("focal", joint)(scores, full(scores)).item() == approx(
+        2 * scores.sum().item() + 1
+    )
     assert find_distillation_loss("cubed", joint)(scores, teacher, full(scores)).item() == approx(
         4 * scores.sum().item()
     )
@@ -200,11 +236,31 @@ def test_a_plugins_loss_gets_its_own_options(plugin):
             {"loss": "focal", "loss_options": {"gamma": "x"}},
             ["loss_options.gamma", '"x"', "allowed: number"],
         ),
-        (CrossTrain, {"loss": "focal", "loss_options": {"gama": 1}}, ["loss_options.gama", "1", "gamma, signed"]),
-        (CrossTrain, {"loss": "focal", "loss_options": {"margin": 2}}, ["loss_options.margin", "2", "gamma, signed"]),
-        (DualTrain, {"loss_options": {"margin": 2}}, ["loss_options.margin", "2", "allowed: none", "listwise"]),
-        (Distil, {"from": "ce", "loss": "cubed", "loss_options": {"t": True}}, ["loss_options.t", "True", "weight"]),
-        (DualTrain, {"loss": "hinge", "loss_options": {"a": []}}, ["loss_options.a", "[]", "boolean"]),
+        (
+            CrossTrain,
+            {"loss": "focal", "loss_options": {"gama": 1}},
+            ["loss_options.gama", "1", "gamma, signed"],
+        ),
+        (
+            CrossTrain,
+            {"loss": "focal", "loss_options": {"margin": 2}},
+            ["loss_options.margin", "2", "gamma, signed"],
+        ),
+        (
+            DualTrain,
+            {"loss_options": {"margin": 2}},
+            ["loss_options.margin", "2", "allowed: none", "listwise"],
+        ),
+        (
+            Distil,
+            {"from": "ce", "loss": "cubed", "loss_options": {"t": True}},
+            ["loss_options.t", "True", "weight"],
+        ),
+        (
+            DualTrain,
+            {"loss": "hinge", "loss_options": {"a": []}},
+            ["loss_options.a", "[]", "boolean"],
+        ),
     ],
 )
 def test_options_that_no_loss_takes_are_refused(plugin, section, value, parts):

@@ -48,7 +48,9 @@ def theirs(make, scores, labels, mask):
     flat = scores[mask].requires_grad_()
     loss = make(FixedScores(flat))
     lengths = mask.sum(1).tolist()
-    value = loss((["q"] * 3, [["p"] * length for length in lengths]), list(labels[mask].split(lengths)))
+    value = loss(
+        (["q"] * 3, [["p"] * length for length in lengths]), list(labels[mask].split(lengths))
+    )
     gradient = torch.zeros_like(scores)
     gradient[mask] = torch.autograd.grad(value, flat)[0]
     return value.detach(), gradient
@@ -78,19 +80,28 @@ def test_ranknet_is_their_mean_over_pairs_in_bits(lists):
     from sentence_transformers.cross_encoder.losses import RankNetLoss
 
     scores, teacher, _ = lists
-    full = torch.ones_like(scores, dtype=torch.bool)  # they average over the batch's pairs: the same in equal lists
+    # they average over the batch's pairs: the same in equal lists
+    full = torch.ones_like(scores, dtype=torch.bool)
     same(ours(ranknet, scores, full), theirs(RankNetLoss, scores, firsts(scores), full), 3 * LN2)
-    same(ours(ranknet_distillation, scores, teacher, full), theirs(RankNetLoss, scores, teacher, full), 3 * LN2)
+    same(
+        ours(ranknet_distillation, scores, teacher, full),
+        theirs(RankNetLoss, scores, teacher, full),
+        3 * LN2,
+    )
 
 
 def test_lambdarank_is_their_mean_over_pairs_in_bits(lists):
     from sentence_transformers.cross_encoder.losses import LambdaLoss, LambdaRankScheme
 
     scores, teacher, mask = lists
-    their = theirs(lambda model: LambdaLoss(model, LambdaRankScheme()), scores, firsts(scores), mask)
+    their = theirs(
+        lambda model: LambdaLoss(model, LambdaRankScheme()), scores, firsts(scores), mask
+    )
     same(ours(lambdarank, scores, mask), their, LN2 * (4 + 2 + 3))
     # grades 1/rank in the teacher's order, over all pairs of a list
-    grades = 1 / (1 + teacher.masked_fill(~mask, -100).argsort(1, descending=True).argsort(1).float())
+    grades = 1 / (
+        1 + teacher.masked_fill(~mask, -100).argsort(1, descending=True).argsort(1).float()
+    )
     their = theirs(lambda model: LambdaLoss(model, LambdaRankScheme()), scores, grades, mask)
     same(ours(lambdarank_distillation, scores, teacher, mask), their, LN2 * (10 + 3 + 6))
 
@@ -99,7 +110,9 @@ def test_listmle_is_their_mean_over_queries(lists):
     from sentence_transformers.cross_encoder.losses import ListMLELoss
 
     scores, teacher, mask = lists
-    their = theirs(lambda model: ListMLELoss(model, respect_input_order=False), scores, teacher, mask)
+    their = theirs(
+        lambda model: ListMLELoss(model, respect_input_order=False), scores, teacher, mask
+    )
     same(ours(listmle, scores, teacher, mask), their, 3)
 
 
@@ -107,7 +120,10 @@ def test_listmle_is_their_mean_over_queries(lists):
 def vectors():
     """Vectors of three queries and of four passages each, the positive first; a teacher's scores."""
     generator = torch.Generator().manual_seed(6)
-    queries, passages = torch.randn(3, 6, generator=generator), torch.randn(3, 4, 6, generator=generator)
+    queries, passages = (
+        torch.randn(3, 6, generator=generator),
+        torch.randn(3, 4, 6, generator=generator),
+    )
     return queries.requires_grad_(), passages, torch.randn(3, 4, generator=generator)
 
 
@@ -128,7 +144,11 @@ def test_margin_mse_is_their_mean_over_queries(vectors):
     from sentence_transformers.sentence_transformer.losses import MarginMSELoss
 
     queries, passages, teacher = vectors
-    same(by_scores(margin_mse, *vectors), by_vectors(MarginMSELoss(None), queries, passages, teacher), 3)
+    same(
+        by_scores(margin_mse, *vectors),
+        by_vectors(MarginMSELoss(None), queries, passages, teacher),
+        3,
+    )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -146,7 +166,9 @@ def test_hinge_is_their_triplet_loss_of_the_negative_score(vectors):
     queries, passages, _ = vectors
     loss = TripletLoss(None, distance_metric=lambda x, y: -(x * y).sum(-1), triplet_margin=2.0)
     their = by_vectors(loss, queries, passages[:, :2], None)
-    same(by_scores(lambda *tensors: hinge(*tensors, margin=2.0), queries, passages[:, :2]), their, 3)
+    same(
+        by_scores(lambda *tensors: hinge(*tensors, margin=2.0), queries, passages[:, :2]), their, 3
+    )
 
 
 def test_listwise_over_a_whole_batch_is_their_multiple_negatives_ranking(vectors):
@@ -157,7 +179,9 @@ def test_listwise_over_a_whole_batch_is_their_multiple_negatives_ranking(vectors
     every = passages.transpose(0, 1).flatten(0, 1)  # their positives, then each negative column
     order = torch.tensor([[i, *(j for j in range(12) if j != i)] for i in range(3)])
     same(
-        by_scores(lambda s, m: listwise(s / 2, m), queries, every[order]), by_vectors(loss, queries, passages, None), 3
+        by_scores(lambda s, m: listwise(s / 2, m), queries, every[order]),
+        by_vectors(loss, queries, passages, None),
+        3,
     )
 
 
@@ -165,4 +189,6 @@ def test_flops_of_vectors_without_signs_is_theirs(vectors):
     from sentence_transformers.sparse_encoder.losses import FlopsLoss
 
     weights = vectors[1].flatten(0, 1).relu()
-    torch.testing.assert_close(flops(weights), FlopsLoss(None).compute_loss_from_embeddings(weights))
+    torch.testing.assert_close(
+        flops(weights), FlopsLoss(None).compute_loss_from_embeddings(weights)
+    )

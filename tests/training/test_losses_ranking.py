@@ -62,8 +62,12 @@ def test_lambdarank_by_the_teachers_order_by_hand():
     assert of(lambdarank_distillation, [0.0, LN3], [2.0, 1.0]) == approx(expected)
     # a tie shares rank 1: gains 1, 1 and 2^(1/3) - 1; ranks 1, 2, 3, leads 2 and 1
     gain, ideal = 2 ** (1 / 3) - 1, 1 + SECOND + (2 ** (1 / 3) - 1) / 2
-    expected = (1 - 1 / 2) * math.log(1 + math.exp(-2)) + (SECOND - 1 / 2) * math.log(1 + math.exp(-1))
-    assert of(lambdarank_distillation, [2.0, 1.0, 0.0], [7.0, 7.0, 1.0]) == approx((1 - gain) / ideal * expected)
+    expected = (1 - 1 / 2) * math.log(1 + math.exp(-2)) + (SECOND - 1 / 2) * math.log(
+        1 + math.exp(-1)
+    )
+    assert of(lambdarank_distillation, [2.0, 1.0, 0.0], [7.0, 7.0, 1.0]) == approx(
+        (1 - gain) / ideal * expected
+    )
 
 
 def test_lambda_mrr_by_the_teachers_order_by_hand():
@@ -85,7 +89,9 @@ def test_lambdarank_of_two_grades_is_the_supervised_one_up_to_the_gains():
     # two passages: gains 1 and √2 - 1 over their ideal DCG, where the supervised loss has 1 and 0 over 1
     factor = (2 - math.sqrt(2)) / (1 + (math.sqrt(2) - 1) * SECOND)
     scores = [0.3, 0.9]
-    assert of(lambdarank_distillation, scores, [1.0, 0.0]) == approx(factor * of(lambdarank, scores))
+    assert of(lambdarank_distillation, scores, [1.0, 0.0]) == approx(
+        factor * of(lambdarank, scores)
+    )
 
 
 def test_listmle_by_hand():
@@ -102,7 +108,9 @@ def test_listmle_of_two_passages_is_listwise():
     assert of(listmle, [0.4, 1.3], [1.0, 0.0]) == approx(of(listwise, [0.4, 1.3]))
 
 
-@pytest.mark.parametrize("loss", [hinge_distillation, ranknet_distillation, lambdarank_distillation])
+@pytest.mark.parametrize(
+    "loss", [hinge_distillation, ranknet_distillation, lambdarank_distillation]
+)
 def test_a_teacher_without_an_order_teaches_nothing(loss):
     assert of(loss, [0.4, 1.3, -2.0], [1.0, 1.0, 1.0]) == 0
 

@@ -50,8 +50,12 @@ def test_kl_minmax_by_hand():
 
 def test_variants_are_the_papers_and_the_codes_where_they_should_be():
     student, teacher = [0.3, -1.2, 2.0], [1.1, 0.2, 0.1]
-    assert of(kl_elementwise, student, teacher) == approx(of(reference_listwise_distillation, student, teacher))
-    assert of(kl_reverse, student, teacher) == approx(of(dynamic_listwise_distillation, student, teacher))
+    assert of(kl_elementwise, student, teacher) == approx(
+        of(reference_listwise_distillation, student, teacher)
+    )
+    assert of(kl_reverse, student, teacher) == approx(
+        of(dynamic_listwise_distillation, student, teacher)
+    )
     assert of(kl, student, teacher) != approx(of(kl_reverse, student, teacher), rel=0.01)
 
 
@@ -64,7 +68,10 @@ def test_kl_is_zero_where_scores_differ_by_a_constant_and_only_there(loss):
 
 def test_temperature_scales_scores_and_t2_keeps_the_gradients_size():
     student = torch.tensor([[0.5, -1.0, 2.0]], dtype=torch.float64, requires_grad=True)
-    teacher, mask = torch.tensor([[1.0, 0.0, -1.0]], dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)
+    teacher, mask = (
+        torch.tensor([[1.0, 0.0, -1.0]], dtype=torch.float64),
+        torch.ones(1, 3, dtype=torch.bool),
+    )
     warm = torch.autograd.grad(kl_t2(student, teacher, mask, temperature=1e4), student)[0]
     # Hinton et al. 2015, Eq. 4: at a high temperature the gradient is the difference of the centred scores over n
     centred = (student - student.mean() - (teacher - teacher.mean())) / 3

@@ -31,7 +31,9 @@ def test_known_positives_in_batch_are_no_negatives(make_objective, batch):
 def test_in_batch_loss_equals_a_plain_softmax(make_objective, gradients, batch):
     objective = make_objective("dual", BIG, torch.float64, in_batch=True)
     values, _ = gradients(objective, batch)
-    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(batch, Seeds((1, 2)))
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(
+        batch, Seeds((1, 2))
+    )
     queries, passages = (side.values().detach() for side in sides)
     scores, flat = queries @ passages.T, batch.passages[batch.mask]
     owner, known = np.argwhere(batch.mask)[:, 0], {0: {2}, 1: {5}, 2: {8}, 3: {11, 5}}
@@ -46,7 +48,9 @@ def test_in_batch_loss_equals_a_plain_softmax(make_objective, gradients, batch):
 
 def test_joint_loss_is_its_two_parts_and_reaches_who_it_should(make_objective, gradients, batch):
     for semantics, teacher in (("paper", "dynamic"), ("reference", "dynamic"), ("paper", "static")):
-        objective = make_objective("joint", BIG, torch.float64, semantics=semantics, teacher=teacher)
+        objective = make_objective(
+            "joint", BIG, torch.float64, semantics=semantics, teacher=teacher
+        )
         values, grads = gradients(objective, batch)
         assert values["loss"] == approx(values["kl"] + values["sup"])
         assert any(name.startswith("dual") for name in grads)
@@ -58,7 +62,9 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
     joint = make_objective("joint", BIG, torch.float64, semantics="reference")
     _, grads = gradients(joint, batch)
     cross = make_objective("cross", BIG, torch.float64, loss="listwise")
-    cross.models.load_state_dict({k: v for k, v in joint.models.state_dict().items() if k.startswith("cross")})
+    cross.models.load_state_dict(
+        {k: v for k, v in joint.models.state_dict().items() if k.startswith("cross")}
+    )
     mask = torch.from_numpy(batch.mask)
     pairs = CrossScores(cross.model, cross.tokens, "fp32", BIG).of(batch, Seeds((9,)))
     (listwise(on_lists(pairs.values(), batch), mask) / 4).backward()
@@ -75,7 +81,10 @@ def test_in_batch_lengthens_joint_lists_by_the_others_positives(make_objective, 
 def test_list_scores_are_dot_products_over_the_temperature():
     from tandem.training.lists import Batch
 
-    queries, passages = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 4.0]])
+    queries, passages = (
+        torch.tensor([[1.0, 2.0], [0.0, 1.0]]),
+        torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 4.0]]),
+    )
     batch = Batch(np.array([0, 1]), np.array([[4, 9], [6, -1]]))
     scores = list_scores(partial(dot_scores, temperature=0.5), queries, passages, batch)
     assert scores[0].tolist() == [6.0, 4.0]

@@ -22,13 +22,17 @@ def one_step(weights, gradient, **options):
 
 def test_lamb_s_first_step_by_hand():
     # m / (1 - β₁) = g and √(v / (1 - β₂)) = |g|: r = sign(g) = (1, -1), of norm √2; the weights' norm is 5
-    assert one_step([3.0, 4.0], [0.5, -2.0]) == approx([3 - 0.1 * 5 / math.sqrt(2), 4 + 0.1 * 5 / math.sqrt(2)])
+    assert one_step([3.0, 4.0], [0.5, -2.0]) == approx(
+        [3 - 0.1 * 5 / math.sqrt(2), 4 + 0.1 * 5 / math.sqrt(2)]
+    )
 
 
 def test_lamb_decays_within_the_scaled_step():
     # r + λx = (1 + 0.5 · 3, -1 + 0.5 · 4) = (2.5, 1)
     scale = 0.1 * 5 / math.hypot(2.5, 1.0)
-    assert one_step([3.0, 4.0], [0.5, -2.0], weight_decay=0.5) == approx([3 - scale * 2.5, 4 - scale])
+    assert one_step([3.0, 4.0], [0.5, -2.0], weight_decay=0.5) == approx(
+        [3 - scale * 2.5, 4 - scale]
+    )
 
 
 def test_lamb_takes_the_plain_step_where_the_weights_are_zero():
@@ -38,7 +42,10 @@ def test_lamb_takes_the_plain_step_where_the_weights_are_zero():
 def test_lamb_s_second_step_is_adam_s_direction_in_the_weights_length():
     # Adam with the same moments, from the same point, says the direction.
     lamb, adam = (nn.Parameter(torch.tensor([3.0, 4.0], dtype=torch.float64)) for _ in range(2))
-    optimizers = Lamb([{"params": [lamb]}], lr=0.1, eps=1e-8), torch.optim.Adam([adam], lr=0.1, eps=1e-8)
+    optimizers = (
+        Lamb([{"params": [lamb]}], lr=0.1, eps=1e-8),
+        torch.optim.Adam([adam], lr=0.1, eps=1e-8),
+    )
     for gradient in ([0.5, -2.0], [1.0, 0.3]):
         before = lamb.detach().clone()
         adam.data.copy_(before)
@@ -46,7 +53,9 @@ def test_lamb_s_second_step_is_adam_s_direction_in_the_weights_length():
             parameter.grad = torch.tensor(gradient, dtype=torch.float64)
             optimizer.step()
         direction = (adam.detach() - before) / (adam.detach() - before).norm()
-        assert (lamb.detach() - before).tolist() == approx((0.1 * before.norm() * direction).tolist())
+        assert (lamb.detach() - before).tolist() == approx(
+            (0.1 * before.norm() * direction).tolist()
+        )
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
@@ -80,4 +89,7 @@ def test_without_rates_of_their_own_all_parameters_have_the_training_s():
     layer = nn.Linear(3, 2)
     optimizer = make_optimizer(layer, Optimisation(lr=2e-5, weight_decay=0.1))
     set_rate(optimizer, 1.3e-5)
-    assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [(1.3e-5, 0.1), (1.3e-5, 0.0)]
+    assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [
+        (1.3e-5, 0.1),
+        (1.3e-5, 0.0),
+    ]

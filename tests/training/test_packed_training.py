@@ -19,7 +19,9 @@ def test_packed_equals_padded(make_objective, gradients, batch, name, graph_toke
     for how in ("padded", "packed"):
         objective = make_objective(name, Budget(128, graph_tokens), torch.float64, **TRAIN[name])
         accelerate(objective.models, Execution(attention=how), 128, "fp32", training=True)
-        assert {model.packed for model in objective.models.values()} == {128 if how == "packed" else None}
+        assert {model.packed for model in objective.models.values()} == {
+            128 if how == "packed" else None
+        }
         results.append(gradients(objective, batch))
     (padded, padded_grads), (packed, packed_grads) = results
     assert packed == pytest.approx(padded, rel=1e-10)
@@ -46,8 +48,17 @@ def test_the_stage_trains_packed_and_ends_the_same(model_job, tmp_path):
         train = {"dropout": 0.0, "steps": 3, "validate_every": None, "choose": "last"}
         job = model_job("joint", tmp_path / f"{attention}-0123456789", train, attention=attention)
         run(job)
-        names, values = (pq.read_table(job.out / "log.parquet")[column].to_pylist() for column in ("name", "value"))
-        curves.append([value for name, value in zip(names, values, strict=True) if name in ("loss", "gradient_norm")])
+        names, values = (
+            pq.read_table(job.out / "log.parquet")[column].to_pylist()
+            for column in ("name", "value")
+        )
+        curves.append(
+            [
+                value
+                for name, value in zip(names, values, strict=True)
+                if name in ("loss", "gradient_norm")
+            ]
+        )
         assert "packed" not in (job.out / "cross" / "config.json").read_text()
     assert len(curves[0]) == 6
     assert curves[1] == pytest.approx(curves[0], rel=1e-4)

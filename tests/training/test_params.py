@@ -14,10 +14,16 @@ def job(params, kind="model", tmp_path=None):
 
 @pytest.mark.parametrize(
     ("objective", "model", "default"),
-    [("dual", DualTrain, "listwise"), ("cross", CrossTrain, "pointwise"), ("joint", JointTrain, None)],
+    [
+        ("dual", DualTrain, "listwise"),
+        ("cross", CrossTrain, "pointwise"),
+        ("joint", JointTrain, None),
+    ],
 )
 def test_the_objective_decides_the_parameters(objective, model, default, tmp_path):
-    train = job({"objective": objective, "train": {"lr": 1e-4, "seed": 3}}, tmp_path=tmp_path).params.train
+    train = job(
+        {"objective": objective, "train": {"lr": 1e-4, "seed": 3}}, tmp_path=tmp_path
+    ).params.train
     assert type(train) is parameters_of(model)
     assert train.lr == 1e-4
     assert getattr(train, "loss", None) == default
@@ -26,7 +32,11 @@ def test_the_objective_decides_the_parameters(objective, model, default, tmp_pat
 @pytest.mark.parametrize(
     ("kind", "params", "key"),
     [
-        ("model", {"objective": "cross", "train": {"passage_centric": 0.1}}, "train.passage_centric"),
+        (
+            "model",
+            {"objective": "cross", "train": {"passage_centric": 0.1}},
+            "train.passage_centric",
+        ),
         ("model", {"objective": "joint", "train": {"lr": -1.0}}, "train.lr"),
         ("model", {"objective": "both", "train": {}}, "objective"),
     ],
@@ -37,7 +47,12 @@ def test_mistakes_name_the_key(kind, params, key, tmp_path):
 
 
 def test_parameters_are_written_with_their_defaults_and_read_back(tmp_path):
-    params = {"objective": "dual", "train": {"seed": 3, "distil": {"loss": "kl"}}, "until": [1, 3], "lora": None}
+    params = {
+        "objective": "dual",
+        "train": {"seed": 3, "distil": {"loss": "kl"}},
+        "until": [1, 3],
+        "lora": None,
+    }
     written = plain(job(params, tmp_path=tmp_path).params)
     assert (written["until"], written["normalize"], written["train"]["lr"]) == ([1, 3], False, 1e-5)
     assert plain(job(written, tmp_path=tmp_path).params) == written

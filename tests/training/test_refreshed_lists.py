@@ -22,7 +22,11 @@ def refreshed(results, make_job, dataset, tokens, write_ranked):
     collection = Collection(dataset)
     ids = collection.doc_ids().to_pylist()
     ranked = (
-        (query, [ids[(3 * i + 7 * j + 1) % 60] for j in range(9)], np.arange(9, 0, -1, dtype=np.float32))
+        (
+            query,
+            [ids[(3 * i + 7 * j + 1) % 60] for j in range(9)],
+            np.arange(9, 0, -1, dtype=np.float32),
+        )
         for i, query in enumerate(collection.queries("train"))
     )
     out = results / "retrieve" / "own.train-00000000d1"
@@ -41,10 +45,19 @@ def weights(folder):
 def link(model_job, folder, number, candidates=None):
     after = {"after": open_artifact(folder / f"de.{number - 1}-0000000000")} if number > 1 else {}
     more = after | ({"candidates": candidates} if candidates else {})
-    return model_job("dual", folder / f"de.{number}-0000000000", TRAIN, {"until": (number, 2)}, more, "checkpoint")
+    return model_job(
+        "dual",
+        folder / f"de.{number}-0000000000",
+        TRAIN,
+        {"until": (number, 2)},
+        more,
+        "checkpoint",
+    )
 
 
-def test_a_chain_is_the_training_that_changes_its_lists_in_midst(model_job, refreshed, tmp_path, monkeypatch):
+def test_a_chain_is_the_training_that_changes_its_lists_in_midst(
+    model_job, refreshed, tmp_path, monkeypatch
+):
     for number, candidates in ((1, None), (2, refreshed)):
         run(link(model_job, tmp_path, number, candidates))
 
@@ -64,7 +77,9 @@ def test_a_chain_is_the_training_that_changes_its_lists_in_midst(model_job, refr
 
     def go_on(self):
         self.objective.models.load_state_dict(first["models"].state_dict())
-        for own, other in zip(self.objective.models.parameters(), first["models"].parameters(), strict=True):
+        for own, other in zip(
+            self.objective.models.parameters(), first["models"].parameters(), strict=True
+        ):
             self.optimizer.state[own] = first["optimizer"].state[other]
         return first["state"]
 

@@ -26,7 +26,9 @@ def weights(folder):
 def curves(folder):
     """What was logged, the clock's part left out, which must be there at every step."""
     rows = pq.read_table(folder / "log.parquet").to_pylist()
-    assert {row["step"] for row in rows if row["name"] == "tokens_per_second"} == set(range(1, TRAIN["steps"] + 1))
+    assert {row["step"] for row in rows if row["name"] == "tokens_per_second"} == set(
+        range(1, TRAIN["steps"] + 1)
+    )
     return read_curve(folder)
 
 
@@ -86,9 +88,18 @@ def killed(model_job, command, tmp_path_factory):
     for objective in OBJECTIVES:
         add(objective, 2, [], f"{objective}-2-undisturbed")
         for size in (1, 2):
-            add(objective, size, sorted(rng.choices(range(1, TRAIN["steps"]), k=each)), f"{objective}-{size}")
+            add(
+                objective,
+                size,
+                sorted(rng.choices(range(1, TRAIN["steps"]), k=each)),
+                f"{objective}-{size}",
+            )
     (folder / "plan.json").write_text(json.dumps(plan))
-    done = subprocess.run([sys.executable, program.__file__, str(folder / "plan.json")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, program.__file__, str(folder / "plan.json")],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -97,7 +108,11 @@ def killed(model_job, command, tmp_path_factory):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_killed_by_the_system(objective, size, killed, undisturbed):
     folder = killed / f"{objective}-{size}-0123456789"
-    there = undisturbed / f"{objective}-0000000000" if size == 1 else killed / f"{objective}-2-undisturbed-0123456789"
+    there = (
+        undisturbed / f"{objective}-0000000000"
+        if size == 1
+        else killed / f"{objective}-2-undisturbed-0123456789"
+    )
     assert weights(folder) == weights(there)
     assert curves(folder) == curves(there)
     assert not (folder / "checkpoints").exists()

@@ -21,4 +21,6 @@ def test_the_releases_rate_falls_from_the_first_step_on():
 
 
 def test_rate_without_warm_up_and_constant():
-    assert [schedule_lr(s, 4, Optimisation(lr=2.0, warmup=0.0, schedule="constant")) for s in range(4)] == [2.0] * 4
+    assert [
+        schedule_lr(s, 4, Optimisation(lr=2.0, warmup=0.0, schedule="constant")) for s in range(4)
+    ] == [2.0] * 4

@@ -56,7 +56,9 @@ def test_the_divergence_of_a_batch_by_hand(in_batch, make_objective, batch, grad
 
 def test_the_querys_own_scores_are_the_teachers(make_objective):
     taught = make_objective("dual", BIG, torch.float64, in_batch=True, self_teaching={})
-    clean, typos, passages = (torch.randn(2, 32, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    clean, typos, passages = (
+        torch.randn(2, 32, dtype=torch.float64, requires_grad=True) for _ in range(3)
+    )
     taught.teach_typos(typos, clean, passages, passages, None).backward()
     assert clean.grad is None
     assert typos.grad.abs().sum() > 0
@@ -65,15 +67,23 @@ def test_the_querys_own_scores_are_the_teachers(make_objective):
 
 def test_a_copy_that_is_the_query_costs_nothing(make_objective):
     taught = make_objective("dual", BIG, torch.float64, in_batch=True, self_teaching={})
-    queries, passages = torch.randn(3, 32, dtype=torch.float64), torch.randn(5, 32, dtype=torch.float64)
-    assert taught.teach_typos(queries, queries, passages, passages, None).item() == approx(0.0, abs=1e-12)
+    queries, passages = (
+        torch.randn(3, 32, dtype=torch.float64),
+        torch.randn(5, 32, dtype=torch.float64),
+    )
+    assert taught.teach_typos(queries, queries, passages, passages, None).item() == approx(
+        0.0, abs=1e-12
+    )
 
 
 def test_each_visit_draws_a_copy_by_step_and_query_alone():
     broken = BrokenQueries(BROKEN)
     queries = np.arange(8)
     drawn = {step: broken.draw(queries, Seeds((5, step)).child(2)) for step in range(30)}
-    assert all((np.isin(rows, BROKEN[queries]).all(), len(rows) == 8) == (True, True) for rows in drawn.values())
+    assert all(
+        (np.isin(rows, BROKEN[queries]).all(), len(rows) == 8) == (True, True)
+        for rows in drawn.values()
+    )
     assert {int(rows[3]) for rows in drawn.values()} == set(BROKEN[3])
     assert len({tuple(rows) for rows in drawn.values()}) > 10
     # a process with a share of the batch, of another rank, draws the same
@@ -84,7 +94,13 @@ def test_each_visit_draws_a_copy_by_step_and_query_alone():
 @pytest.fixture
 def typos(dataset, make_job, tmp_path):
     """The tiny collection with broken copies of its training queries."""
-    params = {"source": "perturbed", "split": "train", "kinds": ["swap", "drop"], "words": 1, "seed": 5}
+    params = {
+        "source": "perturbed",
+        "split": "train",
+        "kinds": ["swap", "drop"],
+        "words": 1,
+        "seed": 5,
+    }
     job = make_job("dataset", tmp_path / "dataset" / "typos-0123456789", params, {"of": dataset})
     perturb(job)
     return open_artifact(job.out)
@@ -95,7 +111,9 @@ def test_a_model_is_trained_with_it(typos, model_job, make_tokens, make_job, tmp
 
     tokens = make_tokens(tmp_path / "tokens" / "typos-0123456789", typos)
     drawing = {"depth": 5, "negatives": None, "split": "train", "seed": 1}
-    lists = make_job("candidates", tmp_path / "random-0123456789", drawing, {"dataset": typos, "tokens": tokens})
+    lists = make_job(
+        "candidates", tmp_path / "random-0123456789", drawing, {"dataset": typos, "tokens": tokens}
+    )
     draw(lists)
     train = {"steps": 4, "choose": "last", "self_teaching": {"kinds": ["drop", "swap"]}}
     more = {"dataset": typos, "tokens": tokens, "candidates": open_artifact(lists.out)}
@@ -119,8 +137,14 @@ def test_a_model_is_trained_with_it(typos, model_job, make_tokens, make_job, tmp
     [
         ({"self_teaching": {"kinds": ["swap", "swap"]}}, "names a value twice"),
         ({"self_teaching": {"weight": 0}}, "greater than 0"),
-        ({"self_teaching": {}, "budget_minutes": 1}, "budget_minutes does not count what self_teaching"),
-        ({"self_teaching": {}, "live_negatives": 5, "in_batch": False}, "self_teaching is set, but live_negatives"),
+        (
+            {"self_teaching": {}, "budget_minutes": 1},
+            "budget_minutes does not count what self_teaching",
+        ),
+        (
+            {"self_teaching": {}, "live_negatives": 5, "in_batch": False},
+            "self_teaching is set, but live_negatives",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(train, message):
@@ -131,18 +155,44 @@ def test_what_does_not_fit_is_refused(train, message):
 @pytest.mark.parametrize(
     ("broken", "model", "line"),
     [
-        ({}, {"dataset": "pydocs"}, "models.taught.train.self_teaching: pydocs has no broken training queries"),
-        ({"split": "test"}, {}, "models.taught.train.self_teaching: typos has no broken training queries"),
-        ({"kinds": ["case"]}, {}, "self_teaching.kinds names keyboard, but datasets.typos.kinds has case"),
-        ({}, {"candidates": {"from": "bm25", "split": "dev"}}, "self_teaching: lists are of split dev"),
+        (
+            {},
+            {"dataset": "pydocs"},
+            "models.taught.train.self_teaching: pydocs has no broken training queries",
+        ),
+        (
+            {"split": "test"},
+            {},
+            "models.taught.train.self_teaching: typos has no broken training queries",
+        ),
+        (
+            {"kinds": ["case"]},
+            {},
+            "self_teaching.kinds names keyboard, but datasets.typos.kinds has case",
+        ),
+        (
+            {},
+            {"candidates": {"from": "bm25", "split": "dev"}},
+            "self_teaching: lists are of split dev",
+        ),
     ],
 )
 def test_planning_refuses_queries_that_are_not_broken(configured, broken, model, line):
     from tandem import ROOT
     from tandem.extras.plan import FullPlan
 
-    typos = {"source": "perturbed", "of": "pydocs", "split": "train", "kinds": list(PERTURBATIONS)} | broken
-    taught = {"objective": "dual", "dataset": "typos", "candidates": {"from": "bm25"}, "train": {"self_teaching": {}}}
+    typos = {
+        "source": "perturbed",
+        "of": "pydocs",
+        "split": "train",
+        "kinds": list(PERTURBATIONS),
+    } | broken
+    taught = {
+        "objective": "dual",
+        "dataset": "typos",
+        "candidates": {"from": "bm25"},
+        "train": {"self_teaching": {}},
+    }
     config = configured() | {"datasets": {"typos": typos}, "models": {"taught": taught | model}}
     with pytest.raises(UserError) as error:
         FullPlan(config, ROOT).planner.model("taught", "here")

@@ -24,7 +24,11 @@ def with_head(tmp_path_factory, make_job, encoder_folder):
 
     folder = tmp_path_factory.mktemp("with_head")
     path = masked_lm_folder(folder / "mlm", encoder_folder)
-    run(make_job("encoder", folder / "mlm-0123456789", {"source": "folder"}, {}, {"path": str(path)}))
+    run(
+        make_job(
+            "encoder", folder / "mlm-0123456789", {"source": "folder"}, {}, {"path": str(path)}
+        )
+    )
     return open_artifact(folder / "mlm-0123456789")
 
 
@@ -36,7 +40,12 @@ def sparse_job(model_job, with_head, tmp_path):
         shape = {"pooling": "max", "representation": {"type": "sparse"} | (options or {})}
         own = {"regularise": FLOPS} | (train or {})
         return model_job(
-            "dual", tmp_path / f"{name}-0123456789", own, shape, {"start": start or with_head}, **execution
+            "dual",
+            tmp_path / f"{name}-0123456789",
+            own,
+            shape,
+            {"start": start or with_head},
+            **execution,
         )
 
     return make
@@ -47,10 +56,15 @@ CO_TRAINED = {"regularise": None, "co_training": 0.5, "lr": 1e-4}
 
 @pytest.mark.parametrize(
     ("kind", "train", "towers"),
-    [("sparse", {}, ["shared"]), ("spade", CO_TRAINED, ["passage", "passage/2_Dense", "expansion"])],
+    [
+        ("sparse", {}, ["shared"]),
+        ("spade", CO_TRAINED, ["passage", "passage/2_Dense", "expansion"]),
+    ],
     ids=["sparse", "spade"],
 )
-def test_killed_and_resumed_it_ends_with_the_same_bytes(sparse_job, monkeypatch, kind, train, towers):
+def test_killed_and_resumed_it_ends_with_the_same_bytes(
+    sparse_job, monkeypatch, kind, train, towers
+):
     whole = sparse_job("whole", train, {"type": kind})
     stage.run(whole)
     for broken in (1, 4):
@@ -70,7 +84,13 @@ def test_killed_and_resumed_it_ends_with_the_same_bytes(sparse_job, monkeypatch,
 def test_an_adapter_is_trained_and_saved(model_job, with_head, tmp_path, kind, train):
     shape = {"pooling": "max", "representation": {"type": kind}}
     shape |= {"lora": {"rank": 2, "alpha": 6, "dropout": 0.0, "targets": None}}
-    job = model_job("dual", tmp_path / "lora-0123456789", {"regularise": FLOPS} | train, shape, {"start": with_head})
+    job = model_job(
+        "dual",
+        tmp_path / "lora-0123456789",
+        {"regularise": FLOPS} | train,
+        shape,
+        {"start": with_head},
+    )
     stage.run(job)
     tower = job.out / "dual" / ("shared" if kind == "sparse" else "passage")
     assert any("lora_B" in name for name in load_file(tower / "adapter/adapter_model.safetensors"))
@@ -83,10 +103,16 @@ def test_regularisers_make_weights_fewer(sparse_job, tokens):
     opened, counts = Tokens.open(tokens), []
     for number, weight in enumerate((0.0, 3.0)):
         sides = {side: {"flops": weight, "l1": 0.0} for side in ("query", "passage")}
-        job = sparse_job(f"r{number}", {"regularise": sides | {"ramp": 0}, "lr": 1e-2, "choose": "last"})
+        job = sparse_job(
+            f"r{number}", {"regularise": sides | {"ramp": 0}, "lr": 1e-2, "choose": "last"}
+        )
         stage.run(job)
         model = load_dual(job.out / "dual").eval()
-        counts.append(encode_all(model, "passage", opened.passages, opened.template, "fp32", 512).count_nonzero())
+        counts.append(
+            encode_all(
+                model, "passage", opened.passages, opened.template, "fp32", 512
+            ).count_nonzero()
+        )
     assert counts[1] < counts[0] / 2
 
 
@@ -111,17 +137,28 @@ def test_spade_goes_on_from_its_warm_up_by_co_training(sparse_job):
     common = {"regularise": None, "choose": "last", "weight_decay": 0.0, "lr": 1e-4}
     warm = sparse_job("warm", common, {"type": "spade"})
     stage.run(warm)
-    job = sparse_job("spade", common | {"co_training": 0.5}, {"type": "spade"}, start=open_artifact(warm.out))
+    job = sparse_job(
+        "spade", common | {"co_training": 0.5}, {"type": "spade"}, start=open_artifact(warm.out)
+    )
     stage.run(job)
     for name in ("passage", "passage/2_Dense", "expansion"):
-        before, after = (load_file(folder / "dual" / name / "model.safetensors") for folder in (warm.out, job.out))
+        before, after = (
+            load_file(folder / "dual" / name / "model.safetensors")
+            for folder in (warm.out, job.out)
+        )
         assert any(not torch.equal(before[key], after[key]) for key in before)
-    assert {"weights", "sup", "query_terms"} <= set(pq.read_table(job.out / "log.parquet")["name"].to_pylist())
+    assert {"weights", "sup", "query_terms"} <= set(
+        pq.read_table(job.out / "log.parquet")["name"].to_pylist()
+    )
 
 
 def test_what_cannot_start_is_refused(sparse_job, encoder, model_job, with_head, tmp_path):
     with pytest.raises(UserError, match="has no language-modelling head"):
         stage.run(sparse_job("headless", start=encoder))
     shape = {"pooling": "mean", "representation": {"type": "sparse"}}
-    with pytest.raises(UserError, match="pooling is of single vectors, but representation is sparse"):
-        stage.run(model_job("dual", tmp_path / "mean-0123456789", None, shape, {"start": with_head}))
+    with pytest.raises(
+        UserError, match="pooling is of single vectors, but representation is sparse"
+    ):
+        stage.run(
+            model_job("dual", tmp_path / "mean-0123456789", None, shape, {"start": with_head})
+        )

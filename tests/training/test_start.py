@@ -24,7 +24,9 @@ def cross_params(pooling: str) -> ModelParams:
 
 
 def same(model, other):
-    return all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    return all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
 
 
 def test_a_cross_encoder_starts_from_an_encoder_a_dual_encoders_passage_tower_or_a_cross_encoder(
@@ -32,14 +34,18 @@ def test_a_cross_encoder_starts_from_an_encoder_a_dual_encoders_passage_tower_or
 ):
     with torch.random.fork_rng():
         plain = start_cross(encoder, cross_params("mean"))
-        assert same(plain.encoder, DualEncoder.start(encoder.folder / "hf", **TOWERS).towers["passage"])
+        assert same(
+            plain.encoder, DualEncoder.start(encoder.folder / "hf", **TOWERS).towers["passage"]
+        )
         cross = start_cross(dual_model, cross_params("mean"))
     dual = DualEncoder.load(dual_model.folder / "dual")
     assert same(cross.encoder, dual.towers["passage"])
     assert not same(cross.encoder, dual.towers["query"])
     assert cross.pooling == "mean"
     for model in (cross_model, joint_model):
-        assert same(start_cross(model, cross_params("mean")), CrossEncoder.load(model.folder / "cross"))
+        assert same(
+            start_cross(model, cross_params("mean")), CrossEncoder.load(model.folder / "cross")
+        )
 
 
 def test_a_dual_encoder_goes_on_from_a_trained_one(dual_model):
@@ -91,7 +97,9 @@ def test_dropout_is_set_everywhere_or_left_alone(cross_model):
     set_dropout(model, None)
     assert rates == {0.1}
     set_dropout(model, 0.25)
-    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {
+        0.25
+    }
 
 
 @pytest.mark.parametrize(
@@ -107,9 +115,19 @@ def test_texts_longer_than_the_positions_are_refused_before_training(
     part, longest, message, make_tokens, dataset, dual_model, cross_model, tmp_path
 ):
     kind = {"dual": DualEncoder, "cross": CrossEncoder}[part]
-    models = torch.nn.ModuleDict({part: kind.load({"dual": dual_model, "cross": cross_model}[part].folder / part)})
-    check_input_lengths(models, {"tokens": make_tokens(tmp_path / "fits-0123456789", dataset, passage_length=longest)})
+    models = torch.nn.ModuleDict(
+        {part: kind.load({"dual": dual_model, "cross": cross_model}[part].folder / part)}
+    )
+    check_input_lengths(
+        models,
+        {"tokens": make_tokens(tmp_path / "fits-0123456789", dataset, passage_length=longest)},
+    )
     with pytest.raises(UserError, match=message):
         check_input_lengths(
-            models, {"tokens": make_tokens(tmp_path / "long-0123456789", dataset, passage_length=longest + 1)}
+            models,
+            {
+                "tokens": make_tokens(
+                    tmp_path / "long-0123456789", dataset, passage_length=longest + 1
+                )
+            },
         )

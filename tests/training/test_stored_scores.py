@@ -30,7 +30,12 @@ LIVE = JointTrain(precision="fp32", teacher="static")
 @pytest.fixture(scope="session")
 def stored(results, make_job, dataset, tokens, cross_model, lists):
     """The scores of the lists by the tiny cross-encoder, by the stage itself."""
-    inputs = {"dataset": dataset, "candidates": lists, "judge.0": cross_model, "judge_tokens.0": tokens}
+    inputs = {
+        "dataset": dataset,
+        "candidates": lists,
+        "judge.0": cross_model,
+        "judge_tokens.0": tokens,
+    }
     job = make_job("teacher", results / "teacher" / "ce-00000000e2", SCORING, inputs)
     teacher.run(job)
     return open_artifact(job.out)
@@ -40,7 +45,9 @@ def stored(results, make_job, dataset, tokens, cross_model, lists):
 def taught(lists, stored):
     """`taught(queries, size, seed)`: the first batch of the lists, with the stored scores."""
     opened = read_lists(lists.path("candidates.parquet"), stored.path("scores.npy"))
-    return lambda queries, size, seed: next(iter_batches(Instances(opened, size), queries, seed, visits=20))
+    return lambda queries, size, seed: next(
+        iter_batches(Instances(opened, size), queries, seed, visits=20)
+    )
 
 
 @pytest.fixture
@@ -51,13 +58,17 @@ def student(dual_model, tokens):
         distil = DISTIL | {"loss": loss}
         train = DualTrain.model_validate({"precision": "fp32", "in_batch": False, "distil": distil})
         model = DualEncoder.load(dual_model.folder / "dual").to(dtype)
-        return BatchDualObjective(model, Tokens.open(tokens), train, Positives(np.array([0]), np.array([0])), Budget())
+        return BatchDualObjective(
+            model, Tokens.open(tokens), train, Positives(np.array([0]), np.array([0])), Budget()
+        )
 
     return make
 
 
 @pytest.mark.parametrize("loss", ["paper", "reference"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)], ids=["fp64", "fp32"])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)], ids=["fp64", "fp32"]
+)
 def test_stored_scores_teach_what_the_live_model_teaches(
     student, gradients, taught, dual_model, cross_model, tokens, loss, dtype, tolerance
 ):
@@ -65,7 +76,15 @@ def test_stored_scores_teach_what_the_live_model_teaches(
     dual = DualEncoder.load(dual_model.folder / "dual").to(dtype)
     cross = CrossEncoder.load(cross_model.folder / "cross").to(dtype)
     positives = Positives(np.array([0]), np.array([0]))
-    joint = Joint(dual, cross, opened, opened, LIVE.model_copy(update={"semantics": loss}), positives, Budget())
+    joint = Joint(
+        dual,
+        cross,
+        opened,
+        opened,
+        LIVE.model_copy(update={"semantics": loss}),
+        positives,
+        Budget(),
+    )
     live_values, live = gradients(joint, replace(batch, teacher=None))
     values, grads = gradients(student(dtype, loss), batch)
     assert values["loss"] == approx(live_values["loss"], rel=tolerance)
@@ -92,7 +111,9 @@ def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
         return terms["distil"].item(), own.grad.numpy()
 
     value, gradient = distilled(scores, passages, stored)
-    first, of_first = distilled(scores[:1, [0, 2, 3]], passages[:1, [0, 2, 3]], stored[:1, [0, 2, 3]])
+    first, of_first = distilled(
+        scores[:1, [0, 2, 3]], passages[:1, [0, 2, 3]], stored[:1, [0, 2, 3]]
+    )
     third, of_third = distilled(scores[2:3, :2], passages[2:3, :2], stored[2:3, :2])
     assert value == approx(first + third)
     expected = np.zeros((4, 4))
@@ -107,7 +128,14 @@ def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
 @pytest.fixture
 def taught_job(model_job, dual_model, stored, tmp_path):
     """A training of one step by the stored scores alone, from the tiny dual encoder."""
-    train = {"distil": DISTIL, "dropout": 0.0, "in_batch": False, "steps": 1, "validate_every": None, "choose": "last"}
+    train = {
+        "distil": DISTIL,
+        "dropout": 0.0,
+        "in_batch": False,
+        "steps": 1,
+        "validate_every": None,
+        "choose": "last",
+    }
     inputs = {"start": dual_model, "teacher": stored}
     return model_job("dual", tmp_path / "student-0123456789", train, more=inputs)
 
@@ -125,8 +153,13 @@ def test_the_stage_learns_from_the_stored_scores(taught_job, student, gradients,
 def test_a_teacher_of_other_lists_is_refused(taught_job, make_job, lists, tmp_path):
     from tandem.training.stage import run
 
-    shallow = make_job("candidates", tmp_path / "shallow-0123456789", lists.params | {"depth": 5}, lists.upstream)
+    shallow = make_job(
+        "candidates", tmp_path / "shallow-0123456789", lists.params | {"depth": 5}, lists.upstream
+    )
     candidates.run(shallow)
     job = replace(taught_job, inputs=taught_job.inputs | {"candidates": open_artifact(shallow.out)})
-    with pytest.raises(UserError, match=r"teacher .*ce-00000000e2 has scored .*bm25-00000000b0; expected .*shallow-"):
+    with pytest.raises(
+        UserError,
+        match=r"teacher .*ce-00000000e2 has scored .*bm25-00000000b0; expected .*shallow-",
+    ):
         run(job)

@@ -29,7 +29,9 @@ def term_recall(model, relevant=RELEVANT, passages=PASSAGES, titles=None):
     template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0, titles is not None)
     texts = [Ragged.of([np.array(row) for row in rows]) for rows in (passages, QUERIES)]
     tokens = Tokens(replace(texts[0], titles=titles and np.array(titles)), texts[1], template)
-    return TermRecall(model, tokens, train_params("unicoil", loss="term_recall"), relevant, Budget())
+    return TermRecall(
+        model, tokens, train_params("unicoil", loss="term_recall"), relevant, Budget()
+    )
 
 
 def test_recall_loss_and_gradient_by_hand():
@@ -56,7 +58,12 @@ def test_the_separator_of_a_title_is_no_term():
 
 
 def test_terms_of_queries_that_are_validated_on_are_no_targets(quick_job, dataset):
-    assert term_recall(unicoil(), RELEVANT.without(np.array([1]))).recall(0).tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert term_recall(unicoil(), RELEVANT.without(np.array([1]))).recall(0).tolist() == [
+        1.0,
+        0.0,
+        1.0,
+        0.0,
+    ]
     job = quick_job("dual", train={"choose": "dev"})
     del job.inputs["validation"]  # a tenth of the training queries is set apart
     data, drawn = NumberedCollection.of(dataset), read_training_lists(job)
@@ -78,7 +85,11 @@ def test_weights_below_0_learn_too():
 
 
 def test_a_model_learns_it(quick_job):
-    shape = {"representation": {"type": "unicoil", "queries": "tokens"}, "pooling": "max", "normalize": False}
+    shape = {
+        "representation": {"type": "unicoil", "queries": "tokens"},
+        "pooling": "max",
+        "normalize": False,
+    }
     train = {"loss": "term_recall", "steps": 20, "lr": 1e-2, "choose": "dev", "validate_every": 10}
     job = quick_job("dual", train=train, shape=shape)
     run(job)

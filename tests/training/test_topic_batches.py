@@ -19,18 +19,27 @@ DISTIL = {"loss": "margin_mse", "weight": 1.0, "supervision": 0.0}
 @pytest.fixture(scope="module")
 def topics(make_job, dataset, tmp_path_factory):
     """The training queries in two topics, in turn."""
-    job = make_job("topics", tmp_path_factory.mktemp("topics") / "t-0123456789", {"clusters": 2, "seed": 1})
+    job = make_job(
+        "topics", tmp_path_factory.mktemp("topics") / "t-0123456789", {"clusters": 2, "seed": 1}
+    )
     queries = list(Collection(dataset).queries("train"))
     with writing(job) as draft:
         topic = pa.array(np.arange(len(queries)) % 2, pa.int32())
-        pq.write_table(pa.table({"query_id": queries, "topic": topic}), draft.path("topics.parquet"))
+        pq.write_table(
+            pa.table({"query_id": queries, "topic": topic}), draft.path("topics.parquet")
+        )
     return open_artifact(job.out)
 
 
 @pytest.fixture(scope="module")
 def scores(make_job, dataset, tokens, cross_model, lists, tmp_path_factory):
     """A cross-encoder's scores of the lists."""
-    inputs = {"dataset": dataset, "candidates": lists, "judge.0": cross_model, "judge_tokens.0": tokens}
+    inputs = {
+        "dataset": dataset,
+        "candidates": lists,
+        "judge.0": cross_model,
+        "judge_tokens.0": tokens,
+    }
     params = {"precision": "fp32", "batch_tokens": 256}
     job = make_job("teacher", tmp_path_factory.mktemp("teacher") / "ce-0123456789", params, inputs)
     teacher.run(job)
@@ -58,4 +67,7 @@ def test_what_is_learned_depends_on_topics_and_bins_alone(model_job, topics, sco
     whole = content("a", {"distil": DISTIL, "margin_bins": 4}, both)
     assert content("b", {"distil": DISTIL, "margin_bins": 4}, both) == whole
     assert content("c", {"distil": DISTIL}, both) != whole
-    assert content("d", {"distil": DISTIL, "margin_bins": 4, "topics": None}, {"teacher": scores}) != whole
+    assert (
+        content("d", {"distil": DISTIL, "margin_bins": 4, "topics": None}, {"teacher": scores})
+        != whole
+    )

@@ -16,7 +16,11 @@ from tandem.training import stage
 
 SHAPES = {
     "mono_t5": {"pooling": "decoder", "prompt": MONO_T5, "words": ["the", "is"]},
-    "rank_t5": {"pooling": "decoder", "prompt": "Query: {query} Document: {passage}", "words": ["the"]},
+    "rank_t5": {
+        "pooling": "decoder",
+        "prompt": "Query: {query} Document: {passage}",
+        "words": ["the"],
+    },
     "duo_t5": {"pooling": "decoder", "prompt": DUO_T5, "words": ["the", "is"], "compares": True},
     "rank_t5_encoder": {"pooling": "cls", "prompt": "Query: {query} Document: {passage}"},
 }
@@ -59,7 +63,9 @@ def test_the_code_in_the_card_gives_the_models_score(name, writing_job, monkeypa
     stage.run(job)
     monkeypatch.chdir(job.out)
     blocks = re.findall(r"```python\n(.*?)```", (job.out / "cross/README.md").read_text(), re.S)
-    imported = [re.search(r"from (tandem|sentence_transformers|transformers)", block)[1] for block in blocks]
+    imported = [
+        re.search(r"from (tandem|sentence_transformers|transformers)", block)[1] for block in blocks
+    ]
     assert imported == (["tandem"] if name == "rank_t5_encoder" else ["tandem", "transformers"])
     scores = []
     for block in blocks:
@@ -76,10 +82,17 @@ def test_a_training_goes_on_from_a_trained_one(writing_job, quick_job):
     first = writing_job("mono_t5", "first")
     stage.run(first)
     again = quick_job(
-        "cross", "second", shape=SHAPES["mono_t5"], more={"start": open_artifact(first.out)}, train={"steps": 1}
+        "cross",
+        "second",
+        shape=SHAPES["mono_t5"],
+        more={"start": open_artifact(first.out)},
+        train={"steps": 1},
     )
     stage.run(again)
-    assert CrossEncoder.load(again.out / "cross").options == CrossEncoder.load(first.out / "cross").options
+    assert (
+        CrossEncoder.load(again.out / "cross").options
+        == CrossEncoder.load(first.out / "cross").options
+    )
 
 
 def test_adapters_alone_learn_and_are_merged(quick_job, new_generator):

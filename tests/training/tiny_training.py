@@ -5,7 +5,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, BertModel, T5Config, T5ForConditionalGeneration
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from tandem.config.references import parameters_of
 from tandem.config.representations import (
@@ -40,16 +46,20 @@ from tandem.training.objectives.terms import CoTraining, TermRecall
 
 WORDS = 200
 TRAINING = dict.fromkeys(
-    ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"), parameters_of(DualTrain)
+    ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"),
+    parameters_of(DualTrain),
 )
 TRAINING |= dict.fromkeys(
-    ("cross", "parade", "mono_t5", "rank_t5", "rank_t5_encoder", "duo_bert", "duo_t5"), parameters_of(CrossTrain)
+    ("cross", "parade", "mono_t5", "rank_t5", "rank_t5_encoder", "duo_bert", "duo_t5"),
+    parameters_of(CrossTrain),
 )
 TRAINING["joint"] = JointTrain
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
 # Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.
-BATCH = Batch(np.arange(4), np.array([[2, 5, 8, 11], [5, 2, 14, 17], [8, 20, -1, -1], [11, 23, 26, 2]]))
+BATCH = Batch(
+    np.arange(4), np.array([[2, 5, 8, 11], [5, 2, 14, 17], [8, 20, -1, -1], [11, 23, 26, 2]])
+)
 # Queries 7 and on stand for broken copies of the first ones, two of each.
 BROKEN = np.array([[row + 7, row + 12] for row in range(8)])
 POSITIVES = Positives(np.array([0, 1, 2, 3, 3]), np.array([2, 5, 8, 11, 5]))
@@ -63,7 +73,11 @@ def texts():
         offsets = np.r_[0, rng.randint(shortest, longest + 1, rows)].cumsum()
         return Ragged(rng.randint(4, WORDS, offsets[-1]), offsets)
 
-    return Tokens(ragged(60, 4, 20), ragged(20, 3, 8), Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0))
+    return Tokens(
+        ragged(60, 4, 20),
+        ragged(20, 3, 8),
+        Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0),
+    )
 
 
 def documents():
@@ -75,7 +89,12 @@ def documents():
 
 def bert_config():
     """The sizes of a BERT of 2 layers and 32 dimensions."""
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     return BertConfig(vocab_size=WORDS, max_position_embeddings=64, **shape)
 
 
@@ -88,7 +107,9 @@ def bert():
 def sparse():
     """A sparse encoder over two tiny BERTs with heads; `objective` sets their weights."""
     with torch.random.fork_rng():
-        return SparseEncoder(BertForMaskedLM(bert_config()), BertForMaskedLM(bert_config()), shape(SparseTerms()))
+        return SparseEncoder(
+            BertForMaskedLM(bert_config()), BertForMaskedLM(bert_config()), shape(SparseTerms())
+        )
 
 
 def shape(options, *more):
@@ -104,7 +125,9 @@ def unicoil():
 def train_params(objective, **train):
     """Training parameters of an objective, of which it takes those that it knows."""
     params = TRAINING[objective]
-    return params.model_validate({key: value for key, value in (TRAIN | train).items() if key in params.model_fields})
+    return params.model_validate(
+        {key: value for key, value in (TRAIN | train).items() if key in params.model_fields}
+    )
 
 
 def coil():
@@ -153,7 +176,9 @@ class Vocabulary:
 def writing(words, pooling="decoder", passages=1):
     """A cross-encoder over a tiny T5 that reads a prompt; `objective` sets its weights."""
     size = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 2, "num_heads": 4}
-    config = T5Config(vocab_size=WORDS, decoder_start_token_id=0, pad_token_id=0, eos_token_id=3, **size)
+    config = T5Config(
+        vocab_size=WORDS, decoder_start_token_id=0, pad_token_id=0, eos_token_id=3, **size
+    )
     with torch.random.fork_rng():
         model = T5ForConditionalGeneration(config)
     around = Around((71, 72), ((73, 72), (75, 72))[:passages], (74, 72, 3))
@@ -170,7 +195,10 @@ def late_interaction(shared, **options):
     model = TokenVectors(query, query if shared else bert(), shape(options, "cls", True, 1.0))
     layers = [Dense(nn.Linear(32, 8, bias=False), nn.Identity(), TOKEN_VECTORS) for _ in range(2)]
     model.dense.update(
-        {"query": nn.ModuleList(layers[:1]), "passage": nn.ModuleList(layers[:1] if shared else layers[1:])}
+        {
+            "query": nn.ModuleList(layers[:1]),
+            "passage": nn.ModuleList(layers[:1] if shared else layers[1:]),
+        }
     )
     model.know(mask_id=4, skipped=list(range(5, 31)))
     return model
@@ -216,7 +244,9 @@ def objective(
 
     def dual():
         query = bert()
-        return DualEncoder(query, query if shared else bert(), DualShape(shared, "mean", False, 1.0))
+        return DualEncoder(
+            query, query if shared else bert(), DualShape(shared, "mean", False, 1.0)
+        )
 
     first = {"query_tokens": None, "query_vectors": 1, "passage_vectors": 3}
     duals = {
@@ -251,7 +281,9 @@ def objective(
         learn_lists = Comparing if name.startswith("duo") else Cross
         learner = learn_lists(crosses[name](), opened, params, POSITIVES, budget, world)
     else:
-        learner = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world)
+        learner = Joint(
+            dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world
+        )
     weigh(learner.models, 2, dtype)
     learner.models.to(device())
     set_dropout(learner.models, dropout)

@@ -9,13 +9,24 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "workflow").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
 RULES = sorted((ROOT / "workflow").rglob("*.smk"))
-MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle"}
+MODULES = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "shelve",
+    "marshal",
+    "jsonpickle",
+}
 FRAMES = {f"{verb}_pickle" for verb in ("read", "to")}
 CALLS = {
     "torch.load", "torch.save", "torch.jit.load", "torch.hub.load", "yaml.unsafe_load", "yaml.full_load",
     "os.system", "os.popen", "eval", "exec",
 }  # fmt: skip
-QUOTED = {  # placeholders of shell lines that are quoted already, or numbers, or written in the rules themselves
+# placeholders of shell lines that are quoted already, or numbers, or written in the rules themselves
+QUOTED = {
     "params.args", "resources.how", "resources.start", "threads", "wildcards.kind", "wildcards.shard",
     "wildcards.shards", "params.command", "params.sheet",
 }  # fmt: skip
@@ -31,8 +42,14 @@ def faults(source: str) -> list[str]:
     problems = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            problems += [f"{node.lineno}: imports {name}" for name in names if name.split(".")[0] in MODULES]
+            names = (
+                [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else [alias.name for alias in node.names]
+            )
+            problems += [
+                f"{node.lineno}: imports {name}" for name in names if name.split(".")[0] in MODULES
+            ]
         if not isinstance(node, ast.Call):
             continue
         name, args = called(node), {word.arg: ast.unparse(word.value) for word in node.keywords}
@@ -40,7 +57,11 @@ def faults(source: str) -> list[str]:
             problems.append(f"{node.lineno}: {name}")
         if name in ("np.load", "numpy.load") and args.get("allow_pickle") != "False":
             problems.append(f"{node.lineno}: {name} without allow_pickle=False")
-        if args.get("allow_pickle") == "True" or args.get("shell") == "True" or args.get("weights_only") == "False":
+        if (
+            args.get("allow_pickle") == "True"
+            or args.get("shell") == "True"
+            or args.get("weights_only") == "False"
+        ):
             problems.append(f"{node.lineno}: {ast.unparse(node)}")
         if "trust_remote_code" in args and args["trust_remote_code"] != "False":
             problems.append(f"{node.lineno}: trust_remote_code is {args['trust_remote_code']}")
@@ -51,7 +72,11 @@ def faults(source: str) -> list[str]:
 
 def test_no_module_reads_or_writes_pickle_or_runs_what_it_reads():
     assert len(SOURCES) > 200
-    assert {str(path.relative_to(ROOT)): problems for path in SOURCES if (problems := faults(path.read_text()))} == {}
+    assert {
+        str(path.relative_to(ROOT)): problems
+        for path in SOURCES
+        if (problems := faults(path.read_text()))
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +105,11 @@ def is_quoted(placeholder):
 def test_whatever_a_shell_line_takes_is_quoted():
     unquoted, lines = {}, 0
     rules = {str(path.relative_to(ROOT)): path.read_text() for path in RULES}
-    named = {name: line for text in rules.values() for name, line in re.findall(r"^([A-Z]+) = (\".*\")$", text, re.M)}
+    named = {
+        name: line
+        for text in rules.values()
+        for name, line in re.findall(r"^([A-Z]+) = (\".*\")$", text, re.M)
+    }
     named = {name: line for name, line in named.items() if "python -m tandem" in line}
     for name, text in rules.items():
         for block in re.findall(r"shell:\n((?: +f?\".*\"\n?)+| +[A-Z]+\n)", text):
@@ -92,7 +121,8 @@ def test_whatever_a_shell_line_takes_is_quoted():
     for name, line in named.items():
         if loose := [value for value in placeholders(line) if not is_quoted(value)]:
             unquoted[name] = loose
-    assert lines == sum(text.count("shell:\n") for text in rules.values()) > 10  # one line serves all stages
+    # one line serves all stages
+    assert lines == sum(text.count("shell:\n") for text in rules.values()) > 10
     assert unquoted == {}
 
 
@@ -100,4 +130,7 @@ def test_every_rule_and_profile_says_what_it_runs_in_one_way():
     # `run:` blocks may call shell(), whose values are quoted like those of shell lines
     for path in RULES:
         for line in re.findall(r"shell\((.*)\)", path.read_text()):
-            assert all(value.endswith(":q") for value in re.findall(r"\{([^{}]+)\}", line)), (path.name, line)
+            assert all(value.endswith(":q") for value in re.findall(r"\{([^{}]+)\}", line)), (
+                path.name,
+                line,
+            )

@@ -18,17 +18,25 @@ def folder(encoder_folder, tmp_path):
 
 def test_a_model_with_code_of_its_own_is_refused_and_not_run(folder):
     config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "m.C", "AutoModel": "m.M"}, "architectures": ["M"]}
+    config |= {
+        "model_type": "mine",
+        "auto_map": {"AutoConfig": "m.C", "AutoModel": "m.M"},
+        "architectures": ["M"],
+    }
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "m.py").write_text(f"open({str(folder / 'run')!r}, 'w')\n")
-    with pytest.raises(UserError, match="needs code of its own, which is never run \\(trust_remote_code\\)"):
+    with pytest.raises(
+        UserError, match="needs code of its own, which is never run \\(trust_remote_code\\)"
+    ):
         check_encoder(folder, folder)
     assert not (folder / "run").exists()
 
 
 def test_an_unknown_family_is_a_line(folder):
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mine", "architectures": ["M"]}))
+    (folder / "config.json").write_text(
+        json.dumps(config | {"model_type": "mine", "architectures": ["M"]})
+    )
     with pytest.raises(UserError, match=r"transformers cannot load it: .*mine") as caught:
         check_encoder(folder, folder)
     assert "\n" not in str(caught.value)
@@ -58,7 +66,9 @@ class Trap:
 
 
 def test_a_pickled_array_is_refused(tmp_path):
-    np.save(tmp_path / "x.npy", np.array([Trap(tmp_path / "sprung")], dtype=object), allow_pickle=True)
+    np.save(
+        tmp_path / "x.npy", np.array([Trap(tmp_path / "sprung")], dtype=object), allow_pickle=True
+    )
     with pytest.raises(ValueError, match="allow_pickle"):
         np.load(tmp_path / "x.npy", mmap_mode=None, allow_pickle=False)
     assert not (tmp_path / "sprung").exists()

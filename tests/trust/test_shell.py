@@ -32,7 +32,9 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     config = configured()
     config["datasets"] = {"mine": {"source": "beir", "path": str(folder)}}
     config |= {"dataset": "mine", "encoder": "start"}
-    config["encoders"] = {"start": {"source": "hub", "name": f"org/{nasty}", "revision": nasty, "pooling": "cls"}}
+    config["encoders"] = {
+        "start": {"source": "hub", "name": f"org/{nasty}", "revision": nasty, "pooling": "cls"}
+    }
     config["runs"] = {"told": {"paths": {"test": str(run)}}}
     config["systems"] = ["told"]
     plan = FullPlan(copy.deepcopy(config), ROOT)
@@ -43,10 +45,15 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     read = subprocess.run(["bash", str(script)], capture_output=True, check=True)
     expected = []
     for stage in stages:
-        options = [(f"--params.{path}", format_value(value)) for path, value in flatten(stage.values).items()]
+        options = [
+            (f"--params.{path}", format_value(value))
+            for path, value in flatten(stage.values).items()
+        ]
         options += [(f"--in.{role}", source.folder) for role, source in stage.upstream.items()]
         expected += [word for pair in sorted(options) for word in pair]
-        how = sorted((f"--run.{name}", format_value(value)) for name, value in stage.execution.items())
+        how = sorted(
+            (f"--run.{name}", format_value(value)) for name, value in stage.execution.items()
+        )
         expected += [word for pair in how for word in pair]
     assert read.stdout.decode().split("\0")[:-1] == expected
     assert sum(nasty in word for word in expected) >= 3
@@ -77,7 +84,9 @@ def test_labels_of_a_table_stay_text_in_shell_and_html(tiny_dag, tmp_path):
         "rows": [{"system": label, "run": "bm25"}],
     }
     (copied / "nasty.yaml").write_text(yaml.safe_dump(layout))
-    line = tiny_dag.line("results/tables/nasty.csv", "--config", f"tables=[{copied / 'nasty.yaml'}]")
+    line = tiny_dag.line(
+        "results/tables/nasty.csv", "--config", f"tables=[{copied / 'nasty.yaml'}]"
+    )
     line[line.index("--directory") + 1] = str(copied)
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

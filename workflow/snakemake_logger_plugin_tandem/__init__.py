@@ -29,7 +29,9 @@ FIELDS = {
 class LogHandlerSettings(LogHandlerSettingsBase):
     """The flags of the plugin."""
 
-    fd: int = field(default=2, metadata={"help": "file descriptor that events are written to", "type": int})
+    fd: int = field(
+        default=2, metadata={"help": "file descriptor that events are written to", "type": int}
+    )
 
 
 class LogHandler(LogHandlerBase):

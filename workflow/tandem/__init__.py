@@ -4,5 +4,6 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 PACKAGE = Path(__file__).parent
-CHECKOUT = not (PACKAGE / "_project").is_dir()  # a wheel brings the project's files in this folder (build_package.py)
+# a wheel brings the project's files in this folder (build_package.py)
+CHECKOUT = not (PACKAGE / "_project").is_dir()
 ROOT = PACKAGE.parents[1] if CHECKOUT else PACKAGE / "_project"  # Snakefile, config/, envs/

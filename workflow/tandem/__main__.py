@@ -30,9 +30,11 @@ def main() -> int:
     command, attempt = words[0] if words else "", None
     choose_waiting(words, command)
     try:
-        if plugins := flag_value(words, "--run.plugins"):  # they may declare the kind of stage itself
+        # they may declare the kind of stage itself
+        if plugins := flag_value(words, "--run.plugins"):
             load_plugins(parse_value(plugins))
-        shown = command == "encoder" and "--out" not in words  # `tandem encoder NAME` says how its vectors are made
+        # `tandem encoder NAME` says how its vectors are made
+        shown = command == "encoder" and "--out" not in words
         if is_stage(command) and "--help" not in words[1:2] and not shown:
             attempt = Try(words)
             return run_stage(words, attempt)
@@ -43,7 +45,10 @@ def main() -> int:
         print(f"tandem {command}: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
-        print(f"tandem {command}: stopped; the same command goes on with what is done", file=sys.stderr)
+        print(
+            f"tandem {command}: stopped; the same command goes on with what is done",
+            file=sys.stderr,
+        )
         return 130
     except SystemExit:
         raise
@@ -51,7 +56,11 @@ def main() -> int:
         if attempt:
             attempt.failed()
         line = explain_fault(error)
-        text = "".join(traceback.format_exception(error)) if line is None else f"tandem {command}: {line}\n"
+        text = (
+            "".join(traceback.format_exception(error))
+            if line is None
+            else f"tandem {command}: {line}\n"
+        )
         print(without_secrets(text), end="", file=sys.stderr)
         return 1
 
@@ -86,7 +95,8 @@ def run_stage(words: list[str], attempt: Try) -> int:
                 run_shard(words[0], words[1:])
                 return 0
             started = time.monotonic()
-            function = load(KINDS[words[0]].run)  # importing torch is a part of the time that a stage takes
+            # importing torch is a part of the time that a stage takes
+            function = load(KINDS[words[0]].run)
             function(read_job(words[0], words[1:], started))
             if "RANK" not in os.environ and not (out := Path(flag_value(words, "--out"))).is_file():
                 raise UserError(

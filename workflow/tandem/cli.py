@@ -31,7 +31,9 @@ def run(words: list[str]) -> int:
         UserError: a flag or value that is not allowed, or a mistake that the command found.
     """
     name, help_wanted = words[0] if words else "", words[1:2] in (["--help"], ["-h"])
-    is_known = not name or name.startswith("-") or name in COMMANDS or kind_of_command(name) is not None
+    is_known = (
+        not name or name.startswith("-") or name in COMMANDS or kind_of_command(name) is not None
+    )
     if not is_known:
         load_installed_plugins()
     if kind := kind_of_command(name):
@@ -39,7 +41,9 @@ def run(words: list[str]) -> int:
             print(stage_help(kind, name))
             return 0
         if not is_known:
-            raise UserError(f"is a stage of an installed plugin; name that: {_PLUGINS} '[\"bees\"]'")
+            raise UserError(
+                f"is a stage of an installed plugin; name that: {_PLUGINS} '[\"bees\"]'"
+            )
     if name == "--version":
         print(describe_version())
         return 0
@@ -89,7 +93,9 @@ def _run_app(words: list[str], command: Command | None) -> int:
         configurations, rest = load("extras.targets:read_configurations")(words[1:])
         words = [words[0], *rest]
     try:
-        function, bound, _ = app(words[0] if words else "").parse_args(words, print_error=False, exit_on_error=False)
+        function, bound, _ = app(words[0] if words else "").parse_args(
+            words, print_error=False, exit_on_error=False
+        )
     except UnknownCommandError:  # its own message would import every command
         near = get_close_matches(words[0], [*COMMANDS, *KINDS, *shard_commands()], 1)
         plugin = f"of a plugin's stage: tandem {shlex.join(words)} --run.plugins '[\"my.py\"]'"
@@ -110,7 +116,9 @@ def _run_app(words: list[str], command: Command | None) -> int:
 def describe_version() -> str:
     """Return the version, the commit of the code, and where the workflow's files are."""
     commit, changed = load("store.environment:code_commit")()
-    code = f"commit {commit[:12]}{' with changes' if changed else ''}" if commit else "commit unknown"
+    code = (
+        f"commit {commit[:12]}{' with changes' if changed else ''}" if commit else "commit unknown"
+    )
     return f"tandem {__version__}, {code}, {ROOT}"
 
 
@@ -129,7 +137,11 @@ def app(selected: str = "") -> App:
     )
     for command in COMMANDS.values():
         group = _GROUPS[command.group]
-        listed: dict[str, Any] = {"name": command.name, "group": group, "show": bool(command.summary)}
+        listed: dict[str, Any] = {
+            "name": command.name,
+            "group": group,
+            "show": bool(command.summary),
+        }
         if command.takes_words:
             tandem.command(App(help=command.summary, **listed))
         else:
@@ -158,8 +170,14 @@ def stage_help(kind: Kind, command: str) -> str:
 def _fields(prefix: str, model: type[BaseModel]) -> str:
     rows = []
     for name, field in model.model_fields.items():
-        kind = inspect.formatannotation(field.annotation, getattr(field.annotation, "__module__", None))
-        default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
+        kind = inspect.formatannotation(
+            field.annotation, getattr(field.annotation, "__module__", None)
+        )
+        default = (
+            "required"
+            if field.is_required()
+            else f"default {field.get_default(call_default_factory=True)!r}"
+        )
         flag = f"  {prefix}{field.alias or name}"
         rows.append((flag, kind.replace("typing.", ""), default, field.description or ""))
     return columns(rows)

@@ -72,8 +72,12 @@ def register_command(command: Command) -> Command:
     if command.name in COMMANDS or is_stage(command.name):
         raise UserError(f"command {command.name} is registered twice; rename one of them")
     if not NAME.fullmatch(command.name):
-        raise UserError(f"command {printable(command.name)}: allowed in its name are letters, digits, _, . and -")
+        raise UserError(
+            f"command {printable(command.name)}: allowed in its name are letters, digits, _, . and -"
+        )
     if command.group not in GROUPS:
-        raise UserError(f"command {command.name}: its group is {command.group}{nearest(command.group, GROUPS)}")
+        raise UserError(
+            f"command {command.name}: its group is {command.group}{nearest(command.group, GROUPS)}"
+        )
     COMMANDS[command.name] = command
     return command

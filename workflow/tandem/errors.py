@@ -42,7 +42,11 @@ def nearest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
     """
     known = list(known)
     close = difflib.get_close_matches(word, [*known, *more], 1)
-    return f"; did you mean {close[0]}?" if close else f"; allowed: {', '.join(sorted(known)) or 'none'}"
+    return (
+        f"; did you mean {close[0]}?"
+        if close
+        else f"; allowed: {', '.join(sorted(known)) or 'none'}"
+    )
 
 
 def printable(key: object) -> str:

@@ -57,7 +57,8 @@ class Plugin:
 
 _loading: list[Plugin] = []  # the plugin whose file is being imported
 _loaded: dict[Path | str, Plugin] = {}  # by its file, or its name where it is installed
-_named: dict[str, set[Plugin]] = {}  # every name that plugins have registered, each for something else
+# every name that plugins have registered, each for something else
+_named: dict[str, set[Plugin]] = {}
 _contrib: list[Plugin] = []  # the packages of `contrib/`, once they are loaded
 _contrib_is_loaded = False
 _core_is_declared = False  # before that, what a package of `contrib/` imports may be half imported
@@ -70,7 +71,9 @@ def load_plugins(names: Iterable[str]) -> list[Plugin]:
         UserError: one does not exist, or its import fails; names the file and the line.
     """
     load_contrib()
-    return [_load_file(Path(name)) if is_file_name(name) else _load_installed(name) for name in names]
+    return [
+        _load_file(Path(name)) if is_file_name(name) else _load_installed(name) for name in names
+    ]
 
 
 def load_installed_plugins() -> None:
@@ -123,7 +126,9 @@ def _load_installed(name: str) -> Plugin:
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in offered:
         installed = f"installed plugins ({', '.join(sorted(offered)) or 'none'})"
-        raise UserError(f"plugins: {shortened(repr(name))} is not known; allowed: Python files, {installed}")
+        raise UserError(
+            f"plugins: {shortened(repr(name))} is not known; allowed: Python files, {installed}"
+        )
     module = offered[name].module
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None or spec.origin is None:
@@ -132,7 +137,9 @@ def _load_installed(name: str) -> Plugin:
     # Any module of the package may decide what the named one registers.
     for source in sorted(path.parent.rglob("*.py")) if spec.submodule_search_locations else [path]:
         digest.update(str(source.relative_to(path.parent)).encode() + b"\0" + source.read_bytes())
-    return _loaded.setdefault(name, _import(Plugin(path, digest.hexdigest()[:16], name), name, module))
+    return _loaded.setdefault(
+        name, _import(Plugin(path, digest.hexdigest()[:16], name), name, module)
+    )
 
 
 def _load_file(path: Path) -> Plugin:
@@ -178,7 +185,9 @@ def line_of(error: Exception, path: Path) -> str:
     """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
-    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
     return f":{lines[-1]}" if lines else ""
 
 
@@ -196,7 +205,9 @@ def name_plugin(name: str) -> None:
 def plugins_behind(values: Iterable[object]) -> list[Plugin]:
     """Return the plugins that registered any of some names: the key of a stage that uses them has their digests."""
     names = {value for value in values if isinstance(value, str)} & _named.keys()
-    return sorted({plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.label)
+    return sorted(
+        {plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.label
+    )
 
 
 class Declarations(MutableMapping[str, T]):

@@ -10,15 +10,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 HIDDEN = "***"
-SHORTEST = 8  # characters of a secret that is looked for in messages: `EMPTY` or `test` would garble any
-USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)([^\s/?#\"']+)(?=@)")  # a password may hold @: up to the last one
+# characters of a secret that is looked for in messages: `EMPTY` or `test` would garble any
+SHORTEST = 8
+# a password may hold @: up to the last one
+USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)([^\s/?#\"']+)(?=@)")
 QUERY = re.compile(  # a sentence's sign behind the URL is none of it
     r"([?&;][^=&#\s\"']*(?:token|key|secret|sig|signature|passw|credential|auth)[^=&#\s\"']*=)([^&#\s\"']*[^&#\s\"':;,.)])",
     re.IGNORECASE,
 )
 # Of the hubs that data comes from. A model may be called hf_…, too: a token is longer and one word.
-TOKEN = re.compile(r"()\b((?:hf_|gh[opsur]_)[A-Za-z0-9]{24,}|(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,})")
-PLACE = re.compile(r"~(TANDEM_SECRET_\w+)~")  # only characters that URLs and shells leave as they are
+TOKEN = re.compile(
+    r"()\b((?:hf_|gh[opsur]_)[A-Za-z0-9]{24,}|(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,})"
+)
+# only characters that URLs and shells leave as they are
+PLACE = re.compile(r"~(TANDEM_SECRET_\w+)~")
 
 _known: set[str] = set()
 

@@ -18,7 +18,13 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, create_model
 
 from tandem.errors import UserError
-from tandem.plugins import CONTRIB, Plugin, load_contrib_once_possible, name_plugin, plugin_being_loaded
+from tandem.plugins import (
+    CONTRIB,
+    Plugin,
+    load_contrib_once_possible,
+    name_plugin,
+    plugin_being_loaded,
+)
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
@@ -44,7 +50,8 @@ class Registry(Generic[T]):
 
         def register(entry: T) -> T:
             """Keep the entry under the name and return it unchanged."""
-            is_own = getattr(entry, "__module__", "").startswith("tandem.")  # a plugin may be the first to import it
+            # a plugin may be the first to import it
+            is_own = getattr(entry, "__module__", "").startswith("tandem.")
             plugin = None if is_own else plugin_being_loaded()
             if name in self._entries or (plugin and name in self._own):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
@@ -60,7 +67,8 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         """Return what is registered under a name; a KeyError for an unknown one."""
         load_contrib_once_possible()
-        if name not in self._entries and name in self._own:  # no other module: it may need libraries that are not there
+        # no other module: it may need libraries that are not there
+        if name not in self._entries and name in self._own:
             importlib.import_module(self._own[name])
         return self._entries[name]
 
@@ -79,7 +87,9 @@ class Registry(Generic[T]):
         path, own = HERE.joinpath(*self._package.split(".")), dict[str, str]()
         pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            own |= dict.fromkeys(pattern.findall(source.read_text(encoding="utf-8")), _module_of(source))
+            own |= dict.fromkeys(
+                pattern.findall(source.read_text(encoding="utf-8")), _module_of(source)
+            )
         return own | _find_in_contrib().get(self._decorator, {})
 
 
@@ -88,13 +98,17 @@ def _find_in_contrib() -> dict[str, dict[str, str]]:
     """Return decorator → name → module of what the packages of `contrib/` register, read from their sources, too."""
     names: dict[str, dict[str, str]] = {}
     for source in sorted(CONTRIB.glob("*/*.py")):
-        for decorator, name in re.findall(r'^@(\w+)\("([^"]+)"\)', source.read_text(encoding="utf-8"), re.MULTILINE):
+        for decorator, name in re.findall(
+            r'^@(\w+)\("([^"]+)"\)', source.read_text(encoding="utf-8"), re.MULTILINE
+        ):
             names.setdefault(decorator, {})[name] = _module_of(source)
     return names
 
 
 def _module_of(source: Path) -> str:
-    return ".".join(["tandem", *source.relative_to(HERE).with_suffix("").parts]).removesuffix(".__init__")
+    return ".".join(["tandem", *source.relative_to(HERE).with_suffix("").parts]).removesuffix(
+        ".__init__"
+    )
 
 
 def options_of(function: Callable[..., Any]) -> type[BaseModel]:
@@ -103,7 +117,12 @@ def options_of(function: Callable[..., Any]) -> type[BaseModel]:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
             annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
-            fields[name] = annotation, ... if parameter.default is parameter.empty else parameter.default
+            fields[name] = (
+                annotation,
+                ... if parameter.default is parameter.empty else parameter.default,
+            )
     # Annotations that are strings are evaluated by pydantic, in the function's module.
     forbid = ConfigDict(extra="forbid")
-    return create_model(f"{function.__name__}_options", __config__=forbid, __module__=function.__module__, **fields)
+    return create_model(
+        f"{function.__name__}_options", __config__=forbid, __module__=function.__module__, **fields
+    )

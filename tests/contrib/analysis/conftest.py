@@ -38,9 +38,16 @@ def drawn(results, make_job, dataset):
                         "passage_row": passage,
                     }
                 )
-    job = make_job("candidates", results / "candidates" / "bm25-00000000d0", {"split": "train"}, {"dataset": dataset})
+    job = make_job(
+        "candidates",
+        results / "candidates" / "bm25-00000000d0",
+        {"split": "train"},
+        {"dataset": dataset},
+    )
     with writing(job) as draft:
-        pq.write_table(pa.Table.from_pylist(rows, CANDIDATES_SCHEMA), draft.path("candidates.parquet"))
+        pq.write_table(
+            pa.Table.from_pylist(rows, CANDIDATES_SCHEMA), draft.path("candidates.parquet")
+        )
         write_json(draft.path("report.json"), {"dropped": {"known positive": 12}})
     assert np.shape(rows) == (240,)
     return open_artifact(job.out)

@@ -23,7 +23,9 @@ def test_softmax_of_large_scores_does_not_overflow():
 
 def test_entropy_by_hand():
     assert compute_entropy(log_softmax(EVEN)) == pytest.approx(math.log(2))
-    assert compute_entropy(log_softmax(QUARTERS)) == pytest.approx(0.25 * math.log(4) + 0.75 * math.log(4 / 3))
+    assert compute_entropy(log_softmax(QUARTERS)) == pytest.approx(
+        0.25 * math.log(4) + 0.75 * math.log(4 / 3)
+    )
     assert compute_entropy(log_softmax(np.array([0.0, 800.0]))) == 0.0
 
 

@@ -21,9 +21,14 @@ SCORING = {"precision": "fp32", "batch_tokens": 2048}
 @pytest.fixture(scope="module")
 def inputs(dataset, tokens, drawn, joint_model, make_model, results, dual_model, cross_model):
     """A joint model after four steps, its checkpoint after two, and what it started from."""
-    before = make_model(results / "model" / "joint.1-00000000d1", ("dual", "cross"), seed=9, temperature=0.5)
+    before = make_model(
+        results / "model" / "joint.1-00000000d1", ("dual", "cross"), seed=9, temperature=0.5
+    )
     after = [
-        Artifact(model.folder, model.manifest.model_copy(update={"facts": {**model.manifest.facts, "steps": steps}}))
+        Artifact(
+            model.folder,
+            model.manifest.model_copy(update={"facts": {**model.manifest.facts, "steps": steps}}),
+        )
         for model, steps in ((joint_model, 4), (before, 2))
     ]
     return {
@@ -37,7 +42,9 @@ def job(make_job, inputs, tmp_path):
     """`job(**more)`: the stage's job with these inputs instead; None leaves one out."""
 
     def make(queries=4, positives=1, list_size=4, set_apart=None, **more):
-        sources = {role: artifact for role, artifact in {**inputs, **more}.items() if artifact is not None}
+        sources = {
+            role: artifact for role, artifact in {**inputs, **more}.items() if artifact is not None
+        }
         params = {"queries": queries, "list_size": list_size, "positives": positives, "seed": 5}
         params |= {"set_apart": set_apart, **SCORING, "encode": SCORING}
         return make_job("dynamics", tmp_path / "joint-00000000d2", params, sources, {"workers": 1})
@@ -63,22 +70,36 @@ def test_each_number_is_that_of_the_models(job, inputs, tokens):
         cross = CrossEncoder.load(inputs[cross_of].folder / "cross").eval()
         for number, query in enumerate(sampled.ids):
             own = slice(starts[number], starts[number + 1])
-            query_rows, passages = sampled.queries[own], [texts.passages[p] for p in sampled.passages[own]]
+            query_rows, passages = (
+                sampled.queries[own],
+                [texts.passages[p] for p in sampled.passages[own]],
+            )
             q = dual.encode("query", [texts.queries[query_rows[0]]], texts.template, "fp32")
             p = dual.encode("passage", passages, texts.template, "fp32")
             de = (p @ q[0] / dual.temperature).double().numpy()
-            ce = cross([texts.queries[a] for a in query_rows], passages, texts.template, "fp32").double().numpy()
-            row, expected = rows[4 * at + number], dict(zip(COMPARED, compare_scores(de, ce), strict=True))
+            ce = (
+                cross([texts.queries[a] for a in query_rows], passages, texts.template, "fp32")
+                .double()
+                .numpy()
+            )
+            row, expected = (
+                rows[4 * at + number],
+                dict(zip(COMPARED, compare_scores(de, ce), strict=True)),
+            )
             assert (row["step"], row["query_id"]) == (step, query)
             # vectors are kept in fp16: three digits
-            assert [row[name] for name in expected] == pytest.approx(list(expected.values()), rel=5e-3, abs=2e-3)
+            assert [row[name] for name in expected] == pytest.approx(
+                list(expected.values()), rel=5e-3, abs=2e-3
+            )
 
 
 def test_lists_are_those_that_the_training_draws_first(job, drawn):
     sampled = sample_lists(job(queries=3))
     assert len(sampled.ids) == 3
     table = listed_rows(drawn)
-    for query, passages in zip(sampled.ids, np.split(sampled.passages, sampled.ends[:-1]), strict=True):
+    for query, passages in zip(
+        sampled.ids, np.split(sampled.passages, sampled.ends[:-1]), strict=True
+    ):
         own = [row for row in table if row["query_id"] == query and row["list"] == "undenoised"]
         assert len(passages) == 4
         assert passages[0] == own[0]["passage_row"]

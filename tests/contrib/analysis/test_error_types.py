@@ -37,7 +37,8 @@ def pair(query, passage, weights=WEIGHTS, **more):
         # the examples of Table 10, in English
         ("authentication name at Taobao", "the name authentication of Alipay", WEIGHTS, ENTITY, "no taobao"),
         ("nice songs in 2016", "the nice songs of 2017", {"songs": 2.0}, NUMERAL, "asks for 2016, tells 2017"),
-        ("nice songs in 2016", "nice songs", {"songs": 2.0}, OTHER, "all words"),  # tells no other number
+        # tells no other number
+        ("nice songs in 2016", "nice songs", {"songs": 2.0}, OTHER, "all words"),
         ("lack of b12", "lack of 3 things", {"b12": 2.0}, ENTITY, "no b12"),
         ("authentication name at Taobao", "authentication at Taobao", WEIGHTS, MODIFIER, "taobao, but not name"),
         (
@@ -62,7 +63,9 @@ def test_a_repeated_positive_is_a_false_negative_before_anything_else():
     assert measure_jaccard({"a", "b", "c", "e"}, positive[0]) == 3 / 5
     texts = pair("taobao 2016", "a b c e", positives=positive)
     assert guess_type(texts) == (FALSE_NEGATIVE, "nearly the words of a labelled positive")
-    assert guess_type(pair("taobao 2016", "a b e f", {"taobao": 5.0}, positives=positive))[0] == ENTITY
+    assert (
+        guess_type(pair("taobao 2016", "a b e f", {"taobao": 5.0}, positives=positive))[0] == ENTITY
+    )
 
 
 def test_a_misspelt_word_is_told_before_a_missing_one():
@@ -101,13 +104,19 @@ def test_edits_by_hand():
 def test_weights_and_misspellings_of_the_tiny_corpus(dataset):
     rarity = Rarity(Collection(dataset), ["what does the Hedghog eat", "an otter"])
     # of 60 passages three speak of the otter; "the" stands in all, "what" in none
-    assert rarity.weigh(["the", "otter", "what"]) == {"otter": pytest.approx(math.log(1 + 57.5 / 3.5))}
+    assert rarity.weigh(["the", "otter", "what"]) == {
+        "otter": pytest.approx(math.log(1 + 57.5 / 3.5))
+    }
     assert rarity.correct(["hedghog", "what", "otter"]) == {}
-    assert Rarity(Collection(dataset), ["the badgr"]).correct(["the", "badgr"]) == {"badgr": "badger"}
+    assert Rarity(Collection(dataset), ["the badgr"]).correct(["the", "badgr"]) == {
+        "badgr": "badger"
+    }
 
 
 def test_unspaced_text_is_compared_by_pairs_of_characters():
     texts = WrongPair(
-        split_into_terms("台北去瑞芳"), split_into_terms("从瑞芳回台北"), weights={"台北": 2.0, "瑞芳": 2.0}
+        split_into_terms("台北去瑞芳"),
+        split_into_terms("从瑞芳回台北"),
+        weights={"台北": 2.0, "瑞芳": 2.0},
     )
     assert guess_type(texts)[0] == SYNTACTIC

@@ -9,7 +9,14 @@ import pytest
 
 from tandem.cli import run as run_command
 from tandem.contrib.analysis import error_table
-from tandem.contrib.analysis.wrong_results import ENTITY, OTHER, TYPES, find_wrong_queries, read_types, run
+from tandem.contrib.analysis.wrong_results import (
+    ENTITY,
+    OTHER,
+    TYPES,
+    find_wrong_queries,
+    read_types,
+    run,
+)
 from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.runs import iter_run
 from tandem.data.splits import compute_position
@@ -68,12 +75,22 @@ def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(artifac
     assert summary["guesses"][ENTITY] == 18  # each asks for another animal than the hare
 
 
-def test_a_query_without_any_result_counts_and_has_no_row(ranked, write_ranked, make_job, dataset, tmp_path):
-    lists = [(query, docs, scores) for query, docs, scores in iter_run(ranked, dataset) if query != "test-otter"]
+def test_a_query_without_any_result_counts_and_has_no_row(
+    ranked, write_ranked, make_job, dataset, tmp_path
+):
+    lists = [
+        (query, docs, scores)
+        for query, docs, scores in iter_run(ranked, dataset)
+        if query != "test-otter"
+    ]
     params = {"depth": 9, "split": "test"}
-    shorter = write_ranked("bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists)
+    shorter = write_ranked(
+        "bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists
+    )
     params = {"split": "test", "top": 3, "queries": 20}
-    job = make_job("errors", tmp_path / "errors/e-0123456789", params, {"dataset": dataset, "run": shorter})
+    job = make_job(
+        "errors", tmp_path / "errors/e-0123456789", params, {"dataset": dataset, "run": shorter}
+    )
     run(job)
     summary = json.loads((job.out / "summary.json").read_text())
     assert {key: summary[key] for key in ("without_positive", "percent", "sampled", "pairs")} == {
@@ -85,7 +102,10 @@ def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
     judged = {"test-otter": {"otter-2": 1}}
     run = list(iter_run(ranked, dataset))
     [wrong] = find_wrong_queries(run, 3, judged, {"test-otter"})
-    assert ([doc for doc, _ in wrong.top], wrong.positives) == (["hare-1", "hare-2", "hare-3"], {"otter-2": 4})
+    assert ([doc for doc, _ in wrong.top], wrong.positives) == (
+        ["hare-1", "hare-2", "hare-3"],
+        {"otter-2": 4},
+    )
     judged["test-otter"]["hare-1"] = EXCLUDED
     assert list(find_wrong_queries(skip_excluded(run, judged), 3, judged, {"test-otter"})) == []
 
@@ -93,25 +113,44 @@ def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
 def test_a_query_is_not_wrong_for_its_own_id_where_the_score_ignores_it(
     make_dataset, documents, write_ranked, make_job, tmp_path
 ):
-    dataset = make_dataset(tmp_path / "dataset/own-0123456789", [("test-otter", "", "how it swims"), *documents])
-    lists = [(f"test-{name}", [f"test-{name}", "bat-1", f"{name}-2"], [3, 2, 1]) for name in ("otter", "hare")]
+    dataset = make_dataset(
+        tmp_path / "dataset/own-0123456789", [("test-otter", "", "how it swims"), *documents]
+    )
+    lists = [
+        (f"test-{name}", [f"test-{name}", "bat-1", f"{name}-2"], [3, 2, 1])
+        for name in ("otter", "hare")
+    ]
     lists[1][1][0] = "bat-2"
     params = {"depth": 3, "split": "test"}
-    ranked = write_ranked("bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists)
+    ranked = write_ranked(
+        "bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists
+    )
     wrong = {}
     for ignored in (False, True):
         params = {"split": "test", "top": 2, "queries": 20, "ignore_identical_ids": ignored}
-        job = make_job("errors", tmp_path / f"errors/{ignored}-0123456789", params, {"dataset": dataset, "run": ranked})
+        job = make_job(
+            "errors",
+            tmp_path / f"errors/{ignored}-0123456789",
+            params,
+            {"dataset": dataset, "run": ranked},
+        )
         run(job)
         wrong[ignored] = {row["query_id"] for row in rows_of(job.out / "sheet.csv")}
     assert wrong == {False: {"test-otter", "test-hare"}, True: {"test-hare"}}
 
 
-def test_passages_that_the_corpus_lacks_have_ranks_and_no_row(write_ranked, make_job, dataset, tmp_path):
+def test_passages_that_the_corpus_lacks_have_ranks_and_no_row(
+    write_ranked, make_job, dataset, tmp_path
+):
     lists = [("test-otter", ["gone-1", "otter-1", "gone-2", "otter-2"], [4, 3, 2, 1])]
     params = {"depth": 4, "split": "test"}
     ranked = write_ranked(
-        "imported", tmp_path / "imported/theirs-0123456789", params, {"dataset": dataset}, lists, keep_absent=True
+        "imported",
+        tmp_path / "imported/theirs-0123456789",
+        params,
+        {"dataset": dataset},
+        lists,
+        keep_absent=True,
     )
     job = make_job(
         "errors",
@@ -121,7 +160,8 @@ def test_passages_that_the_corpus_lacks_have_ranks_and_no_row(write_ranked, make
     )
     run(job)
     rows = [
-        (row["query_id"], row["doc_id"], row["rank"], row["positive_rank"]) for row in rows_of(job.out / "sheet.csv")
+        (row["query_id"], row["doc_id"], row["rank"], row["positive_rank"])
+        for row in rows_of(job.out / "sheet.csv")
     ]
     assert rows == [("test-otter", "otter-1", "2", "4")]
 
@@ -144,7 +184,9 @@ def test_no_wrong_query_is_one_line(ranked, make_job, dataset, tmp_path):
         {"split": "test", "top": 5, "queries": 6},
         {"dataset": dataset, "run": ranked},
     )
-    with pytest.raises(UserError, match=r"every query has a positive in the top 5 of .*lower analysis\.errors\.top"):
+    with pytest.raises(
+        UserError, match=r"every query has a positive in the top 5 of .*lower analysis\.errors\.top"
+    ):
         run(job)
 
 
@@ -181,7 +223,10 @@ def test_a_filled_sheet_is_read_back(artifact, filled):
             lambda text: text.replace("hare-1", "hare-9", 1),
             r"filled\.csv:2: hare-9 for query test-\w+ is not, or twice",
         ),
-        (lambda text: text.replace("type;", "kind;", 1), r"filled\.csv:1: no column type \(found: query_id, "),
+        (
+            lambda text: text.replace("type;", "kind;", 1),
+            r"filled\.csv:1: no column type \(found: query_id, ",
+        ),
     ],
 )
 def test_a_mistake_on_the_sheet_is_one_line(artifact, filled, change, message):
@@ -192,7 +237,18 @@ def test_a_mistake_on_the_sheet_is_one_line(artifact, filled, change, message):
 
 
 def table(artifact, out, *more):
-    run_command(["error-table", "--errors", str(artifact.folder), "--printed", str(PRINTED), "--out", str(out), *more])
+    run_command(
+        [
+            "error-table",
+            "--errors",
+            str(artifact.folder),
+            "--printed",
+            str(PRINTED),
+            "--out",
+            str(out),
+            *more,
+        ]
+    )
     return rows_of(out)
 
 
@@ -207,11 +263,18 @@ def test_table_10_from_a_filled_sheet(artifact, filled, tmp_path):
     }  # fmt: skip
     salient = lines["Salient Phrase Mismatch", ""]
     assert (salient["printed"], salient["pairs"], salient["share"]) == ("53.4", "2", "50.0000")
-    assert (lines["", ""]["printed"], lines["", ""]["printed_pairs"], lines["", ""]["pairs"]) == ("100.0", "500.0", "4")
+    assert (lines["", ""]["printed"], lines["", ""]["printed_pairs"], lines["", ""]["pairs"]) == (
+        "100.0",
+        "500.0",
+        "4",
+    )
     page = (tmp_path / "t/table10.md").read_text()
     assert "Own: 4 pairs, annotated." in page
     assert "The printed shares add up to 100 %; all are whole numbers of 500 pairs." in page
-    assert r"Salient Phrase Mismatch, all & 53.4 & 267 & 2 & 50.0 & -3.4 \\" in (tmp_path / "t/table10.tex").read_text()
+    assert (
+        r"Salient Phrase Mismatch, all & 53.4 & 267 & 2 & 50.0 & -3.4 \\"
+        in (tmp_path / "t/table10.tex").read_text()
+    )
     assert "+41.8" in (tmp_path / "t/table10.html").read_text()
 
 

@@ -49,14 +49,20 @@ def job(make_job, dataset, drawn, tmp_path):
         }
         lists = {"candidates.0": drawn, "candidates.1": drawn}
         return make_job(
-            "hardness", tmp_path / "negatives-00000000d3", settings, {"dataset": dataset, **lists, **inputs}
+            "hardness",
+            tmp_path / "negatives-00000000d3",
+            settings,
+            {"dataset": dataset, **lists, **inputs},
         )
 
     return make
 
 
 def test_every_row_has_the_judge_s_probability(job, cross_model, tokens):
-    stage = job({"precision": "fp32", "batch_tokens": 2048}, **{"judge.0": cross_model, "judge_tokens.0": tokens})
+    stage = job(
+        {"precision": "fp32", "batch_tokens": 2048},
+        **{"judge.0": cross_model, "judge_tokens.0": tokens},
+    )
     run(stage)
     rows = pq.read_table(open_artifact(stage.out).path("negatives.parquet")).to_pandas()
     names = ["ce: bm25", "ce: bm25, denoised", "joint: bm25", "joint: bm25, denoised"]
@@ -64,7 +70,9 @@ def test_every_row_has_the_judge_s_probability(job, cross_model, tokens):
     lists = pd.DataFrame(listed_rows(stage.inputs["candidates.0"]))
     selected = lists[lists["query_id"].isin(set(rows["query_id"]))]
     scores = PairScores(cross_model, tokens, "fp32", 2048)
-    expected = to_probability(scores.score(selected["query_row"].to_numpy(), selected["passage_row"].to_numpy()))
+    expected = to_probability(
+        scores.score(selected["query_row"].to_numpy(), selected["passage_row"].to_numpy())
+    )
     assert np.allclose(rows["judge"][: len(selected)], expected, atol=1e-6)
     summary = json.loads((stage.out / "summary.json").read_text())
     assert summary["judges"] == [cross_model.key]
@@ -83,7 +91,9 @@ def test_without_judges_ranks_are_told_and_shown(job):
     shown = figures.plot_hardness(artifact, "rank").to_dict()
     values = next(iter(shown["datasets"].values()))
     # ranks 10, 20, 30, 40, 50 in bins of three: a fifth of the denoised list's negatives each
-    of_denoised = [(row["middle"], row["share"]) for row in values if row["source"] == "ce: bm25, denoised"]
+    of_denoised = [
+        (row["middle"], row["share"]) for row in values if row["source"] == "ce: bm25, denoised"
+    ]
     assert of_denoised == [(11.0, 20.0), (20.0, 20.0), (29.0, 20.0), (41.0, 20.0), (50.0, 20.0)]
 
 

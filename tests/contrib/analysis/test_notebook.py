@@ -13,7 +13,11 @@ NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_three():
-    assert [path.stem for path in NOTEBOOKS] == ["distillation_dynamics", "error_analysis", "negatives"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "distillation_dynamics",
+        "error_analysis",
+        "negatives",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -23,7 +27,8 @@ def test_outputs_are_stripped_and_the_format_is_valid(path):
     assert len(cells) >= 4
     for cell in cells:
         assert (cell.outputs, cell.execution_count) == ([], None)
-        assert len(cell.source.splitlines()) < 12  # what is computed is in the library, where it is tested
+        # what is computed is in the library, where it is tested
+        assert len(cell.source.splitlines()) < 12
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
 
@@ -39,10 +44,14 @@ def notebooks(tmp_path_factory):
     """A notebook as written and as executed, where a user's settings and kernels would have spoilt it."""
     home = tmp_path_factory.mktemp("home")
     (home / "kernels/python3").mkdir(parents=True)
-    (home / "kernels/python3/kernel.json").write_text('{"argv": ["/bin/false"], "display_name": "broken"}')
+    (home / "kernels/python3/kernel.json").write_text(
+        '{"argv": ["/bin/false"], "display_name": "broken"}'
+    )
     (home / "profile_default/startup").mkdir(parents=True)
     (home / "profile_default/startup/0.py").write_text("artifact = 'spoilt'; raise SystemExit(1)")
-    source = notebook_of("artifact = ''", "import sys; print(sys.executable, artifact)", "artifact[::-1]")
+    source = notebook_of(
+        "artifact = ''", "import sys; print(sys.executable, artifact)", "artifact[::-1]"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(home))
         patch.setenv("IPYTHONDIR", str(home))
@@ -53,7 +62,8 @@ def test_the_kernel_is_this_interpreter_and_the_parameter_is_set(notebooks):
     source, executed = notebooks
     assert executed.cells[1].source == "artifact = 'a\"b\\'c'"
     assert executed.cells[2].outputs[0].text == f"{sys.executable} a\"b'c\n"
-    assert [len(cell.outputs) for cell in source.cells] == [0, 0, 0]  # the notebook itself is as it was
+    # the notebook itself is as it was
+    assert [len(cell.outputs) for cell in source.cells] == [0, 0, 0]
 
 
 def test_the_page_loads_nothing(notebooks):
@@ -64,7 +74,9 @@ def test_the_page_loads_nothing(notebooks):
 
 
 def test_a_failing_cell_is_one_line():
-    with pytest.raises(UserError, match=r"^x\.ipynb: cell 3 failed: ZeroDivisionError: division by zero$"):
+    with pytest.raises(
+        UserError, match=r"^x\.ipynb: cell 3 failed: ZeroDivisionError: division by zero$"
+    ):
         execute(notebook_of("a = ''", "a / 1 if False else 1 / 0"), {"a": "b"}, "x.ipynb")
 
 

@@ -43,23 +43,40 @@ def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
     assert "point.1" not in stage.upstream
     assert stage.upstream["retriever"] is models["de_bm25neg"]
     assert stage.upstream["reranker"] is models["ce_deneg"]
-    assert (stage.values["list_size"], stage.values["seed"], stage.values["queries"]) == (8, 42, 100)
+    assert (stage.values["list_size"], stage.values["seed"], stage.values["queries"]) == (
+        8,
+        42,
+        100,
+    )
 
 
 def test_every_checkpoint_is_looked_at(plan):
     changed = plan({"models/rocketqav2/train/checkpoints": 3, "depth/dev": 100})
     stage = changed.view("analysis").stage("distillation_dynamics")
-    assert [stage.upstream[f"point.{i}"].name for i in range(3)] == [f"rocketqav2.{n}" for n in (1, 2, 3)]
+    assert [stage.upstream[f"point.{i}"].name for i in range(3)] == [
+        f"rocketqav2.{n}" for n in (1, 2, 3)
+    ]
     assert stage.upstream["candidates"] is stage.upstream["point.0"].upstream["candidates"]
 
 
 def test_lists_are_drawn_as_the_training_draws_them(plan):
     sizes = {"budget_minutes": 5, "sizes": "data", "steps": None, "list_size": 8}
     assert analysed(plan({"models/rocketqav2/train": sizes})).values["list_size"] is None
-    assert "set_apart" not in analysed(plan({"models/rocketqav2/train/choose": "dev"})).values  # there is dev
-    entry = {"source": "ir_datasets", "id": "mine", "counts": {"train": 90, "test": 9}, "dev_from_train": None}
-    without_dev = {"dataset": "mine", "datasets/mine": entry, "models/rocketqav2/train/choose": "dev"}
-    without_dev |= {"models/rocketqav2/candidates/denoise": None}  # whose judge is calibrated on dev
+    # there is dev
+    assert "set_apart" not in analysed(plan({"models/rocketqav2/train/choose": "dev"})).values
+    entry = {
+        "source": "ir_datasets",
+        "id": "mine",
+        "counts": {"train": 90, "test": 9},
+        "dev_from_train": None,
+    }
+    without_dev = {
+        "dataset": "mine",
+        "datasets/mine": entry,
+        "models/rocketqav2/train/choose": "dev",
+    }
+    # whose judge is calibrated on dev
+    without_dev |= {"models/rocketqav2/candidates/denoise": None}
     assert analysed(plan(without_dev)).values["set_apart"] == 100
 
 
@@ -68,15 +85,24 @@ def analysed(plan):
 
 
 def test_negatives_of_three_models_judged_by_one(default, plan):
-    stage, models = default.view("analysis").stage("negatives"), default.planner.ctx.planned_models()
+    stage, models = (
+        default.view("analysis").stage("negatives"),
+        default.planner.ctx.planned_models(),
+    )
     names = ["ce_bm25neg", "ce_deneg", "rocketqav2"]
     assert stage.values["models"] == names
     assert stage.values["drawn_from"] == ["bm25", "de_bm25neg", "de_bm25neg"]
     for i, name in enumerate(names):
         assert stage.upstream[f"candidates.{i}"] is models[name].upstream["candidates"]
     assert stage.upstream["judge.0"] is models["ce_deneg"]
-    bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg"], "judges": []}}}).view("analysis").stage("negatives")
-    assert bare.params == HardnessParams(models=("ce_bm25neg",), drawn_from=("bm25",), queries=50, threshold=0.5)
+    bare = (
+        plan({"analysis": {"negatives": {"of": ["ce_bm25neg"], "judges": []}}})
+        .view("analysis")
+        .stage("negatives")
+    )
+    assert bare.params == HardnessParams(
+        models=("ce_bm25neg",), drawn_from=("bm25",), queries=50, threshold=0.5
+    )
     assert list(bare.upstream) == ["dataset", "candidates.0"]
 
 
@@ -92,7 +118,8 @@ def test_analyses_are_planned_only_when_they_are_asked_for(configured):
     kinds = {"errors", "dynamics", "hardness"}
     assert not kinds & {kind for kind, _ in plan.stages}
     assert plan.view("analysis").notebook_files() == [
-        f"results/notebooks/{name}-pydocs.ipynb" for name in ("error_analysis", "distillation_dynamics", "negatives")
+        f"results/notebooks/{name}-pydocs.ipynb"
+        for name in ("error_analysis", "distillation_dynamics", "negatives")
     ]
     assert kinds < {kind for kind, _ in plan.stages}
 
@@ -114,12 +141,32 @@ def test_a_job_s_own_process_knows_them_by_their_key(configured):
             {"errors": {"top": 99999}},
             r"analysis\.errors\.top is 99999, but runs on test are \d+ deep",
         ),
-        ("error_analysis", {"errors": {"system": "bm26"}}, r"analysis\.errors\.system: bm26 is no model; "),
-        ("distillation_dynamics", {"dynamics": {"model": "ce_deneg"}}, r"ce_deneg is a cross model, needed is joint"),
+        (
+            "error_analysis",
+            {"errors": {"system": "bm26"}},
+            r"analysis\.errors\.system: bm26 is no model; ",
+        ),
+        (
+            "distillation_dynamics",
+            {"dynamics": {"model": "ce_deneg"}},
+            r"ce_deneg is a cross model, needed is joint",
+        ),
         ("negatives", {"negatives": {"of": ["ce"]}}, r"analysis\.negatives\.of: ce is unknown; "),
-        ("negatives", {"negatives": {"of": ["ce_deneg", "ce_bm25"]}}, r"of: ce_bm25 is unknown; did you mean ce_bm"),
-        ("negatives", {"negatives": {"of": ["ce_deneg", "ce_deneg"]}}, r"of names a value twice; list each once"),
-        ("negatives", {"negatives": {"judges": ["ce_deng"]}}, r"judges: ce_deng is unknown; did you mean ce_deneg"),
+        (
+            "negatives",
+            {"negatives": {"of": ["ce_deneg", "ce_bm25"]}},
+            r"of: ce_bm25 is unknown; did you mean ce_bm",
+        ),
+        (
+            "negatives",
+            {"negatives": {"of": ["ce_deneg", "ce_deneg"]}},
+            r"of names a value twice; list each once",
+        ),
+        (
+            "negatives",
+            {"negatives": {"judges": ["ce_deng"]}},
+            r"judges: ce_deng is unknown; did you mean ce_deneg",
+        ),
     ],
 )
 def test_mistakes(plan, notebook, keys, message):

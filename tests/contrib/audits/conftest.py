@@ -22,7 +22,9 @@ def make_collection(make_job):
             for name, rows in parts:
                 schema = getattr(tables, f"{name.upper()}_SCHEMA")
                 columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
-                pq.write_table(pa.table(list(columns), schema=schema), draft.path(f"{name}.parquet"))
+                pq.write_table(
+                    pa.table(list(columns), schema=schema), draft.path(f"{name}.parquet")
+                )
             write_json(draft.path("statistics.json"), {})
         return open_artifact(out)
 

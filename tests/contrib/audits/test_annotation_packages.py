@@ -13,7 +13,13 @@ from tandem.cli import run as run_command
 from tandem.contrib.audits.false_negatives import run as pool_stage
 from tandem.contrib.audits.findings import collect_audits, write_audits_csv
 from tandem.contrib.audits.options import Review
-from tandem.contrib.audits.packages import AnnotationFolder, AnnotationRule, Round, cut_packages, read_accepted
+from tandem.contrib.audits.packages import (
+    AnnotationFolder,
+    AnnotationRule,
+    Round,
+    cut_packages,
+    read_accepted,
+)
 from tandem.contrib.audits.plan import plan_relabelling
 from tandem.contrib.audits.relabel import run as relabel_stage
 from tandem.contrib.audits.sheets import SheetRow
@@ -34,13 +40,15 @@ QRELS = [
     ("q3", "p7", 1, "test"),
 ]
 RANKED = {
-    "q1": ["p3", "p1", "p2", "p4", "p5"],  # p3 is left out of every result, so the top three are p1, p2, p4
+    # p3 is left out of every result, so the top three are p1, p2, p4
+    "q1": ["p3", "p1", "p2", "p4", "p5"],
     "q2": ["p1", "p4", "p5"],
     "q3": ["p1", "p2", "p3"],
 }
 ASKED = [("q1", doc) for doc in ("p1", "p2", "p4")] + [("q2", doc) for doc in ("p1", "p4", "p5")]
 ASKED += [("q3", doc) for doc in ("p1", "p2", "p3")]
-TRUTH = {pair: pair in {("q1", "p1"), ("q1", "p2"), ("q2", "p1")} for pair in ASKED}  # q2's p4 was labelled wrongly
+# q2's p4 was labelled wrongly
+TRUTH = {pair: pair in {("q1", "p1"), ("q1", "p2"), ("q2", "p1")} for pair in ASKED}
 PARAMS = {"split": "test", "depth": 50, "top": 3, "threshold": 0.5, "labelled": True}
 NAMES = ("001", "002", "003")  # a query each: two of them would be six pairs
 RULE = Review(package=5, reviewers=2, pairs=3, accuracy=0.93)
@@ -60,7 +68,9 @@ def work(inputs, tmp_path):
     """The folder of packages, begun."""
     pool = inputs["pool"]
     (tmp_path / "annotation").mkdir()
-    folder = AnnotationFolder(tmp_path / "annotation", pool, AnnotationRule(pool=pool.key, review=RULE, seed=42))
+    folder = AnnotationFolder(
+        tmp_path / "annotation", pool, AnnotationRule(pool=pool.key, review=RULE, seed=42)
+    )
     folder.write_missing()
     return folder
 
@@ -83,7 +93,9 @@ def review(work, name, number, wrong=()):
 
 
 def states(work):
-    return {name: package.state.split(":")[0] for name, package in work.summarise()[1].packages.items()}
+    return {
+        name: package.state.split(":")[0] for name, package in work.summarise()[1].packages.items()
+    }
 
 
 def relabel(make_job, out, inputs, path):
@@ -126,9 +138,13 @@ def test_a_filled_sheet_corrects_labels(make_job, inputs, tmp_path):
 
 def test_packages_hold_whole_queries_where_they_fit():
     rows = [
-        SheetRow(query, str(at), "", "", "") for query, count in (("a", 3), ("b", 3), ("c", 7)) for at in range(count)
+        SheetRow(query, str(at), "", "", "")
+        for query, count in (("a", 3), ("b", 3), ("c", 7))
+        for at in range(count)
     ]
-    sizes = {name: [row.query_id for row in package] for name, package in cut_packages(rows, 5).items()}
+    sizes = {
+        name: [row.query_id for row in package] for name, package in cut_packages(rows, 5).items()
+    }
     assert sizes == {"001": ["a"] * 3, "002": ["b"] * 3, "003": ["c"] * 5, "004": ["c"] * 2}
     assert [len(package) for package in cut_packages(rows[:6], 6).values()] == [6]
     assert cut_packages([], 5) == {}
@@ -162,7 +178,9 @@ def test_a_package_is_reviewed_once_it_is_filled_in(work):
     assert {*drawn} <= {*ASKED[:3]}
     page = (work.folder / "reviews" / names[0]).with_suffix(".html").read_text()
     assert "labelled" not in page
-    assert "score" not in page.split("<article")[1].split("</article>")[0].replace('data-score=""', "")
+    assert "score" not in page.split("<article")[1].split("</article>")[0].replace(
+        'data-score=""', ""
+    )
 
 
 def test_below_the_rule_a_package_is_revised_and_reviewed_anew(work):
@@ -172,7 +190,11 @@ def test_below_the_rule_a_package_is_revised_and_reviewed_anew(work):
     review(work, "001", 1)
     work.write_missing()  # nothing was revised: no second round
     package = work.summarise()[1].packages["001"]
-    assert (package.round, package.accepted, package.state) == (1, False, "to be revised: packages/001.csv")
+    assert (package.round, package.accepted, package.state) == (
+        1,
+        False,
+        "to be revised: packages/001.csv",
+    )
     assert package.reviewers == [33.33, 33.33]
 
     fill(work.path_of_package("001"))
@@ -181,7 +203,11 @@ def test_below_the_rule_a_package_is_revised_and_reviewed_anew(work):
     assert states(work)["001"] == "to be reviewed"
     review(work, "001", 2)
     verdicts, summary = work.summarise()
-    assert (summary.packages["001"].round, summary.packages["001"].percent, summary.is_met) == (2, 100.0, False)
+    assert (summary.packages["001"].round, summary.packages["001"].percent, summary.is_met) == (
+        2,
+        100.0,
+        False,
+    )
     assert verdicts == {pair: TRUTH[pair] for pair in ASKED[:3]}
     for name in ("002", "003"):
         fill(work.path_of_package(name))
@@ -195,7 +221,11 @@ def test_draws_differ_by_package_round_and_reviewer(inputs, tmp_path):
     pool = inputs["pool"]
     rule = AnnotationRule(pool=pool.key, review=Review(package=9, pairs=4), seed=42)
     folder = AnnotationFolder(tmp_path / "a", pool, rule)
-    draws = {(number, reviewer): folder.draw("001", number, reviewer) for number in range(1, 9) for reviewer in (1, 2)}
+    draws = {
+        (number, reviewer): folder.draw("001", number, reviewer)
+        for number in range(1, 9)
+        for reviewer in (1, 2)
+    }
     assert len({*map(tuple, draws.values())}) > 8  # of 126 possible ones
     assert folder.draw("001", 1, 1) == draws[1, 1]
     drawn = [pair for draw in draws.values() for pair in draw]
@@ -211,14 +241,19 @@ def test_a_call_that_was_killed_goes_on(work):
     assert states(work)["001"] == "to be annotated"
     work.write_missing()
     waiting = work.summarise()[1].packages["001"]
-    assert (waiting.reviewers, waiting.state) == ([100.0, None], "to be reviewed: reviews/001.round1.reviewer2.csv")
+    assert (waiting.reviewers, waiting.state) == (
+        [100.0, None],
+        "to be reviewed: reviews/001.round1.reviewer2.csv",
+    )
     work.path_of_review("001", 1, 2).unlink()
     work.write_missing()  # written anew, empty
     assert work.summarise()[1].packages["001"].state == waiting.state
 
 
 def test_labels_are_those_of_the_packages_that_have_passed(make_job, inputs, work, tmp_path):
-    with pytest.raises(UserError, match=r"none of 3 packages has passed its review \(001 to be annotated"):
+    with pytest.raises(
+        UserError, match=r"none of 3 packages has passed its review \(001 to be annotated"
+    ):
         relabel(make_job, tmp_path / "a-0123456789", inputs, work.folder)
     for name in NAMES:
         fill(work.path_of_package(name))
@@ -243,7 +278,12 @@ def test_the_page_says_whether_the_rule_is_met(make_job, inputs, work, tmp_path)
     review(work, "001", 1)
     artifact, _, _ = relabel(make_job, tmp_path / "b-0123456789", inputs, work.folder)
     stages = walk([artifact, inputs["pool"]])
-    page = str(make_environment().get_template("_audits.html").make_module().findings(collect_audits(stages)))
+    page = str(
+        make_environment()
+        .get_template("_audits.html")
+        .make_module()
+        .findings(collect_audits(stages))
+    )
     assert "The rule is not met: 1 of 3 packages have passed" in page
     assert "taken back" not in page  # q2's wrong label is in a package that has not passed
     assert "reviews/002.round1.reviewer1.csv" in page
@@ -258,11 +298,27 @@ def test_the_page_says_whether_the_rule_is_met(make_job, inputs, work, tmp_path)
             "query_id,doc_id,verdict\nq1,p9,1\n",
             r"001\.csv:2: p9 for query q1 is not a pair of this",
         ),
-        ("packages/001.csv", "query_id,doc_id,verdict\nq1,p1,maybe\n", r"001\.csv:2: verdict is 'maybe'"),
-        ("packages/001.csv", "query_id,doc_id,verdict,filled_by\nq1,p1,1,llm\n", r"filled_by names a model for p1"),
+        (
+            "packages/001.csv",
+            "query_id,doc_id,verdict\nq1,p1,maybe\n",
+            r"001\.csv:2: verdict is 'maybe'",
+        ),
+        (
+            "packages/001.csv",
+            "query_id,doc_id,verdict,filled_by\nq1,p1,1,llm\n",
+            r"filled_by names a model for p1",
+        ),
         ("annotation.json", "{}", r"annotation\.json: not a rule"),
-        ("annotation.json", '{"pool": "o-0", "review": {}, "seed": 1}', r"are of the pool o-0, not of p-0123456789"),
-        ("submitted/001.round1.csv", "query_id,doc_id,verdict\nq1,p1,1\n", r"round1\.csv: has 1 of 3 verdicts"),
+        (
+            "annotation.json",
+            '{"pool": "o-0", "review": {}, "seed": 1}',
+            r"are of the pool o-0, not of p-0123456789",
+        ),
+        (
+            "submitted/001.round1.csv",
+            "query_id,doc_id,verdict\nq1,p1,1\n",
+            r"round1\.csv: has 1 of 3 verdicts",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(inputs, work, file, text, problem):
@@ -276,10 +332,15 @@ def test_a_mistake_is_one_line(inputs, work, file, text, problem):
 def test_a_pool_of_unlabelled_passages_has_no_packages(make_job, inputs, tmp_path):
     pool = inputs["pool"]
     out = tmp_path / "o" / "p-0123456789"
-    upstream = {"dataset": inputs["dataset"], "run.0": open_artifact(tmp_path / "r" / "bm25.test-0123456789")}
+    upstream = {
+        "dataset": inputs["dataset"],
+        "run.0": open_artifact(tmp_path / "r" / "bm25.test-0123456789"),
+    }
     pool_stage(make_job("false_negatives", out, PARAMS | {"labelled": False}, upstream))
     with pytest.raises(UserError, match="set audits.false_negatives.labelled: true"):
-        AnnotationFolder(tmp_path / "a", open_artifact(out), AnnotationRule(pool=pool.key, review=RULE, seed=1))
+        AnnotationFolder(
+            tmp_path / "a", open_artifact(out), AnnotationRule(pool=pool.key, review=RULE, seed=1)
+        )
 
 
 def test_the_command_writes_what_comes_next_and_the_labels_follow(
@@ -294,7 +355,12 @@ def test_the_command_writes_what_comes_next_and_the_labels_follow(
             "judges": [],
             "retriever": None,
             "systems": ["bm25"],
-            "false_negatives": {"labelled": True, "top": 3, "queries": None, "review": RULE.model_dump()},
+            "false_negatives": {
+                "labelled": True,
+                "top": 3,
+                "queries": None,
+                "review": RULE.model_dump(),
+            },
         },
     }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
@@ -305,7 +371,11 @@ def test_the_command_writes_what_comes_next_and_the_labels_follow(
     stage = Configuration([Path("mine.yaml")]).plan().view("audits").pool()
     data = make_collection(Path(stage.upstream["dataset"].folder), PASSAGES, QUERIES, QRELS)
     run = make_run(Path(stage.upstream["run.0"].folder), data, "test", RANKED)
-    pool_stage(make_job("false_negatives", Path(stage.folder), stage.values, {"dataset": data, "run.0": run}))
+    pool_stage(
+        make_job(
+            "false_negatives", Path(stage.folder), stage.values, {"dataset": data, "run.0": run}
+        )
+    )
     assert run_command(command) in (0, None)
     assert "The rule is not met: 0 of 3 packages have passed" in capsys.readouterr().out
     for name in NAMES:

@@ -32,7 +32,10 @@ def beir(tmp_path):
     """A BEIR folder, where two training queries repeat the test query and a third does not; with answers."""
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
-    passages = [{"_id": "d1", "title": "One", "text": "alpha beta"}, {"_id": "d2", "title": "", "text": "gamma"}]
+    passages = [
+        {"_id": "d1", "title": "One", "text": "alpha beta"},
+        {"_id": "d2", "title": "", "text": "gamma"},
+    ]
     texts = {"q1": "alpha?", "q2": "gamma?", "q3": "Gamma", "q4": "gamma!", "q5": "delta"}
     files = {
         "corpus": passages,
@@ -77,9 +80,13 @@ def test_training_lists_of_removed_queries_go_too(repeated, make, tmp_path):
     job = Job("dataset", tmp_path / "results" / "listed", repeated.params, {})
     with writing(job) as draft:
         for name in ("corpus", "queries", "qrels"):
-            pq.write_table(pq.read_table(repeated.path(f"{name}.parquet")), draft.path(f"{name}.parquet"))
+            pq.write_table(
+                pq.read_table(repeated.path(f"{name}.parquet")), draft.path(f"{name}.parquet")
+            )
         rows = [("q3", "d2", 1, 0.5), ("q3", "d1", 0, None), ("q1", "d1", 1, None)]
-        columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)]
+        columns = [
+            pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)
+        ]
         pq.write_table(pa.table(columns, schema=LISTS_SCHEMA), draft.path("lists.parquet"))
     base = open_artifact(job.out)
     similar = audit(base, tmp_path / "similar-0123456789")

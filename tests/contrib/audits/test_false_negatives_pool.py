@@ -15,8 +15,18 @@ from tandem.store.artifact import open_artifact
 
 PARAMS = {"split": "test", "depth": 2, "top": 2, "threshold": 0.5}
 PASSAGES = [(f"p{i}", "A title" if i == 4 else "", f"passage number {i}") for i in range(1, 8)]
-QUERIES = [("q1", "first\nquery", "test"), ("q2", "=second", "test"), ("q3", "third", "test"), ("t1", "x", "train")]
-QRELS = [("q1", "p1", 1, "test"), ("q1", "p7", 2, "test"), ("q2", "p2", 0, "test"), ("q2", "gone", 1, "test")]
+QUERIES = [
+    ("q1", "first\nquery", "test"),
+    ("q2", "=second", "test"),
+    ("q3", "third", "test"),
+    ("t1", "x", "train"),
+]
+QRELS = [
+    ("q1", "p1", 1, "test"),
+    ("q1", "p7", 2, "test"),
+    ("q2", "p2", 0, "test"),
+    ("q2", "gone", 1, "test"),
+]
 
 
 @pytest.fixture
@@ -60,7 +70,9 @@ def test_without_a_judge_the_runs_rank(make_job, inputs, tmp_path):
         ("q2", "p5", 3, second, ["de.test"], None, True),
     ]
     names = ("query_id", "doc_id", "rank", "score", "systems", "relevance", "asked")
-    assert [tuple(row[n] for n in names if n != "score") for row in pool] == [e[:3] + e[4:] for e in expected]
+    assert [tuple(row[n] for n in names if n != "score") for row in pool] == [
+        e[:3] + e[4:] for e in expected
+    ]
     assert [row["score"] for row in pool] == pytest.approx([e[3] for e in expected], abs=1e-7)
     assert [(row["query_id"], row["doc_id"], row["rank"], row["verdict"]) for row in sheet] == [
         ("q1", "p3", "2", ""),
@@ -71,7 +83,11 @@ def test_without_a_judge_the_runs_rank(make_job, inputs, tmp_path):
     assert sheet[0]["query"] == "first query"
     assert sheet[2]["query"] == "'=second"
     assert (sheet[2]["title"], sheet[2]["passage"]) == ("A title", "passage number 4")
-    assert summary["scored_by"] == "reciprocal rank fusion (k = 60)" == artifact.manifest.facts["scored_by"]
+    assert (
+        summary["scored_by"]
+        == "reciprocal rank fusion (k = 60)"
+        == artifact.manifest.facts["scored_by"]
+    )
     assert "above_threshold" not in summary
     assert summary["queries"] == 3
     assert summary["without_result"] == 1
@@ -80,7 +96,10 @@ def test_without_a_judge_the_runs_rank(make_job, inputs, tmp_path):
     # q1's best positive is p1, above all; q2's only positive is not in the corpus
     assert summary["above_best_positive"] == {"queries": 0, "of": 1, "percent": 0.0}
     assert summary["positives"] == {"labelled": 2, "pooled": 1, "per_query": 0.6667}
-    assert summary["systems"] == {"bm25.test": {"found": 4, "alone": 2}, "de.test": {"found": 4, "alone": 2}}
+    assert summary["systems"] == {
+        "bm25.test": {"found": 4, "alone": 2},
+        "de.test": {"found": 4, "alone": 2},
+    }
 
 
 def test_depth_and_top(make_job, inputs, tmp_path):
@@ -94,7 +113,9 @@ def test_depth_and_top(make_job, inputs, tmp_path):
     assert [row["doc_id"] for row in sheet] == ["p3", "p4"]
 
 
-def test_judges_rank_and_give_a_verdict(make_job, make_run, dataset, tokens, cross_model, joint_model, tmp_path):
+def test_judges_rank_and_give_a_verdict(
+    make_job, make_run, dataset, tokens, cross_model, joint_model, tmp_path
+):
     names = pq.read_table(dataset.path("corpus.parquet"))["doc_id"].to_pylist()
     queries = pq.read_table(dataset.path("queries.parquet"))["query_id"].to_pylist()
     test = queries[40:]
@@ -111,16 +132,23 @@ def test_judges_rank_and_give_a_verdict(make_job, make_run, dataset, tokens, cro
     inputs |= {"judge_tokens.0": tokens, "judge_tokens.1": tokens}
     how = {"precision": "fp32", "batch_tokens": 512, "depth": 5, "top": 3}
     _, pool, _, _ = audit(make_job, tmp_path / "a-0123456789", inputs, **how)
-    likeliest = [max(row["score"] for row in pool if row["query_id"] == query and row["asked"]) for query in test]
+    likeliest = [
+        max(row["score"] for row in pool if row["query_id"] == query and row["asked"])
+        for query in test
+    ]
     middle = float(np.median(likeliest))
-    _, pool, sheet, summary = audit(make_job, tmp_path / "b-0123456789", inputs, **how | {"threshold": middle})
+    _, pool, sheet, summary = audit(
+        make_job, tmp_path / "b-0123456789", inputs, **how | {"threshold": middle}
+    )
     opened = Tokens.open(tokens)
 
     def judged(pairs):
         left = [opened.queries[queries.index(query)] for query, _ in pairs]
         right = [opened.passages[names.index(doc)] for _, doc in pairs]
         each = [
-            CrossEncoder.load(model.folder / "cross").score(left, right, opened.template, "fp32", 512).astype(float)
+            CrossEncoder.load(model.folder / "cross")
+            .score(left, right, opened.template, "fp32", 512)
+            .astype(float)
             for model in (cross_model, joint_model)
         ]
         return np.mean([1 / (1 + np.exp(-logits)) for logits in each], axis=0)
@@ -128,7 +156,9 @@ def test_judges_rank_and_give_a_verdict(make_job, make_run, dataset, tokens, cro
     assert [row["score"] for row in pool] == pytest.approx(
         judged([(r["query_id"], r["doc_id"]) for r in pool]), abs=1e-6
     )
-    positives = dict(zip(test, judged([(q, f"{q.removeprefix('test-')}-2") for q in test]), strict=True))
+    positives = dict(
+        zip(test, judged([(q, f"{q.removeprefix('test-')}-2") for q in test]), strict=True)
+    )
     above, better = set(), set()
     for query in test:
         mine = [row for row in pool if row["query_id"] == query]
@@ -140,8 +170,16 @@ def test_judges_rank_and_give_a_verdict(make_job, make_run, dataset, tokens, cro
         above |= {query for row in unlabelled if row["score"] > middle}
         better |= {query for row in unlabelled if row["score"] > positives[query]}
     assert 0 < len(above) < 20
-    assert summary["above_threshold"] == {"queries": len(above), "of": 20, "percent": 5.0 * len(above)}
-    assert summary["above_best_positive"] == {"queries": len(better), "of": 20, "percent": 5.0 * len(better)}
+    assert summary["above_threshold"] == {
+        "queries": len(above),
+        "of": 20,
+        "percent": 5.0 * len(above),
+    }
+    assert summary["above_best_positive"] == {
+        "queries": len(better),
+        "of": 20,
+        "percent": 5.0 * len(better),
+    }
     assert summary["scored_by"] == f"mean probability of {cross_model.key}, {joint_model.key}"
     likely = sum(row["asked"] and row["score"] > middle for row in pool)
     assert summary["positives"]["likely"] == likely
@@ -149,10 +187,14 @@ def test_judges_rank_and_give_a_verdict(make_job, make_run, dataset, tokens, cro
     assert len(sheet) == sum(row["asked"] for row in pool)
 
 
-def test_a_split_without_judgements_is_all_unlabelled(make_job, make_collection, make_run, tmp_path):
+def test_a_split_without_judgements_is_all_unlabelled(
+    make_job, make_collection, make_run, tmp_path
+):
     data = make_collection(tmp_path / "d-0123456789", PASSAGES, QUERIES)
     ranked = make_run(tmp_path / "r-0123456789", data, "test", {"q1": ["p1"]})
-    _, pool, _, summary = audit(make_job, tmp_path / "a-0123456789", {"dataset": data, "run.0": ranked})
+    _, pool, _, summary = audit(
+        make_job, tmp_path / "a-0123456789", {"dataset": data, "run.0": ranked}
+    )
     assert [(row["doc_id"], row["asked"]) for row in pool] == [("p1", True)]
     assert summary["above_best_positive"] == {"queries": 0, "of": 0, "percent": None}
 

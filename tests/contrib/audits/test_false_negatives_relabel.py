@@ -28,7 +28,12 @@ PASSAGES = [
     ("p5", "", "five"),
 ]
 QUERIES = [("q1", f"first {NASTY}", "test"), ("q2", "second", "test"), ("q3", "third", "test")]
-QRELS = [("q1", "p1", 1, "test"), ("q2", "p4", 1, "test"), ("q2", "p1", 0, "test"), ("q3", "p4", 1, "test")]
+QRELS = [
+    ("q1", "p1", 1, "test"),
+    ("q2", "p4", 1, "test"),
+    ("q2", "p1", 0, "test"),
+    ("q3", "p4", 1, "test"),
+]
 RANKED = {"q1": ["p2", "p3", "p1"], "q2": ["p1", "p2", "p4"], "q3": ["p4"]}
 
 
@@ -91,43 +96,68 @@ def test_annotators_add_positives(make_job, inputs, tmp_path):
 
 def test_verdicts_that_a_model_filled_in_are_no_annotators(make_job, inputs, tmp_path):
     text = "query_id,doc_id,verdict,grade,filled_by\nq1,p2,1,3,some-model\nq1,p3,1,,\n"
-    artifact, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
+    artifact, qrels, changes = relabel(
+        make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text
+    )
     assert [row[:2] for row in qrels[len(QRELS) :]] == [("q1", "p2"), ("q1", "p3")]
     assert (artifact.manifest.facts["verdict"], changes["verdict"], changes["machine_made"]) == (
         "machine",
         "machine",
         1,
     )
-    assert artifact.manifest.facts["warnings"] == ["a language model gave 1 of the sheet's verdicts, not annotators"]
+    assert artifact.manifest.facts["warnings"] == [
+        "a language model gave 1 of the sheet's verdicts, not annotators"
+    ]
     checked = text.replace("some-model", "")
-    artifact, _, changes = relabel(make_job, tmp_path / "b-0123456789", inputs, tmp_path / "s.csv", checked)
+    artifact, _, changes = relabel(
+        make_job, tmp_path / "b-0123456789", inputs, tmp_path / "s.csv", checked
+    )
     assert (changes["verdict"], "machine_made" in changes) == ("annotators", False)
 
 
 def test_a_remark_beside_the_last_column_is_not_who_filled_it_in(make_job, inputs, tmp_path):
     text = "query_id,doc_id,verdict\nq1,p2,1,looks good\nq1,p3,1\n"
     _, _, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
-    assert (changes["verdict"], "machine_made" in changes, changes["new_positives"]) == ("annotators", False, 2)
+    assert (changes["verdict"], "machine_made" in changes, changes["new_positives"]) == (
+        "annotators",
+        False,
+        2,
+    )
 
 
 def test_ids_are_no_formulas_and_are_read_back(make_job, make_collection, make_run, tmp_path):
     ids = ["=1+2", "'=1+2", "'p", "p"]
     passages = [("known", "", "one"), *((doc, "", doc) for doc in ids)]
     data = make_collection(
-        tmp_path / "d" / "mini-0123456789", passages, [("@q", "first", "test")], [("@q", "known", 1, "test")]
+        tmp_path / "d" / "mini-0123456789",
+        passages,
+        [("@q", "first", "test")],
+        [("@q", "known", 1, "test")],
     )
     run = make_run(tmp_path / "r" / "bm25.test-0123456789", data, "test", {"@q": ids})
-    out, params = tmp_path / "pool" / "p-0123456789", {"split": "test", "depth": 50, "top": 5, "threshold": 0.5}
+    out, params = (
+        tmp_path / "pool" / "p-0123456789",
+        {"split": "test", "depth": 50, "top": 5, "threshold": 0.5},
+    )
     pool_stage(make_job("false_negatives", out, params, {"dataset": data, "run.0": run}))
     inputs = {"dataset": data, "pool": open_artifact(out)}
     head, *rows = inputs["pool"].path("sheet.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert [row.split(",")[:2] for row in rows] == [["'@q", doc] for doc in ("'=1+2", "''=1+2", "''p", "p")]
-    for name, text in (("a", "\n".join([head, *(f"{row}1" for row in rows)])), ("b", f"{head}\n@q,=1+2,,,,1,1,1")):
-        _, qrels, _ = relabel(make_job, tmp_path / f"{name}-0123456789", inputs, tmp_path / "s.csv", text)
+    assert [row.split(",")[:2] for row in rows] == [
+        ["'@q", doc] for doc in ("'=1+2", "''=1+2", "''p", "p")
+    ]
+    for name, text in (
+        ("a", "\n".join([head, *(f"{row}1" for row in rows)])),
+        ("b", f"{head}\n@q,=1+2,,,,1,1,1"),
+    ):
+        _, qrels, _ = relabel(
+            make_job, tmp_path / f"{name}-0123456789", inputs, tmp_path / "s.csv", text
+        )
         assert [doc for _, doc, _, _ in qrels[1:]] == (ids if name == "a" else ["=1+2"])
 
 
-@pytest.mark.parametrize("how", ["as written", "windows", "semicolons", "tabs", "columns moved", "empty rows"])
+@pytest.mark.parametrize(
+    "how", ["as written", "windows", "semicolons", "tabs", "columns moved", "empty rows"]
+)
 def test_whatever_spreadsheet_saved_it(make_job, inputs, tmp_path, how):
     text = {
         "as written": "\ufeffquery_id,doc_id,verdict\nq1,p2,1\n",
@@ -137,7 +167,9 @@ def test_whatever_spreadsheet_saved_it(make_job, inputs, tmp_path, how):
         "columns moved": "note,verdict,doc_id,query_id\nx,1,p2,q1\ny,,p3,q1\n",
         "empty rows": "query_id,doc_id,verdict\n,,\nq1,p2,1\n\nq1,p2,1\n",
     }[how]
-    _, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
+    _, qrels, changes = relabel(
+        make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text
+    )
     assert qrels[len(QRELS) :] == [("q1", "p2", 1, "test")]
     assert changes["asked_about"] == 1
 
@@ -146,14 +178,23 @@ def test_whatever_spreadsheet_saved_it(make_job, inputs, tmp_path, how):
     ("text", "message"),
     [
         ("query_id,doc_id,verdict\nq1,p2,1\nq9,p2,1\n", r"s\.csv:3: query_id 'q9' is not in"),
-        ("query_id,doc_id,verdict\nq1,p5,1\n", r"s\.csv:2: doc_id 'p5' was not pooled for query q1"),
+        (
+            "query_id,doc_id,verdict\nq1,p5,1\n",
+            r"s\.csv:2: doc_id 'p5' was not pooled for query q1",
+        ),
         ("query_id,doc_id,verdict\nq1,p1,1\n", r"s\.csv:2: p1 is labelled already for query q1"),
-        ("query_id,doc_id,verdict\nq1,p2,maybe\n", r"s\.csv:2: verdict is 'maybe'; allowed are 1, 0, yes, no or"),
+        (
+            "query_id,doc_id,verdict\nq1,p2,maybe\n",
+            r"s\.csv:2: verdict is 'maybe'; allowed are 1, 0, yes, no or",
+        ),
         (
             "query_id,doc_id,verdict\nq1,p2,1\nq1,p3,\nq1,p2,no\n",
             r"s\.csv:4: p2 .* not relevant here and relevant in row 2",
         ),
-        ("query,doc_id,verdict\nq1,p2,1\n", r"s\.csv:1: no column query_id \(found: query, doc_id, verdict\)"),
+        (
+            "query,doc_id,verdict\nq1,p2,1\n",
+            r"s\.csv:1: no column query_id \(found: query, doc_id, verdict\)",
+        ),
         ("", r"s\.csv:1: no column query_id, doc_id, verdict \(found: nothing\)"),
         ("query_id,doc_id,verdict\nq1,p2\n", r"s\.csv:2: 2 columns; the sheet has 3"),
         ('query_id,doc_id,verdict\nq1,"p2,1\n', r"s\.csv: not valid CSV"),
@@ -169,25 +210,53 @@ def test_a_mistake_is_one_line_with_its_row(make_job, inputs, tmp_path, text, me
 
 def test_partners_that_do_not_fit(make_job, make_collection, inputs, tmp_path):
     out = tmp_path / "a-0123456789"
-    with pytest.raises(UserError, match="ranked without a judge and has no verdict; name a filled sheet"):
+    with pytest.raises(
+        UserError, match="ranked without a judge and has no verdict; name a filled sheet"
+    ):
         relabel(make_job, out, inputs)
     with pytest.raises(UserError, match="no such file"):
         relabel(make_job, out, inputs, tmp_path / "none.csv")
     with pytest.raises(UserError, match="has changed since this stage was planned"):
-        relabel(make_job, out, inputs, tmp_path / "s.csv", "query_id,doc_id,verdict\n", fingerprint="0123456789")
+        relabel(
+            make_job,
+            out,
+            inputs,
+            tmp_path / "s.csv",
+            "query_id,doc_id,verdict\n",
+            fingerprint="0123456789",
+        )
     with pytest.raises(UserError, match="is a pool of split test, but split is dev"):
         relabel(make_job, out, inputs, tmp_path / "s.csv", "query_id,doc_id,verdict\n", split="dev")
     other = make_collection(tmp_path / "d" / "other-0123456789", PASSAGES, QUERIES, QRELS)
     with pytest.raises(UserError, match="was made from the dataset mini-0123456789"):
-        relabel(make_job, out, inputs | {"dataset": other}, tmp_path / "s.csv", "query_id,doc_id,verdict\n")
+        relabel(
+            make_job,
+            out,
+            inputs | {"dataset": other},
+            tmp_path / "s.csv",
+            "query_id,doc_id,verdict\n",
+        )
 
 
-def test_the_machines_verdict_is_marked_as_such(make_job, make_run, dataset, tokens, cross_model, tmp_path):
+def test_the_machines_verdict_is_marked_as_such(
+    make_job, make_run, dataset, tokens, cross_model, tmp_path
+):
     names = pq.read_table(dataset.path("corpus.parquet"))["doc_id"].to_pylist()
-    ranked = {f"test-{name[:-2]}": names[i : i + 4] for i, name in enumerate(names[:56]) if name.endswith("-1")}
+    ranked = {
+        f"test-{name[:-2]}": names[i : i + 4]
+        for i, name in enumerate(names[:56])
+        if name.endswith("-1")
+    }
     run = make_run(tmp_path / "r" / "bm25.test-0123456789", dataset, "test", ranked)
     inputs = {"dataset": dataset, "run.0": run, "judge.0": cross_model, "judge_tokens.0": tokens}
-    params = {"split": "test", "depth": 4, "top": 2, "threshold": 0.5, "precision": "fp32", "batch_tokens": 512}
+    params = {
+        "split": "test",
+        "depth": 4,
+        "top": 2,
+        "threshold": 0.5,
+        "precision": "fp32",
+        "batch_tokens": 512,
+    }
     pool_stage(make_job("false_negatives", tmp_path / "pool" / "o-0123456789", params, inputs))
     rows = pq.read_table(tmp_path / "pool" / "o-0123456789" / "pool.parquet").to_pylist()
     middle = statistics.median(row["score"] for row in rows if row["asked"])
@@ -195,7 +264,9 @@ def test_the_machines_verdict_is_marked_as_such(make_job, make_run, dataset, tok
     pool_stage(make_job("false_negatives", out, params | {"threshold": middle}, inputs))
     both = {"dataset": dataset, "pool": open_artifact(out)}
     artifact, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", both, threshold=middle)
-    likely = [(r["query_id"], r["doc_id"], 1, "test") for r in rows if r["asked"] and r["score"] > middle]
+    likely = [
+        (r["query_id"], r["doc_id"], 1, "test") for r in rows if r["asked"] and r["score"] > middle
+    ]
     assert qrels[20:] == likely != []
     assert artifact.manifest.facts["verdict"] == "machine"
     summary = json.loads((out / "summary.json").read_text())
@@ -208,13 +279,20 @@ def test_the_machines_verdict_is_marked_as_such(make_job, make_run, dataset, tok
 def test_the_score_stage_takes_the_new_labels(make_job, inputs, tmp_path):
     run = open_artifact(tmp_path / "r" / "bm25.test-0123456789")
     artifact, _, _ = relabel(
-        make_job, tmp_path / "l-0123456789", inputs, tmp_path / "s.csv", "query_id,doc_id,verdict\nq1,p2,1\nq2,p2,1\n"
+        make_job,
+        tmp_path / "l-0123456789",
+        inputs,
+        tmp_path / "s.csv",
+        "query_id,doc_id,verdict\nq1,p2,1\nq2,p2,1\n",
     )
     means = {}
     for name, labels in (("before", {}), ("after", {"labels": artifact})):
         out = tmp_path / f"{name}-0123456789"
         job = make_job(
-            "score", out, {"measures": ["RR@10"], "split": "test"}, {"dataset": inputs["dataset"], "run": run, **labels}
+            "score",
+            out,
+            {"measures": ["RR@10"], "split": "test"},
+            {"dataset": inputs["dataset"], "run": run, **labels},
         )
         score(job)
         means[name] = json.loads((out / "statistics.json").read_text())["mean"]["RR@10"]
@@ -230,7 +308,9 @@ def test_the_page_holds_texts_as_texts(inputs):
     assert "default-src 'none'" in page
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)"
+)
 def test_the_page_in_a_browser_saves_what_relabel_reads(make_job, inputs, tmp_path):
     # q1's p2 by keyboard, p3 by mouse, q2's p2 by keyboard and taken back; what would be saved is put on the page.
     script = """<script>
@@ -246,7 +326,9 @@ def test_the_page_in_a_browser_saves_what_relabel_reads(make_job, inputs, tmp_pa
       document.getElementById("save").click();
     </script>"""
     page = tmp_path / "page.html"
-    page.write_text(inputs["pool"].path("sheet.html").read_text().replace("</body>", f"{script}</body>"))
+    page.write_text(
+        inputs["pool"].path("sheet.html").read_text().replace("</body>", f"{script}</body>")
+    )
     flags = [
         "--headless",
         "--no-sandbox",
@@ -255,14 +337,26 @@ def test_the_page_in_a_browser_saves_what_relabel_reads(make_job, inputs, tmp_pa
         "--virtual-time-budget=4000",
         "--dump-dom",
     ]
-    command = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", page.as_uri()]
+    command = [
+        CHROMIUM,
+        *flags,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--enable-logging=stderr",
+        page.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     saved = re.search(r'<pre id="saved">(.*?)</pre>', done.stdout)
     assert saved is not None, done.stderr[-2000:]
     assert "2 of 3 answered" in done.stdout
     text = base64.b64decode(saved[1])
     written = inputs["pool"].path("sheet.csv").read_bytes()
-    assert text == filled(inputs, {("q1", "p2"): "1", ("q1", "p3"): "0"}).encode("utf-8-sig") != written
-    _, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
+    assert (
+        text
+        == filled(inputs, {("q1", "p2"): "1", ("q1", "p3"): "0"}).encode("utf-8-sig")
+        != written
+    )
+    _, qrels, changes = relabel(
+        make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text
+    )
     assert qrels[len(QRELS) :] == [("q1", "p2", 1, "test")]
     assert changes["asked_about"] == 2

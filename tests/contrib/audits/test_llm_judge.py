@@ -21,7 +21,10 @@ from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk
 
 # A passage's text says how the model grades it.
-PASSAGES = [(f"p{n}", "", f"passage {n} of grade {grade}") for n, grade in enumerate([3, 2, 1, 0, 3, 2], start=1)]
+PASSAGES = [
+    (f"p{n}", "", f"passage {n} of grade {grade}")
+    for n, grade in enumerate([3, 2, 1, 0, 3, 2], start=1)
+]
 QUERIES = [("q1", "first", "test"), ("q2", "second", "test")]
 QRELS = [
     ("q1", "p1", 1, "test"), ("q1", "p3", 1, "test"), ("q1", "p4", 0, "test"),
@@ -78,9 +81,18 @@ def test_what_nobody_judged_gets_a_label_that_names_the_model(stage):
     assert qrels[len(QRELS) :] == [(*pair, label, "test", MODEL) for pair, label in labels]
     facts = artifact.manifest.facts
     # 4 unjudged pairs, and 5 judged ones whose passage is there
-    assert (facts["pairs"], facts["asked"], facts["prompt_tokens"], facts["without_grade"]) == (9, 9, 900, 0)
+    assert (facts["pairs"], facts["asked"], facts["prompt_tokens"], facts["without_grade"]) == (
+        9,
+        9,
+        900,
+        0,
+    )
     changes = json.loads(artifact.path("changes.json").read_text())
-    assert (changes["verdict"], changes["asked_about"], changes["new_positives"]) == ("language model", 4, 3)
+    assert (changes["verdict"], changes["asked_about"], changes["new_positives"]) == (
+        "language model",
+        4,
+        3,
+    )
 
 
 @pytest.fixture
@@ -90,17 +102,25 @@ def grader(tmp_path):
     import transformers
 
     texts, queries = [text for *_, text in PASSAGES], [text for _, text, _ in QUERIES]
-    folder = make_language_model(tmp_path / "grader", "llama", [GRADE, *texts, *queries], initializer_range=0.1)
+    folder = make_language_model(
+        tmp_path / "grader", "llama", [GRADE, *texts, *queries], initializer_range=0.1
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     prompts = [
-        f"<|im_start|>{write_grade_prompt(query, text)}<|im_end|><|im_start|>" for query in queries for text in texts
+        f"<|im_start|>{write_grade_prompt(query, text)}<|im_end|><|im_start|>"
+        for query in queries
+        for text in texts
     ]
     inputs = tokenizer(prompts, return_tensors="pt")["input_ids"]
-    answers = torch.tensor(tokenizer.convert_tokens_to_ids([text[-1] for text in texts] * len(queries)))
+    answers = torch.tensor(
+        tokenizer.convert_tokens_to_ids([text[-1] for text in texts] * len(queries))
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(300):
-        loss = torch.nn.functional.cross_entropy(model(inputs, logits_to_keep=1).logits[:, -1], answers)
+        loss = torch.nn.functional.cross_entropy(
+            model(inputs, logits_to_keep=1).logits[:, -1], answers
+        )
         if loss < 0.1:
             break
         optimizer.zero_grad()
@@ -114,12 +134,19 @@ def test_a_model_in_this_process_grades_as_one_behind_a_server(stage, server, gr
     served = stage("served")
     server.requests.clear()
     local = stage("local", model=str(grader), url=None, precision="fp32", tokens=1)
-    grades, expected = ([row["grade"] for row in rows(artifact, "grades.parquet")] for artifact in (local, served))
+    grades, expected = (
+        [row["grade"] for row in rows(artifact, "grades.parquet")] for artifact in (local, served)
+    )
     assert grades == expected
     assert set(grades) == {0, 1, 2, 3}
     assert {row["made_by"] for row in rows(local, "grades.parquet")} == {str(grader)}
     facts = local.manifest.facts
-    assert (facts["asked"], facts["answer_tokens"], facts["without_grade"], server.requests) == (9, 9, 0, [])
+    assert (facts["asked"], facts["answer_tokens"], facts["without_grade"], server.requests) == (
+        9,
+        9,
+        0,
+        [],
+    )
 
 
 def test_agreement_with_people(stage):
@@ -136,7 +163,9 @@ def test_agreement_with_people(stage):
 def test_the_sample_is_drawn_by_the_seed(stage):
     def drawn(artifact):
         return [
-            (row["query_id"], row["doc_id"]) for row in rows(artifact, "grades.parquet") if row["people"] is not None
+            (row["query_id"], row["doc_id"])
+            for row in rows(artifact, "grades.parquet")
+            if row["people"] is not None
         ]
 
     samples = [drawn(stage(f"seed{seed}", sample=2, seed=seed)) for seed in range(6)]
@@ -147,7 +176,9 @@ def test_the_sample_is_drawn_by_the_seed(stage):
 
 def test_grades_of_people_are_kept_as_grades(stage):
     artifact = stage(scale="graded", relevant_from=1)
-    machine = [row["relevance"] for row in rows(artifact, "qrels.parquet") if row["made_by"] == MODEL]
+    machine = [
+        row["relevance"] for row in rows(artifact, "qrels.parquet") if row["made_by"] == MODEL
+    ]
     assert machine == [2, 3, 1, 3]
     agreement = json.loads(artifact.path("summary.json").read_text())["agreement"]
     assert agreement["grades"]["table"] == [[1, 0, 1, 0], [0, 1, 1, 1], [0] * 4, [0] * 4]
@@ -168,9 +199,16 @@ def test_the_sheet_is_filled_and_read_back_as_a_machines(stage, tmp_path):
     sheet = tmp_path / "filled.csv"
     sheet.write_text("\n".join(text))
     relabelled = stage.run_stage(
-        "relabel", relabel_stage, {}, {"dataset": stage.data, "pool": stage.pool}, {"path": str(sheet)}
+        "relabel",
+        relabel_stage,
+        {},
+        {"dataset": stage.data, "pool": stage.pool},
+        {"path": str(sheet)},
     )
-    assert (relabelled.manifest.facts["verdict"], relabelled.manifest.facts["machine_made"]) == ("machine", 2)
+    assert (relabelled.manifest.facts["verdict"], relabelled.manifest.facts["machine_made"]) == (
+        "machine",
+        2,
+    )
 
 
 def test_answers_without_a_grade_are_counted_and_leave_no_label(stage, server):
@@ -181,9 +219,15 @@ def test_answers_without_a_grade_are_counted_and_leave_no_label(stage, server):
     # of grade 3: p5 twice and p1; without a grade: p3 of both queries, p4
     assert (facts["repaired"], facts["without_grade"]) == (3, 3)
     assert facts["warnings"] == ["3 of 9 answers name no grade and are left out"]
-    grades = {(row["query_id"], row["doc_id"]): row["grade"] for row in rows(artifact, "grades.parquet")}
+    grades = {
+        (row["query_id"], row["doc_id"]): row["grade"] for row in rows(artifact, "grades.parquet")
+    }
     assert grades["q2", "p3"] is None
-    labels = {(row["query_id"], row["doc_id"]) for row in rows(artifact, "qrels.parquet") if row["made_by"] == MODEL}
+    labels = {
+        (row["query_id"], row["doc_id"])
+        for row in rows(artifact, "qrels.parquet")
+        if row["made_by"] == MODEL
+    }
     assert labels == set(UNJUDGED) - {("q2", "p3")}
     summary = json.loads(artifact.path("summary.json").read_text())
     assert summary["without_grade"] == {"unjudged": 1, "judged": 2}
@@ -199,7 +243,9 @@ def test_answers_without_a_grade_are_counted_and_leave_no_label(stage, server):
 )
 def test_a_server_that_fails_is_one_line_and_grades_are_kept(respond, line, stage, server):
     good, endpoint = server.respond, {"retries": 0, "at_once": 1}
-    server.respond = lambda body, number: good(body, number) if number <= 6 else respond(body, number)
+    server.respond = lambda body, number: (
+        good(body, number) if number <= 6 else respond(body, number)
+    )
     with pytest.raises(UserError, match=line) as error:
         stage(endpoint=endpoint)
     assert str(error.value).endswith("what is answered is kept: run the same command again")
@@ -210,13 +256,20 @@ def test_a_server_that_fails_is_one_line_and_grades_are_kept(respond, line, stag
 
 
 def test_labels_beyond_the_scale_are_refused(stage, make_collection, make_run, make_job, tmp_path):
-    data = make_collection(tmp_path / "d" / "other-0123456789", PASSAGES, QUERIES, [("q1", "p1", 4, "test")])
+    data = make_collection(
+        tmp_path / "d" / "other-0123456789", PASSAGES, QUERIES, [("q1", "p1", 4, "test")]
+    )
     run = make_run(tmp_path / "r" / "bm25.test-0123456789", data, "test", RANKED)
     pool = tmp_path / "f" / "pool-0123456789"
-    pool_stage(make_job("false_negatives", pool, {"split": "test"}, {"dataset": data, "run.0": run}))
+    pool_stage(
+        make_job("false_negatives", pool, {"split": "test"}, {"dataset": data, "run.0": run})
+    )
     params = {"model": "m", "split": "test", "seed": 1, "scale": "graded"}
     inputs = {"dataset": data, "pool": open_artifact(pool), "run.0": run}
-    with pytest.raises(UserError, match="scale is graded, but the highest label of split test is 4; grades go from 0"):
+    with pytest.raises(
+        UserError,
+        match="scale is graded, but the highest label of split test is 4; grades go from 0",
+    ):
         judge_stage(make_job("judge_llm", tmp_path / "j" / "j-0123456789", params, inputs))
 
 

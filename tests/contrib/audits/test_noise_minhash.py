@@ -8,7 +8,8 @@ from tandem.contrib.audits import minhash
 from tandem.contrib.audits.minhash import Shingling, Sketcher, cut_into_pieces
 
 TEXTS = [
-    " ".join(f"w{(n * step) % 97}" for n in range(length)) for step, length in enumerate((1, 2, 5, 300, 40), start=1)
+    " ".join(f"w{(n * step) % 97}" for n in range(length))
+    for step, length in enumerate((1, 2, 5, 300, 40), start=1)
 ]
 
 
@@ -25,7 +26,12 @@ def test_signatures_are_those_of_datasketch(monkeypatch, block):
 
 
 def test_bands_meet_where_the_library_buckets_would():
-    texts = ["one two three four five", "one two three four six", "one two three four five", "seven eight nine ten"]
+    texts = [
+        "one two three four five",
+        "one two three four six",
+        "one two three four five",
+        "seven eight nine ten",
+    ]
     sketcher = Sketcher(Shingling("words", 2), 0.5, 32, seed=1)
     bands, rows = sketcher.bands
     index = MinHashLSH(num_perm=32, params=(bands, rows))

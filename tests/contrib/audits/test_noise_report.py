@@ -12,7 +12,10 @@ from tandem.store.job import Job, writing
 from tandem.store.lineage import BuiltStage
 
 NASTY = '</p><script>alert("x")</script>'
-SUMMARY = {"normalisation": "title and text", "search": {"recall_at_threshold": 0.952, "skipped": 1234}}
+SUMMARY = {
+    "normalisation": "title and text",
+    "search": {"recall_at_threshold": 0.952, "skipped": 1234},
+}
 LINES = [
     ("empty passages", "corpus", 1, 0.25),
     ("pairs of near-duplicate texts", "corpus", 12345, ""),
@@ -28,7 +31,11 @@ def stage(tmp_path):
     }  # fmt: skip
     job = Job("noise", tmp_path / "noise-0123456789", params, {})
     passages = [{"id": "d1", "text": NASTY}]
-    examples = {"Empty passages": [{"note": NASTY, "queries": [{"id": "q1", "text": NASTY}], "passages": passages}]}
+    examples = {
+        "Empty passages": [
+            {"note": NASTY, "queries": [{"id": "q1", "text": NASTY}], "passages": passages}
+        ]
+    }
     with writing(job) as draft:
         draft.path("summary.json").write_text(json.dumps(SUMMARY))
         draft.path("examples.json").write_text(json.dumps(examples))
@@ -42,7 +49,10 @@ def test_places_with_the_same_findings_stand_side_by_side(stage):
     assert [(grid.head, grid.rows) for grid in audit.grids] == [
         (
             ["finding", "corpus", "part"],
-            [["empty passages", "1 · 25.00 %", "2"], ["pairs of near-duplicate texts", "12,345", "–"]],
+            [
+                ["empty passages", "1 · 25.00 %", "2"],
+                ["pairs of near-duplicate texts", "12,345", "–"],
+            ],
         ),
         (["finding", "x"], [[NASTY, "0 · 0.00 %"]]),
     ]

@@ -53,7 +53,11 @@ def by_hand(texts, unit, size, threshold):
 
 
 def written(path, texts, row_group_size):
-    columns = {"doc_id": [f"d{n}" for n in range(len(texts))], "title": [""] * len(texts), "text": texts}
+    columns = {
+        "doc_id": [f"d{n}" for n in range(len(texts))],
+        "title": [""] * len(texts),
+        "text": texts,
+    }
     pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
     return path
 
@@ -104,15 +108,22 @@ def test_the_threshold_itself_counts(find):
 def test_workers_and_row_groups_change_nothing(find):
     texts = generated(WORDS, " ", 300, (5, 60), seed=2)
     sketcher = Sketcher(Shingling("words", 2), 0.6, 32, seed=9)
-    (reference, done), *others = [find(texts, sketcher, *how) for how in ((1, 64), (2, 64), (1, 7), (1, 1000))]
+    (reference, done), *others = [
+        find(texts, sketcher, *how) for how in ((1, 64), (2, 64), (1, 7), (1, 1000))
+    ]
     for other, also in others:
-        assert (other.first.tolist(), other.pairs.tolist()) == (reference.first.tolist(), reference.pairs.tolist())
+        assert (other.first.tolist(), other.pairs.tolist()) == (
+            reference.first.tolist(),
+            reference.pairs.tolist(),
+        )
         assert other.similarity.tobytes() == reference.similarity.tobytes()
         assert also == done
     assert len(reference.pairs)
 
 
-@pytest.mark.parametrize("texts", [["", " ", "\n"], ["... !!!", "☺ ☺", "... !!!"], ["- - - - -", "- - - -", "---"]])
+@pytest.mark.parametrize(
+    "texts", [["", " ", "\n"], ["... !!!", "☺ ☺", "... !!!"], ["- - - - -", "- - - -", "---"]]
+)
 def test_a_corpus_without_a_word_has_no_duplicates(find, texts):
     duplicates, done = find(texts, Sketcher(Shingling("words", 2), 0.6, 32, seed=9))
     assert duplicates.count() == {
@@ -134,7 +145,10 @@ def test_first_of_equal():
 
 def test_large_buckets_compare_neighbours(monkeypatch):
     monkeypatch.setattr(module, "WINDOW", 2)
-    keys, rows = np.asarray([5, 8, 5, 5, 5, 8], np.uint64), np.asarray([1, 2, 4, 6, 7, 9], np.uint32)
+    keys, rows = (
+        np.asarray([5, 8, 5, 5, 5, 8], np.uint64),
+        np.asarray([1, 2, 4, 6, 7, 9], np.uint32),
+    )
     pairs, skipped = pair_buckets(keys, rows)
     expected = {(1, 4), (4, 6), (6, 7), (1, 6), (4, 7), (2, 9)}  # (1, 7) are three apart
     assert set(zip(*(side.tolist() for side in unpack_rows(pairs)), strict=True)) == expected

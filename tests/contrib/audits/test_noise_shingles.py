@@ -20,17 +20,22 @@ def test_equal_texts_after_normalisation():
     assert normalise_for_equality(" \u2028\u3000\n") == ""
 
 
-@pytest.mark.parametrize(("unit", "size"), [("words", 1), ("words", 3), ("characters", 2), ("characters", 5)])
+@pytest.mark.parametrize(
+    ("unit", "size"), [("words", 1), ("words", 3), ("characters", 2), ("characters", 5)]
+)
 def test_shingles_are_the_n_grams(unit, size):
     draw = random.Random(3)
     texts = [
-        " ".join(draw.choices(["a", "bb", "b", "ab", "的", "说明", "𠀀"], k=draw.randint(1, 12))) for _ in range(200)
+        " ".join(draw.choices(["a", "bb", "b", "ab", "的", "说明", "𠀀"], k=draw.randint(1, 12)))
+        for _ in range(200)
     ]
     hashes, counts = Shingling(unit, size).hash_texts(texts)
     parts = np.split(hashes, np.cumsum(counts)[:-1])
     for text, part in zip(texts, parts, strict=True):
         assert len(set(part.tolist())) == len(grams(text, unit, size))
-    assert len(set(hashes.tolist())) == len(set().union(*(grams(text, unit, size) for text in texts)))
+    assert len(set(hashes.tolist())) == len(
+        set().union(*(grams(text, unit, size) for text in texts))
+    )
     for left, first in zip(texts[:40], parts, strict=False):
         for right, second in zip(texts[:40], parts, strict=False):
             assert len(set(first.tolist()) & set(second.tolist())) == len(

@@ -46,7 +46,9 @@ def test_a_published_cross_encoder_judges(planned):
 
 
 def test_an_ensemble_judges_in_audits(planned):
-    ensemble, members = (planned(ENSEMBLE, audits={"judges": judges}) for judges in (["both"], MEMBERS))
+    ensemble, members = (
+        planned(ENSEMBLE, audits={"judges": judges}) for judges in (["both"], MEMBERS)
+    )
     assert ensemble.view("audits").pool().digest == members.view("audits").pool().digest
     ctx = planned(ENSEMBLE, audits={"systems": ["bm25", "bm25+both"]}).planner.ctx
     assert list_systems(ctx, "pydocs") == ["bm25", "bm25+both"]
@@ -68,15 +70,22 @@ def test_a_language_model_grades_what_nobody_judged(planned):
     assert all(score.upstream["subset"] is pool for score in by_it)
     others = [other.key for other in stages if other not in by_it]
     assert others == [other.key for other in plain.view("audits").stages()]
-    with pytest.raises(UserError, match="audits.llm_judge.model is tiny, neither a folder nor organisation/name"):
+    with pytest.raises(
+        UserError, match="audits.llm_judge.model is tiny, neither a folder nor organisation/name"
+    ):
         planned({}, audits={"llm_judge": {"model": "tiny"}})
 
 
 def test_similar_queries_may_have_judges_of_their_own(beir, plan_of):
     matcher = {"audits": {"similar_queries": {"judges": ["quora-matcher"]}}}
-    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["train", "test"])}}, "d", **matcher)
+    planned = plan_of(
+        {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}, "d", **matcher
+    )
     judge = plan_similar_queries(planned.planner.ctx, "d").upstream["judge.0"]
-    assert (judge.kind, judge.upstream["encoder"].values["name"]) == ("reranker", "cross-encoder/quora-roberta-base")
+    assert (judge.kind, judge.upstream["encoder"].values["name"]) == (
+        "reranker",
+        "cross-encoder/quora-roberta-base",
+    )
     assert planned.view("audits").pool().upstream["judge.0"].kind == "model"
 
 
@@ -84,7 +93,13 @@ def test_audits_with_training_queries(beir, plan_of):
     entry = {"source": "beir", "path": beir("d", ["train", "test"]), "dev_from_train": None}
     planned = plan_of({"d": entry}, "d")
     similar = plan_similar_queries(planned.planner.ctx, "d")
-    assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
+    assert set(similar.upstream) == {
+        "dataset",
+        "judge.0",
+        "judge_tokens.0",
+        "vectors.train",
+        "vectors.test",
+    }
     assert similar.values["splits"] == ["test"]
     rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/table6"]}
     assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
@@ -100,7 +115,9 @@ def test_corrected_labels_reuse_the_runs(beir, plan_of):
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 
 
-def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(beir, plan_of, tmp_path):
+def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(
+    beir, plan_of, tmp_path
+):
     datasets = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
     sheet, keys = tmp_path / "sheet.csv", set()
     for verdict in (0, 1):
@@ -114,18 +131,27 @@ def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(b
 def test_where_answers_decide_no_labels_are_corrected(beir, plan_of):
     entry = {"source": "beir", "path": beir("qa", ["train", "test"]), "relevance": "answers"}
     scores = [
-        part for part in plan_of({"qa": entry}, "qa").view("audits").manifests() if Path(part).parts[2] == "score"
+        part
+        for part in plan_of({"qa": entry}, "qa").view("audits").manifests()
+        if Path(part).parts[2] == "score"
     ]
     assert len(scores) == 2  # BM25 and the dual encoder, each once
     with pytest.raises(UserError, match="audits.llm_judge: answers decide what is relevant in qa"):
-        plan_of({"qa": entry}, "qa", audits={"llm_judge": {"model": "org/judge"}}).view("audits").manifests()
+        plan_of({"qa": entry}, "qa", audits={"llm_judge": {"model": "org/judge"}}).view(
+            "audits"
+        ).manifests()
     labelled = plan_of({"qa": entry | {"relevance": "qrels"}}, "qa").view("audits").manifests()
     assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
 
 
 def test_a_group_cannot_be_audited(beir, plan_of):
-    members = {"a": {"source": "beir", "path": beir("a", ["test"])}, "g": {"source": "group", "of": ["a"]}}
-    with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
+    members = {
+        "a": {"source": "beir", "path": beir("a", ["test"])},
+        "g": {"source": "group", "of": ["a"]},
+    }
+    with pytest.raises(
+        UserError, match="g is a group: it has scores, but no passages; name one of"
+    ):
         plan_of(members, "g").view("audits").manifests()
 
 

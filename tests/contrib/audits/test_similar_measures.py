@@ -19,11 +19,23 @@ from tandem.extras.words import join_folded_words, split_into_terms
 
 
 def queries_of(*texts, split="train"):
-    return SplitQueries(np.arange(len(texts)), [f"q{i}" for i in range(len(texts))], list(texts), [split] * len(texts))
+    return SplitQueries(
+        np.arange(len(texts)),
+        [f"q{i}" for i in range(len(texts))],
+        list(texts),
+        [split] * len(texts),
+    )
 
 
 def test_words_of_several_scripts():
-    assert split_into_terms("What's the ＡＢＣ of Straße?") == ["what", "s", "the", "abc", "of", "strasse"]
+    assert split_into_terms("What's the ＡＢＣ of Straße?") == [
+        "what",
+        "s",
+        "the",
+        "abc",
+        "of",
+        "strasse",
+    ]
     assert split_into_terms("太阳花怎么养 v2") == ["太阳", "阳花", "花怎", "怎么", "么养", "v2"]
     assert split_into_terms("猫?カタ") == ["猫", "カタ"]
     assert split_into_terms("हिन्दी में") == ["हिन्दी", "में"]
@@ -31,7 +43,11 @@ def test_words_of_several_scripts():
 
 
 def test_what_counts_as_the_same_query():
-    assert join_folded_words(" What is  a DOG? ") == join_folded_words("what is a dog") == "what is a dog"
+    assert (
+        join_folded_words(" What is  a DOG? ")
+        == join_folded_words("what is a dog")
+        == "what is a dog"
+    )
     assert join_folded_words("?!") == "?!"
     others, train = queries_of("A dog!", "cat", "?"), queries_of("cat", "a  DOG", "a dog.", "!")
     pairs = match_same_words(others, train)
@@ -47,7 +63,9 @@ def test_cosine_of_words_by_hand():
     block = measure.score_block(slice(0, 3), measure.read_columns(slice(0, 2)), 2, np.zeros(3))
     assert block == pytest.approx(np.array(expected), abs=1e-6)
     rows, columns = np.meshgrid(range(3), range(2), indexing="ij")
-    assert measure.score_pairs(rows.ravel(), columns.ravel()) == pytest.approx(np.ravel(expected), abs=1e-6)
+    assert measure.score_pairs(rows.ravel(), columns.ravel()) == pytest.approx(
+        np.ravel(expected), abs=1e-6
+    )
 
 
 def test_the_nearest_are_found_whatever_the_blocks(monkeypatch):

@@ -22,7 +22,12 @@ QUERIES = [
     ("q2", f"a {NASTY} c", "test"),
     ("q3", "else", "test"),
 ]
-QRELS = [("t1", "p1", 1, "train"), ("q1", "p1", 1, "test"), ("q2", "p2", 1, "test"), ("q3", "p3", 1, "test")]
+QRELS = [
+    ("t1", "p1", 1, "train"),
+    ("q1", "p1", 1, "test"),
+    ("q2", "p2", 1, "test"),
+    ("q3", "p3", 1, "test"),
+]
 RANKED = {"q1": ["p1", "p2"], "q2": ["p1", "p2"], "q3": ["p1", "p2", "p3"]}
 
 
@@ -34,12 +39,16 @@ def stages(make_artifact, make_collection, make_run, tmp_path):
     ran = make_run(root / "bm25" / "bm25.test-0123456789", data, "test", RANKED)
 
     run_stage = partial(make_artifact, root)
-    audit = run_stage("similar_queries", similar_stage, {"depth": 2, "threshold": 0.5}, {"dataset": data})
+    audit = run_stage(
+        "similar_queries", similar_stage, {"depth": 2, "threshold": 0.5}, {"dataset": data}
+    )
     params = {"split": "test", "depth": 2, "top": 1, "threshold": 0.5}
     pool = run_stage("false_negatives", pool_stage, params, {"dataset": data, "run.0": ran})
     sheet = tmp_path / "filled.csv"
     sheet.write_text("query_id,doc_id,verdict\nq2,p1,1\n")
-    labels = run_stage("relabel", relabel_stage, {}, {"dataset": data, "pool": pool}, {"path": str(sheet)})
+    labels = run_stage(
+        "relabel", relabel_stage, {}, {"dataset": data, "pool": pool}, {"path": str(sheet)}
+    )
     how, sources = {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": ran}
     scores = [
         run_stage("score", score_stage, how, sources, name="plain"),
@@ -60,7 +69,9 @@ def test_similar_queries_by_hand(stages):
     assert audit.summary.others == {"queries": 3, "similar": 2, "percent": 66.67}
     assert audit.effects.head == ["Run", "similar queries", "RR@10, similar", "RR@10, others"]
     # (1 + 1/2) / 2 and 1/3
-    assert audit.effects.rows == [["bm25.test-0123456789", "trained on, 2 · 1 queries", "75.00", "33.33"]]
+    assert audit.effects.rows == [
+        ["bm25.test-0123456789", "trained on, 2 · 1 queries", "75.00", "33.33"]
+    ]
     page = shown(audits)
     assert "1 of 2 training queries are similar to 2 of 3 other queries (66.67 %)" in page
     assert ">75.00<" in page
@@ -86,7 +97,9 @@ def test_false_negatives_by_hand(stages):
 def test_the_command_writes_a_page_and_every_number(stages, tmp_path):
     parts = [str(stage.artifact.folder) for stage in stages.values()]
     page, table = tmp_path / "audits.html", tmp_path / "audits.csv"
-    assert run_command(["audits", "--parts", *parts, "--out", str(page), "--table", str(table)]) == 0
+    assert (
+        run_command(["audits", "--parts", *parts, "--out", str(page), "--table", str(table)]) == 0
+    )
     text = page.read_text()
     assert "Can mini be trusted?" in text
     assert text.count('<h2 id="similar">') == text.count('<h2 id="false-negatives">') == 1

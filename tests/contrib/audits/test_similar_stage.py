@@ -39,14 +39,22 @@ def collection(make_collection, tmp_path_factory):
 def audit(make_job, out, inputs, **params):
     run(make_job("similar_queries", out, PARAMS | params, inputs))
     artifact = open_artifact(out, "similar_queries")
-    results = {name: json.loads(artifact.path(f"{name}.json").read_text()) for name in ("summary", "examples")}
-    rows = {name: pq.read_table(artifact.path(f"{name}.parquet")).to_pylist() for name in ("pairs", "queries", "train")}
+    results = {
+        name: json.loads(artifact.path(f"{name}.json").read_text())
+        for name in ("summary", "examples")
+    }
+    rows = {
+        name: pq.read_table(artifact.path(f"{name}.parquet")).to_pylist()
+        for name in ("pairs", "queries", "train")
+    }
     return artifact, results | rows
 
 
 def test_counts_of_a_collection_by_hand(make_job, collection, tmp_path):
     artifact, results = audit(make_job, tmp_path / "a-0123456789", {"dataset": collection})
-    similar = {(row["other_query_id"], row["train_query_id"]) for row in results["pairs"] if row["similar"]}
+    similar = {
+        (row["other_query_id"], row["train_query_id"]) for row in results["pairs"] if row["similar"]
+    }
     # n = 5. idf(mount), idf(everest): 1 + ln(6/4) = 1.405; how, tall, is: 1 + ln(6/3) = 1.693; height, of, capital,
     # france: 1 + ln(6/2) = 2.099; peru: 1 + ln 6 = 2.792.
     mount, how, height, peru = 1 + math.log(1.5), 1 + math.log(2), 1 + math.log(3), 1 + math.log(6)
@@ -56,7 +64,9 @@ def test_counts_of_a_collection_by_hand(make_job, collection, tmp_path):
     d1_t3 = 2 * mount**2 / (everest * short)
     e2_t4 = 2 * height**2 / (math.sqrt(3) * height * math.sqrt(2 * height**2 + peru**2))
     assert d1_t3 < 0.5 < e2_t4 < x1_t3
-    scores = {(row["other_query_id"], row["train_query_id"]): row["score"] for row in results["pairs"]}
+    scores = {
+        (row["other_query_id"], row["train_query_id"]): row["score"] for row in results["pairs"]
+    }
     assert scores["d1", "t3"] == pytest.approx(d1_t3, abs=1e-6)
     assert scores["e2", "t4"] == pytest.approx(e2_t4, abs=1e-6)
     assert scores["x1", "t3"] == pytest.approx(x1_t3, abs=1e-6)
@@ -72,35 +82,57 @@ def test_counts_of_a_collection_by_hand(make_job, collection, tmp_path):
     summary = results["summary"]
     assert summary["train"] == {"queries": 5, "similar": 4, "percent": 80.0}
     assert summary["others"] == {"queries": 5, "similar": 4, "percent": 80.0}
-    assert summary["splits"]["dev"] == {"queries": 2, "similar": 1, "percent": 50.0, "train_similar": 2}
+    assert summary["splits"]["dev"] == {
+        "queries": 2,
+        "similar": 1,
+        "percent": 50.0,
+        "train_similar": 2,
+    }
     assert list(summary["splits"]) == ["dev", "test", "extra"]
     assert summary["pairs"]["same"] == 3
     assert summary["decided_by"] == "cosine of TF-IDF vectors of words"
-    assert sum(summary["histogram"]["pairs"]) == len(results["pairs"]) == summary["pairs"]["proposed"]
+    assert (
+        sum(summary["histogram"]["pairs"]) == len(results["pairs"]) == summary["pairs"]["proposed"]
+    )
     assert artifact.manifest.facts["train_similar"] == 4
 
 
-def test_rows_are_sorted_and_a_higher_threshold_keeps_only_the_same_words(make_job, collection, tmp_path):
+def test_rows_are_sorted_and_a_higher_threshold_keeps_only_the_same_words(
+    make_job, collection, tmp_path
+):
     _, results = audit(make_job, tmp_path / "a-0123456789", {"dataset": collection}, threshold=1)
-    assert {(row["other_query_id"], row["train_query_id"]) for row in results["pairs"] if row["similar"]} == {
+    assert {
+        (row["other_query_id"], row["train_query_id"]) for row in results["pairs"] if row["similar"]
+    } == {
         ("d1", "t1"),
         ("d1", "t2"),
         ("e1", "t4"),
     }
     splits = ["dev", "test", "extra"]
-    keys = [(splits.index(r["split"]), r["other_query_id"], -r["score"], r["train_query_id"]) for r in results["pairs"]]
+    keys = [
+        (splits.index(r["split"]), r["other_query_id"], -r["score"], r["train_query_id"])
+        for r in results["pairs"]
+    ]
     assert keys == sorted(keys)
 
 
 def test_the_same_words_count_beyond_the_depth(make_job, collection, tmp_path):
-    _, results = audit(make_job, tmp_path / "a-0123456789", {"dataset": collection}, depth=1, threshold=0.9)
+    _, results = audit(
+        make_job, tmp_path / "a-0123456789", {"dataset": collection}, depth=1, threshold=0.9
+    )
     mine = [row["train_query_id"] for row in results["pairs"] if row["other_query_id"] == "d1"]
     assert mine == ["t1", "t2"]
-    assert results["summary"]["saturated"] == 2  # d1 and e1 have as many similar ones as were asked for
+    # d1 and e1 have as many similar ones as were asked for
+    assert results["summary"]["saturated"] == 2
 
 
 def test_only_the_splits_asked_for(make_job, collection, tmp_path):
-    _, results = audit(make_job, tmp_path / "a-0123456789", {"dataset": collection}, splits=["train", "test", "none"])
+    _, results = audit(
+        make_job,
+        tmp_path / "a-0123456789",
+        {"dataset": collection},
+        splits=["train", "test", "none"],
+    )
     assert {row["split"] for row in results["pairs"]} == {"test"}
     assert results["summary"]["others"]["queries"] == 2
 
@@ -125,7 +157,9 @@ def test_examples_show_both_sides_of_the_threshold(make_job, collection, tmp_pat
     assert examples["just not"][0]["score"] == max(e["score"] for e in examples["just not"])
 
 
-def test_judges_decide_by_their_mean(make_job, dataset, make_tokens, cross_model, joint_model, tmp_path):
+def test_judges_decide_by_their_mean(
+    make_job, dataset, make_tokens, cross_model, joint_model, tmp_path
+):
     tokens = make_tokens(tmp_path / "tiny" / "tokens" / "tiny-0123456789", dataset)
     inputs = {"dataset": dataset, "judge.0": cross_model, "judge.1": joint_model}
     inputs |= {"judge_tokens.0": tokens, "judge_tokens.1": tokens}
@@ -138,16 +172,25 @@ def test_judges_decide_by_their_mean(make_job, dataset, make_tokens, cross_model
     left = [opened.queries[queries.index(row["other_query_id"])] for row in results["pairs"]]
     right = [opened.queries[queries.index(row["train_query_id"])] for row in results["pairs"]]
     logits = [
-        CrossEncoder.load(model.folder / "cross").score(left, right, opened.template, "fp32", 512).astype(float)
+        CrossEncoder.load(model.folder / "cross")
+        .score(left, right, opened.template, "fp32", 512)
+        .astype(float)
         for model in (cross_model, joint_model)
     ]
     expected = np.mean([1 / (1 + np.exp(-values)) for values in logits], axis=0)
     assert [row["score"] for row in results["pairs"]] == pytest.approx(expected, abs=1e-6)
-    assert [row["similar"] for row in results["pairs"]] == [row["score"] > middle for row in results["pairs"]]
+    assert [row["similar"] for row in results["pairs"]] == [
+        row["score"] > middle for row in results["pairs"]
+    ]
     assert 0 < sum(row["similar"] for row in results["pairs"]) < len(results["pairs"])
     assert results["summary"]["judges"] == [cross_model.key, joint_model.key]
-    pair_scores = open_query_judge(cross_model, tokens, Inference(precision="fp32", batch_tokens=512))
-    rows = [[queries.index(row[name]) for row in results["pairs"]] for name in ("other_query_id", "train_query_id")]
+    pair_scores = open_query_judge(
+        cross_model, tokens, Inference(precision="fp32", batch_tokens=512)
+    )
+    rows = [
+        [queries.index(row[name]) for row in results["pairs"]]
+        for name in ("other_query_id", "train_query_id")
+    ]
     assert pair_scores.score(*map(np.array, rows)) == pytest.approx(logits[0], abs=1e-6)
     assert pair_scores.computed == 0  # the audit has kept them
 
@@ -155,17 +198,34 @@ def test_judges_decide_by_their_mean(make_job, dataset, make_tokens, cross_model
 def test_vectors_propose(make_job, dataset, dual_model, joint_model, tokens, tmp_path):
     def embed(model, split):
         out = tmp_path / "embeddings" / f"{model.key[:2]}.{split}-0123456789"
-        params = {"block": 16, "batch_tokens": 256, "precision": "fp32", "side": "queries", "split": split}
-        encode(make_job("embeddings", out, params, {"dataset": dataset, "model": model, "tokens": tokens}))
+        params = {
+            "block": 16,
+            "batch_tokens": 256,
+            "precision": "fp32",
+            "side": "queries",
+            "split": split,
+        }
+        encode(
+            make_job(
+                "embeddings", out, params, {"dataset": dataset, "model": model, "tokens": tokens}
+            )
+        )
         return open_artifact(out)
 
     vectors = {f"vectors.{split}": embed(dual_model, split) for split in ("train", "dev", "test")}
-    _, results = audit(make_job, tmp_path / "a-0123456789", {"dataset": dataset, **vectors}, threshold=0.9)
+    _, results = audit(
+        make_job, tmp_path / "a-0123456789", {"dataset": dataset, **vectors}, threshold=0.9
+    )
     raw = {
-        split: np.concatenate([np.load(p) for p in sorted(vectors[f"vectors.{split}"].folder.glob("blocks/*.npy"))])
+        split: np.concatenate(
+            [np.load(p) for p in sorted(vectors[f"vectors.{split}"].folder.glob("blocks/*.npy"))]
+        )
         for split in ("train", "dev", "test")
     }
-    units = {split: v.astype(float) / np.linalg.norm(v.astype(float), axis=1)[:, None] for split, v in raw.items()}
+    units = {
+        split: v.astype(float) / np.linalg.norm(v.astype(float), axis=1)[:, None]
+        for split, v in raw.items()
+    }
     ids = pq.read_table(vectors["vectors.dev"].path("ids.parquet"))["query_id"].to_pylist()
     train = pq.read_table(vectors["vectors.train"].path("ids.parquet"))["query_id"].to_pylist()
     cosine = units["dev"] @ units["train"].T
@@ -177,7 +237,9 @@ def test_vectors_propose(make_job, dataset, dual_model, joint_model, tokens, tmp
         assert cosine[at, to] >= np.sort(cosine[at])[-3] - 1e-6
     assert results["summary"]["proposed_by"] == "cosine of query vectors"
 
-    with pytest.raises(UserError, match=r"vectors\.test is missing \(given: vectors\.dev, vectors\.train\)"):
+    with pytest.raises(
+        UserError, match=r"vectors\.test is missing \(given: vectors\.dev, vectors\.train\)"
+    ):
         few = {role: artifact for role, artifact in vectors.items() if role != "vectors.test"}
         audit(make_job, tmp_path / "b-0123456789", {"dataset": dataset, **few})
     with pytest.raises(UserError, match="by several models"):

@@ -33,22 +33,40 @@ def built(build_once, encoder_folder, documents):
 
     def make(folder):
         (first, title, text), *others = documents
-        write_beir(folder / "beir", [(first, f"{title} [SEP]", f"{text} [CLS] [SEP] [MASK]"), *others])
-        layout = {"title": "Tiny", "columns": [{"measure": "RR@10"}], "rows": [{"system": s, "run": s} for s in ROWS]}
+        write_beir(
+            folder / "beir", [(first, f"{title} [SEP]", f"{text} [CLS] [SEP] [MASK]"), *others]
+        )
+        layout = {
+            "title": "Tiny",
+            "columns": [{"measure": "RR@10"}],
+            "rows": [{"system": s, "run": s} for s in ROWS],
+        }
         (folder / "tiny.yaml").write_text(yaml.safe_dump(layout))
         config = tiny_config(folder, encoder_folder) | {
             "tables": [str(folder / "tiny.yaml")],
             "fusions": {
-                "both": {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [0.75, 0.25]},
+                "both": {
+                    "of": ["bm25", "de_bm25neg"],
+                    "method": "weighted",
+                    "weights": [0.75, 0.25],
+                },
                 "lexical_and_late": {"of": ["bm25", "late"]},
                 "two_lists": {"of": ["bm25+ce_bm25neg", "plain+ce_bm25neg"]},
             },
             "ensembles": {"pair": {"of": ["ce_bm25neg", "rocketqav2.reranker"]}},
             "indexes": {
                 "lists": {"type": "ivf_flat", "nlist": 4, "nprobe": 2},
-                "codes": {"type": "ivf_sq", "sq": "4bit", "nlist": 4, "nprobe": 4, "rescore": False},
+                "codes": {
+                    "type": "ivf_sq",
+                    "sq": "4bit",
+                    "nlist": 4,
+                    "nprobe": 4,
+                    "rescore": False,
+                },
             },
-            "encoders": {"plain": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}},
+            "encoders": {
+                "plain": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}
+            },
         }
         config["models"]["deepct"] = {
             "objective": "dual",
@@ -67,6 +85,8 @@ def built(build_once, encoder_folder, documents):
     def run(words, stdin=""):
         """The finished process."""
         line = [sys.executable, *words]
-        return subprocess.run(line, input=stdin, capture_output=True, text=True, cwd=folder, env=environment)
+        return subprocess.run(
+            line, input=stdin, capture_output=True, text=True, cwd=folder, env=environment
+        )
 
     return SimpleNamespace(folder=folder, run=run)

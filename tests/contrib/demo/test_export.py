@@ -21,7 +21,9 @@ from tandem.store.artifact import open_artifact
 
 ALONE = "import sys; sys.modules['tandem'] = None\n"
 ASK = "\nimport json; print(json.dumps([[encode(q)[0].tolist(), search(q)] for q in json.loads(sys.stdin.read())]))\n"
-BOTH = "\nimport json; print(json.dumps([[doc for doc, _ in found], [ids[row] for row in rows[0]]]))\n"
+BOTH = (
+    "\nimport json; print(json.dumps([[doc for doc, _ in found], [ids[row] for row in rows[0]]]))\n"
+)
 
 
 def blocks(folder):
@@ -48,7 +50,9 @@ def finds_the_run(built, folder, kind, name):
     np.testing.assert_allclose(vectors, stored, rtol=2**-10, atol=1e-6)
     for (_, hits), (docs, scores), equal in zip(answers, run.values(), same.all(1), strict=True):
         assert [doc for doc, _ in hits] == docs
-        assert [value for _, value in hits] == pytest.approx(scores.tolist(), rel=1e-5 if equal else 1e-4)
+        assert [value for _, value in hits] == pytest.approx(
+            scores.tolist(), rel=1e-5 if equal else 1e-4
+        )
 
 
 def stored_vectors(built, model):
@@ -91,7 +95,10 @@ def test_sentence_transformers_finds_the_same_in_the_same_folder(built, tmp_path
     folder = tmp_path / "exported"
     exported(built, folder, "rocketqav2")
     plain, theirs = blocks(folder)
-    begin, between = f"import os; os.chdir({str(folder)!r})\n{ALONE}", "\nfound = search('how does the otter behave')\n"
+    begin, between = (
+        f"import os; os.chdir({str(folder)!r})\n{ALONE}",
+        "\nfound = search('how does the otter behave')\n",
+    )
     done = built.run(["-c", begin + plain + between + theirs + BOTH])
     assert done.returncode == 0, done.stderr
     first, second = json.loads(done.stdout.splitlines()[-1])
@@ -116,7 +123,9 @@ def test_the_flat_file_is_the_one_that_faiss_writes(built, tmp_path):
 def test_a_folder_with_something_in_it_is_refused_and_left_alone(built, tmp_path, monkeypatch):
     monkeypatch.chdir(built.folder)
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="exists already and is not an empty folder; name another, or remove it"):
+    with pytest.raises(
+        UserError, match="exists already and is not an empty folder; name another, or remove it"
+    ):
         run(["export", "de_bm25neg", "config.yaml", "--out", str(tmp_path)])
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -132,10 +141,19 @@ def test_nothing_appears_where_writing_failed(tmp_path):
     ("words", "message"),
     [
         (["de_bm25neg"], "parameter --out requires an argument"),
-        (["bm25", "--out", "x"], "bm25 has no single vector a passage; only such vectors can be exported as an index"),
-        (["late", "--out", "x"], "late has no single vector a passage; only such vectors can be exported as an index"),
+        (
+            ["bm25", "--out", "x"],
+            "bm25 has no single vector a passage; only such vectors can be exported as an index",
+        ),
+        (
+            ["late", "--out", "x"],
+            "late has no single vector a passage; only such vectors can be exported as an index",
+        ),
         (["de_bm25ne", "--out", "x"], "de_bm25ne is not a system; did you mean de_bm25neg?"),
-        (["de_bm25neg", "--index", "list", "--out", "x"], "list is not a system; did you mean lists?"),
+        (
+            ["de_bm25neg", "--index", "list", "--out", "x"],
+            "list is not a system; did you mean lists?",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(built, monkeypatch, words, message):
@@ -155,13 +173,21 @@ VALUES = {
 
 def test_the_page_says_how_vectors_were_kept():
     assert "computed in bf16 and stored in int8" in render_markdown(CARD, **VALUES)
-    rounded = {dtype: ".half()" in render_markdown(CARD, **VALUES | {"dtype": dtype}) for dtype in ("fp32", "fp16")}
+    rounded = {
+        dtype: ".half()" in render_markdown(CARD, **VALUES | {"dtype": dtype})
+        for dtype in ("fp32", "fp16")
+    }
     assert rounded == {"fp32": False, "fp16": True}
 
 
 def test_the_page_says_which_unicode_form_queries_need():
-    pages = {form: render_markdown(CARD, **VALUES | {"normalize": form}) for form in ("nfc", "none")}
-    assert {form: "unicodedata.normalize" in page for form, page in pages.items()} == {"nfc": True, "none": False}
+    pages = {
+        form: render_markdown(CARD, **VALUES | {"normalize": form}) for form in ("nfc", "none")
+    }
+    assert {form: "unicodedata.normalize" in page for form, page in pages.items()} == {
+        "nfc": True,
+        "none": False,
+    }
 
 
 def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
@@ -172,7 +198,9 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
         part = faiss.IndexFlatIP(8)
         part.add(rows)
         faiss.write_index(part, name)
-    page = render_markdown(CARD, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"})
+    page = render_markdown(
+        CARD, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"}
+    )
     names = {"faiss": faiss}
     exec(re.search(r"^parts = .*add_shard\(part\)$", page, re.S | re.M)[0], names)
     _, rows = names["index"].search(vectors[[3, 33]], 5)
@@ -186,11 +214,23 @@ def test_copies_are_found_beside_the_vector_that_stands_for_them(tmp_path, monke
     graph = faiss.IndexHNSWFlat(8, 4, faiss.METRIC_INNER_PRODUCT)
     graph.add(vectors)
     np.save("copies.npy", np.array([[1, 0], [3, 2], [4, 0]], np.uint32))
-    page = render_markdown(CARD, **VALUES | {"indexes": ["a.faiss"], "factory": "HNSW4,Flat", "copies": "copies.npy"})
-    names = {"np": np, "ids": ["d", "a", "c", "b", "e"], "index": graph, "encode": lambda query: torch.tensor([query])}
+    page = render_markdown(
+        CARD, **VALUES | {"indexes": ["a.faiss"], "factory": "HNSW4,Flat", "copies": "copies.npy"}
+    )
+    names = {
+        "np": np,
+        "ids": ["d", "a", "c", "b", "e"],
+        "index": graph,
+        "encode": lambda query: torch.tensor([query]),
+    }
     exec(re.search(r"^copies = .*?append\(row\)$", page, re.S | re.M)[0], names)
     exec(re.search(r"^def search.*?\n\n", page, re.S | re.M)[0], names)
-    assert names["search"]([1.0, 0.5, 0, 0, 0, 0, 0, 0], 4) == [("a", 1.0), ("d", 1.0), ("e", 1.0), ("b", 0.5)]
+    assert names["search"]([1.0, 0.5, 0, 0, 0, 0, 0, 0], 4) == [
+        ("a", 1.0),
+        ("d", 1.0),
+        ("e", 1.0),
+        ("b", 0.5),
+    ]
 
 
 def test_a_run_of_any_split_in_trecs_format(built, tmp_path):

@@ -20,7 +20,9 @@ TASK = {"task": "TinyRetrieval", "split": "train"}
 def export(built, tmp_path, system, entry, **keys):
     """Export a system with a key `mteb` for the dataset."""
     tiny = yaml.safe_load((built.folder / "config.yaml").read_text())["datasets"]["tiny"]
-    (tmp_path / "mteb.yaml").write_text(yaml.safe_dump({"datasets": {"tiny": {**tiny, "mteb": entry}}, **keys}))
+    (tmp_path / "mteb.yaml").write_text(
+        yaml.safe_dump({"datasets": {"tiny": {**tiny, "mteb": entry}}, **keys})
+    )
     with contextlib.chdir(built.folder):
         files = ["config.yaml", str(tmp_path / "mteb.yaml")]
         assert run(["export", system, *files, "--mteb", "--out", str(tmp_path / "out")]) == 0
@@ -36,14 +38,26 @@ def test_the_values_are_trec_evals(built, tmp_path, system):
     assert (split, scores["hf_subset"], scores["languages"]) == ("train", "default", ["eng-Latn"])
     (place,) = built.folder.glob(f"results/tiny/*/{system}.test-*/run.trec")
     (data,) = built.folder.glob("results/tiny/dataset/tiny-*")
-    ranked = {query: dict(zip(docs, values.tolist(), strict=True)) for query, docs, values in iter_trec(place)}
+    ranked = {
+        query: dict(zip(docs, values.tolist(), strict=True))
+        for query, docs, values in iter_trec(place)
+    }
     qrels = Collection(open_artifact(data)).qrels("test")
-    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10,20", "recall.1,5", "map_cut.3", "success.1", "P.3"})
+    theirs = pytrec_eval.RelevanceEvaluator(
+        qrels, {"ndcg_cut.10,20", "recall.1,5", "map_cut.3", "success.1", "P.3"}
+    )
     values = theirs.evaluate(ranked).values()
     names = {"ndcg_at_10": "ndcg_cut_10", "ndcg_at_20": "ndcg_cut_20", "recall_at_5": "recall_5"}
-    names |= {"map_at_3": "map_cut_3", "hit_rate_at_1": "success_1", "precision_at_3": "P_3", "accuracy": "recall_1"}
+    names |= {
+        "map_at_3": "map_cut_3",
+        "hit_rate_at_1": "success_1",
+        "precision_at_3": "P_3",
+        "accuracy": "recall_1",
+    }
     for ours, name in names.items():
-        assert scores[ours] == pytest.approx(sum(value[name] for value in values) / len(qrels), abs=1e-6)
+        assert scores[ours] == pytest.approx(
+            sum(value[name] for value in values) / len(qrels), abs=1e-6
+        )
     assert scores["main_score"] == scores["ndcg_at_10"]
     assert "ndcg_at_100" not in scores  # runs are 20 deep
 
@@ -63,8 +77,16 @@ def test_mteb_reads_it(built, tmp_path):
     ("entry", "keys", "message"),
     [
         (None, {}, r"datasets\.tiny\.mteb is missing; say which task"),
-        ({**TASK, "main_score": "ndcg_at_100"}, {}, "mteb.main_score is ndcg_at_100, but runs are 20 deep"),
-        (TASK, {"depth": {"test": 30}}, r"bm25 cannot be used before .* is built; build it: snakemake"),
+        (
+            {**TASK, "main_score": "ndcg_at_100"},
+            {},
+            "mteb.main_score is ndcg_at_100, but runs are 20 deep",
+        ),
+        (
+            TASK,
+            {"depth": {"test": 30}},
+            r"bm25 cannot be used before .* is built; build it: snakemake",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(built, tmp_path, entry, keys, message):
@@ -79,5 +101,17 @@ def test_a_cut_dataset_is_no_task_of_mteb(built, tmp_path, monkeypatch):
     (tmp_path / "cut.yaml").write_text(
         yaml.safe_dump({"datasets": {"tiny": {**tiny, "mteb": TASK, "test_queries": 3}}})
     )
-    with pytest.raises(UserError, match="test_queries is 3, which the task TinyRetrieval is not; set it to null"):
-        run(["export", "bm25", "config.yaml", str(tmp_path / "cut.yaml"), "--mteb", "--out", str(tmp_path / "out")])
+    with pytest.raises(
+        UserError, match="test_queries is 3, which the task TinyRetrieval is not; set it to null"
+    ):
+        run(
+            [
+                "export",
+                "bm25",
+                "config.yaml",
+                str(tmp_path / "cut.yaml"),
+                "--mteb",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )

@@ -110,7 +110,10 @@ def check_list(answers, run):
         count = len(answer["passages"])
         assert [passage["doc_id"] for passage in answer["passages"]] == docs[:count]
         np.testing.assert_allclose(
-            [passage["score"] for passage in answer["passages"]], scores[:count], rtol=1e-6, atol=1e-6
+            [passage["score"] for passage in answer["passages"]],
+            scores[:count],
+            rtol=1e-6,
+            atol=1e-6,
         )
 
 
@@ -170,11 +173,15 @@ def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
         assert top[5:] == [None] * 3  # the run re-ranks five
         listed = bm25[answer["known"]["query"]][0]
         assert all(
-            (passage["scores"]["BM25"] is None) == (passage["doc_id"] not in listed) for passage in answer["passages"]
+            (passage["scores"]["BM25"] is None) == (passage["doc_id"] not in listed)
+            for passage in answer["passages"]
         )
         name = answer["known"]["query"].removeprefix("test-")
         assert answer["known"]["relevant"] == [f"{name}-2"]
-        assert [passage["doc_id"] for passage in answer["passages"] if passage["relevant"]] in ([], [f"{name}-2"])
+        assert [passage["doc_id"] for passage in answer["passages"] if passage["relevant"]] in (
+            [],
+            [f"{name}-2"],
+        )
         spent = answer["milliseconds"]
         assert spent.keys() == {"BM25", "encode", "search", "re-rank", "total"}
         assert spent["total"] >= max(spent["BM25"] + spent["search"], spent["re-rank"])
@@ -184,7 +191,9 @@ def test_a_re_ranker_of_two_lists_keeps_the_scores_of_both(built):
     runs = [run_of(built, "rerank", f"{first}+ce_bm25neg") for first in ("bm25", "plain")]
     for answer in ask(built, "two_lists", "--k", "10"):
         scored = {doc for run in runs for doc in run[answer["known"]["query"]][0][:5]}
-        shown = {passage["doc_id"]: passage["scores"]["CE ce_bm25neg"] for passage in answer["passages"]}
+        shown = {
+            passage["doc_id"]: passage["scores"]["CE ce_bm25neg"] for passage in answer["passages"]
+        }
         assert {doc for doc, score in shown.items() if score is not None} == scored & shown.keys()
 
 
@@ -195,7 +204,9 @@ def test_late_interaction_re_ranks_as_its_run_does(built):
         docs, scores = run[answer["known"]["query"]]
         assert [passage["doc_id"] for passage in answer["passages"]] == docs[:5]
         # vectors are rounded to fp16, where the last bits of another batch's may show
-        assert [passage["scores"]["CE late"] for passage in answer["passages"]] == pytest.approx(scores[:5], rel=1e-3)
+        assert [passage["scores"]["CE late"] for passage in answer["passages"]] == pytest.approx(
+            scores[:5], rel=1e-3
+        )
 
 
 @pytest.mark.parametrize("system", ["late", "late@codes"])
@@ -215,11 +226,18 @@ def test_late_interaction_searches_all_passages_and_compressed_ones(built, syste
 
 def test_late_interaction_scores_what_another_system_retrieves(built):
     """The last of the tables' systems that shares a part, BM25, fills the column of dual encoders."""
-    check_column(ask(built, "bm25+ce_bm25neg", "--k", "20"), "DE late", run_of(built, "maxsim", "late"), rel=1e-3)
+    check_column(
+        ask(built, "bm25+ce_bm25neg", "--k", "20"),
+        "DE late",
+        run_of(built, "maxsim", "late"),
+        rel=1e-3,
+    )
 
 
 def test_an_encoder_without_training_is_searched_by_its_name(built):
-    folder = Path(yaml.safe_load((built.folder / "config.yaml").read_text())["encoders"]["plain"]["path"])
+    folder = Path(
+        yaml.safe_load((built.folder / "config.yaml").read_text())["encoders"]["plain"]["path"]
+    )
     check_list(ask(built, "plain", "--alone", "--k", "3"), run_of(built, "retrieve", folder.name))
 
 
@@ -232,28 +250,41 @@ def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):
     top = {query: (docs[:5], scores[:5]) for query, (docs, scores) in joint.items()}
     check_column(answers, "CE rocketqav2.reranker", top)
     assert all(
-        passage["scores"]["CE rocketqav2.reranker"] is not None for answer in answers for passage in answer["passages"]
+        passage["scores"]["CE rocketqav2.reranker"] is not None
+        for answer in answers
+        for passage in answer["passages"]
     )
 
 
 def test_odd_queries_are_answered(built):
     """Some find nothing, end as a file does, begin as a flag does, or are no UTF-8."""
     flags = ["config.yaml", "--json", "--alone", "--k", "3"]
-    for system, *query in (("bm25", "an otter of animals.yaml"), ("bm25", "--", "--otter"), ("both", "水獭 ∅")):
+    for system, *query in (
+        ("bm25", "an otter of animals.yaml"),
+        ("bm25", "--", "--otter"),
+        ("both", "水獭 ∅"),
+    ):
         (answer,) = search(built, system, *flags, *query)
         assert answer["query"] == query[-1]
         assert len(answer["passages"]) == 3
     words = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--json", "--alone"]
-    done = subprocess.run(words, input=b"otter \xff\nzzzz\nheron\n", capture_output=True, cwd=built.folder)
+    done = subprocess.run(
+        words, input=b"otter \xff\nzzzz\nheron\n", capture_output=True, cwd=built.folder
+    )
     assert done.returncode == 0, done.stderr
     first, nothing, second = map(json.loads, done.stdout.splitlines())
-    assert [first["passages"][0]["doc_id"][:5], second["passages"][0]["doc_id"][:5]] == ["otter", "heron"]
+    assert [first["passages"][0]["doc_id"][:5], second["passages"][0]["doc_id"][:5]] == [
+        "otter",
+        "heron",
+    ]
     assert nothing["passages"] == []
 
 
 def test_bm25_alone_loads_no_model(built):
     answers = ask(built, "bm25")
-    assert all(passage["scores"].keys() == {"BM25"} for answer in answers for passage in answer["passages"])
+    assert all(
+        passage["scores"].keys() == {"BM25"} for answer in answers for passage in answer["passages"]
+    )
     assert all(answer["milliseconds"].keys() == {"BM25", "total"} for answer in answers)
 
 
@@ -262,12 +293,16 @@ def test_an_index_gives_its_run(built):
     run = run_of(built, "ann", "de_bm25neg@lists")
     check_list(answers, run)
     assert all(
-        passage["scores"].keys() == {"DE de_bm25neg@lists"} for answer in answers for passage in answer["passages"]
+        passage["scores"].keys() == {"DE de_bm25neg@lists"}
+        for answer in answers
+        for passage in answer["passages"]
     )
 
 
 def test_a_person_gets_a_table_without_colours_in_a_pipe(built):
-    done = built.run(["-m", "tandem", "search", "bm25", QUERIES[0], "config.yaml", "--k", "3", "--alone"])
+    done = built.run(
+        ["-m", "tandem", "search", "bm25", QUERIES[0], "config.yaml", "--k", "3", "--alone"]
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.rstrip().splitlines()
     assert lines[0].split() == ["rank", "document", "BM25"]
@@ -288,7 +323,8 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
     running = subprocess.Popen(
         line, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, cwd=built.folder, env=environment,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+        # a shell's background job ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     os.close(theirs)
     shown, deadline = "", time.monotonic() + 300
@@ -298,7 +334,9 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
             shown += os.read(ours, 65536).decode()
     assert "\x1b[1motter\x1b[0m" in shown
     assert "query> " in shown
-    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(running.pid)], capture_output=True, text=True)
+    children = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(running.pid)], capture_output=True, text=True
+    )
     workers = [int(word) for word in children.stdout.split()]
     assert workers
     os.kill(running.pid, signal.SIGINT)
@@ -314,7 +352,10 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
     [
         (["bm24", "x"], "bm24 is not a system; did you mean bm25?"),
         (["bm25+rocketqa", "x"], "rocketqa is not a system; did you mean rocketqav2?"),
-        (["ce_bm25neg", "x"], "ce_bm25neg is a cross-encoder, which re-ranks a list; say whose: bm25\\+ce_bm25neg"),
+        (
+            ["ce_bm25neg", "x"],
+            "ce_bm25neg is a cross-encoder, which re-ranks a list; say whose: bm25\\+ce_bm25neg",
+        ),
         (["bm25", "x", "--k", "0"], 'Invalid value "0" for --k. Must be >= 1'),
         (["bm25", "x", "--depth", "3"], "Unknown option: --depth"),
         (["bm25", "how", "are", "you"], "4 words are neither flag nor YAML file"),
@@ -343,7 +384,9 @@ def test_what_is_not_built_is_named_with_the_command_that_builds_it(built, monke
     assert key.startswith("krovetz-")
 
 
-def test_a_missing_model_is_not_named_where_what_is_made_from_it_is_missing_too(built, tmp_path, monkeypatch):
+def test_a_missing_model_is_not_named_where_what_is_made_from_it_is_missing_too(
+    built, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text((built.folder / "config.yaml").read_text())
     with pytest.raises(UserError) as error:
@@ -357,10 +400,13 @@ def test_a_missing_model_is_not_named_where_what_is_made_from_it_is_missing_too(
 def test_a_damaged_file_is_named(built, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text((built.folder / "config.yaml").read_text())
-    subprocess.run(["cp", "-r", str(built.folder / "results"), str(tmp_path / "results")], check=True)
+    subprocess.run(
+        ["cp", "-r", str(built.folder / "results"), str(tmp_path / "results")], check=True
+    )
     (corpus,) = tmp_path.glob("results/tiny/dataset/*/corpus.parquet")
     corpus.write_bytes(b"short")
     with pytest.raises(
-        UserError, match=r"corpus.parquet: missing or changed since it was written; delete .*stage.json"
+        UserError,
+        match=r"corpus.parquet: missing or changed since it was written; delete .*stage.json",
     ):
         run(["search", "bm25", "x", "config.yaml"])

@@ -37,22 +37,31 @@ def rows(empty_world):
 
             saved = world.make("checkpoint", f"de.{number}", {"until": [number, 4]}, files, **after)
             changes = {"facts": {"steps": 10 * number}, "seconds": 2.0 * number}
-            write_json(saved.folder / "stage.json", saved.manifest.model_copy(update=changes).model_dump())
+            write_json(
+                saved.folder / "stage.json", saved.manifest.model_copy(update=changes).model_dump()
+            )
             return open_artifact(saved.folder)
 
         def value(kind, number, name, mean, of):
             statistics, split = json.dumps({"mean": {name: mean}}), {"split": f"dev.{mean}"}
             params = {**split, "measures": [name]} if kind == "score" else split
-            return world.make(kind, f"de.{number}", params, {"statistics.json": statistics}, model=of)
+            return world.make(
+                kind, f"de.{number}", params, {"statistics.json": statistics}, model=of
+            )
 
         validations, chain = [], []
         for number, (low, high) in enumerate(zip(reduced, full, strict=True), 1):
             chain.append(checkpoint(number, {"after": chain[-1]} if chain else {}))
-            both = value(kind, number, measure, low, chain[-1]), value("score", number, "RR@10", high, chain[-1])
+            both = (
+                value(kind, number, measure, low, chain[-1]),
+                value("score", number, "RR@10", high, chain[-1]),
+            )
             folders = {"checkpoint": chain[-1], "reduced": both[0], "full": both[1]}
             validations.append(
                 ValidationRow(
-                    model="de", part="dual", **{role: str(artifact.folder) for role, artifact in folders.items()}
+                    model="de",
+                    part="dual",
+                    **{role: str(artifact.folder) for role, artifact in folders.items()},
                 )
             )
         return validations
@@ -63,7 +72,10 @@ def rows(empty_world):
 def drawn(page):
     """Of each plot how many points its series have."""
     specs = [json.loads(text) for text in re.findall(r'class="spec">(.*?)</script>', page)]
-    return [Counter(row["series"] for rows in spec["datasets"].values() for row in rows) for spec in specs]
+    return [
+        Counter(row["series"] for rows in spec["datasets"].values() for row in rows)
+        for spec in specs
+    ]
 
 
 def test_agreement_of_four_checkpoints_by_hand(rows):
@@ -87,7 +99,18 @@ def test_a_lower_average_rank_is_better(rows):
 
 def test_the_table_and_the_page(rows, tmp_path):
     out = tmp_path / "fidelity.csv"
-    assert run(["fidelity", "--rows", json.dumps([row.model_dump() for row in rows()]), "--out", str(out)]) == 0
+    assert (
+        run(
+            [
+                "fidelity",
+                "--rows",
+                json.dumps([row.model_dump() for row in rows()]),
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
     lines = list(csv.DictReader(out.open()))
     assert [(line["step"], line["reduced"], line["full"]) for line in lines] == [
         ("10", "0.100000", "0.050000"),
@@ -95,7 +118,9 @@ def test_the_table_and_the_page(rows, tmp_path):
         ("30", "0.300000", "0.300000"),
         ("40", "0.400000", "0.250000"),
     ]
-    assert {(line["tau"], line["same_choice"], line["full_measure"]) for line in lines} == {("0.666667", "no", "RR@10")}
+    assert {(line["tau"], line["same_choice"], line["full_measure"]) for line in lines} == {
+        ("0.666667", "no", "RR@10")
+    }
     page = out.with_suffix(".html").read_text()
     assert "τ 0.667" in page
     assert "different checkpoints" in page

@@ -20,8 +20,16 @@ def train_job(make_job, dataset, new_generator):
 
     def make(out, train=None, start=None, params=None, **execution):
         how = {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution
-        options = {"length": 32, "target_length": 12, "train": TRAIN | (train or {})} | (params or {})
-        return make_job("train_generator", out, options, {"dataset": dataset, "start": start or new_generator}, how)
+        options = {"length": 32, "target_length": 12, "train": TRAIN | (train or {})} | (
+            params or {}
+        )
+        return make_job(
+            "train_generator",
+            out,
+            options,
+            {"dataset": dataset, "start": start or new_generator},
+            how,
+        )
 
     return make
 

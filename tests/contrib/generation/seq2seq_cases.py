@@ -41,13 +41,26 @@ def model(family):
     with torch.random.fork_rng():
         if family == "t5":
             size = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 1, "num_heads": 4}
-            return T5ForConditionalGeneration(T5Config(vocab_size=WORDS, decoder_start_token_id=0, **size, **IDS))
+            return T5ForConditionalGeneration(
+                T5Config(vocab_size=WORDS, decoder_start_token_id=0, **size, **IDS)
+            )
         if family == "bart":
             stack = {"layers": 1, "attention_heads": 4, "ffn_dim": 64}
-            size = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in stack.items()}
+            size = {
+                f"{side}_{name}": value
+                for side in ("encoder", "decoder")
+                for name, value in stack.items()
+            }
             options = {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 3}
-            return BartForConditionalGeneration(BartConfig(vocab_size=WORDS, **options, **size, **IDS))
-        size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+            return BartForConditionalGeneration(
+                BartConfig(vocab_size=WORDS, **options, **size, **IDS)
+            )
+        size = {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 4,
+        }
         return AutoModelForCausalLM.from_config(
             Qwen3Config(vocab_size=WORDS, num_key_value_heads=2, head_dim=8, **size, **IDS)
         )

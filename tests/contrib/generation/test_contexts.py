@@ -30,15 +30,21 @@ def collection(make_job, tmp_path):
     def make(answers=None):
         folder = tmp_path / "beir"
         (folder / "qrels").mkdir(parents=True)
-        rows = [json.dumps({"_id": doc, "title": title, "text": text}) for doc, title, text in PASSAGES]
+        rows = [
+            json.dumps({"_id": doc, "title": title, "text": text}) for doc, title, text in PASSAGES
+        ]
         (folder / "corpus.jsonl").write_text("\n".join(rows))
         rows = [json.dumps({"_id": query, "text": text}) for query, text in QUERIES.items()]
         (folder / "queries.jsonl").write_text("\n".join(rows))
-        (folder / "qrels/train.tsv").write_text("".join(f"{query}\t{doc}\t1\n" for query, doc in JUDGED))
+        (folder / "qrels/train.tsv").write_text(
+            "".join(f"{query}\t{doc}\t1\n" for query, doc in JUDGED)
+        )
         if answers:
             rows = [json.dumps({"_id": query, "answers": own}) for query, own in answers.items()]
             (folder / "answers.jsonl").write_text("\n".join(rows))
-        job = make_job("dataset", tmp_path / "own-0123456789", {"source": "beir"}, {}, {"path": str(folder)})
+        job = make_job(
+            "dataset", tmp_path / "own-0123456789", {"source": "beir"}, {}, {"path": str(folder)}
+        )
         make_dataset_stage(job)
         return Collection(open_artifact(job.out))
 
@@ -55,19 +61,29 @@ def test_the_three_contexts_of_gar(collection):
     assert contexts(made, "answer") == [(otters, "crabs"), (heron, "the frogs")]
     # The first sentence with an answer, of every relevant passage; a passage without one gives none. A query without
     # answers takes the sentence with the most of its words: none of the passage about bats has any.
-    assert contexts(made, "sentence") == [(otters, "They eat crabs in winter."), (otters, "Crabs hide under stones.")]
-    assert contexts(made, "title") == [(otters, "Otters"), (bats, "Bats")]  # two passages of one title are one pair
+    assert contexts(made, "sentence") == [
+        (otters, "They eat crabs in winter."),
+        (otters, "Crabs hide under stones."),
+    ]
+    # two passages of one title are one pair
+    assert contexts(made, "title") == [(otters, "Otters"), (bats, "Bats")]
 
 
 def test_a_collection_without_answers_gives_the_nearest_sentence(collection):
     made = collection()
     otters, heron, bats = QUERIES.values()
     # "Otters swim well." and "They eat crabs in winter." share a word each with the query: the first.
-    assert contexts(made, "sentence") == [(otters, "Otters swim well."), (heron, "They catch frogs.")]
+    assert contexts(made, "sentence") == [
+        (otters, "Otters swim well."),
+        (heron, "They catch frogs."),
+    ]
     assert contexts(made, "passage") == [
         (otters, PASSAGES[0][2]), (otters, PASSAGES[1][2]), (heron, PASSAGES[2][2]), (bats, "..."),
     ]  # fmt: skip
-    with pytest.raises(UserError, match=r"own-0123456789: no query of split train has an answer, which target: answer"):
+    with pytest.raises(
+        UserError,
+        match=r"own-0123456789: no query of split train has an answer, which target: answer",
+    ):
         contexts(made, "answer")
 
 
@@ -77,17 +93,23 @@ def test_the_rule_of_the_dataset_finds_the_answer(collection):
     assert QUERIES["q1"] not in dict(contexts(made, "sentence"))
 
 
-def test_titles_and_sentences_that_are_missing_are_one_line(make_job, tmp_path, make_dataset, documents):
+def test_titles_and_sentences_that_are_missing_are_one_line(
+    make_job, tmp_path, make_dataset, documents
+):
     bare = make_dataset(tmp_path / "bare-0000000001", [(doc, "", "...") for doc, _, _ in documents])
     for target in ("title", "sentence"):
-        with pytest.raises(UserError, match=f"bare-0000000001: no relevant passage of split train has a .*{target}"):
+        with pytest.raises(
+            UserError, match=f"bare-0000000001: no relevant passage of split train has a .*{target}"
+        ):
             contexts(Collection(bare), target)
 
 
 def test_a_generator_reads_the_query_and_learns_the_context(train_job, new_generator, tmp_path):
     model, tokenizer = load_generator(new_generator.folder / "hf")
     params = {"prompt": "{query}", "target": "passage", "target_length": 6}
-    pairs = train.read_pairs(train_job(tmp_path / "pairs-0000000000", params=params), model, tokenizer)
+    pairs = train.read_pairs(
+        train_job(tmp_path / "pairs-0000000000", params=params), model, tokenizer
+    )
     assert tokenizer.decode(pairs.tokens.passages[1]) == "[CLS] what does the heron eat [SEP]"
     assert tokenizer.decode(pairs.tokens.queries[1]) == "the heron eats frogs and [SEP]"
     job = train_job(tmp_path / "trained-0000000000", {"steps": 2}, params=params)

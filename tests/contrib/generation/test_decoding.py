@@ -58,23 +58,36 @@ def alone(folder, text, **options):
     """What `transformers.generate` writes from one text alone, sequences without special tokens."""
     model, tokenizer = load_generator(folder)
     ids = Reader(tokenizer, "{passage}", 32, "test").read([text]).ids[None].astype(np.int64)
-    inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.ones(ids.shape, dtype=torch.long)}
-    options |= {"max_new_tokens": 10, "pad_token_id": padding_of(model, tokenizer), "do_sample": False}
+    inputs = {
+        "input_ids": torch.from_numpy(ids),
+        "attention_mask": torch.ones(ids.shape, dtype=torch.long),
+    }
+    options |= {
+        "max_new_tokens": 10,
+        "pad_token_id": padding_of(model, tokenizer),
+        "do_sample": False,
+    }
     start = 0 if model.config.is_encoder_decoder else ids.shape[1]
     rows = model.generate(**inputs, **options)[:, start:]
-    return [" ".join(text.split()) for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
+    return [
+        " ".join(text.split()) for text in tokenizer.batch_decode(rows, skip_special_tokens=True)
+    ]
 
 
 def test_greedy_and_beam_are_those_of_transformers(folder, writer):
     greedy, sources = writer(method="greedy", number=1)
-    assert [w.texts for w in greedy.write(sources, names())] == [alone(folder, text) for text in TEXTS]
+    assert [w.texts for w in greedy.write(sources, names())] == [
+        alone(folder, text) for text in TEXTS
+    ]
     beam, sources = writer(method="beam", beams=3, number=2)
     expected = [alone(folder, text, num_beams=3, num_return_sequences=2) for text in TEXTS]
     assert [w.texts for w in beam.write(sources, names())] == expected
     assert any(first != second for first, second in expected)
 
 
-@pytest.mark.parametrize("options", [{"method": "top_k", "top_k": 4}, {"method": "nucleus", "top_p": 0.8}])
+@pytest.mark.parametrize(
+    "options", [{"method": "top_k", "top_k": 4}, {"method": "nucleus", "top_p": 0.8}]
+)
 def test_a_text_depends_on_its_passage_and_number_alone(writer, options):
     whole, sources = writer(**options, number=3)
     every = whole.write(sources, names())
@@ -89,7 +102,9 @@ def test_a_text_depends_on_its_passage_and_number_alone(writer, options):
     assert [w.texts for w in other_seed.write(sources, names())] != [w.texts for w in every]
 
 
-@pytest.mark.parametrize("options", [{"method": "greedy", "number": 1}, {"method": "top_k"}, {"method": "beam"}])
+@pytest.mark.parametrize(
+    "options", [{"method": "greedy", "number": 1}, {"method": "top_k"}, {"method": "beam"}]
+)
 def test_log_likelihoods_are_the_models(writer, options):
     made, sources = writer(**{"number": 2, **options})
     seen = []
@@ -99,10 +114,14 @@ def test_log_likelihoods_are_the_models(writer, options):
     number = len(written[0].texts)
     order = np.argsort(np.diff(sources.offsets)[:2], kind="stable")  # of the batch
     targets = seen[0]
-    expected = log_likelihoods(made.model, sources.take(np.repeat(order, number)), targets, made.padding)
+    expected = log_likelihoods(
+        made.model, sources.take(np.repeat(order, number)), targets, made.padding
+    )
     got = [value for row in order for value in written[row].log_likelihoods]
     assert got == approx(expected.tolist(), rel=1e-4)
-    assert [count for row in order for count in written[row].tokens] == np.diff(targets.offsets).tolist()
+    assert [count for row in order for count in written[row].tokens] == np.diff(
+        targets.offsets
+    ).tolist()
 
 
 def choose(probabilities, number, ends=(9,), **options):
@@ -120,7 +139,13 @@ def test_drawing_by_hand():
     assert [choose(shares, u, top_k=2)[0] for u in (0.0, 0.66, 0.67, 0.999)] == [1, 1, 3, 3]
     # the fewest that reach 0.8: 0.5, 0.25 and 0.15, of 0.9 together
     nucleus = {"method": "nucleus", "top_p": 0.8}
-    assert [choose(shares, u, **nucleus)[0] for u in (0.55, 0.56, 0.83, 0.84, 0.999)] == [1, 3, 3, 2, 2]
+    assert [choose(shares, u, **nucleus)[0] for u in (0.55, 0.56, 0.83, 0.84, 0.999)] == [
+        1,
+        3,
+        3,
+        2,
+        2,
+    ]
     # likelihood is the model's own, not that of the cut distribution or of another temperature
     assert choose(shares, 0.9, top_k=2, temperature=0.5)[1] == approx(np.log(0.25), rel=1e-5)
     # at temperature 0.5 shares are squared: 0.25 / (0.25 + 0.0625) = 0.8
@@ -130,7 +155,11 @@ def test_drawing_by_hand():
 def test_random_numbers_are_kept():
     assert uniforms(42, "otter-1", 0, 2) == approx(FIRST)
     assert (uniforms(42, "otter-1", 0, 3)[:2] == uniforms(42, "otter-1", 0, 2)).all()
-    others = [uniforms(42, "otter-1", 1, 1), uniforms(42, "otter-2", 0, 1), uniforms(43, "otter-1", 0, 1)]
+    others = [
+        uniforms(42, "otter-1", 1, 1),
+        uniforms(42, "otter-2", 0, 1),
+        uniforms(43, "otter-1", 0, 1),
+    ]
     assert len({float(first[0]) for first in others} | {FIRST[0]}) == 4
 
 

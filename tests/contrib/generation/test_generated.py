@@ -14,7 +14,14 @@ from tandem.stages.base import Part
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 
-OPTIONS = {"length": 32, "tokens": 8, "number": 2, "precision": "fp32", "seed": 7, "batch_tokens": 256}
+OPTIONS = {
+    "length": 32,
+    "tokens": 8,
+    "number": 2,
+    "precision": "fp32",
+    "seed": 7,
+    "batch_tokens": 256,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +41,11 @@ def generated_job(make_job, dataset, generator, tmp_path):
         roles = {"dataset": dataset, "generator": generator} if inputs is None else inputs
         how = {"workers": 1} | execution
         return make_job(
-            "generated", tmp_path / "generated" / f"{name}-0123456789", OPTIONS | (params or {}), roles, how
+            "generated",
+            tmp_path / "generated" / f"{name}-0123456789",
+            OPTIONS | (params or {}),
+            roles,
+            how,
         )
 
     return make
@@ -48,7 +59,9 @@ def test_every_passage_gets_its_texts_in_order(generated_job, dataset):
     job = generated_job("whole")
     texts.run(job)
     ids = Collection(dataset).doc_ids().to_pylist()
-    assert [(row["id"], row["number"]) for row in rows(job)] == [(doc, n) for doc in ids for n in range(2)]
+    assert [(row["id"], row["number"]) for row in rows(job)] == [
+        (doc, n) for doc in ids for n in range(2)
+    ]
     written = {row["id"]: row["text"] for row in rows(job) if row["number"] == 0}
     assert written["otter-3"] == "what does the otter eat"
     assert all(row["log_likelihood"] < 0 < row["tokens"] <= 8 for row in rows(job))
@@ -62,7 +75,9 @@ def test_shards_and_restarts_change_no_byte(generated_job, monkeypatch):
     texts.run(whole)
     for shard in (1, 0):
         shard_job = generated_job("parts", shard=shard, shards=3)
-        assert texts.run_shard(shard_job)["parts"] == [number for number in range(4) if number % 3 == shard]
+        assert texts.run_shard(shard_job)["parts"] == [
+            number for number in range(4) if number % 3 == shard
+        ]
     seen = []
     write = texts.Generating.write_part
 
@@ -77,7 +92,8 @@ def test_shards_and_restarts_change_no_byte(generated_job, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         texts.run(shutil_job)
     texts.run(generated_job("killed"))
-    assert [span.start // 16 for span in seen] == [0, 1, 1, 2, 3]  # the finished part is not made again
+    # the finished part is not made again
+    assert [span.start // 16 for span in seen] == [0, 1, 1, 2, 3]
     seen.clear()
     texts.run(parts)
     assert [span.start // 16 for span in seen] == [2]
@@ -102,7 +118,13 @@ def test_more_texts_and_fewer_passages_leave_the_others_as_they_are(generated_jo
 
 
 def test_queries_can_be_read(generated_job):
-    params = {"side": "queries", "split": "test", "prompt": "{query}", "method": "greedy", "number": 1}
+    params = {
+        "side": "queries",
+        "split": "test",
+        "prompt": "{query}",
+        "method": "greedy",
+        "number": 1,
+    }
     job = generated_job("queries", params)
     texts.run(job)
     assert [row["id"] for row in rows(job)][:2] == ["test-otter", "test-heron"]
@@ -114,7 +136,9 @@ def answering(prefix=""):
 
     def respond(body, number):
         text = body["messages"][0]["content"]
-        answer = completion(f" {prefix}who is {text.split()[1]} {body['seed']}?\nPassage 2: ", {"who": -0.5})
+        answer = completion(
+            f" {prefix}who is {text.split()[1]} {body['seed']}?\nPassage 2: ", {"who": -0.5}
+        )
         return 200, answer
 
     return respond
@@ -139,7 +163,12 @@ def test_a_server_writes_texts_and_what_it_answered_is_kept(generated_job, datas
         return (500, {"error": "down"}) if number > 9 else broken(body, number)
 
     server.respond = failing
-    job = generated_job("asked", params, {"dataset": dataset}, endpoint={"url": server.url, "retries": 0, "at_once": 1})
+    job = generated_job(
+        "asked",
+        params,
+        {"dataset": dataset},
+        endpoint={"url": server.url, "retries": 0, "at_once": 1},
+    )
     with pytest.raises(UserError, match="500"):
         texts.run(job)
     paid = len(server.requests)
@@ -150,7 +179,9 @@ def test_a_server_writes_texts_and_what_it_answered_is_kept(generated_job, datas
     written = rows(job)
     assert len(written) == 40
     assert {row["text"].rpartition(" ")[2] for row in written} == {"0?", "1?"}
-    assert all(row["text"].startswith("who is") and "Passage 2" not in row["text"] for row in written)
+    assert all(
+        row["text"].startswith("who is") and "Passage 2" not in row["text"] for row in written
+    )
     assert {row["log_likelihood"] for row in written} == {-0.5}
     body = server.requests[0][1]
     passage = body["messages"][0]["content"].removeprefix("Passage: ").removesuffix("\nQuestion:")
@@ -164,7 +195,9 @@ def test_a_server_writes_texts_and_what_it_answered_is_kept(generated_job, datas
 
 def test_what_cannot_be_generated_is_one_line(generated_job, encoder, dataset, server):
     server.respond = lambda body, number: (200, completion("\n"))
-    empty = generated_job("empty", asked(server.url), {"dataset": dataset}, endpoint={"url": server.url})
+    empty = generated_job(
+        "empty", asked(server.url), {"dataset": dataset}, endpoint={"url": server.url}
+    )
     with pytest.raises(UserError, match="are empty"):
         texts.run(empty)
     with pytest.raises(UserError, match="no decoder"):

@@ -28,9 +28,13 @@ TEXTS = {
 @pytest.fixture
 def generated(make_job, dataset, generator, tmp_path):
     """`generated` artifact with the texts of three passages, in the corpus' order."""
-    job = make_job("generated", tmp_path / "g-0123456789", PARAMS, {"dataset": dataset, "generator": generator})
+    job = make_job(
+        "generated", tmp_path / "g-0123456789", PARAMS, {"dataset": dataset, "generator": generator}
+    )
     rows = [(doc, number, *text) for doc, own in TEXTS.items() for number, text in enumerate(own)]
-    columns = [pa.array(c, field.type) for c, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+    columns = [
+        pa.array(c, field.type) for c, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
+    ]
     with writing(job) as draft:
         pq.write_table(pa.table(columns, schema=SCHEMA), draft.path(TEXTS_FILE), row_group_size=4)
     return open_artifact(job.out)
@@ -47,7 +51,8 @@ def scored(make_job, dataset, generated, generator, tmp_path):
         )  # fmt: skip
         with writing(job) as draft:
             pq.write_table(
-                pa.table([pa.array(values, pa.float32())], schema=text_scores.SCHEMA), draft.path(SCORES_FILE)
+                pa.table([pa.array(values, pa.float32())], schema=text_scores.SCHEMA),
+                draft.path(SCORES_FILE),
             )
         return open_artifact(job.out)
 
@@ -69,7 +74,10 @@ def derived(make_job, dataset, generated, tmp_path):
 
 
 def corpus(artifact):
-    return {row["doc_id"]: row["text"] for row in pq.read_table(artifact.path("corpus.parquet")).to_pylist()}
+    return {
+        row["doc_id"]: row["text"]
+        for row in pq.read_table(artifact.path("corpus.parquet")).to_pylist()
+    }
 
 
 def test_queries_stand_behind_their_passages(derived, dataset):
@@ -90,7 +98,8 @@ def test_queries_stand_behind_their_passages(derived, dataset):
 
 def test_the_lowest_share_of_all_queries_is_dropped(derived, scored):
     values = [5.0, 1.0, np.nan, 4.0, 4.0, 0.5, 3.0, 2.0, 0.0]
-    dropped = derived("expanded", {"scores": scored(values)}, number=3, drop_share=0.4)  # 3 of 8: 0, 0.5 and 1
+    # 3 of 8: 0, 0.5 and 1
+    dropped = derived("expanded", {"scores": scored(values)}, number=3, drop_share=0.4)
     texts = corpus(dropped)
     assert texts["otter-1"].endswith("river mammal. what is an otter")
     assert texts["otter-2"].endswith("who floats who floats")
@@ -118,7 +127,11 @@ def test_generated_queries_have_their_passage_as_positive(derived, dataset):
 
 def test_the_best_by_likelihood_of_a_token_or_by_scores(derived, scored):
     # means: -0.5, -3, -1, -1 (floating), -0.1, -4, -3
-    assert list(queries(derived("generated_queries", number=3, best=3))) == ["otter-1.0", "otter-2.0", "owl-3.0"]
+    assert list(queries(derived("generated_queries", number=3, best=3))) == [
+        "otter-1.0",
+        "otter-2.0",
+        "owl-3.0",
+    ]
     values = [0.0, 9.0, np.nan, 1.0, 1.0, 8.0, 2.0, 7.0, 3.0]
     best = derived("generated_queries", {"scores": scored(values)}, number=3, best=3)
     assert list(queries(best)) == ["otter-1.1", "otter-2.2", "owl-3.1"]
@@ -134,7 +147,9 @@ def test_a_query_stays_where_its_passage_is_found_for_it(derived, write_ranked, 
     params = {"depth": 2, "split": "train"}
     run = write_ranked("bm25", tmp_path / "bm25-0123456789", params, {"dataset": every}, lists)
     inputs = {"all": every, "run": run}
-    assert list(queries(derived("generated_queries", inputs, number=3, found_within=1))) == ["otter-2.0"]
+    assert list(queries(derived("generated_queries", inputs, number=3, found_within=1))) == [
+        "otter-2.0"
+    ]
     found = derived("generated_queries", inputs, number=3, found_within=2)
     assert list(queries(found)) == ["otter-1.0", "otter-2.0"]
     assert found.manifest.facts["source"]["found"] == 2
@@ -143,12 +158,20 @@ def test_a_query_stays_where_its_passage_is_found_for_it(derived, write_ranked, 
 def test_queries_of_another_dataset_are_refused(derived, write_ranked, tmp_path):
     fewer = derived("generated_queries", number=1)
     lists = [("otter-1.0", ["otter-1"], np.array([1.0]))]
-    run = write_ranked("bm25", tmp_path / "bm25-0123456789", {"depth": 1, "split": "train"}, {"dataset": fewer}, lists)
+    run = write_ranked(
+        "bm25",
+        tmp_path / "bm25-0123456789",
+        {"depth": 1, "split": "train"},
+        {"dataset": fewer},
+        lists,
+    )
     with pytest.raises(UserError, match="has other queries"):
         derived("generated_queries", {"all": fewer, "run": run}, number=3, found_within=1)
 
 
-def test_what_does_not_belong_together_is_one_line(derived, make_dataset, documents, scored, tmp_path):
+def test_what_does_not_belong_together_is_one_line(
+    derived, make_dataset, documents, scored, tmp_path
+):
     with pytest.raises(UserError, match="number is 4, but .* has 3"):
         derived("expanded", number=4)
     other = make_dataset(tmp_path / "other-0000000009", documents[:6])
@@ -157,11 +180,21 @@ def test_what_does_not_belong_together_is_one_line(derived, make_dataset, docume
 
 
 @pytest.mark.parametrize("part", ["cross", "dual"])
-def test_scores_are_those_of_the_model(part, make_job, dataset, generated, tokens, cross_model, dual_model, tmp_path):
+def test_scores_are_those_of_the_model(
+    part, make_job, dataset, generated, tokens, cross_model, dual_model, tmp_path
+):
     model = {"cross": cross_model, "dual": dual_model}[part]
     inputs = {"dataset": dataset, "generated": generated, "model": model, "tokens": tokens}
-    params = {"number": 2, "query_length": 16, "passage_length": 24, "precision": "fp32", "batch_tokens": 128}
-    job = make_job("score_generated", tmp_path / f"{part}-0123456789", params, inputs, {"workers": 1})
+    params = {
+        "number": 2,
+        "query_length": 16,
+        "passage_length": 24,
+        "precision": "fp32",
+        "batch_tokens": 128,
+    }
+    job = make_job(
+        "score_generated", tmp_path / f"{part}-0123456789", params, inputs, {"workers": 1}
+    )
     text_scores.run(job)
     found = pq.read_table(job.out / SCORES_FILE)["score"].to_numpy()
     assert np.isnan(found).tolist() == [False, False, True, False, False, True, False, False, True]
@@ -174,7 +207,9 @@ def test_scores_are_those_of_the_model(part, make_job, dataset, generated, token
     tokenizer = load_tokenizer(find_tokenizer(model.folder / part))
     query = np.array(tokenizer("what does the owl eat", add_special_tokens=False)["input_ids"])
     row = list(corpus(dataset)).index("owl-3")
-    expected = scorer.score(Ragged.of([query]), opened.passages.take(np.array([row])), opened.template, "fp32", 128)
+    expected = scorer.score(
+        Ragged.of([query]), opened.passages.take(np.array([row])), opened.template, "fp32", 128
+    )
     assert found[6] == pytest.approx(expected[0], abs=1e-3)
 
 
@@ -183,13 +218,17 @@ def test_a_run_over_expanded_passages_becomes_one_over_the_passages(
 ):
     expanded = derived("expanded", number=1)
     lists = [("test-otter", ["otter-2", "owl-1", "bat-1"], np.array([5.0, 4.0, 3.0]))]
-    run = write_ranked("bm25", tmp_path / "bm25-0123456789", {"depth": 3}, {"dataset": expanded}, lists)
+    run = write_ranked(
+        "bm25", tmp_path / "bm25-0123456789", {"depth": 3}, {"dataset": expanded}, lists
+    )
     inputs = {"dataset": dataset, "expanded": expanded, "run": run}
     job = make_job("expansion", tmp_path / "e-0123456789", {"depth": 2}, inputs)
     expansion.run(job)
     [(query, docs, values)] = iter_run(open_artifact(job.out), dataset)
     assert (query, list(docs), list(values)) == ("test-otter", ["otter-2", "owl-1"], [5.0, 4.0])
     other = make_dataset(tmp_path / "other-0000000009", documents)
-    wrong = make_job("expansion", tmp_path / "w-0123456789", {"depth": 2}, inputs | {"dataset": other})
+    wrong = make_job(
+        "expansion", tmp_path / "w-0123456789", {"depth": 2}, inputs | {"dataset": other}
+    )
     with pytest.raises(UserError, match="expected those of other"):
         expansion.run(wrong)

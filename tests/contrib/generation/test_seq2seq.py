@@ -19,7 +19,14 @@ from tandem.training.loop import TrainingLoop
 
 KEPT = Path(__file__).with_name("golden_curves.json")
 STEPS = 50
-TRAIN = {"queries_per_batch": 4, "steps": STEPS, "epochs": 1.0, "lr": 1e-3, "seed": 5, "choose": "last"}
+TRAIN = {
+    "queries_per_batch": 4,
+    "steps": STEPS,
+    "epochs": 1.0,
+    "lr": 1e-3,
+    "seed": 5,
+    "choose": "last",
+}
 CURVES = {
     "T5": ("t5", {}, {}),
     "T5 smoothed": ("t5", {"label_smoothing": 0.1}, {}),
@@ -31,7 +38,10 @@ CURVES = {
 def rows(learner):
     """What each pair of the batch reads and writes."""
     tokens = learner.tokens
-    return [(tokens.passages[p[0]], tokens.queries[q]) for q, p in zip(BATCH.queries, BATCH.passages, strict=True)]
+    return [
+        (tokens.passages[p[0]], tokens.queries[q])
+        for q, p in zip(BATCH.queries, BATCH.passages, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])
@@ -40,7 +50,9 @@ def test_the_loss_is_that_of_transformers_for_every_token(family):
     losses, count = 0.0, 0
     for source, target in rows(learner):
         labels = torch.from_numpy(target.astype(np.int64))[None]
-        own = learner.model(input_ids=torch.from_numpy(source.astype(np.int64))[None], labels=labels).loss
+        own = learner.model(
+            input_ids=torch.from_numpy(source.astype(np.int64))[None], labels=labels
+        ).loss
         losses += float(own.detach()) * len(target)
         count += len(target)
     assert results(family)[0] == {"loss": approx(losses / count, rel=1e-10)}
@@ -63,7 +75,9 @@ def test_label_smoothing_by_its_formula():
     loss, count = 0.0, 0
     for source, target in rows(learner):
         labels = torch.from_numpy(target.astype(np.int64))[None]
-        logits = learner.model(input_ids=torch.from_numpy(source.astype(np.int64))[None], labels=labels).logits[0]
+        logits = learner.model(
+            input_ids=torch.from_numpy(source.astype(np.int64))[None], labels=labels
+        ).logits[0]
         for likely, token in zip(logits.log_softmax(-1).detach(), target, strict=True):
             loss += 0.8 * -float(likely[int(token)]) + 0.2 * -float(likely.mean())
             count += 1
@@ -113,11 +127,17 @@ def test_a_curve_is_as_it_was(name, make_job, tmp_path):
     lists = Lists(np.arange(20), np.arange(21), np.ones(20, np.int8), np.arange(20) * 3)
     job = make_job("train_generator", tmp_path / "golden-0000000000", {"train": {"seed": 5}})
     train = Train.model_construct(**TRAIN | loop, list_size=1)
-    losses = [value for _, what, value in TrainingLoop(job, train, learner, lists, None).run().log if what == "loss"]
+    losses = [
+        value
+        for _, what, value in TrainingLoop(job, train, learner, lists, None).run().log
+        if what == "loss"
+    ]
     curves = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     if os.environ.get("TANDEM_WRITE_CURVES"):
         curves[name] = [float(f"{value:.10g}") for value in losses]
-        KEPT.write_text(json.dumps({name: curves[name] for name in CURVES if name in curves}, indent=1) + "\n")
+        KEPT.write_text(
+            json.dumps({name: curves[name] for name in CURVES if name in curves}, indent=1) + "\n"
+        )
     assert len(losses) == STEPS
     assert losses[-1] < losses[0]
     np.testing.assert_allclose(losses, curves[name], rtol=1e-6)

@@ -43,13 +43,17 @@ def folder(tmp_path_factory, encoder_folder, documents):
     folder = tmp_path_factory.mktemp("systems")
     write_beir(folder / "beir", documents)
     write_beir(folder / "without_answers", documents)
-    answers = [{"_id": f"train-{name}", "answers": [food]} for name, (_, _, food) in SUBJECTS.items()]
+    answers = [
+        {"_id": f"train-{name}", "answers": [food]} for name, (_, _, food) in SUBJECTS.items()
+    ]
     (folder / "beir/answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers))
     (folder / "layout.yaml").write_text(yaml.safe_dump(LAYOUT))
     config = tiny_config(folder, encoder_folder) | {
         "tables": [str(folder / "layout.yaml")],
         "bm25": {"engine": "bm25s"},
-        "encoders": {"teacher": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}},
+        "encoders": {
+            "teacher": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}
+        },
         "generators": {
             "answers": {**CONTEXT, "target": "answer"},
             "sentences": {**CONTEXT, "target": "sentence"},
@@ -108,7 +112,9 @@ def test_both_systems_are_in_a_table(folder, snakemake_in):
 
         contexts = find(folder, "generated", "answers")
         texts = pq.read_table(contexts.path("generated.parquet")).to_pylist()
-        assert [row["id"] for row in texts] == list(Collection(find(folder, "dataset", "tiny")).queries("test"))
+        assert [row["id"] for row in texts] == list(
+            Collection(find(folder, "dataset", "tiny")).queries("test")
+        )
 
         queries = Collection(find(folder, "dataset", "dragon")).queries("train")
         sentences = [name for name in queries if ".s" in name]
@@ -126,7 +132,11 @@ def test_both_systems_are_in_a_table(folder, snakemake_in):
 def test_a_context_that_the_collection_lacks_is_one_line(folder, snakemake_in):
     with chdir(folder):
         plan = FullPlan(gathered([folder / "config.yaml", folder / "other.yaml"], ROOT), ROOT)
-        [training] = [key for key in plan.stages if key[0] == "train_generator" and key[1].startswith("answers-")]
+        [training] = [
+            key
+            for key in plan.stages
+            if key[0] == "train_generator" and key[1].startswith("answers-")
+        ]
     status, output = snakemake_in(folder, "other.yaml")(plan.stages[training].manifest)
     assert status
     assert "no query of split train has an answer, which target: answer needs" in output

@@ -56,9 +56,14 @@ def test_it_learns_its_pairs_by_heart(generator):
 def test_pairs_are_passages_and_their_queries(train_job, new_generator, tmp_path):
     model, tokenizer = load_generator(new_generator.folder / "hf")
     pairs = read_pairs(
-        train_job(tmp_path / "pairs-0000000000", params={"prompt": "what, {passage};", "length": 24}), model, tokenizer
+        train_job(
+            tmp_path / "pairs-0000000000", params={"prompt": "what, {passage};", "length": 24}
+        ),
+        model,
+        tokenizer,
     )
-    assert tokenizer.decode(pairs.tokens.queries[1]) == "what does the heron eat [SEP]"  # [CLS] starts the decoder
+    # [CLS] starts the decoder
+    assert tokenizer.decode(pairs.tokens.queries[1]) == "what does the heron eat [SEP]"
     source = tokenizer.decode(pairs.tokens.passages[1])
     assert source.startswith("[CLS] what, the heron eats frogs and small fish")
     assert source.endswith("; [SEP]")
@@ -69,7 +74,12 @@ def test_pairs_are_passages_and_their_queries(train_job, new_generator, tmp_path
 def test_a_new_one_has_the_encoders_words(new_generator, encoder):
     from transformers import AutoModel
 
-    words = AutoModel.from_pretrained(encoder.folder / "hf").get_input_embeddings().weight.detach().numpy()
+    words = (
+        AutoModel.from_pretrained(encoder.folder / "hf")
+        .get_input_embeddings()
+        .weight.detach()
+        .numpy()
+    )
     model, tokenizer = load_generator(new_generator.folder / "hf")
     own = model.get_input_embeddings().weight.detach().numpy()
     centred = words - words.mean(0)
@@ -77,11 +87,15 @@ def test_a_new_one_has_the_encoders_words(new_generator, encoder):
     assert model.generation_config.eos_token_id == tokenizer.sep_token_id
 
 
-def test_what_cannot_be_trained_is_one_line(train_job, make_job, encoder, dataset, new_generator, tmp_path):
+def test_what_cannot_be_trained_is_one_line(
+    train_job, make_job, encoder, dataset, new_generator, tmp_path
+):
     with pytest.raises(UserError, match=r"no decoder"):
         train.run(train_job(tmp_path / "encoder-0000000000", start=encoder))
     with pytest.raises(UserError, match="prompt alone has"):
-        train.run(train_job(tmp_path / "long-0000000000", params={"prompt": "word " * 40 + "{passage}"}))
+        train.run(
+            train_job(tmp_path / "long-0000000000", params={"prompt": "word " * 40 + "{passage}"})
+        )
     with pytest.raises(UserError, match="heads is 5"):
         params = {"layers": 1, "decoder_layers": 1, "heads": 5, "feed_forward": 8, "seed": 1}
         job = make_job("new_generator", tmp_path / "heads-0000000000", params, {"encoder": encoder})
@@ -93,6 +107,10 @@ def test_what_cannot_be_trained_is_one_line(train_job, make_job, encoder, datase
 def test_the_saved_model_is_transformers_own(generator):
     opened = open_artifact(generator.folder)
     model, tokenizer = load_generator(opened.folder / "hf")
-    ids = tokenizer(["The owl eats voles and beetles, more of them in autumn, when winter is close; a night bird."])
+    ids = tokenizer(
+        [
+            "The owl eats voles and beetles, more of them in autumn, when winter is close; a night bird."
+        ]
+    )
     written = model.generate(input_ids=torch.tensor(ids["input_ids"]), max_new_tokens=12)
     assert tokenizer.decode(written[0], skip_special_tokens=True) == "what does the owl eat"

@@ -45,7 +45,9 @@ def gpu(tmp_path, monkeypatch) -> None:
     """A driver's tool that lists a GPU, first on the path."""
     program = tmp_path / "bin/nvidia-smi"
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X (UUID: 1)" || echo "NVIDIA A10, 23028"\n')
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X (UUID: 1)" || echo "NVIDIA A10, 23028"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -64,7 +66,10 @@ def test_a_test_split_allows_bm25_and_the_encoder_as_it_is(here, documents, caps
     assert run(["init", "mine", "--data", "data"]) == 0
     page = capsys.readouterr().out
     assert "data: data, format beir: 60 passages, queries: test 20\n" in page
-    assert "splits: test alone: BM25 and the encoder as it is (zero-shot); the file offers training without " in page
+    assert (
+        "splits: test alone: BM25 and the encoder as it is (zero-shot); the file offers training without "
+        in page
+    )
     assert "encoder: minilm: pooling mean, normalize true, temperature 0.05\n" in page
     assert "wrote mine.yaml\n" in page
     assert "everything takes about " in page
@@ -79,19 +84,32 @@ def test_training_without_labels_is_offered_where_no_query_has_any(here, documen
     write_beir(here / "data", documents, splits=("test",))
     run(["init", "mine", "--data", "data"])
     lines = Path("mine.yaml").read_text().splitlines()
-    offered = [line.removeprefix("# ") for line in lines if line.startswith(("# recipes", "# tables", "# generations"))]
+    offered = [
+        line.removeprefix("# ")
+        for line in lines
+        if line.startswith(("# recipes", "# tables", "# generations"))
+    ]
     assert len(offered) == 3
     kept = [line for line in lines if not line.startswith("tables: ")]
     Path("trained.yaml").write_text("\n".join([*kept, *offered]) + "\n")
-    assert systems(planned(Path("trained.yaml"))) == ["BM25", "Encoder, untrained", "DE (no labels)", "CE (no labels)"]
+    assert systems(planned(Path("trained.yaml"))) == [
+        "BM25",
+        "Encoder, untrained",
+        "DE (no labels)",
+        "CE (no labels)",
+    ]
 
 
 def test_training_queries_allow_every_system(here, documents, encoder_folder, capsys):
     write_beir(here / "data", documents, splits=("train", "dev", "test"))
     run(["init", "mine", "--data", "data", "--encoder", str(encoder_folder)])
-    assert "splits: train and dev and test: every system is trained, and scored on test" in capsys.readouterr().out
+    assert (
+        "splits: train and dev and test: every system is trained, and scored on test"
+        in capsys.readouterr().out
+    )
     plan = planned(Path("mine.yaml"))
-    assert len(systems(plan)) == 7  # all but the encoder as it is, which does not say how its vectors are made
+    # all but the encoder as it is, which does not say how its vectors are made
+    assert len(systems(plan)) == 7
     models = plan.settings.models
     assert {name: models[name].train.budget_minutes for name in CPU.minutes} == CPU.minutes
     assert all(models[name].train.choose == "dev" for name in CPU.minutes)
@@ -104,7 +122,8 @@ def test_training_queries_allow_every_system(here, documents, encoder_folder, ca
     ("encoder", "lengths"),
     [
         ("minilm", {"query": 16, "passage": 32}),  # no prompts
-        ("bge-small-en-v1.5", {"query": 32, "passage": 32}),  # ten tokens in front of a query, which has nine
+        # ten tokens in front of a query, which has nine
+        ("bge-small-en-v1.5", {"query": 32, "passage": 32}),
         ("e5-small-v2", {"query": 16, "passage": 32}),
         ("intfloat/e5-small-v2", {"query": 16, "passage": 32}),  # the same entry, for its prompts
         ("qwen3-embedding-0.6b", {"query": 40, "passage": 32}),  # a prompt of a sentence
@@ -140,7 +159,9 @@ def test_names_that_yaml_reads_as_other_values_are_quoted(here, documents):
 def test_an_existing_file_stays_unless_forced(here, documents):
     write_beir(here / "data", documents)
     Path("mine.yaml").write_text("mine: true\n")
-    with pytest.raises(UserError, match=r"mine\.yaml exists; choose another name, or replace it with --force"):
+    with pytest.raises(
+        UserError, match=r"mine\.yaml exists; choose another name, or replace it with --force"
+    ):
         run(["init", "mine", "--data", "data"])
     assert Path("mine.yaml").read_text() == "mine: true\n"
     run(["init", "mine.yaml", "--data", "data", "--force"])
@@ -152,15 +173,24 @@ def test_an_existing_file_stays_unless_forced(here, documents):
     [
         (["mine", "--data", "none"], "--data none: no such file or folder"),
         (["mi ne", "--data", "data"], "mi ne: a name is letters, digits"),
-        (["config", "--data", "data"], "config.yaml: its results would replace those of config/config.yaml; choo"),
-        (["mine", "--data", "data", "--encoder", "minilmm"], "encoder: minilmm is unknown.*did you mean minilm"),
+        (
+            ["config", "--data", "data"],
+            "config.yaml: its results would replace those of config/config.yaml; choo",
+        ),
+        (
+            ["mine", "--data", "data", "--encoder", "minilmm"],
+            "encoder: minilmm is unknown.*did you mean minilm",
+        ),
         (["mine", "--data", "data", "--encoder", "data"], "data: model.safetensors is missing"),
         (
             ["mine", "--data", "data", "--language", "English"],
             "--language English: a code of ISO 639-1 is needed, such",
         ),
         (["mine"], "requires an argument"),
-        (["mine", "--data"], "--data names nothing; allowed: a folder, an archive, files, or ir_datasets:ID"),
+        (
+            ["mine", "--data"],
+            "--data names nothing; allowed: a folder, an archive, files, or ir_datasets:ID",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(here, documents, words, message):
@@ -215,9 +245,14 @@ def test_of_few_training_queries_so_many_become_dev_that_it_is_not_empty(trained
 
 def test_of_one_training_query_no_dev_is_drawn(trained_on, capsys):
     plan = trained_on(("train", "test"), "otter")
-    assert "train has too few queries to draw dev from, so no checkpoint is chosen" in capsys.readouterr().out
+    assert (
+        "train has too few queries to draw dev from, so no checkpoint is chosen"
+        in capsys.readouterr().out
+    )
     assert plan.settings.models["ce_deneg"].train.choose == "last"
-    with pytest.raises(UserError, match="1 training queries have a relevant passage; too few to draw dev from"):
+    with pytest.raises(
+        UserError, match="1 training queries have a relevant passage; too few to draw dev from"
+    ):
         trained_on(("train",), "otter")
 
 
@@ -235,7 +270,12 @@ def test_nothing_to_score_is_refused():
 
 @pytest.mark.parametrize(
     ("shares", "language"),
-    [({"zh": 0.9, "en": 0.1}, "zh"), ({"latin": 0.55, "en": 0.45}, "en"), ({"cyrillic": 1.0}, "en"), ({}, "en")],
+    [
+        ({"zh": 0.9, "en": 0.1}, "zh"),
+        ({"latin": 0.55, "en": 0.45}, "en"),
+        ({"cyrillic": 1.0}, "en"),
+        ({}, "en"),
+    ],
 )
 def test_the_language_is_that_of_most_texts(shares, language):
     look = Look(languages={"passage": shares})
@@ -246,7 +286,9 @@ def test_the_language_is_that_of_most_texts(shares, language):
 def test_analysed_languages_are_those_of_anserini():
     from tandem.retrieval.lexical.lucene import start_java
 
-    analyzers = start_java(1, None)("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()
+    analyzers = (
+        start_java(1, None)("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()
+    )
     assert set(ANALYZED.split()) == {"en", *analyzers}
 
 
@@ -295,7 +337,10 @@ def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder
     folder = repository / "snapshots" / ("0" * 40)
     shutil.copytree(encoder_folder, folder)
     parts = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{name}"} for name, path in parts.items()]
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{name}"}
+        for name, path in parts.items()
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
@@ -306,7 +351,9 @@ def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder
     line = [sys.executable, "-m", "tandem", "init", "mine", "--data", "data", "--encoder"]
 
     def run_command(name: str) -> tuple[str, dict]:
-        done = subprocess.run([*line, name, "--force"], cwd=tmp_path, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            [*line, name, "--force"], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout, yaml.safe_load((tmp_path / "mine.yaml").read_text())
 
@@ -317,7 +364,9 @@ def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder
     assert (written["encoder"], entry["name"], entry["revision"]) == ("mine", "org/mine", "0" * 40)
     assert (entry["pooling"], entry["normalize"]) == ("mean", True)
     assert entry["shape"].items() >= shape.items()
-    done = subprocess.run([*line, "org/elsewhere", "--force"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [*line, "org/elsewhere", "--force"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(
         "tandem init: encoder: how org/elsewhere makes a text's vector is not"
@@ -325,8 +374,17 @@ def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder
 
 
 def test_all_files_that_describe_an_encoder_are_fetched_from_the_hub():
-    places = ["config.json", "modules.json", "1_Pooling/config.json", "router_config.json", "artifact.metadata"]
-    places += ["config_sentence_transformers.json", "document_0_Transformer/sentence_bert_config.json"]
+    places = [
+        "config.json",
+        "modules.json",
+        "1_Pooling/config.json",
+        "router_config.json",
+        "artifact.metadata",
+    ]
+    places += [
+        "config_sentence_transformers.json",
+        "document_0_Transformer/sentence_bert_config.json",
+    ]
     weights = ["model.safetensors", "2_Dense/model.safetensors", "tokenizer.json"]
     assert [*filter_repo_objects([*places, *weights], allow_patterns=list(DESCRIBING))] == places
 

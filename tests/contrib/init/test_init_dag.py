@@ -18,7 +18,9 @@ def init(folder: Path, *words: str, **environment: str) -> str:
     """Run `tandem init mine` in a folder; what it prints. Libraries read an environment when they are imported."""
     line = [sys.executable, "-m", "tandem", "init", "mine", "--data", *words]
     if environment:
-        status, output = run_command(line, cwd=folder, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environment)
+        status, output = run_command(
+            line, cwd=folder, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environment
+        )
     else:
         with chdir(folder):
             status, output = run_here(line)
@@ -42,11 +44,16 @@ def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, descr
     assert status == 0, output
     (path,) = tmp_path.rglob("tables/summary.csv")
     with path.open() as file:
-        assert {row["system"] for row in csv.DictReader(file) if row["value"]} == {"BM25", "Encoder, untrained"}
+        assert {row["system"] for row in csv.DictReader(file) if row["value"]} == {
+            "BM25",
+            "Encoder, untrained",
+        }
     assert len(list(tmp_path.rglob("report.html"))) == 1
 
 
-def test_a_collection_with_training_queries_is_planned_with_every_system(tmp_path, described, documents):
+def test_a_collection_with_training_queries_is_planned_with_every_system(
+    tmp_path, described, documents
+):
     """The tutorial is one that is run."""
     write_beir(tmp_path / "data", documents)
     init(tmp_path, "data", "--encoder", str(described))
@@ -84,7 +91,9 @@ def test_a_collection_of_ir_datasets_is_planned(tmp_path, real):
 
 def test_questions_without_passages_are_one_line(tmp_path, real, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, output = run_here([sys.executable, "-m", "tandem", "init", "mine", "--data", real("qa-dpr-nq")])
+    status, output = run_here(
+        [sys.executable, "-m", "tandem", "init", "mine", "--data", real("qa-dpr-nq")]
+    )
     assert status == 1
     assert output.startswith("tandem init: --data ")
     assert len(output.splitlines()) == 1

@@ -7,7 +7,12 @@ import yaml
 from tiny_project import ROOT, write_beir
 
 from tandem.config.merging import gathered, merged
-from tandem.contrib.init.configuration import Choices, StartingEncoder, compose_configuration, find_starting_encoder
+from tandem.contrib.init.configuration import (
+    Choices,
+    StartingEncoder,
+    compose_configuration,
+    find_starting_encoder,
+)
 from tandem.contrib.init.limits import Limit, choose_limits, estimate_tables, round_down
 from tandem.contrib.init.look import FoundMachine, Look
 
@@ -22,9 +27,18 @@ def choices(tmp_path, monkeypatch, documents):
         monkeypatch.chdir(tmp_path)
         shutil.rmtree("data", ignore_errors=True)
         write_beir(tmp_path / "data", documents, splits=tuple(queries))
-        collection = Look(60_000, queries=queries, positives=dict(queries), lengths={"passage": {}, "query": {}})
+        collection = Look(
+            60_000, queries=queries, positives=dict(queries), lengths={"passage": {}, "query": {}}
+        )
         entry = {"source": "beir", "path": "data"}
-        return Choices("mine", entry, "en", collection, encoder or find_starting_encoder("minilm", "en"), machine)
+        return Choices(
+            "mine",
+            entry,
+            "en",
+            collection,
+            encoder or find_starting_encoder("minilm", "en"),
+            machine,
+        )
 
     return choose
 
@@ -37,7 +51,8 @@ def seconds(choices, queries):
 def test_all_test_queries_are_scored_where_that_takes_half_as_long_again(choices):
     chosen = choices(train=50_000, dev=3_000, test=5_000)
     limits = choose_limits(chosen)
-    assert {split: limit.most for split, limit in limits.items()} == {"train": None, "test": None}  # of dev: seconds
+    # of dev: seconds
+    assert {split: limit.most for split, limit in limits.items()} == {"train": None, "test": None}
     assert limits["test"].cause == "re-ranking"
     fewest = {"train": 5_000, "dev": 500, "test": 1_000}
     longer = seconds(chosen, {**fewest, "test": 5_000}) - seconds(chosen, fewest)
@@ -56,7 +71,10 @@ def test_queries_that_would_cost_more_are_cut(choices):
 
 
 def test_a_gpu_re_ranks_more(choices):
-    some, many = (choose_limits(choices(machine=machine, train=9_000, test=200_000))["test"] for machine in (CPU, GPU))
+    some, many = (
+        choose_limits(choices(machine=machine, train=9_000, test=200_000))["test"]
+        for machine in (CPU, GPU)
+    )
     assert some.most < many.most
 
 
@@ -71,7 +89,13 @@ def test_few_queries_are_all_taken(choices):
 
 
 def test_of_an_encoder_of_unknown_size_the_fewest_are_taken(choices):
-    entry = {"source": "hub", "name": "org/none", "revision": "0" * 40, "pooling": "mean", "normalize": True}
+    entry = {
+        "source": "hub",
+        "name": "org/none",
+        "revision": "0" * 40,
+        "pooling": "mean",
+        "normalize": True,
+    }
     encoder = StartingEncoder("none", entry, {"pooling": "mean", "normalize": True})
     limits = choose_limits(choices(encoder, train=9_000, test=9_000))
     assert {split: (limit.most, limit.seconds) for split, limit in limits.items()} == {
@@ -87,9 +111,14 @@ def test_the_file_says_why(choices):
     assert "    test_queries: 4000  # without this line all 9,000; this\n" in text
     assert "    # train_queries: 5000  # that\n" in text
     limit = Limit("test", 9_000, 1_000, 4_000, 3_600.0, "re-ranking")
-    assert str(limit) == "4,000 of the 9,000 of test; re-ranking takes 1 h 0 min longer for all than for 1,000"
+    assert (
+        str(limit)
+        == "4,000 of the 9,000 of test; re-ranking takes 1 h 0 min longer for all than for 1,000"
+    )
 
 
-@pytest.mark.parametrize(("number", "expected"), [(9.9, 9), (99, 99), (4_871, 4_800), (128_999, 120_000)])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(9.9, 9), (99, 99), (4_871, 4_800), (128_999, 120_000)]
+)
 def test_rounding_down(number, expected):
     assert round_down(number) == expected

@@ -11,7 +11,9 @@ from tandem.errors import UserError
 from tandem.store.job import Job
 
 
-def write(folder: Path, docs: list[str], qrels: dict[str, list[str]], texts: list[str] | None = None) -> Path:
+def write(
+    folder: Path, docs: list[str], qrels: dict[str, list[str]], texts: list[str] | None = None
+) -> Path:
     """A BEIR folder: every judgement is of a query of its own, by number within its split."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     texts = texts or ["the cat is on the mat"] * len(docs)
@@ -27,15 +29,25 @@ def write(folder: Path, docs: list[str], qrels: dict[str, list[str]], texts: lis
 
 
 def seen(folder: Path, seconds: float = 60.0, **params: object) -> Look:
-    return look(Job("dataset", Path("mine"), {"source": "beir", **params}, {}, {"path": str(folder)}), seconds)
+    return look(
+        Job("dataset", Path("mine"), {"source": "beir", **params}, {}, {"path": str(folder)}),
+        seconds,
+    )
 
 
 def test_counts_by_hand(tmp_path):
     texts = ["the cat is on the mat", "a dog"]
-    summary = seen(write(tmp_path, ["d1", "d2"], {"train": ["d1", "d1", "d2"], "test": ["d2"]}, texts))
+    summary = seen(
+        write(tmp_path, ["d1", "d2"], {"train": ["d1", "d1", "d2"], "test": ["d2"]}, texts)
+    )
     assert (summary.passages, summary.whole, summary.queries) == (2, True, {"train": 3, "test": 1})
     assert summary.positives == {"train": 3, "test": 1}
-    assert summary.lengths["passage"]["words"] == {"mean": 4.0, "median": 4.0, "p90": approx(5.6), "max": 6}
+    assert summary.lengths["passage"]["words"] == {
+        "mean": 4.0,
+        "median": 4.0,
+        "p90": approx(5.6),
+        "max": 6,
+    }
     assert summary.lengths["query"]["words"]["mean"] == 5.0
     assert summary.languages == {"passage": {"en": 1.0}, "query": {"en": 1.0}}
     assert summary.notes == []
@@ -56,7 +68,9 @@ def test_without_a_similar_id_the_example_is_the_first(tmp_path):
 
 def test_some_unknown_ids_are_a_warning_with_their_share(tmp_path):
     summary = seen(write(tmp_path, ["d1", "d02"], {"test": ["d1", "d1", "d1", "D2"]}))
-    line = "1 of 4 qrels (25.0%) name no passage of the corpus, such as D2, where the corpus has d02"
+    line = (
+        "1 of 4 qrels (25.0%) name no passage of the corpus, such as D2, where the corpus has d02"
+    )
     assert summary.notes == [f"{line}: no run can find them"]
     assert not summary.drop_unknown
 
@@ -64,14 +78,24 @@ def test_some_unknown_ids_are_a_warning_with_their_share(tmp_path):
 def test_a_split_of_mostly_unknown_ids_has_to_drop_them(tmp_path):
     summary = seen(write(tmp_path, ["d1"], {"train": ["d1"] * 9, "test": ["d1", "x", "y"]}))
     assert summary.drop_unknown
-    assert summary.notes == ["2 of 12 qrels (16.7%) name no passage of the corpus, such as x: they are dropped"]
+    assert summary.notes == [
+        "2 of 12 qrels (16.7%) name no passage of the corpus, such as x: they are dropped"
+    ]
 
 
 @pytest.mark.parametrize(
     ("docs", "qrels", "message"),
     [
-        (["d1", "d2", "d1"], ["d1"], r"corpus.jsonl:3: document id 'd1' again, first at 1; every id must be unique"),
-        (["d 1"], ["d1"], r"corpus.jsonl:1: document id 'd 1'; an id must not be empty or hold white space"),
+        (
+            ["d1", "d2", "d1"],
+            ["d1"],
+            r"corpus.jsonl:3: document id 'd1' again, first at 1; every id must be unique",
+        ),
+        (
+            ["d 1"],
+            ["d1"],
+            r"corpus.jsonl:1: document id 'd 1'; an id must not be empty or hold white space",
+        ),
         ([], ["d1"], r"corpus.jsonl: the corpus is empty; at least one passage is needed"),
     ],
 )
@@ -99,7 +123,9 @@ def test_validation_queries_that_are_not_called_dev_are_a_warning(tmp_path, spli
 def test_queries_that_no_file_holds_are_refused(tmp_path):
     folder = write(tmp_path, ["d1"], {"test": ["d1"]})
     (folder / "qrels/test.tsv").write_text("d1\ttest0\t1\n")
-    with pytest.raises(UserError, match="1 of 1 judgements of split test name queries that .*lacks, the first d1"):
+    with pytest.raises(
+        UserError, match="1 of 1 judgements of split test name queries that .*lacks, the first d1"
+    ):
         seen(folder)
 
 
@@ -123,12 +149,21 @@ def test_after_its_time_the_rest_of_the_corpus_is_left_and_said_so(tmp_path):
 
 def test_half_of_the_texts_may_be_in_another_language(tmp_path):
     german = "die Katze ist auf der Matte und der Hund ist nicht im Haus"
-    summary = seen(write(tmp_path, ["d1", "d2"], {"test": ["d1"]}, ["the cat is on the mat and in the sun", german]))
+    summary = seen(
+        write(
+            tmp_path,
+            ["d1", "d2"],
+            {"test": ["d1"]},
+            ["the cat is on the mat and in the sun", german],
+        )
+    )
     assert summary.languages["passage"] == {"en": 0.5, "de": 0.5}
 
 
 def test_real_qrels_that_name_unpadded_ids(real):
     summary = seen(real("cacm-raw"))
-    assert summary.notes[1].startswith("55 of 796 qrels (6.9%) name no passage of the corpus, such as CACM-756, where")
+    assert summary.notes[1].startswith(
+        "55 of 796 qrels (6.9%) name no passage of the corpus, such as CACM-756, where"
+    )
     assert "the corpus has CACM-0756" in summary.notes[1]
     assert (summary.passages, summary.queries) == (3204, {"test": 52})

@@ -21,7 +21,9 @@ def language_model(tmp_path_factory, documents):
     def make(family, **options):
         key = (family, *options.items())
         if key not in folders:
-            folders[key] = make_language_model(tmp_path_factory.mktemp(family), family, texts, **options)
+            folders[key] = make_language_model(
+                tmp_path_factory.mktemp(family), family, texts, **options
+            )
         return folders[key]
 
     return make
@@ -59,6 +61,8 @@ def rerank(make_job, write_ranked, dataset, questions, tmp_path):
         own = {"depth": 6, "precision": "fp32"} | ({} if endpoint else {"unlikely_below": 0})
         job = make_job("rerank_llm", out, own | params, inputs, how)
         run(job)
-        return open_artifact(out), {query: (ids, scores) for query, ids, scores in iter_trec(out / "run.trec")}
+        return open_artifact(out), {
+            query: (ids, scores) for query, ids, scores in iter_trec(out / "run.trec")
+        }
 
     return run_stage

@@ -26,7 +26,8 @@ def likes(word):
 
     def respond(body, number):
         return 200, completion(
-            "Yes", {"Yes": -0.1, " no": -3.0} if word in passage_of(body) else {"No": -0.2, "maybe": -2.5}
+            "Yes",
+            {"Yes": -0.1, " no": -3.0} if word in passage_of(body) else {"No": -0.2, "maybe": -2.5},
         )
 
     return respond
@@ -43,7 +44,12 @@ def test_a_server_is_asked_for_the_likeliest_words(server, rerank, questions, mo
         assert list(scores[:6]) == pytest.approx([2.9] * 3 + [-2.3] * 3, abs=1e-5)
     body = server.requests[0][1]
     assert {key for key, _ in server.requests} == {f"Bearer {SECRET}"}
-    assert (body["model"], body["temperature"], body["logprobs"], body["max_tokens"]) == ("tiny-gpt", 0, True, 1)
+    assert (body["model"], body["temperature"], body["logprobs"], body["max_tokens"]) == (
+        "tiny-gpt",
+        0,
+        True,
+        1,
+    )
     facts = artifact.manifest.facts
     assert (facts["asked"], facts["prompt_tokens"], facts["answer_tokens"]) == (12, 1200, 36)
     files = [path for path in artifact.folder.parent.parent.rglob("*") if path.is_file()]
@@ -54,7 +60,9 @@ def test_a_server_is_asked_for_the_likeliest_words(server, rerank, questions, mo
 THOUGHT = {"<think>": -0.0001, "yes": -14.3, " no": -14.1}  # of a model that thinks first
 
 
-def test_passages_about_which_nothing_is_said_come_last_and_a_warning_tells_of_them(server, rerank, questions):
+def test_passages_about_which_nothing_is_said_come_last_and_a_warning_tells_of_them(
+    server, rerank, questions
+):
     good, docs = likes("otter"), questions[1]
     silent = (200, completion("<think>", {"<think>": -0.1, "Okay": -3.0}))
     server.respond = lambda body, n: silent if "heron" in passage_of(body) else good(body, n)
@@ -72,32 +80,53 @@ def test_passages_about_which_nothing_is_said_come_last_and_a_warning_tells_of_t
 def test_a_model_that_thinks_first_is_refused(method, server, rerank):
     """Its odds of yes against no are those of two words which it would never say there."""
     letters = {"<think>": -0.0001, "A": -14.3, "B": -14.1}
-    server.respond = lambda *_: (200, completion("<think>", THOUGHT if method == "yes_no" else letters))
+    server.respond = lambda *_: (
+        200,
+        completion("<think>", THOUGHT if method == "yes_no" else letters),
+    )
     params, endpoint = {**YES_NO, "method": method, "url": server.url}, {"url": server.url}
-    with pytest.raises(UserError, match=r"answers give .* below 0\.05 .*<think>.*enable_thinking: false") as error:
+    with pytest.raises(
+        UserError, match=r"answers give .* below 0\.05 .*<think>.*enable_thinking: false"
+    ) as error:
         rerank(params, endpoint)
     assert "\n" not in str(error.value)
     artifact, _ = rerank({**params, "unlikely_below": 0}, endpoint)
-    assert (artifact.manifest.facts["unlikely"], "warnings" in artifact.manifest.facts) == (0, False)
+    assert (artifact.manifest.facts["unlikely"], "warnings" in artifact.manifest.facts) == (
+        0,
+        False,
+    )
 
 
-def test_it_is_refused_before_all_is_asked_and_paid(server, make_job, write_ranked, dataset, tmp_path, monkeypatch):
+def test_it_is_refused_before_all_is_asked_and_paid(
+    server, make_job, write_ranked, dataset, tmp_path, monkeypatch
+):
     monkeypatch.setattr(rerank_stage, "ANSWERS_BEFORE_REFUSAL", 12)
     server.respond = lambda *_: (200, completion("<think>", THOUGHT))
-    queries, docs = Collection(dataset).queries("test"), Collection(dataset).doc_ids().to_pylist()[:6]
+    queries, docs = (
+        Collection(dataset).queries("test"),
+        Collection(dataset).doc_ids().to_pylist()[:6],
+    )
     ranked = [(query, docs, np.arange(6, 0, -1.0)) for query in queries]
-    pool = write_ranked("bm25", tmp_path / "x/bm25/bm25-0123456789", {"depth": 6}, {"dataset": dataset}, ranked)
+    pool = write_ranked(
+        "bm25", tmp_path / "x/bm25/bm25-0123456789", {"depth": 6}, {"dataset": dataset}, ranked
+    )
     params, endpoint = {**YES_NO, "url": server.url, "depth": 6}, {"url": server.url, "at_once": 1}
     out = tmp_path / "x/rerank_llm/llm-0123456789"
     with pytest.raises(UserError, match="12 of the first 12 answers"):
-        rerank_stage.run(make_job("rerank_llm", out, params, {"dataset": dataset, "run": pool}, {"endpoint": endpoint}))
+        rerank_stage.run(
+            make_job(
+                "rerank_llm", out, params, {"dataset": dataset, "run": pool}, {"endpoint": endpoint}
+            )
+        )
     assert 12 <= len(server.requests) < 6 * len(queries) / 2
     assert not (out / "stage.json").exists()
 
 
 def test_a_few_answers_that_begin_with_other_words_are_counted_and_warned_of(server, rerank):
     good = likes("heron")
-    server.respond = lambda body, n: (200, completion("<think>", THOUGHT)) if n <= 3 else good(body, n)
+    server.respond = lambda body, n: (
+        (200, completion("<think>", THOUGHT)) if n <= 3 else good(body, n)
+    )
     artifact, _ = rerank({**YES_NO, "url": server.url}, {"url": server.url})
     assert (artifact.manifest.facts["unlikely"], artifact.manifest.facts["repaired"]) == (3, 0)
     [warning] = artifact.manifest.facts["warnings"]
@@ -106,8 +135,16 @@ def test_a_few_answers_that_begin_with_other_words_are_counted_and_warned_of(ser
 
 def test_all_that_a_server_needs_to_be_told_reaches_it(server, rerank):
     server.respond = lambda body, number: (200, completion("[6] > [5] > [4] > [3] > [2] > [1]"))
-    kwargs, more = {"enable_thinking": False}, {"reasoning_effort": "minimal", "service": {"tier": [1, "a"]}}
-    params = {"chat_template_kwargs": kwargs, "max_completion_tokens": 900, "temperature": None, "extra_body": more}
+    kwargs, more = (
+        {"enable_thinking": False},
+        {"reasoning_effort": "minimal", "service": {"tier": [1, "a"]}},
+    )
+    params = {
+        "chat_template_kwargs": kwargs,
+        "max_completion_tokens": 900,
+        "temperature": None,
+        "extra_body": more,
+    }
     rerank({**LISTWISE, **params, "url": server.url}, {"url": server.url})
     body = server.requests[0][1]
     assert body["chat_template_kwargs"] == kwargs
@@ -116,7 +153,11 @@ def test_all_that_a_server_needs_to_be_told_reaches_it(server, rerank):
     assert not {"max_tokens", "temperature"} & body.keys()
     rerank({**LISTWISE, "temperature": 0.5, "url": server.url}, {"url": server.url}, "warm")
     body = server.requests[-1][1]
-    assert (body["temperature"], body["max_tokens"], "chat_template_kwargs" in body) == (0.5, 36, False)
+    assert (body["temperature"], body["max_tokens"], "chat_template_kwargs" in body) == (
+        0.5,
+        36,
+        False,
+    )
     assert len(server.requests) == 4  # of another question the answer is another
 
 
@@ -131,7 +172,9 @@ def test_a_key_may_end_as_files_do(text, server, rerank, monkeypatch):
 @pytest.mark.parametrize("sign", ["ü", " ", "\n", "\x7f"])
 def test_what_is_no_key_is_one_line_without_it(sign, server, rerank, monkeypatch):
     monkeypatch.setenv("TINY_KEY", f"{SECRET}{sign}x")
-    with pytest.raises(UserError, match=f"TINY_KEY holds no key: its character {len(SECRET) + 1} of") as error:
+    with pytest.raises(
+        UserError, match=f"TINY_KEY holds no key: its character {len(SECRET) + 1} of"
+    ) as error:
         rerank({**YES_NO, "url": server.url}, {"url": server.url, "key": "TINY_KEY"})
     assert SECRET not in str(error.value)
     assert "\n" not in str(error.value)
@@ -139,7 +182,10 @@ def test_what_is_no_key_is_one_line_without_it(sign, server, rerank, monkeypatch
 
 def test_secrets_of_an_address_are_used_and_not_shown(server, rerank):
     url = server.url.replace("//", "//me:hunter2hunter2@") + "?api_key=abcdefgh&api-version=7"
-    server.respond = lambda *_: (401, {"error": {"message": f"no access by {url}, nor by hunter2hunter2"}})
+    server.respond = lambda *_: (
+        401,
+        {"error": {"message": f"no access by {url}, nor by hunter2hunter2"}},
+    )
     with pytest.raises(UserError, match="status 401") as error:
         rerank({**YES_NO, "url": url}, {"url": url, "retries": 0})
     assert "hunter2" not in str(error.value).replace("nor by hunter2hunter2", "")
@@ -155,16 +201,23 @@ def test_secrets_of_an_address_are_used_and_not_shown(server, rerank):
 
 def test_a_server_that_repeats_the_key_is_not_repeated(server, rerank, monkeypatch, capsys):
     monkeypatch.setenv("TINY_KEY", SECRET)
-    server.respond = lambda *_: (401, {"error": {"message": f"Incorrect API key provided: {SECRET}"}})
+    server.respond = lambda *_: (
+        401,
+        {"error": {"message": f"Incorrect API key provided: {SECRET}"}},
+    )
     with pytest.raises(UserError, match="status 401: .*Incorrect API key provided") as error:
         rerank({**YES_NO, "url": server.url}, {"url": server.url, "key": "TINY_KEY", "retries": 0})
     assert SECRET not in str(error.value)
     assert SECRET not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("url", ["http://[::1/v1", "http://host:99999/v1", "https:///v1", "http://me:word@/v1"])
+@pytest.mark.parametrize(
+    "url", ["http://[::1/v1", "http://host:99999/v1", "https:///v1", "http://me:word@/v1"]
+)
 def test_what_is_no_address_is_one_line(url, rerank):
-    with pytest.raises(UserError, match=r"endpoint\.url is .*; allowed: http://host:port/v1") as error:
+    with pytest.raises(
+        UserError, match=r"endpoint\.url is .*; allowed: http://host:port/v1"
+    ) as error:
         rerank({**YES_NO, "url": url}, {"url": url})
     assert "word" not in str(error.value)
 
@@ -176,15 +229,21 @@ def test_a_server_orders_windows_and_is_repaired_and_counted(server, rerank, que
     assert all(ranking == [*docs[5::-1], *docs[6:]] for ranking, _ in runs.values())
     assert artifact.manifest.facts["repaired"] == 0
     server.respond = lambda body, number: (200, completion("[2] and nothing else"))
-    artifact, runs = rerank({**LISTWISE, "model": "other", "url": server.url}, {"url": server.url}, "other")
+    artifact, runs = rerank(
+        {**LISTWISE, "model": "other", "url": server.url}, {"url": server.url}, "other"
+    )
     assert all(ranking == [docs[1], docs[0], *docs[2:]] for ranking, _ in runs.values())
     assert artifact.manifest.facts["repaired"] == 2
 
 
 def test_a_rate_limit_is_waited_for(server, rerank):
     good = likes("heron")
-    server.respond = lambda body, n: (429, {"error": {"message": "slow down"}}) if n <= 2 else good(body, n)
-    artifact, _ = rerank({**YES_NO, "url": server.url}, {"url": server.url, "retries": 3, "at_once": 1})
+    server.respond = lambda body, n: (
+        (429, {"error": {"message": "slow down"}}) if n <= 2 else good(body, n)
+    )
+    artifact, _ = rerank(
+        {**YES_NO, "url": server.url}, {"url": server.url, "retries": 3, "at_once": 1}
+    )
     assert (len(server.requests), artifact.manifest.facts["asked"]) == (14, 12)
 
 
@@ -197,16 +256,24 @@ def slow(body, number):
     ("respond", "line"),
     [
         (lambda *_: (500, {"error": {"message": "out\nof order"}}), "status 500: .*out of order"),
-        (lambda *_: (404, {"error": {"message": "no model tiny-gpt"}}), "status 404: .*no model tiny-gpt"),
+        (
+            lambda *_: (404, {"error": {"message": "no model tiny-gpt"}}),
+            "status 404: .*no model tiny-gpt",
+        ),
         (lambda *_: (200, b"<html>what</html>"), "gives no chat completion|is no chat completion"),
-        (lambda *_: (200, {"choices": []}), "its response is no chat completion as it was asked for"),
+        (
+            lambda *_: (200, {"choices": []}),
+            "its response is no chat completion as it was asked for",
+        ),
         (slow, "no answer within 1 s, 1 times"),
     ],
     ids=["broken", "unknown", "garbage", "empty", "slow"],
 )
 def test_what_a_server_does_wrong_is_one_line_and_answers_are_kept(respond, line, server, rerank):
     good, endpoint = likes("heron"), {"url": server.url, "retries": 0, "timeout": 1.0, "at_once": 1}
-    server.respond = lambda body, number: good(body, number) if number <= 8 else respond(body, number)
+    server.respond = lambda body, number: (
+        good(body, number) if number <= 8 else respond(body, number)
+    )
     with pytest.raises(UserError, match=line) as error:
         rerank({**YES_NO, "url": server.url}, endpoint)
     assert "\n" not in str(error.value)
@@ -224,5 +291,7 @@ def test_a_server_that_is_down_and_a_key_that_is_not_set_are_one_line(rerank, mo
     with pytest.raises(UserError, match=f"{url}: cannot be reached, 1 times"):
         rerank({**YES_NO, "url": url}, {"url": url, "retries": 0})
     monkeypatch.delenv("TINY_KEY", raising=False)
-    with pytest.raises(UserError, match="the environment variable TINY_KEY is not set; it holds the key"):
+    with pytest.raises(
+        UserError, match="the environment variable TINY_KEY is not set; it holds the key"
+    ):
         rerank({**YES_NO, "url": url}, {"url": url, "key": "TINY_KEY"})

@@ -49,17 +49,27 @@ def expected_odds(folder, prompt, words):
             model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
             logits = model(ids, decoder_input_ids=torch.tensor([[1]])).logits[0, -1]
         else:
-            logits = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()(ids).logits[0, -1]
+            logits = (
+                transformers.AutoModelForCausalLM.from_pretrained(folder).eval()(ids).logits[0, -1]
+            )
     return float(logits[first] - logits[second])
 
 
 @pytest.mark.parametrize(
     ("family", "form", "words"),
-    [("qwen3", "qwen3", ("yes", "no")), ("t5", "monot5", ("true", "false")), ("llama", "chat", ("yes", "no"))],
+    [
+        ("qwen3", "qwen3", ("yes", "no")),
+        ("t5", "monot5", ("true", "false")),
+        ("llama", "chat", ("yes", "no")),
+    ],
 )
-def test_a_passage_scores_by_the_logits_of_two_words(family, form, words, language_model, rerank, questions, dataset):
+def test_a_passage_scores_by_the_logits_of_two_words(
+    family, form, words, language_model, rerank, questions, dataset
+):
     folder, (queries, docs) = language_model(family), questions
-    artifact, runs = rerank({"method": "yes_no", "form": form, "instruction": ASK, "model": str(folder)})
+    artifact, runs = rerank(
+        {"method": "yes_no", "form": form, "instruction": ASK, "model": str(folder)}
+    )
     passages = Collection(dataset).texts(docs)
     for query, text in queries:
         scores = {}
@@ -72,7 +82,12 @@ def test_a_passage_scores_by_the_logits_of_two_words(family, form, words, langua
         assert ranking[6:] == docs[6:]
         assert np.ptp(values[:6]) > 0.01
     facts = artifact.manifest.facts
-    assert (facts["asked"], facts["known"], facts["repaired"], facts["answer_tokens"]) == (12, 0, 0, 12)
+    assert (facts["asked"], facts["known"], facts["repaired"], facts["answer_tokens"]) == (
+        12,
+        0,
+        0,
+        12,
+    )
     assert facts["prompt_tokens"] > 12 * 10
 
 
@@ -87,7 +102,9 @@ def test_a_model_orders_a_window_by_its_answer(language_model, rerank, questions
     for query, text in queries:
         prompt = write_listwise_prompt(text, [join_contents(*passages[doc]) for doc in docs[:6]])
         ids = tokenizer(f"<|im_start|>{prompt}<|im_end|><|im_start|>", return_tensors="pt")
-        answer = model.generate(**ids, max_new_tokens=36, do_sample=False)[0, ids["input_ids"].shape[1] :]
+        answer = model.generate(**ids, max_new_tokens=36, do_sample=False)[
+            0, ids["input_ids"].shape[1] :
+        ]
         order, mended = read_permutation(tokenizer.decode(answer, skip_special_tokens=True), 6)
         repaired += mended
         assert runs[query][0] == [*(docs[at] for at in order), *docs[6:]]
@@ -96,7 +113,12 @@ def test_a_model_orders_a_window_by_its_answer(language_model, rerank, questions
 
 
 def test_what_is_answered_is_not_asked_again(language_model, rerank):
-    params = {"method": "yes_no", "form": "qwen3", "instruction": ASK, "model": str(language_model("qwen3"))}
+    params = {
+        "method": "yes_no",
+        "form": "qwen3",
+        "instruction": ASK,
+        "model": str(language_model("qwen3")),
+    }
     _, first = rerank(params)
     artifact, second = rerank(params, name="again")
     assert (artifact.manifest.facts["asked"], artifact.manifest.facts["known"]) == (0, 12)
@@ -109,13 +131,20 @@ def test_an_answer_is_the_likeliest_whatever_a_folder_says_of_generation(languag
     folder = shutil.copytree(language_model("qwen3"), tmp_path / "qwen3")
     plain = load(folder).complete("a b", 12)
     path = folder / "generation_config.json"
-    config = json.loads(path.read_text()) | {"do_sample": True, "temperature": 0.6, "top_k": 20, "num_beams": 2}
+    config = json.loads(path.read_text()) | {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_k": 20,
+        "num_beams": 2,
+    }
     path.write_text(json.dumps(config | {"repetition_penalty": 5.0, "no_repeat_ngram_size": 1}))
     assert load(folder).complete("a b", 12) == plain
 
 
 @pytest.mark.parametrize(("rows", "problem"), [(0, "lack lm_head"), (9, "another shape")])
-def test_a_folder_whose_head_is_missing_or_does_not_fit_is_refused(rows, problem, language_model, tmp_path):
+def test_a_folder_whose_head_is_missing_or_does_not_fit_is_refused(
+    rows, problem, language_model, tmp_path
+):
     folder = shutil.copytree(language_model("llama"), tmp_path / "llama")
     tensors = load_file(folder / "model.safetensors")
     del tensors["lm_head.weight"]  # without it transformers draws one at random
@@ -133,10 +162,13 @@ def test_thoughts_that_the_template_begins_say_nothing_when_they_are_cut_off(lan
     assert strip_thoughts(model.complete("a b", 4).text) == ""
 
 
-def test_a_prompt_longer_than_the_model_and_a_word_of_two_tokens_are_one_line(language_model, tmp_path):
+def test_a_prompt_longer_than_the_model_and_a_word_of_two_tokens_are_one_line(
+    language_model, tmp_path
+):
     short = load(language_model("qwen3", max_position_embeddings=16), TEMPLATES["qwen3"])
     with pytest.raises(
-        UserError, match="a prompt has .* tokens and its answer 1, the model takes 16; lower characters"
+        UserError,
+        match="a prompt has .* tokens and its answer 1, the model takes 16; lower characters",
     ):
         short.compare("a", ("yes", "no"))
     with pytest.raises(UserError, match="its tokenizer has no single token for 'relevant indeed'"):
@@ -156,7 +188,9 @@ def test_scores_of_bf16_are_computed_in_float32(language_model):
     scores, errors = set(), []
     for prompt in ("otter yes", "heron", "the bat eats", "a river mammal", "moths and midges"):
         with torch.inference_mode():
-            output = plain(**model.tokenizer([prompt], return_tensors="pt"), output_hidden_states=True)
+            output = plain(
+                **model.tokenizer([prompt], return_tensors="pt"), output_hidden_states=True
+            )
         vector = output.hidden_states[-1][0, -1].double()
         rows = plain.lm_head.weight.detach()[[yes, no]].double() @ vector
         score = model.compare(prompt, ("yes", "no")).score
@@ -177,7 +211,9 @@ def test_special_tokens_in_a_text_are_read_as_text(family, form, token, language
     known = model.tokenizer.convert_tokens_to_ids(token)
 
     def count(passage):
-        ids = model._inputs(write_yes_no_prompt(form, ASK, "otter", passage), 1)["input_ids"][0].tolist()
+        ids = model._inputs(write_yes_no_prompt(form, ASK, "otter", passage), 1)["input_ids"][
+            0
+        ].tolist()
         return ids.count(known), len(ids)
 
     plain, length = count("the otter eats crabs")
@@ -196,7 +232,9 @@ def test_t5s_own_tokenizer_reads_an_end_in_a_text_as_text(language_model, tmp_pa
     tokenizer.save_pretrained(folder)
     model, end = load(folder, None), tokenizer.eos_token_id
     plain, spelled = (
-        model._inputs(write_yes_no_prompt("monot5", ASK, "otter", passage), 1)["input_ids"][0].tolist()
+        model._inputs(write_yes_no_prompt("monot5", ASK, "otter", passage), 1)["input_ids"][
+            0
+        ].tolist()
         for passage in ("otter eats", "otter </s> eats")
     )
     prompt = write_yes_no_prompt("monot5", ASK, "otter", "otter eats")
@@ -212,14 +250,16 @@ def test_texts_without_special_tokens_are_read_as_ever(language_model):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for form in ("chat", "qwen3", "monot5"):
         prompt = write_yes_no_prompt(form, ASK, "otter", "the otter  eats\ncrabs")
-        expected = tokenizer(WHOLE[form].format(prompt), add_special_tokens=form == "monot5")["input_ids"]
+        expected = tokenizer(WHOLE[form].format(prompt), add_special_tokens=form == "monot5")[
+            "input_ids"
+        ]
         assert load(folder, TEMPLATES[form])._inputs(prompt, 1)["input_ids"][0].tolist() == expected
 
 
 def test_the_form_of_qwen3_is_what_it_was_trained_with(language_model):
-    assert load(language_model("qwen3"), TEMPLATES["qwen3"])._rendered("text {{ x }}", {}) == QWEN3.format(
-        "text {{ x }}"
-    )
+    assert load(language_model("qwen3"), TEMPLATES["qwen3"])._rendered(
+        "text {{ x }}", {}
+    ) == QWEN3.format("text {{ x }}")
 
 
 def test_the_share_is_the_probability_of_both_words(language_model):
@@ -243,13 +283,24 @@ def test_a_chat_model_may_answer_with_a_capital(tmp_path):
     with torch.inference_mode():
         logits = model.model(**model.tokenizer(["otter"], return_tensors="pt")).logits[0, -1]
     first, second = logits[tokens[:3]], logits[tokens[3:]]
-    assert chat.compare("otter", ("yes", "no")).score == pytest.approx(float(first.max() - second.max()), abs=1e-4)
-    assert model.compare("otter", ("yes", "no")).score == pytest.approx(float(first[0] - second[0]), abs=1e-4)
+    assert chat.compare("otter", ("yes", "no")).score == pytest.approx(
+        float(first.max() - second.max()), abs=1e-4
+    )
+    assert model.compare("otter", ("yes", "no")).score == pytest.approx(
+        float(first[0] - second[0]), abs=1e-4
+    )
 
 
 def test_a_model_that_hardly_ever_says_either_word_is_refused(language_model, rerank):
-    params = {"method": "yes_no", "form": "chat", "instruction": ASK, "model": str(language_model("llama"))}
-    with pytest.raises(UserError, match=r"12 of the first 12 answers give 'yes' and 'no' together .* below 0\.05"):
+    params = {
+        "method": "yes_no",
+        "form": "chat",
+        "instruction": ASK,
+        "model": str(language_model("llama")),
+    }
+    with pytest.raises(
+        UserError, match=r"12 of the first 12 answers give 'yes' and 'no' together .* below 0\.05"
+    ):
         rerank({**params, "unlikely_below": 0.05})
     assert rerank(params)[0].manifest.facts["asked"] == 0  # what is answered is kept
 
@@ -260,7 +311,10 @@ def test_variables_reach_the_chat_template(language_model, tmp_path, capsys):
         "{% for m in messages %}{{ m.content }}{% endfor %}{% if not enable_thinking | default(true) %} no{% endif %}"
     )
     plain, quiet = load(folder), load(folder, chat_template_kwargs={"enable_thinking": False})
-    shown = plain._inputs("otter", 1)["input_ids"][0].tolist(), quiet._inputs("otter", 1)["input_ids"][0].tolist()
+    shown = (
+        plain._inputs("otter", 1)["input_ids"][0].tolist(),
+        quiet._inputs("otter", 1)["input_ids"][0].tolist(),
+    )
     assert shown[1] == [*shown[0], plain.tokenizer.convert_tokens_to_ids("no")]
     assert "warning" not in capsys.readouterr().err
     load(folder, chat_template_kwargs={"enable_thinkin": False})
@@ -270,5 +324,7 @@ def test_variables_reach_the_chat_template(language_model, tmp_path, capsys):
 def test_an_answer_may_be_longer_than_its_words_need(language_model):
     folder = language_model("qwen3")
     assert (
-        load(folder).complete("a b", 3).written <= 3 < load(folder, max_completion_tokens=9).complete("a b", 3).written
+        load(folder).complete("a b", 3).written
+        <= 3
+        < load(folder, max_completion_tokens=9).complete("a b", 3).written
     )

@@ -8,7 +8,12 @@ import pytest
 from llm_server import completion
 from pytest import approx
 
-from tandem.contrib.llm_reranking.llm_rerank import average_orders, compare_orders, order_by_bubbles, sum_all_pairs
+from tandem.contrib.llm_reranking.llm_rerank import (
+    average_orders,
+    compare_orders,
+    order_by_bubbles,
+    sum_all_pairs,
+)
 from tandem.data.collection import Collection, join_contents
 from tandem.retrieval.comparisons import aggregate, list_pairs
 from tandem.retrieval.llm.prompts import write_pair_prompt
@@ -25,8 +30,11 @@ def by_worth(i, j):
 def test_a_passage_wins_if_it_is_named_in_both_orders():
     assert compare_orders(2.0, -1.0) == 1  # named when it stands first, and when it stands second
     assert compare_orders(-2.0, 1.0) == 0
-    assert compare_orders(2.0, 1.0) == compare_orders(-2.0, -1.0) == 0.5  # whatever stands first, or second, is named
-    assert compare_orders(None, -1.0) == compare_orders(2.0, None) == compare_orders(0.0, -1.0) == 0.5
+    # whatever stands first, or second, is named
+    assert compare_orders(2.0, 1.0) == compare_orders(-2.0, -1.0) == 0.5
+    assert (
+        compare_orders(None, -1.0) == compare_orders(2.0, None) == compare_orders(0.0, -1.0) == 0.5
+    )
 
 
 def test_their_sum_is_half_of_what_a_trained_model_of_duot5s_prompt_sums():
@@ -60,19 +68,25 @@ def test_all_pairs_count_wins_and_ties_keep_the_order():
 def test_passes_find_the_best_with_a_known_number_of_comparisons():
     for passes in (1, 3, 7):
         pairs = []
-        ranked = order_by_bubbles(8, passes, lambda i, j, pairs=pairs: pairs.append((i, j)) or by_worth(i, j))
+        ranked = order_by_bubbles(
+            8, passes, lambda i, j, pairs=pairs: pairs.append((i, j)) or by_worth(i, j)
+        )
         assert [WORTH[at] for at in ranked[:passes]] == sorted(WORTH, reverse=True)[:passes]
         assert len(pairs) == passes * (2 * 8 - passes - 1) / 2
         assert sorted(ranked) == list(range(8))
     assert order_by_bubbles(8, 3, lambda i, j: 0.5) == list(range(8))
 
 
-def test_a_model_in_this_process_compares_as_transformers_does(language_model, rerank, questions, dataset):
+def test_a_model_in_this_process_compares_as_transformers_does(
+    language_model, rerank, questions, dataset
+):
     import torch
     import transformers
 
     folder, (queries, docs) = language_model("t5"), questions
-    artifact, runs = rerank({"method": "pairwise", "form": "duot5", "model": str(folder), "depth": 4})
+    artifact, runs = rerank(
+        {"method": "pairwise", "form": "duot5", "model": str(folder), "depth": 4}
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     true, false = tokenizer.convert_tokens_to_ids(["true", "false"])
@@ -80,7 +94,9 @@ def test_a_model_in_this_process_compares_as_transformers_does(language_model, r
     for query, text in queries:
         sums = dict.fromkeys(docs[:4], 0.0)
         for first, second in permutations(docs[:4], 2):
-            prompt = write_pair_prompt("duot5", text, join_contents(*texts[first]), join_contents(*texts[second]))
+            prompt = write_pair_prompt(
+                "duot5", text, join_contents(*texts[first]), join_contents(*texts[second])
+            )
             ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
             with torch.inference_mode():
                 logits = model(ids, decoder_input_ids=torch.tensor([[1]])).logits[0, -1]
@@ -98,7 +114,9 @@ def naming(choose):
     """A server whose choice between the passages A and B is a function of both; its letters are in lower case."""
 
     def respond(body, number):
-        first, second = body["messages"][0]["content"].partition("Passage A:")[2].split("Passage B:")
+        first, second = (
+            body["messages"][0]["content"].partition("Passage A:")[2].split("Passage B:")
+        )
         letter = choose(first, second)
         return 200, completion(letter, {letter.lower(): -0.1, "x": -3.0})
 
@@ -106,7 +124,9 @@ def naming(choose):
 
 
 def test_a_server_prefers_passages(server, rerank, questions):
-    server.respond = naming(lambda first, second: "A" if "heron" in first and "heron" not in second else "B")
+    server.respond = naming(
+        lambda first, second: "A" if "heron" in first and "heron" not in second else "B"
+    )
     artifact, runs = rerank({**CHAT, "url": server.url}, {"url": server.url})
     docs = questions[1]
     herons = [doc for doc in docs[:6] if doc.startswith("heron")]
@@ -119,9 +139,13 @@ def test_a_server_prefers_passages(server, rerank, questions):
 
 
 @pytest.mark.parametrize(("letter", "repaired"), [("A", 0), ("x", 20)])
-def test_who_always_names_one_place_or_none_changes_nothing(letter, repaired, server, rerank, questions):
+def test_who_always_names_one_place_or_none_changes_nothing(
+    letter, repaired, server, rerank, questions
+):
     server.respond = naming(lambda first, second: letter)
-    artifact, runs = rerank({**CHAT, "passes": 2, "unlikely_below": 0, "url": server.url}, {"url": server.url})
+    artifact, runs = rerank(
+        {**CHAT, "passes": 2, "unlikely_below": 0, "url": server.url}, {"url": server.url}
+    )
     assert all(ranking == questions[1] for ranking, _ in runs.values())
     facts = artifact.manifest.facts
     # of each query 5 comparisons in the first pass; the second asks for 4 of them again

@@ -16,19 +16,29 @@ from tandem.stages.base import parse_value
 from tandem.store.job import read_job
 
 QWEN = {"method": "yes_no", "form": "qwen3", "model": "Qwen/Qwen3-Reranker-0.6B"}
-GPT = {"method": "listwise", "model": "gpt", "endpoint": {"url": "http://localhost:8000/v1", "key": "THE_KEY"}}
+GPT = {
+    "method": "listwise",
+    "model": "gpt",
+    "endpoint": {"url": "http://localhost:8000/v1", "key": "THE_KEY"},
+}
 
 
 @pytest.fixture
 def with_llm(configured):
     """`with_llm(entry)`: the plan of the default with an entry `llm` of `llm_rerankers`."""
-    return lambda entry, name="llm": FullPlan({**configured(), "llm_rerankers": {name: entry}}, ROOT)
+    return lambda entry, name="llm": FullPlan(
+        {**configured(), "llm_rerankers": {name: entry}}, ROOT
+    )
 
 
 def test_a_language_model_reranks(with_llm):
     planner = with_llm(QWEN).planner
     stage = planner.run("bm25+llm", "test", "here")
-    assert (stage.kind, stage.name, stage.upstream.keys()) == ("rerank_llm", "bm25+llm.test", {"dataset", "run"})
+    assert (stage.kind, stage.name, stage.upstream.keys()) == (
+        "rerank_llm",
+        "bm25+llm.test",
+        {"dataset", "run"},
+    )
     assert stage.values["depth"] == planner.run("bm25+ce_bm25neg", "test", "here").values["depth"]
     assert stage.values["form"] == "qwen3"
     chained = planner.run("bm25+ce_bm25neg+llm", "test", "here")
@@ -38,12 +48,18 @@ def test_a_language_model_reranks(with_llm):
 def test_a_model_in_this_process_gets_a_gpu_and_a_server_s_none(with_llm):
     for entry, gpus in ((QWEN, 1), (GPT, 0)):
         plan = with_llm(entry)
-        assert plan.placement.gpus("rerank_llm", plan.planner.run("bm25+llm", "test", "here").key) == gpus
+        assert (
+            plan.placement.gpus("rerank_llm", plan.planner.run("bm25+llm", "test", "here").key)
+            == gpus
+        )
 
 
 def test_how_a_server_is_asked_is_in_no_key(with_llm):
     first = with_llm(GPT).planner.run("bm25+llm", "test", "here")
-    patient = {**GPT, "endpoint": {**GPT["endpoint"], "timeout": 600, "key": "OTHER", "at_once": 32}}
+    patient = {
+        **GPT,
+        "endpoint": {**GPT["endpoint"], "timeout": 600, "key": "OTHER", "at_once": 32},
+    }
     assert with_llm(patient).planner.run("bm25+llm", "test", "here").key == first.key
     assert with_llm({**GPT, "window": 12}).planner.run("bm25+llm", "test", "here").key != first.key
     elsewhere = {**GPT, "endpoint": {"url": "https://api.example.org/v1"}}
@@ -51,7 +67,11 @@ def test_how_a_server_is_asked_is_in_no_key(with_llm):
     assert "THE_KEY" not in first.args
     words = shlex.split(f"{first.args} {first.how}")
     flags = {flag: parse_value(value) for flag, value in zip(words[::2], words[1::2], strict=True)}
-    params = {flag.removeprefix("--params."): value for flag, value in flags.items() if flag.startswith("--params.")}
+    params = {
+        flag.removeprefix("--params."): value
+        for flag, value in flags.items()
+        if flag.startswith("--params.")
+    }
     assert RerankLlmParams.model_validate(params) == first.params
     assert Execution(endpoint=flags["--run.endpoint"]).endpoint == Endpoint(**GPT["endpoint"])
 
@@ -67,17 +87,35 @@ def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        ({**QWEN, "model": "qwen"}, "llm_rerankers.llm.model is qwen, neither a folder nor organisation/name"),
-        ({**QWEN, "method": "votes"}, "llm_rerankers.llm.method is 'votes'; allowed: yes_no, listwise, pairwise"),
+        (
+            {**QWEN, "model": "qwen"},
+            "llm_rerankers.llm.model is qwen, neither a folder nor organisation/name",
+        ),
+        (
+            {**QWEN, "method": "votes"},
+            "llm_rerankers.llm.method is 'votes'; allowed: yes_no, listwise, pairwise",
+        ),
         ({**GPT, "step": 20}, "llm_rerankers.llm.step is 20; allowed: < window (20)"),
-        ({**GPT, "endpoint": {"url": "localhost"}}, 'llm_rerankers.llm.endpoint.url is "localhost"'),
+        (
+            {**GPT, "endpoint": {"url": "localhost"}},
+            'llm_rerankers.llm.endpoint.url is "localhost"',
+        ),
         (
             {**QWEN, "endpoint": GPT["endpoint"]},
             "llm_rerankers.llm.form is qwen3, but an endpoint is asked by chat alone",
         ),
-        ({**QWEN, "temperature": 0.5}, "llm_rerankers.llm.temperature is set, but a model in this process"),
-        ({**QWEN, "extra_body": {"a": 1}}, "llm_rerankers.llm.extra_body is set, but a model in this process"),
-        ({**QWEN, "chat_template_kwargs": {"a": 1}}, "llm_rerankers.llm.chat_template_kwargs is set, but form qwen3"),
+        (
+            {**QWEN, "temperature": 0.5},
+            "llm_rerankers.llm.temperature is set, but a model in this process",
+        ),
+        (
+            {**QWEN, "extra_body": {"a": 1}},
+            "llm_rerankers.llm.extra_body is set, but a model in this process",
+        ),
+        (
+            {**QWEN, "chat_template_kwargs": {"a": 1}},
+            "llm_rerankers.llm.chat_template_kwargs is set, but form qwen3",
+        ),
         ({**GPT, "extra_body": {"max_tokens": 9}}, "llm_rerankers.llm.extra_body has max_tokens"),
         ({**GPT, "extra_body": {"a": {"b.c": 9}}}, "llm_rerankers.llm.extra_body has a name 'b.c'"),
         ({**QWEN, "unlikely_below": 5}, "llm_rerankers.llm.unlikely_below is 5; allowed: ≤ 1"),
@@ -90,7 +128,9 @@ def test_a_mistake_in_a_language_model_is_one_line(with_llm, entry, line):
 
 
 def test_a_key_in_place_of_its_variable_is_not_shown(with_llm):
-    with pytest.raises(UserError, match=r"llm_rerankers.llm.endpoint.key is no name of an .* variable") as error:
+    with pytest.raises(
+        UserError, match=r"llm_rerankers.llm.endpoint.key is no name of an .* variable"
+    ) as error:
         with_llm({**GPT, "endpoint": {**GPT["endpoint"], "key": "sk-proj-0123"}})
     assert "sk-proj" not in str(error.value)
 
@@ -99,9 +139,18 @@ def test_secrets_of_an_address_are_in_no_flag_and_in_the_environment(with_llm, m
     url = "http://me:hunter2hunter2@localhost:8000/v1?api_key=abcd"
     stage = with_llm({**GPT, "endpoint": {"url": url}}).planner.run("bm25+llm", "test", "here")
     words = shlex.split(f"{stage.args} {stage.how}")
-    assert not {"hunter2", "abcd"} & {part for word in words for part in ("hunter2", "abcd") if part in word}
-    params = [part for part in zip(words[::2], words[1::2], strict=True) if part[0].startswith(("--params.", "--run."))]
-    line = [word for part in params for word in part] + ["--out", "results/x/rerank_llm/a-0123456789/stage.json"]
+    assert not {"hunter2", "abcd"} & {
+        part for word in words for part in ("hunter2", "abcd") if part in word
+    }
+    params = [
+        part
+        for part in zip(words[::2], words[1::2], strict=True)
+        if part[0].startswith(("--params.", "--run."))
+    ]
+    line = [word for part in params for word in part] + [
+        "--out",
+        "results/x/rerank_llm/a-0123456789/stage.json",
+    ]
     with pytest.raises(UserError, match="the environment variable TANDEM_SECRET_.* is not set"):
         read_job("rerank_llm", line)
     for name, value in stage.secrets.items():
@@ -112,7 +161,10 @@ def test_secrets_of_an_address_are_in_no_flag_and_in_the_environment(with_llm, m
 
 def test_options_of_a_request_are_the_same_from_a_file_and_from_the_command_line(with_llm):
     """Snakemake hands over what is nested in `--config` as text, and the text `false` is true for a template."""
-    typed, text = {"enable_thinking": False, "depth": {"x": None}}, {"enable_thinking": "False", "depth": {"x": "null"}}
+    typed, text = (
+        {"enable_thinking": False, "depth": {"x": None}},
+        {"enable_thinking": "False", "depth": {"x": "null"}},
+    )
     stages = [
         with_llm({**GPT, "chat_template_kwargs": kwargs}).planner.run("bm25+llm", "test", "here")
         for kwargs in (typed, text)
@@ -126,7 +178,12 @@ def test_options_of_a_request_are_the_same_from_a_file_and_from_the_command_line
 
 def test_options_that_say_what_is_so_anyway_are_in_no_key(with_llm):
     plain = with_llm(GPT).planner.run("bm25+llm", "test", "here")
-    neutral = {"chat_template_kwargs": {}, "max_completion_tokens": None, "temperature": 0.0, "extra_body": {}}
+    neutral = {
+        "chat_template_kwargs": {},
+        "max_completion_tokens": None,
+        "temperature": 0.0,
+        "extra_body": {},
+    }
     assert with_llm({**GPT, **neutral}).planner.run("bm25+llm", "test", "here").key == plain.key
     for option in ({"temperature": None}, {"max_completion_tokens": 9}, {"extra_body": {"a": 1}}):
         assert with_llm({**GPT, **option}).planner.run("bm25+llm", "test", "here").key != plain.key
@@ -139,10 +196,14 @@ def test_a_pairwise_model_compares_the_first_passages(with_llm):
         stage = planner.run("bm25+llm", "test", "here")
         assert stage.values["depth"] == (depth or planner.settings.rerank.depth)
         assert "passes" not in stage.values  # so that keys of other methods stay what they were
-    assert with_llm({**duo, "passes": 3}).planner.run("bm25+llm", "test", "here").values["passes"] == 3
+    assert (
+        with_llm({**duo, "passes": 3}).planner.run("bm25+llm", "test", "here").values["passes"] == 3
+    )
     with pytest.raises(UserError, match=r"llm_rerankers.llm.passes is 10; allowed: < top \(10\)"):
         with_llm({**duo, "passes": 10})
-    with pytest.raises(UserError, match=r"llm_rerankers.llm.form is duot5, but an endpoint is asked by chat alone"):
+    with pytest.raises(
+        UserError, match=r"llm_rerankers.llm.form is duot5, but an endpoint is asked by chat alone"
+    ):
         with_llm({**duo, "endpoint": GPT["endpoint"]})
 
 
@@ -165,7 +226,13 @@ def test_a_language_model_gives_no_time_until_it_has_answered(with_llm, monkeypa
     forecast = Forecast(plan, [run, score])
     numbers = {"event": "run_info", "stats": {"rerank_llm": 1, "score": 1, "total": 2}}
     wildcards = {"dataset": run.dataset, "kind": run.kind, "key": run.key}
-    begun = {"event": "job_info", "jobid": 1, "rule_name": "rerank_llm", "wildcards": wildcards, "log": ["log.txt"]}
+    begun = {
+        "event": "job_info",
+        "jobid": 1,
+        "rule_name": "rerank_llm",
+        "wildcards": wildcards,
+        "log": ["log.txt"],
+    }
     progress = Run()
     for event in (numbers, begun):
         progress.take(Event.model_validate(event))

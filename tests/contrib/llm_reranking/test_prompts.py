@@ -6,7 +6,12 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.retrieval.llm import AnswerStore, ModelAnswer
-from tandem.retrieval.llm.prompts import iterate_windows, order_by_windows, read_grade, read_permutation
+from tandem.retrieval.llm.prompts import (
+    iterate_windows,
+    order_by_windows,
+    read_grade,
+    read_permutation,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +22,8 @@ from tandem.retrieval.llm.prompts import iterate_windows, order_by_windows, read
         ("The order is: 3, 1, 2.", [0, 1, 2], True),  # prose
         ("I read 3 passages: 1 and 2 match", [0, 1, 2], True),
         ("[3], [1], [2]", [2, 0, 1], False),
-        ("[1] is better than [3]: [2] > [1] > [3]", [1, 0, 2], False),  # what is said before the chain is prose
+        # what is said before the chain is prose
+        ("[1] is better than [3]: [2] > [1] > [3]", [1, 0, 2], False),
         ("At first [1] > [2]; but no: [3]>1 > [2].", [2, 0, 1], False),
         ("[1] > [2]. No, [2] > [1]", [1, 0, 2], True),
         ("It scores 0.9 > 0.8 > 0.7", [0, 1, 2], True),
@@ -62,7 +68,12 @@ def test_a_grade_is_read_or_there_is_none(answer, grade, repaired):
 
 
 def test_windows_slide_from_the_end_to_the_top():
-    assert [(w.start, w.stop) for w in iterate_windows(10, 4, 2)] == [(6, 10), (4, 8), (2, 6), (0, 4)]
+    assert [(w.start, w.stop) for w in iterate_windows(10, 4, 2)] == [
+        (6, 10),
+        (4, 8),
+        (2, 6),
+        (0, 4),
+    ]
     assert [(w.start, w.stop) for w in iterate_windows(9, 4, 2)] == [(5, 9), (3, 7), (1, 5), (0, 4)]
     assert [(w.start, w.stop) for w in iterate_windows(3, 4, 2)] == [(0, 3)]
 
@@ -76,7 +87,9 @@ def test_the_best_passage_climbs_from_the_end_to_the_top():
     ranked = order_by_windows(len(worth), 4, 2, order_of)
     assert [worth[at] for at in ranked[:2]] == [9, 6]  # as many as two windows share are carried on
     assert sorted(ranked) == list(range(len(worth)))
-    assert [worth[at] for at in order_by_windows(len(worth), 8, 4, order_of)] == sorted(worth, reverse=True)
+    assert [worth[at] for at in order_by_windows(len(worth), 8, 4, order_of)] == sorted(
+        worth, reverse=True
+    )
 
 
 class Echo:
@@ -112,7 +125,8 @@ def test_a_question_is_asked_once(tmp_path):
 def test_a_file_of_answers_that_is_none_is_one_line(tmp_path):
     (tmp_path / "answers.sqlite").write_bytes(b"this is no database, however long the line is" * 50)
     with pytest.raises(
-        UserError, match="answers.sqlite: cannot be read .*; delete it, its questions will be asked again"
+        UserError,
+        match="answers.sqlite: cannot be read .*; delete it, its questions will be asked again",
     ):
         AnswerStore(tmp_path / "answers.sqlite", Echo)
 

@@ -24,7 +24,10 @@ def served(tmp_path_factory):
     program = Path(sys.executable).with_name("transformers")
     command = [str(program), "serve", "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     log = tmp_path_factory.mktemp("served") / "log.txt"
-    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
+    with (
+        log.open("w") as file,
+        subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process,
+    ):
         try:
             end = time.monotonic() + 300
             while not is_up(port):
@@ -44,15 +47,24 @@ def is_up(port):
         return False
 
 
-def test_a_served_model_gives_the_order_of_the_same_model_in_this_process(served, rerank, language_model):
+def test_a_served_model_gives_the_order_of_the_same_model_in_this_process(
+    served, rerank, language_model
+):
     model = str(language_model("llama"))
     local, here = rerank({**LISTWISE, "model": model})
     artifact, there = rerank({**LISTWISE, "model": model, "url": served}, {"url": served}, "served")
-    assert {query: docs for query, (docs, _) in there.items()} == {query: docs for query, (docs, _) in here.items()}
+    assert {query: docs for query, (docs, _) in there.items()} == {
+        query: docs for query, (docs, _) in here.items()
+    }
     facts = ("asked", "prompt_tokens", "answer_tokens", "repaired")
-    assert [artifact.manifest.facts[name] for name in facts] == [local.manifest.facts[name] for name in facts]
+    assert [artifact.manifest.facts[name] for name in facts] == [
+        local.manifest.facts[name] for name in facts
+    ]
 
 
 def test_a_server_without_probabilities_of_words_is_one_line(served, rerank, language_model):
-    with pytest.raises(UserError, match="gives no probabilities of words .*; take method listwise, or another server"):
+    with pytest.raises(
+        UserError,
+        match="gives no probabilities of words .*; take method listwise, or another server",
+    ):
         rerank({**YES_NO, "model": str(language_model("llama")), "url": served}, {"url": served})

@@ -34,8 +34,13 @@ class Project:
     def make(self, stage, files=None, **facts) -> Artifact:
         """Write a stage's artifact; its inputs must be there."""
         folder = self.root / stage.folder
-        inputs = {role: open_artifact(self.root / source.folder) for role, source in stage.upstream.items()}
-        with writing(UncheckedJob(stage.kind, folder, stage.values, inputs, Execution(workers=2))) as draft:
+        inputs = {
+            role: open_artifact(self.root / source.folder)
+            for role, source in stage.upstream.items()
+        }
+        with writing(
+            UncheckedJob(stage.kind, folder, stage.values, inputs, Execution(workers=2))
+        ) as draft:
             for file, content in (files or {"data.txt": f"{stage.kind} {stage.name}"}).items():
                 draft.path(file).write_text(content, encoding="utf-8")
             draft.facts |= facts
@@ -68,7 +73,13 @@ def chain(project):
     lucene = Stage("lucene", "toy", "default", {"analyzer": "default"}, {"dataset": data})
     params = {"k1": 0.9, "b": 0.4, "split": "test"}
     run = Stage("bm25", "toy", "bm25.test", params, {"dataset": data, "lucene": lucene})
-    score = Stage("score", "toy", "bm25.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run})
+    score = Stage(
+        "score",
+        "toy",
+        "bm25.test",
+        {"measures": ["RR@10"], "split": "test"},
+        {"dataset": data, "run": run},
+    )
     stages = {"dataset": data, "lucene": lucene, "bm25": run, "score": score}
     for stage in stages.values():
         project.make(stage, {"run.trec": "q Q0 d 1 2.0 t\n"} if stage is run else None)
@@ -81,11 +92,15 @@ def table_of(*rows) -> Table:
     for system, *scores in rows:
         runs = [score.upstream["run"] for score in scores]
         lineages = [
-            Lineage(score.key, run.key, run.folder, column="", dataset="toy", split="test", seed=seed)
+            Lineage(
+                score.key, run.key, run.folder, column="", dataset="toy", split="test", seed=seed
+            )
             for seed, (score, run) in enumerate(zip(scores, runs, strict=True))
         ]
         keys = [run.key for run in runs]
-        cell = Cell("RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=keys, dataset="toy", split="test")
+        cell = Cell(
+            "RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=keys, dataset="toy", split="test"
+        )
         filled.append(FilledRow(system, "", "", keys[0], runs[0].folder, [cell], lineage=lineages))
     column = FilledColumn("RR@10", "MRR@10", "MRR@10 (RR@10)", "", "", "", ["toy test, 20 queries"])
     return Table("Tiny", None, None, 2, "", [column], filled)
@@ -124,7 +139,11 @@ def configured_toy(project):
     (folder / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "otters eat crabs"}\n')
     (folder / "queries.jsonl").write_text('{"_id": "q", "text": "what eats crabs"}\n')
     (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    config = {"dataset": "toy", "datasets": {"toy": {"source": "beir", "path": str(folder)}}, "tables": ["baseline"]}
+    config = {
+        "dataset": "toy",
+        "datasets": {"toy": {"source": "beir", "path": str(folder)}},
+        "tables": ["baseline"],
+    }
     (project.root / "toy.yaml").write_text(yaml.safe_dump(config))
     configuration = Configuration([Path("toy.yaml")])
     stages = list_stages_of_all(plan_everything(configuration))

@@ -39,13 +39,22 @@ def test_two_checkpoints_of_one_training_have_two_evaluations():
 
 def test_a_seed_makes_another_artifact():
     # OpenNIR: the seed was in no path, and a second seed returned the first one's results
-    assert Stage("model", "toy", "de", {**MODEL, "seed": 43}).key != Stage("model", "toy", "de", MODEL).key
+    assert (
+        Stage("model", "toy", "de", {**MODEL, "seed": 43}).key
+        != Stage("model", "toy", "de", MODEL).key
+    )
 
 
 @pytest.mark.parametrize("name", ["queries_per_batch", "in_batch", "precision", "steps", "lr"])
 def test_what_decides_a_training_is_in_its_key(name):
     # experimaestro: numbers of devices and processes changed the training and not the id
-    other = {"queries_per_batch": 64, "in_batch": False, "precision": "fp32", "steps": 200, "lr": 2e-5}
+    other = {
+        "queries_per_batch": 64,
+        "in_batch": False,
+        "precision": "fp32",
+        "steps": 200,
+        "lr": 2e-5,
+    }
     assert model(**{name: other[name]}).digest != model().digest
 
 
@@ -94,7 +103,10 @@ def test_a_new_name_trains_nothing_again():
     first = stages.put(model())
     renamed = stages.put(Stage("model", "toy", "retriever", model().params))
     assert renamed is first
-    below = [Stage("retrieve", "toy", name, {}, {"passages": first}) for name in ("de.test", "retriever.test")]
+    below = [
+        Stage("retrieve", "toy", name, {}, {"passages": first})
+        for name in ("de.test", "retriever.test")
+    ]
     assert below[0].digest == below[1].digest
 
 
@@ -114,7 +126,9 @@ def test_names_grow_neither_with_depth_nor_with_parameters():
     stage = stages.put(model())
     for n in range(200):
         lists = stages.put(Stage("candidates", "toy", "ance", {"round": n}, {"run": stage}))
-        stage = stages.put(Stage("model", "toy", "ance", {**MODEL, "round": n}, {"candidates": lists}))
+        stage = stages.put(
+            Stage("model", "toy", "ance", {**MODEL, "round": n}, {"candidates": lists})
+        )
     assert len(stage.manifest) == len("results/toy/model/ance-0123456789/stage.json")
 
 
@@ -122,18 +136,31 @@ def test_everything_below_another_input_is_another():
     # pyterrier-caching: a model that was trained again under the old path returned the old one's scores
     runs = [Stage("rerank", "toy", "ce", {}, {"judge.0": model(lr=lr)}).key for lr in (1e-5, 2e-5)]
     assert runs[0] != runs[1]
-    old, new = (Stage("rerank", "toy", "ce", {}, {"judge.0": judge}) for judge in (model(), model()))
+    old, new = (
+        Stage("rerank", "toy", "ce", {}, {"judge.0": judge}) for judge in (model(), model())
+    )
     assert old.key == new.key
 
 
 def test_secrets_are_in_no_manifest(make_job, tmp_path, monkeypatch):
     secrets = ["hunter2hunter2", "s3cr3t-token", "hf_abcdefghijklmnopqrstuvwx", "AKIAEXAMPLE"]
-    for name, secret in zip(("PASSWORD", "API_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY"), secrets, strict=True):
+    for name, secret in zip(
+        ("PASSWORD", "API_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY"), secrets, strict=True
+    ):
         monkeypatch.setenv(name, secret)
-    files = {"corpus.jsonl": {"url": f"https://me:{secrets[0]}@host/c.jsonl?X-Amz-Signature={secrets[3]}&part=2"}}
-    params = {"source": "beir", "downloads": [["corpus.jsonl", f"https://{secrets[0]}@host/c.jsonl"]]}
+    files = {
+        "corpus.jsonl": {
+            "url": f"https://me:{secrets[0]}@host/c.jsonl?X-Amz-Signature={secrets[3]}&part=2"
+        }
+    }
+    params = {
+        "source": "beir",
+        "downloads": [["corpus.jsonl", f"https://{secrets[0]}@host/c.jsonl"]],
+    }
     mirrors = [{"from": "https://host/", "to": f"s3://key:{secrets[1]}@mirror/"}]
-    job = make_job("dataset", tmp_path / "toy-0123456789", params, {}, {"files": files, "mirrors": mirrors})
+    job = make_job(
+        "dataset", tmp_path / "toy-0123456789", params, {}, {"files": files, "mirrors": mirrors}
+    )
     with writing(job) as draft:
         draft.path("a.txt").write_text("a")
         draft.facts["source"] = f"from https://host/?token={secrets[1]} with {secrets[2]}"
@@ -141,7 +168,8 @@ def test_secrets_are_in_no_manifest(make_job, tmp_path, monkeypatch):
     assert not any(secret in text for secret in secrets)
     manifest = json.loads(text)
     assert (
-        manifest["execution"]["files"]["corpus.jsonl"]["url"] == "https://***@host/c.jsonl?X-Amz-Signature=***&part=2"
+        manifest["execution"]["files"]["corpus.jsonl"]["url"]
+        == "https://***@host/c.jsonl?X-Amz-Signature=***&part=2"
     )
     assert manifest["execution"]["mirrors"] == [{"from": "https://host/", "to": "s3://***@mirror/"}]
     assert job.params.downloads == params["downloads"]  # the job itself keeps what it needs
@@ -151,7 +179,14 @@ def test_secrets_are_in_no_manifest(make_job, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text",
     [
-        *("https://host/a?part=2", "me@host.org", "a?b=c", "keys: 12", "file:///a/b", {"n": 1.5, "x": [None, True]}),
+        *(
+            "https://host/a?part=2",
+            "me@host.org",
+            "a?b=c",
+            "keys: 12",
+            "file:///a/b",
+            {"n": 1.5, "x": [None, True]},
+        ),
         "results/toy/model/hf_multilingual_e5_base-0123456789",
     ],
 )

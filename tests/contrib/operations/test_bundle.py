@@ -21,7 +21,9 @@ from tandem.store.files import sha256
 @pytest.fixture
 def finished(configured_toy, project, write_table):
     """The toy's table, scores and run."""
-    run, score = (next(stage for stage in configured_toy if stage.kind == kind) for kind in ("bm25", "score"))
+    run, score = (
+        next(stage for stage in configured_toy if stage.kind == kind) for kind in ("bm25", "score")
+    )
     project.make(run, {"run.trec": "q Q0 d 1 2.0 t\n"})
     project.make(score)
     table = write_table("baseline", ("BM25", score), views="results/toy")
@@ -43,16 +45,26 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(
         assert f"baseline/{stage.manifest}" in names
     assert f"baseline/{stages['bm25'].folder}/run.trec" in names
     assert f"baseline/{stages['score'].folder}/data.txt" in names
-    assert f"baseline/{stages['dataset'].folder}/data.txt" not in names  # the collection is its makers' to give
-    for name in ("results/tables/baseline.csv", "layout/baseline.yaml", "envs/requirements.lock", "lineage.json"):
+    # the collection is its makers' to give
+    assert f"baseline/{stages['dataset'].folder}/data.txt" not in names
+    for name in (
+        "results/tables/baseline.csv",
+        "layout/baseline.yaml",
+        "envs/requirements.lock",
+        "lineage.json",
+    ):
         assert f"baseline/{name}" in names
     assert "baseline/results/tables/baseline.log" not in names
-    assert {(member.mtime, member.uid, member.uname, member.mode) for member in names.values()} == {(0, 0, "", 0o644)}
+    assert {(member.mtime, member.uid, member.uname, member.mode) for member in names.values()} == {
+        (0, 0, "", 0o644)
+    }
     monkeypatch.chdir(away)
     assert run_command("verify", "baseline") == (0, ["4 artifacts are what their manifests say"])
     # the configuration in it plans the same stages, anywhere
     config = yaml.safe_load(Path("baseline/config.yaml").read_text())
-    assert [stage.key for _, stage in FullPlan(config, ROOT).tables["baseline"]] == [stages["score"].key]
+    assert [stage.key for _, stage in FullPlan(config, ROOT).tables["baseline"]] == [
+        stages["score"].key
+    ]
     assert f"score {stages['score'].key}" in Path("baseline/lineage.txt").read_text()
     table = Path("baseline/results/tables/baseline.csv")
     table.write_text(table.read_text().replace("12.34", "42.34"))
@@ -68,8 +80,12 @@ def test_the_configuration_of_a_bundle_has_the_keys_of_the_one_it_was_made_with(
     # `instance: query` is a default that the recipe has overridden: left out, the recipe's value would return.
     configuration = Configuration([ROOT / "config/small/rocketqa.yaml"])
     plan = configuration.plan()
-    again = FullPlan(yaml.safe_load(render_configuration(configuration, plan, "rocketqa/steps")), ROOT)
-    before, after = ([stage.key for _, stage in it.tables["rocketqa/steps"]] for it in (plan, again))
+    again = FullPlan(
+        yaml.safe_load(render_configuration(configuration, plan, "rocketqa/steps")), ROOT
+    )
+    before, after = (
+        [stage.key for _, stage in it.tables["rocketqa/steps"]] for it in (plan, again)
+    )
     assert before == after
 
 
@@ -89,7 +105,10 @@ def test_the_same_results_give_the_same_bytes(finished, run_command):
     [
         (["basline"], "^basline: is not a table; did you mean baseline"),
         (["baseline", "--out", "b.rar"], r"must end in \.tar\.gz or \.zip"),
-        (["baseline", "summary"], "^takes one table of one configuration; 2 names are no YAML files"),
+        (
+            ["baseline", "summary"],
+            "^takes one table of one configuration; 2 names are no YAML files",
+        ),
         ([], "bundle.* parameter TABLE requires an argument"),
         (
             ["--configfile", "toy.yaml", "--config", "bm25={k1: 1.5}", "baseline"],
@@ -106,11 +125,15 @@ def test_mistakes_are_one_line(finished, words, message):
 
 def test_secrets_of_the_command_line_are_hidden(finished, run_command):
     mirror = "execution={mirrors: [{from: 'https://a/', to: 'https://me:word@host/?token=abc'}]}"
-    run_command("bundle", "baseline", "--configfile", "toy.yaml", "--config", mirror, "--out", "b.zip")
+    run_command(
+        "bundle", "baseline", "--configfile", "toy.yaml", "--config", mirror, "--out", "b.zip"
+    )
     with zipfile.ZipFile("b.zip") as archive:
         texts = {name: archive.read(name) for name in archive.namelist()}
     assert b"https://***@host/?token=***" in texts["b/README.md"]
-    assert [name for name, text in texts.items() if b"me:word" in text or b"token=abc" in text] == []
+    assert [
+        name for name, text in texts.items() if b"me:word" in text or b"token=abc" in text
+    ] == []
 
 
 def test_a_damaged_run_is_not_packed(finished, project):

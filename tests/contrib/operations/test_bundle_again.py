@@ -40,7 +40,16 @@ def project(tmp_path, documents):
 def test_the_readmes_commands_make_the_same_numbers(project, tmp_path, snakemake_in):
     code, output = snakemake_in(project)("results/tables/words.csv")
     assert code == 0, output
-    bundle = [sys.executable, "-m", "tandem", "bundle", "words", "config.yaml", "--out", str(tmp_path / "words.tar.gz")]
+    bundle = [
+        sys.executable,
+        "-m",
+        "tandem",
+        "bundle",
+        "words",
+        "config.yaml",
+        "--out",
+        str(tmp_path / "words.tar.gz"),
+    ]
     done = subprocess.run(bundle, cwd=project, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "words.tar.gz") as archive:
@@ -51,8 +60,14 @@ def test_the_readmes_commands_make_the_same_numbers(project, tmp_path, snakemake
     assert str(project / "beir") in readme
     (commands,) = re.findall(r"```sh\n(.*?)```", readme, re.DOTALL)
     assert len(commands.splitlines()) == 2
-    environment = {**os.environ, "TANDEM": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-ec", commands], cwd=away, env=environment, capture_output=True, text=True)
+    environment = {
+        **os.environ,
+        "TANDEM": str(ROOT),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["sh", "-ec", commands], cwd=away, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "the same numbers"
     table = (away / "again/results/tables/words.csv").read_text()

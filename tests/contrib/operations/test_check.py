@@ -18,10 +18,13 @@ def test_code_that_moved_under_its_version(chain, project, run_command):
     status, lines = run_command("check")
     (line,) = lines
     assert line.startswith("bm25: made by modules 0123456789, now ")
-    assert line.endswith(f"raise it in stages/ if the result's meaning changed: {chain['bm25'].key}")
+    assert line.endswith(
+        f"raise it in stages/ if the result's meaning changed: {chain['bm25'].key}"
+    )
     assert status == 0
     assert run_command("check", "--strict")[0] == 1
-    project.manifest(chain["bm25"], version=KINDS["bm25"].version + 1)  # another version: another key, no warning
+    # another version: another key, no warning
+    project.manifest(chain["bm25"], version=KINDS["bm25"].version + 1)
     assert run_command("check", "--strict") == (0, [WELL])
 
 
@@ -30,7 +33,13 @@ def two_rows(chain, project, write_table):
     """A table of BM25 and of a second run."""
     data = chain["dataset"]
     run = Stage("retrieve", "toy", "de.test", {"depth": 20}, {"dataset": data})
-    score = Stage("score", "toy", "de.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run})
+    score = Stage(
+        "score",
+        "toy",
+        "de.test",
+        {"measures": ["RR@10"], "split": "test"},
+        {"dataset": data, "run": run},
+    )
     project.make(run)
     project.make(score)
     return write_table("tiny", ("BM25", chain["score"]), ("DE", score)), run, score
@@ -48,29 +57,55 @@ def test_rows_by_different_code_or_libraries(two_rows, chain, project, run_comma
     project.manifest(score, modules="0123456789", libraries={"numpy": "1.0"})
     project.manifest(chain["score"], libraries={"numpy": "2.0"})
     lines = [line for line in run_command("check")[1] if line.startswith("table")]
-    assert any("table tiny mixes generations: score by modules" in line and "0123456789 (DE)" in line for line in lines)
-    assert any("table tiny mixes versions of numpy" in line and "1.0 (DE)" in line for line in lines)
+    assert any(
+        "table tiny mixes generations: score by modules" in line and "0123456789 (DE)" in line
+        for line in lines
+    )
+    assert any(
+        "table tiny mixes versions of numpy" in line and "1.0 (DE)" in line for line in lines
+    )
 
 
 def test_tables_older_than_what_they_show(two_rows, chain, project, run_command):
     path, run, score = two_rows
     os.utime(path, (time.time() - 100,) * 2)
-    assert f"table tiny: row DE is older than its score {score.key}; run Snakemake again" in run_command("check")[1]
+    assert (
+        f"table tiny: row DE is older than its score {score.key}; run Snakemake again"
+        in run_command("check")[1]
+    )
     os.utime(path)
     project.make(run, {"data.txt": "trained again"})
     (line,) = run_command("check")[1]
-    assert line.startswith(f"table tiny: row DE: score {score.key} is of {run.key} before it was made again")
+    assert line.startswith(
+        f"table tiny: row DE: score {score.key} is of {run.key} before it was made again"
+    )
 
 
 def test_a_sweep_of_several_generations(chain, project, run_command):
-    other = Stage("bm25", "toy", "bm25.test", {**chain["bm25"].params, "k1": 1.2}, chain["bm25"].upstream)
+    other = Stage(
+        "bm25", "toy", "bm25.test", {**chain["bm25"].params, "k1": 1.2}, chain["bm25"].upstream
+    )
     project.make(other)
     points = zip((0.9, 1.2), (chain["bm25"], other), strict=True)
     lines = [
-        SweepLine({"bm25.k1": k1}, "BM25", "RR@10", 1, 1, None, 1, 1, None, None, None, [run.key]) for k1, run in points
+        SweepLine({"bm25.k1": k1}, "BM25", "RR@10", 1, 1, None, 1, 1, None, None, None, [run.key])
+        for k1, run in points
     ]
-    words = {"name": "saturation", "title": "k1", "paths": ["bm25.k1"], "x": "", "scale": "linear", "note": ""}
-    place = {"baseline": {"bm25.k1": 0.9}, "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20}
+    words = {
+        "name": "saturation",
+        "title": "k1",
+        "paths": ["bm25.k1"],
+        "x": "",
+        "scale": "linear",
+        "note": "",
+    }
+    place = {
+        "baseline": {"bm25.k1": 0.9},
+        "dataset": "toy",
+        "split": "test",
+        "stands_in_for": "",
+        "queries": 20,
+    }
     result = SweepResult(**words, **place, measures=["RR@10"], lines=lines, runs={})
     path = project.root / "results/sweeps/saturation.json"
     path.parent.mkdir()
@@ -78,7 +113,10 @@ def test_a_sweep_of_several_generations(chain, project, run_command):
     assert run_command("check") == (0, [WELL])
     project.manifest(other, libraries={"numpy": "9.0"})
     os.utime(path)
-    assert any(line.startswith("sweep saturation mixes versions of numpy: ") for line in run_command("check")[1])
+    assert any(
+        line.startswith("sweep saturation mixes versions of numpy: ")
+        for line in run_command("check")[1]
+    )
     project.folder(other).rename(project.root / "away")
     gone = f"sweep saturation: row BM25 at bm25.k1 1.2 shows {other.key}, which is deleted: it cannot be traced"
     assert gone in run_command("check")[1]
@@ -87,4 +125,6 @@ def test_a_sweep_of_several_generations(chain, project, run_command):
 def test_rows_whose_scores_are_gone(two_rows, project, run_command):
     _, _, score = two_rows
     project.folder(score).rename(project.root / "away")
-    assert any(f"row DE shows {score.key}, which is deleted" in line for line in run_command("check")[1])
+    assert any(
+        f"row DE shows {score.key}, which is deleted" in line for line in run_command("check")[1]
+    )

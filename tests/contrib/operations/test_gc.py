@@ -36,9 +36,13 @@ def test_what_a_configuration_needs_stays(configured_toy, run_command):
     assert folders() == before
 
 
-def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configured_toy, project, run_command):
+def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(
+    configured_toy, project, run_command
+):
     before = folders()
-    other = list_stages_of_all(plan_everything(Configuration([Path("toy.yaml")], ["bm25={k1: 1.5}"])))
+    other = list_stages_of_all(
+        plan_everything(Configuration([Path("toy.yaml")], ["bm25={k1: 1.5}"]))
+    )
     new = [stage for stage in other if stage.folder not in before]
     assert [stage.kind for stage in new] == ["bm25", "score"]
     for stage in new:
@@ -51,15 +55,22 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
     assert [line.split()[-1] for line in lines if "results/" in line] == [
         model.folder, new[1].folder, new[0].folder
     ]  # fmt: skip
-    assert any(line.split()[:2] == ["2.0", "MB"] and line.endswith("models: 1 folders") for line in lines)
+    assert any(
+        line.split()[:2] == ["2.0", "MB"] and line.endswith("models: 1 folders") for line in lines
+    )
     assert any("took 2 h 4 min" in line and line.endswith("others: 2 folders") for line in lines)
     # both configurations given: nothing of either goes
     both = (*CONFIG, *CONFIG, "--config", "bm25={k1: 1.5}")
-    assert [line.split()[-1] for line in run_command("gc", *both)[1] if "results/" in line] == [model.folder]
-    assert [line.split()[-1] for line in run_command("gc", *CONFIG, "--keep", new[1].key)[1] if "results/" in line] == [
+    assert [line.split()[-1] for line in run_command("gc", *both)[1] if "results/" in line] == [
         model.folder
     ]
-    (line,) = run_command("gc", *CONFIG, "--only", "checkpoints,pairs")[1]  # of other classes there are unneeded ones
+    assert [
+        line.split()[-1]
+        for line in run_command("gc", *CONFIG, "--keep", new[1].key)[1]
+        if "results/" in line
+    ] == [model.folder]
+    # of other classes there are unneeded ones
+    (line,) = run_command("gc", *CONFIG, "--only", "checkpoints,pairs")[1]
     assert line == "every folder of checkpoints, pairs in results/ is needed by toy.yaml"
     run_command("gc", *CONFIG, "--only", "models", "--yes")
     assert not project.folder(model).exists()
@@ -78,7 +89,9 @@ def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy
         run(["gc", *CONFIG, "--yes"])
     (locks / "0.output.lock").unlink()
     (project.root / "results/toy/tables").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"toy\.yaml needs, which was not named; .* --configfile toy\.yaml"):
+    with pytest.raises(
+        UserError, match=r"toy\.yaml needs, which was not named; .* --configfile toy\.yaml"
+    ):
         run(["gc", "--yes"])
     with pytest.raises(UserError, match=r"modles"):
         run(["gc", *CONFIG, "--config", "modles={}", "--yes"])
@@ -103,7 +116,9 @@ def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(project, monkeypatc
         return real(folder)
 
     monkeypatch.setattr(gc_module, "delete", delete)
-    with pytest.raises(UserError, match=r"Snakemake is running here.*; deleted before that: 1 folders, \d\.\d kB"):
+    with pytest.raises(
+        UserError, match=r"Snakemake is running here.*; deleted before that: 1 folders, \d\.\d kB"
+    ):
         gc_module.delete_all(unused)
     assert sum(project.folder(model).exists() for model in models) == 1
 
@@ -118,13 +133,16 @@ def test_links_are_left_alone(configured_toy, project, run_command, tmp_path_fac
     assert (outside / "precious.txt").is_file()
     linked = Stage("model", "toy", "ce", {"objective": "cross"})
     project.make(linked)
-    (project.folder(linked) / "elsewhere").symlink_to(outside)  # below one that goes: the link goes, not what it names
+    # below one that goes: the link goes, not what it names
+    (project.folder(linked) / "elsewhere").symlink_to(outside)
     run_command("gc", *CONFIG, "--yes")
     assert not project.folder(linked).exists()
     assert (outside / "precious.txt").is_file()
 
 
-def test_results_on_another_disk_behind_a_link_can_be_tidied(configured_toy, project, run_command, tmp_path_factory):
+def test_results_on_another_disk_behind_a_link_can_be_tidied(
+    configured_toy, project, run_command, tmp_path_factory
+):
     scratch = tmp_path_factory.mktemp("scratch") / "results"
     (project.root / "results").rename(scratch)
     (project.root / "results").symlink_to(scratch)
@@ -141,7 +159,10 @@ def test_stores_checkpoints_and_interrupted_deletions(configured_toy, project):
         ("model", "ce-1111111111"),
         ("tokens", "t-1111111111"),
     }
-    for key, model in (("ce-1111111111-aaaaaaaaaa", "ce-1111111111"), ("ce-2222222222-aaaaaaaaaa", "ce-2222222222")):
+    for key, model in (
+        ("ce-1111111111-aaaaaaaaaa", "ce-1111111111"),
+        ("ce-2222222222-aaaaaaaaaa", "ce-2222222222"),
+    ):
         store = project.root / "results/toy/pairs" / key
         store.mkdir(parents=True)
         (store / "store.json").write_text(json.dumps({"model": model, "tokens": "t-1111111111"}))
@@ -162,13 +183,30 @@ def test_stores_checkpoints_and_interrupted_deletions(configured_toy, project):
 
 
 def test_configurations_on_a_command_line():
-    words = ["--configfile", "a.yaml", "b.yaml", "--config", "seed=1", "x=2", "--yes", "--configfile", "c.yaml"]
+    words = [
+        "--configfile",
+        "a.yaml",
+        "b.yaml",
+        "--config",
+        "seed=1",
+        "x=2",
+        "--yes",
+        "--configfile",
+        "c.yaml",
+    ]
     parsed, rest = read_configurations(words)
     assert [(list(map(str, configuration.files)), configuration.values) for configuration in parsed] == [
         (["a.yaml", "b.yaml"], ["seed=1", "x=2"]), (["c.yaml"], [])
     ]  # fmt: skip
     assert rest == ["--yes"]
-    assigned = ["--configfile=a.yaml", "b.yaml", "--config=seed=1", "x=2", "--yes", "--configfiles=c.yaml"]
+    assigned = [
+        "--configfile=a.yaml",
+        "b.yaml",
+        "--config=seed=1",
+        "x=2",
+        "--yes",
+        "--configfiles=c.yaml",
+    ]
     assert read_configurations(assigned) == (parsed, rest)
     with pytest.raises(UserError, match="--config seed: allowed: key=value"):
         read_configurations(["--config=seed"])
@@ -181,17 +219,25 @@ def test_a_name_of_the_command_line_stays_a_text(name):
     assert Configuration(values=[format_dataset_override(name)]).config()["dataset"] == name
 
 
-def test_vectors_whose_runs_are_finished_are_spent(configured_toy, project, run_command, monkeypatch):
+def test_vectors_whose_runs_are_finished_are_spent(
+    configured_toy, project, run_command, monkeypatch
+):
     data = next(stage for stage in configured_toy if stage.kind == "dataset")
-    vectors = [Stage("embeddings", "toy", name, {"side": "passages"}, {"dataset": data}) for name in ("a", "b")]
+    vectors = [
+        Stage("embeddings", "toy", name, {"side": "passages"}, {"dataset": data})
+        for name in ("a", "b")
+    ]
     runs = [
-        Stage("retrieve", "toy", f"{passages.name}.test", {}, {"dataset": data, "passages": passages})
+        Stage(
+            "retrieve", "toy", f"{passages.name}.test", {}, {"dataset": data, "passages": passages}
+        )
         for passages in vectors
     ]
     for stage in (*vectors, runs[0]):
         project.make(stage)
     monkeypatch.setattr(targets, "list_stages_of_all", lambda plan: [data, *vectors, *runs])
-    assert find_spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
+    # b's run is still to be made
+    assert find_spent_stages([None]) == {("embeddings", vectors[0].key)}
     needed = {(stage.kind, stage.key) for stage in (*configured_toy, *vectors, *runs)}
     unused = list(find_unneeded(Path("results"), needed, find_spent_stages([None])))
     assert [(item.group, str(item.folder)) for item in unused] == [("spent", vectors[0].folder)]
@@ -203,4 +249,6 @@ def test_an_index_of_a_plugin_is_one_that_can_be_made_again(tmp_path, monkeypatc
     folder.mkdir(parents=True)
     assert list(find_unneeded(tmp_path / "results", ())) == []
     monkeypatch.setitem(KINDS, "half", Kind("half", print, holds="index"))
-    assert [(left.folder, left.group) for left in find_unneeded(tmp_path / "results", ())] == [(folder, "transient")]
+    assert [(left.folder, left.group) for left in find_unneeded(tmp_path / "results", ())] == [
+        (folder, "transient")
+    ]

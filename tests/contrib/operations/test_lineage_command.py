@@ -41,7 +41,11 @@ def test_json_holds_whole_manifests_inputs_first(chain, project, run_command):
 
 @pytest.mark.parametrize(
     "cell",
-    ['paper/table4:"BM25: the first":RR@10', "paper/table4:BM25: the first:MRR@10", "paper/table4:BM25: the first"],
+    [
+        'paper/table4:"BM25: the first":RR@10',
+        "paper/table4:BM25: the first:MRR@10",
+        "paper/table4:BM25: the first",
+    ],
 )
 def test_a_cell_leads_to_its_scores(chain, write_table, run_command, cell):
     write_table("paper/table4", ("BM25: the first", chain["score"]))
@@ -70,7 +74,9 @@ def test_what_is_not_there_is_one_line(chain, write_table, cell, message):
 def test_an_input_that_was_deleted_is_said_to_be(chain, project, run_command):
     shutil.rmtree(project.folder(chain["lucene"]))
     _, lines = run_command("lineage", chain["bm25"].key)
-    assert any(line.strip().endswith(", deleted since") and chain["lucene"].key in line for line in lines)
+    assert any(
+        line.strip().endswith(", deleted since") and chain["lucene"].key in line for line in lines
+    )
 
 
 def test_every_resolved_parameter_is_told_defaults_too(project, run_command):
@@ -79,7 +85,10 @@ def test_every_resolved_parameter_is_told_defaults_too(project, run_command):
     model = Stage("model", "toy", "de", {"objective": "dual", "seed": 42, "train": train})
     project.make(model)
     text = "\n".join(run_command("lineage", model.key)[1])
-    assert 'seed=42, train.lr=1e-05, train.warmup=0.1, train.decay="linear", train.dropout=null' in text
+    assert (
+        'seed=42, train.lr=1e-05, train.warmup=0.1, train.decay="linear", train.dropout=null'
+        in text
+    )
 
 
 def test_a_table_of_a_configuration_of_ones_own_is_named_with_it(chain, write_table, run_command):

@@ -30,8 +30,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0].replace(f"/resolve/{COMMIT}", "")
-        if self.path.startswith(tuple(f"/api/models/org/tiny/revision/{revision}" for revision in (COMMIT, "main"))):
-            names = [(name.split("/")[-1], len(body)) for name, body in FILES.items() if name.startswith("/org/")]
+        if self.path.startswith(
+            tuple(f"/api/models/org/tiny/revision/{revision}" for revision in (COMMIT, "main"))
+        ):
+            names = [
+                (name.split("/")[-1], len(body))
+                for name, body in FILES.items()
+                if name.startswith("/org/")
+            ]
             model = {
                 "id": "org/tiny",
                 "modelId": "org/tiny",
@@ -44,7 +50,12 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(json.dumps(model).encode(), "application/json")
         if self.path.startswith(f"/api/models/org/tiny/tree/{COMMIT}"):
             tree = [
-                {"type": "file", "path": name.split("/")[-1], "size": len(body), "oid": hashlib.sha1(body).hexdigest()}
+                {
+                    "type": "file",
+                    "path": name.split("/")[-1],
+                    "size": len(body),
+                    "oid": hashlib.sha1(body).hexdigest(),
+                }
                 for name, body in FILES.items()
                 if name.startswith("/org/")
             ]
@@ -97,14 +108,20 @@ def prefetch(tmp_path, server):
     config = {
         "dataset": "toy",
         "datasets": {"toy": {"source": "beir", "files": files}},
-        "encoders": {"tiny": {"source": "hub", "name": "org/tiny", "revision": COMMIT, "pooling": "cls"}},
+        "encoders": {
+            "tiny": {"source": "hub", "name": "org/tiny", "revision": COMMIT, "pooling": "cls"}
+        },
         "encoder": "tiny",
         "tables": ["baseline"],
         "systems": ["de_bm25neg"],
     }
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config))
     env = {**os.environ, "TANDEM_DATA": str(tmp_path / "data"), "HF_HOME": str(tmp_path / "hub")}
-    env |= {"HF_ENDPOINT": server.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    env |= {
+        "HF_ENDPOINT": server.url,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
 
     def run(*flags):
         command = [sys.executable, "-m", "tandem", "prefetch", "toy.yaml", *flags]
@@ -124,7 +141,11 @@ def test_what_is_missing_is_listed_fetched_and_then_here(prefetch, server, tmp_p
     assert server.fetched == []
     status, _, errors = prefetch()
     assert status == 0, errors
-    assert sorted(server.fetched) == ["/data/corpus.jsonl", "/org/tiny/config.json", "/org/tiny/model.safetensors"]
+    assert sorted(server.fetched) == [
+        "/data/corpus.jsonl",
+        "/org/tiny/config.json",
+        "/org/tiny/model.safetensors",
+    ]
     (corpus,) = (tmp_path / "data").rglob("corpus.jsonl")
     assert corpus.read_bytes() == CORPUS
     server.fetched.clear()
@@ -146,7 +167,9 @@ def test_a_branch_is_pinned_in_the_lock_which_plans_read(prefetch, server, tmp_p
     status, _, errors = prefetch()
     assert status == 0, errors
     assert f"hub.lock.yaml: org/tiny at main is {COMMIT}" in errors
-    assert yaml.safe_load((tmp_path / "hub.lock.yaml").read_text()) == {"org/tiny": {"main": COMMIT}}
+    assert yaml.safe_load((tmp_path / "hub.lock.yaml").read_text()) == {
+        "org/tiny": {"main": COMMIT}
+    }
     _, output, _ = prefetch("-n")
     assert f"here  encoder tiny  org/tiny@{COMMIT}" in output
     assert "may move" not in output
@@ -163,10 +186,17 @@ def test_a_branch_is_pinned_in_the_lock_which_plans_read(prefetch, server, tmp_p
 def test_published_rerankers_and_language_models_that_rank_or_judge_are_listed(prefetch, tmp_path):
     config = yaml.safe_load((tmp_path / "toy.yaml").read_text())
     of_hub = {"source": "hub", "revision": COMMIT}
-    config |= {"rerankers": {"mini": {**of_hub, "name": "org/reranker"}}, "systems": ["bm25+mini", "bm25+asked"]}
-    config |= {"llm_rerankers": {"asked": {"method": "listwise", "model": "org/ranks", "revision": COMMIT}}}
+    config |= {
+        "rerankers": {"mini": {**of_hub, "name": "org/reranker"}},
+        "systems": ["bm25+mini", "bm25+asked"],
+    }
+    config |= {
+        "llm_rerankers": {"asked": {"method": "listwise", "model": "org/ranks", "revision": COMMIT}}
+    }
     judge = {"model": "org/judges", "revision": COMMIT}
-    config |= {"audits": {"judges": ["mini"], "retriever": None, "systems": ["bm25"], "llm_judge": judge}}
+    config |= {
+        "audits": {"judges": ["mini"], "retriever": None, "systems": ["bm25"], "llm_judge": judge}
+    }
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config))
     status, output, errors = prefetch("-n")
     assert status == 0, errors
@@ -178,7 +208,9 @@ def test_published_rerankers_and_language_models_that_rank_or_judge_are_listed(p
     ]
 
 
-def test_a_file_that_cannot_be_fetched_does_not_keep_the_others(prefetch, server, monkeypatch, tmp_path):
+def test_a_file_that_cannot_be_fetched_does_not_keep_the_others(
+    prefetch, server, monkeypatch, tmp_path
+):
     monkeypatch.delitem(FILES, "/data/corpus.jsonl")
     status, _, errors = prefetch()
     assert status == 1

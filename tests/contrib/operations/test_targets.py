@@ -12,10 +12,22 @@ from tandem.plan.graph import Stage
 
 def system(project, data, name, seed, lr=1e-5):
     """model → run → score of a system, finished; the score."""
-    model = Stage("model", "toy", name, {"objective": "dual", "seed": seed, "train": {"lr": lr}}, {"dataset": data})
-    run = Stage("retrieve", "toy", f"{name}.test", {"depth": 20}, {"dataset": data, "passages": model})
+    model = Stage(
+        "model",
+        "toy",
+        name,
+        {"objective": "dual", "seed": seed, "train": {"lr": lr}},
+        {"dataset": data},
+    )
+    run = Stage(
+        "retrieve", "toy", f"{name}.test", {"depth": 20}, {"dataset": data, "passages": model}
+    )
     score = Stage(
-        "score", "toy", f"{name}.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run}
+        "score",
+        "toy",
+        f"{name}.test",
+        {"measures": ["RR@10"], "split": "test"},
+        {"dataset": data, "run": run},
     )
     for stage in (model, run, score):
         project.make(stage)
@@ -26,9 +38,12 @@ def system(project, data, name, seed, lr=1e-5):
 def seeds(chain, project, write_table):
     """A table: BM25, and a dual encoder and another one of two seeds each."""
     rows = {
-        name: [system(project, chain["dataset"], name, seed, lr) for seed in (1, 2)] for name, lr in SYSTEMS.items()
+        name: [system(project, chain["dataset"], name, seed, lr) for seed in (1, 2)]
+        for name, lr in SYSTEMS.items()
     }
-    write_table("tiny", ("BM25", chain["score"]), *((name, *scores) for name, scores in rows.items()))
+    write_table(
+        "tiny", ("BM25", chain["score"]), *((name, *scores) for name, scores in rows.items())
+    )
     return rows
 
 
@@ -56,9 +71,23 @@ def sweep(seeds, project):
         keys = [score.upstream["run"].key for score in scores]
         for measure, value in (("RR@10", 41.5), ("nDCG@10", 45.25)):
             point = {"models.de.train.lr": lr, "bm25.k1": 0.9}
-            lines.append(SweepLine(point, "DE", measure, 2, value, 0.1, 40, 43, None, None, None, keys))
-    words = {"name": "lr", "title": "lr", "paths": ["models.de.train.lr", "bm25.k1"], "x": "", "scale": "log"}
-    rest = {"dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20, "measures": ["RR@10", "nDCG@10"]}
+            lines.append(
+                SweepLine(point, "DE", measure, 2, value, 0.1, 40, 43, None, None, None, keys)
+            )
+    words = {
+        "name": "lr",
+        "title": "lr",
+        "paths": ["models.de.train.lr", "bm25.k1"],
+        "x": "",
+        "scale": "log",
+    }
+    rest = {
+        "dataset": "toy",
+        "split": "test",
+        "stands_in_for": "",
+        "queries": 20,
+        "measures": ["RR@10", "nDCG@10"],
+    }
     result = SweepResult(**words, baseline=lines[0].point, note="", **rest, lines=lines, runs={})
     for views in ("results", "results/mine"):
         path = project.root / views / "sweeps/lr.json"
@@ -66,22 +95,41 @@ def sweep(seeds, project):
         path.write_text(result.to_json())
 
 
-@pytest.mark.parametrize("row", ["DE at de.lr 2e-05, bm25.k1 0.9", '"DE at de.lr=2e-05, bm25.k1=0.9"'])
+@pytest.mark.parametrize(
+    "row", ["DE at de.lr 2e-05, bm25.k1 0.9", '"DE at de.lr=2e-05, bm25.k1=0.9"']
+)
 def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, run_command, row):
     _, lines = run_command("lineage", f"sweeps/lr:{row}:nDCG@10")
     assert lines[0] == "sweeps/lr: DE at de.lr 2e-05, bm25.k1 0.9: nDCG@10 = 45.25"
     runs = [score.upstream["run"].key for score in seeds["ance"]]
-    assert [line for line in lines if line.startswith("retrieve ")] == [f"retrieve {key}" for key in runs]
+    assert [line for line in lines if line.startswith("retrieve ")] == [
+        f"retrieve {key}" for key in runs
+    ]
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("sweeps/lr", "sweeps/lr: is a sweep; name a row, sweeps/lr:ROW:COLUMN; it has DE at de.lr 1e-05, bm25.k1 0.9"),
-        ("mine/sweeps/lr", "mine/sweeps/lr: is a sweep; name a row, mine/sweeps/lr:ROW:COLUMN; it has DE at de.lr"),
-        ("sweeps/lr:DE at de.lr 3e-05, bm25.k1 0.9", "has no row DE at de.lr 3e-05.*did you mean DE at de.lr"),
-        ("sweeps/lr:DE at de.lr 1e-05, bm25.k1 0.9:AP", "AP is not a measure; allowed: RR@10, nDCG@10"),
-        ("sweeps/nothing:DE", r"results/sweeps/nothing\.json: no such file; `snakemake sweep_nothing` writes it"),
+        (
+            "sweeps/lr",
+            "sweeps/lr: is a sweep; name a row, sweeps/lr:ROW:COLUMN; it has DE at de.lr 1e-05, bm25.k1 0.9",
+        ),
+        (
+            "mine/sweeps/lr",
+            "mine/sweeps/lr: is a sweep; name a row, mine/sweeps/lr:ROW:COLUMN; it has DE at de.lr",
+        ),
+        (
+            "sweeps/lr:DE at de.lr 3e-05, bm25.k1 0.9",
+            "has no row DE at de.lr 3e-05.*did you mean DE at de.lr",
+        ),
+        (
+            "sweeps/lr:DE at de.lr 1e-05, bm25.k1 0.9:AP",
+            "AP is not a measure; allowed: RR@10, nDCG@10",
+        ),
+        (
+            "sweeps/nothing:DE",
+            r"results/sweeps/nothing\.json: no such file; `snakemake sweep_nothing` writes it",
+        ),
         (".", "no finished artifact"),
         ("", "no finished artifact"),
         ("*", "no finished artifact"),
@@ -95,22 +143,30 @@ def test_what_is_not_there_is_a_line(sweep, word, message):
 def test_two_rows_are_told_apart_down_to_their_models(seeds, run_command):
     ance, de = (seeds[name][0].upstream["run"].upstream["passages"].key for name in ("ance", "de"))
     (line,) = run_command("why", "tiny:ance:RR@10", "tiny:de")[1]
-    assert line.endswith(f": model {ance} differs from {de}: train.lr is 2e-05, was 1e-05")  # of the same seed
+    # of the same seed
+    assert line.endswith(f": model {ance} differs from {de}: train.lr is 2e-05, was 1e-05")
     assert line.startswith(f"{seeds['ance'][0].key} differs from {seeds['de'][0].key}: ")
 
 
 def test_two_kinds_of_systems_differ_in_their_run(seeds, chain, run_command):
     lines = run_command("why", "tiny:de", "tiny:BM25")[1]
     assert any(
-        line.endswith(f"its input run is {seeds['de'][0].upstream['run'].key}, was {chain['bm25'].key}")
+        line.endswith(
+            f"its input run is {seeds['de'][0].upstream['run'].key}, was {chain['bm25'].key}"
+        )
         for line in lines
     )
 
 
 def test_many_differences_are_told_stage_by_stage(project, chain, run_command):
     names = ("lr", "steps", "warmup", "clip")
-    models = [Stage("model", "toy", "de", dict.fromkeys(names, n), {"dataset": chain["dataset"]}) for n in (1, 2)]
-    runs = [Stage("retrieve", "toy", "de.test", {"depth": 7}, {"passages": model}) for model in models]
+    models = [
+        Stage("model", "toy", "de", dict.fromkeys(names, n), {"dataset": chain["dataset"]})
+        for n in (1, 2)
+    ]
+    runs = [
+        Stage("retrieve", "toy", "de.test", {"depth": 7}, {"passages": model}) for model in models
+    ]
     for stage in (*models, *runs):
         project.make(stage)
     assert run_command("why", runs[1].key, runs[0].key)[1] == [
@@ -125,4 +181,6 @@ def test_values_that_only_keys_tell_apart_are_told(project, run_command):
     assert first.key != second.key
     for stage in (first, second):
         project.make(stage)
-    assert run_command("why", first.key, second.key)[1] == [f"{first.key} differs from {second.key}: at is 1, was True"]
+    assert run_command("why", first.key, second.key)[1] == [
+        f"{first.key} differs from {second.key}: at is 1, was True"
+    ]

@@ -22,7 +22,13 @@ def job(project):
         path = project.root / "results/toy" / place
         path.parent.mkdir(parents=True, exist_ok=True)
         now = time.time()
-        head = {"command": path.parts[-3], "key": path.parent.name, "node": "n1", "pid": 1, "started": now - 90}
+        head = {
+            "command": path.parts[-3],
+            "key": path.parent.name,
+            "node": "n1",
+            "pid": 1,
+            "started": now - 90,
+        }
         path.write_text(json.dumps({**head, "updated": now, **facts}) + "\n")
         return path
 
@@ -30,8 +36,21 @@ def job(project):
 
 
 def test_a_line_for_each_job(job, run_command):
-    facts = {"done": 1200, "total": 4800, "unit": "steps", "note": "loss 1.183", "rate": 2.5, "left": 6960}
-    job("model/de-0123456789/progress.json", **facts, peak_memory_mib=5222, gpu_memory_mib=2048, slurm="77")
+    facts = {
+        "done": 1200,
+        "total": 4800,
+        "unit": "steps",
+        "note": "loss 1.183",
+        "rate": 2.5,
+        "left": 6960,
+    }
+    job(
+        "model/de-0123456789/progress.json",
+        **facts,
+        peak_memory_mib=5222,
+        gpu_memory_mib=2048,
+        slurm="77",
+    )
     job("embeddings/de-0123456789/shards/0-of-2.progress.json", updated=time.time() - 600)
     job("bm25/.hidden/progress.json")
     (job("bm25/b-0123456789/progress.json")).write_text("not JSON")
@@ -66,12 +85,22 @@ def test_a_line_for_each_job(job, run_command):
         assert cell in training
     assert any("silent for 10 min 0 s" in line for line in lines)
     assert len(lines) == 3
-    assert [json.loads(line)["unit"] for line in run_command("top", "--json")[1] if '"unit"' in line] == ["steps"]
+    assert [
+        json.loads(line)["unit"] for line in run_command("top", "--json")[1] if '"unit"' in line
+    ] == ["steps"]
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"[]", b"3", b'{"updated": "now"}', b"\xff\xfe", b'{"updated": 1e999, "started": 1}', b'{"updated": 1}', b""],
+    [
+        b"[]",
+        b"3",
+        b'{"updated": "now"}',
+        b"\xff\xfe",
+        b'{"updated": 1e999, "started": 1}',
+        b'{"updated": 1}',
+        b"",
+    ],
 )
 def test_a_file_that_is_none_of_ours_is_passed_over(job, run_command, content):
     job("model/de-0123456789/progress.json", note="loss 0.5")
@@ -93,7 +122,9 @@ def test_over_ssh_by_a_shell_that_quotes(job, project, run_command, monkeypatch,
     # an ssh that asks this machine: what would be typed there is run by a shell, as sshd does
     (tmp_path / "bin").mkdir()
     ssh = tmp_path / "bin/ssh"
-    ssh.write_text('#!/bin/sh\necho "$@" > "$SAID"\nwhile [ "$1" != "--" ]; do shift; done\nexec sh -c "$3"\n')
+    ssh.write_text(
+        '#!/bin/sh\necho "$@" > "$SAID"\nwhile [ "$1" != "--" ]; do shift; done\nexec sh -c "$3"\n'
+    )
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("SAID", str(tmp_path / "said"))
@@ -126,7 +157,12 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(project):
             progress.filed -= 10
             progress.add(4, note="loss 0.25")
             facts = json.loads(path.read_text())
-            assert (facts["done"], facts["total"], facts["note"], facts["pid"]) == (4, 10, "loss 0.25", os.getpid())
+            assert (facts["done"], facts["total"], facts["note"], facts["pid"]) == (
+                4,
+                10,
+                "loss 0.25",
+                os.getpid(),
+            )
             assert facts["peak_memory_mib"] > 0
             progress.add(1)  # within two seconds: not written again
             assert json.loads(path.read_text())["done"] == 4

@@ -21,16 +21,31 @@ def training(tiny_dag, tmp_path, monkeypatch):
     """The tiny dual encoder's training with very many steps, as slurm's job 4711; its progress file and process."""
     plan = FullPlan(gathered([tiny_dag.folder / "config.yaml"], ROOT), ROOT)
     named = (
-        candidate for (kind, _), candidate in plan.stages.items() if kind == "model" and candidate.name == "de_bm25neg"
+        candidate
+        for (kind, _), candidate in plan.stages.items()
+        if kind == "model" and candidate.name == "de_bm25neg"
     )
-    stage = next(candidate for candidate in named if (tiny_dag.folder / candidate.manifest).is_file())
+    stage = next(
+        candidate for candidate in named if (tiny_dag.folder / candidate.manifest).is_file()
+    )
     words = shlex.split(stage.args)
     words[words.index("--params.train.steps") + 1] = "100000"
     out = tmp_path / "results/tiny/model/de_bm25neg-0123456789/stage.json"
-    line = [sys.executable, "-m", "tandem", "model", *words, *shlex.split(stage.how), "--out", str(out)]
+    line = [
+        sys.executable,
+        "-m",
+        "tandem",
+        "model",
+        *words,
+        *shlex.split(stage.how),
+        "--out",
+        str(out),
+    ]
     environment = {**os.environ, "SLURM_JOB_ID": "4711", "OMP_NUM_THREADS": "1"}
     with open(tmp_path / "log.txt", "w") as log:
-        process = subprocess.Popen(line, cwd=tiny_dag.folder, env=environment, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            line, cwd=tiny_dag.folder, env=environment, stderr=log, start_new_session=True
+        )
     monkeypatch.chdir(tmp_path)
     yield out.with_name("progress.json"), process
     if process.poll() is None:

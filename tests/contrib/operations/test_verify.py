@@ -30,7 +30,10 @@ def faults(run_command, *words):
 def test_what_is_whole_is_said_to_be(chain, run_command):
     assert faults(run_command) == []
     assert run_command("verify") == (0, ["4 artifacts are what their manifests say"])
-    assert run_command("verify", "results/toy/bm25") == (0, ["1 artifacts are what their manifests say"])
+    assert run_command("verify", "results/toy/bm25") == (
+        0,
+        ["1 artifacts are what their manifests say"],
+    )
 
 
 def test_each_damage_is_named_with_the_command_that_mends_it(chain, project, run_command):
@@ -73,7 +76,8 @@ def test_what_was_purged_is_missing_and_never_done(chain, project, run_command):
     with pytest.raises(UserError, match=r"run\.trec: missing"):
         open_artifact(project.folder(chain["bm25"]))
     assert faults(run_command) == [("missing", f"{chain['bm25'].folder}/run.trec")]
-    (project.folder(chain["lucene"]) / "stage.json").unlink()  # or the manifest was purged, and files were not
+    # or the manifest was purged, and files were not
+    (project.folder(chain["lucene"]) / "stage.json").unlink()
     assert ("unfinished", chain["lucene"].folder) in faults(run_command)
 
 
@@ -93,7 +97,11 @@ def test_an_input_that_was_made_again_with_other_bytes(chain, project, run_comma
 def test_an_input_that_was_made_again_at_another_pace_is_the_same(project, run_command):
     model = Stage("model", "toy", "de", {"objective": "dual"})
     run = Stage("retrieve", "toy", "de.test", {"depth": 7}, {"passages": model})
-    files = {"dual/model.safetensors": "w", "dual/README.md": "commit 1", "log.parquet": "31 queries/s"}
+    files = {
+        "dual/model.safetensors": "w",
+        "dual/README.md": "commit 1",
+        "log.parquet": "31 queries/s",
+    }
     project.make(model, files)
     project.make(run)
     project.make(model, {**files, "dual/README.md": "commit 2", "log.parquet": "29 queries/s"})
@@ -130,7 +138,10 @@ def test_a_running_job_is_left_in_peace(project, run_command):
     (folder / "progress.json").write_text("{}")
     assert faults(run_command) == []
     os.utime(folder / "progress.json", (time.time() - 3600,) * 2)
-    assert faults(run_command) == [("unfinished", stage.folder), ("draft", f"{stage.folder}/.partial")]
+    assert faults(run_command) == [
+        ("unfinished", stage.folder),
+        ("draft", f"{stage.folder}/.partial"),
+    ]
 
 
 def test_damaged_manifests_stores_and_broken_deletions(chain, project, run_command):
@@ -153,7 +164,9 @@ def test_scores_of_pairs_of_queries_are_read_too(project, run_command):
     store = project.root / "results/toy/pairs" / name
     for part in (PairStore(store), PairStore(store / "queries")):
         part.append(np.arange(3, dtype=np.uint64), np.ones(3, np.float32))
-    (store / "store.json").write_text(json.dumps({"model": "ce-0123456789", "made_from": "made from"}))
+    (store / "store.json").write_text(
+        json.dumps({"model": "ce-0123456789", "made_from": "made from"})
+    )
     assert faults(run_command) == []
     (damaged,) = store.glob("queries/*.npy")
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
@@ -167,20 +180,25 @@ def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, project):
     folder = project.folder(chain["bm25"])
     (folder / "run.trec").write_text("q Q0 other 1 2.0 t\n")
     examined = examine(folder, Contents())
-    assert [fault.what for fault in find_differing(examined, examined.files, quick=False)] == ["changed"]
+    assert [fault.what for fault in find_differing(examined, examined.files, quick=False)] == [
+        "changed"
+    ]
     os.utime(folder / "stage.json", ns=(1, 1))  # another manifest than the one that listed the file
     assert find_differing(examined, examined.files, quick=False) == []
     shutil.rmtree(folder)
     assert find_differing(examined, examined.files, quick=False) == []
 
 
-@pytest.mark.parametrize("old", ['"bytes"', '"bytes": 15', '"sha256"', '"upstream"', '"lucene"', '"files": {', '"k1"'])
+@pytest.mark.parametrize(
+    "old", ['"bytes"', '"bytes": 15', '"sha256"', '"upstream"', '"lucene"', '"files": {', '"k1"']
+)
 def test_a_manifest_with_a_flipped_bit_is_named(chain, project, run_command, old):
     path = project.root / chain["bm25"].manifest
     text = path.read_text()
     assert old in text
     last = old.rstrip('": {')[-1]
-    path.write_text(text.replace(old, old.replace(last, chr(ord(last) ^ 1), 1), 1))  # still JSON, of another form
+    # still JSON, of another form
+    path.write_text(text.replace(old, old.replace(last, chr(ord(last) ^ 1), 1), 1))
     status, lines = run_command("verify")
     assert status == 1
     assert any(f"{chain['bm25'].folder}/" in line for line in lines)

@@ -8,12 +8,20 @@ from tandem.plan.graph import Stage
 def test_an_input_that_was_deleted_is_told_by_its_key(chain, project, run_command):
     other = Stage("lucene", "toy", "zh", {"analyzer": "zh"}, {"dataset": chain["dataset"]})
     project.make(other)
-    run = Stage("bm25", "toy", "bm25.test", chain["bm25"].params, {"dataset": chain["dataset"], "lucene": other})
+    run = Stage(
+        "bm25",
+        "toy",
+        "bm25.test",
+        chain["bm25"].params,
+        {"dataset": chain["dataset"], "lucene": other},
+    )
     project.make(run)
     expected = f"{run.key} differs from {chain['bm25'].key}: its input lucene is {other.key}, was {chain['lucene'].key}"
     assert run_command("why", run.key)[1] == [expected]
     shutil.rmtree(project.folder(other))
-    assert run_command("why", run.key)[1] == [expected.replace(other.key, f"{other.key} (deleted since)")]
+    assert run_command("why", run.key)[1] == [
+        expected.replace(other.key, f"{other.key} (deleted since)")
+    ]
     shutil.rmtree(project.folder(chain["lucene"]))
     assert run_command("why", run.key)[1] == [
         expected.replace(other.key, f"{other.key} (deleted since)") + " (deleted since)"

@@ -35,7 +35,12 @@ CASES = {
     "condenser": {"mask_probability": 0.15, "head_layers": 2, "skip_from": None},
     "tsdae": {"deletion_probability": 0.6, "decoder_layers": 2},
     "ict": {**SPANS, "keep_probability": 0.3},
-    "cot_mae": {**SPANS, "mask_probability": 0.3, "decoder_mask_probability": 0.45, "decoder_layers": 2},
+    "cot_mae": {
+        **SPANS,
+        "mask_probability": 0.3,
+        "decoder_mask_probability": 0.45,
+        "decoder_layers": 2,
+    },
     "dup_mae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5, "bag_weight": 0.5},
     "lex_mae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5, "decoder_layers": 2},
 }
@@ -43,7 +48,9 @@ ROWS = np.array([3, 40, 17, 3, 8, 59, 22])  # passage 3 stands twice
 COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a passage
 
 
-def objective(name, budget=BIG, world=SINGLE_PROCESS, dropout=0.0, dtype=torch.float64, pooling="cls", **train):
+def objective(
+    name, budget=BIG, world=SINGLE_PROCESS, dropout=0.0, dtype=torch.float64, pooling="cls", **train
+):
     """An objective with the same weights at each call, large enough for gradients to matter."""
     encoder, tokens = bert(), passages_alone(texts())[0]
     model = DualEncoder(encoder, encoder, DualShape(True, pooling, False, 2.0))
@@ -60,7 +67,9 @@ def objective(name, budget=BIG, world=SINGLE_PROCESS, dropout=0.0, dtype=torch.f
 
 def results(name, budget=BIG, count=COUNTS[0], world=SINGLE_PROCESS, **more):
     """Reported values and the gradient of every parameter, of a step over the first passages."""
-    return compute_step(objective(name, budget, world, **more), Batch(ROWS[:count], ROWS[:count, None]))
+    return compute_step(
+        objective(name, budget, world, **more), Batch(ROWS[:count], ROWS[:count, None])
+    )
 
 
 if __name__ == "__main__":

@@ -54,10 +54,13 @@ def test_condenser_is_the_sum_of_its_parts():
     for row in range(len(ROWS)):
         inputs, targets = padded(pretraining, one(seen, row), one(labels, row))
         mlm.append(float(whole(**inputs, labels=targets).loss.detach()))
-        states = pretraining.encoder(**inputs, output_hidden_states=True).hidden_states  # embeddings, layer 1, layer 2
+        # embeddings, layer 1, layer 2
+        states = pretraining.encoder(**inputs, output_hidden_states=True).hidden_states
         hidden = torch.cat([states[2][:, :1], states[1][:, 1:]], 1)
         everything = torch.ones(1, 1, hidden.shape[1], dtype=torch.bool)
-        head.append(cross_entropy(whole.cls(through(pretraining.condenser, hidden, everything)), targets))
+        head.append(
+            cross_entropy(whole.cls(through(pretraining.condenser, hidden, everything)), targets)
+        )
     assert values["mlm"] == approx(np.mean(mlm), rel=1e-9)
     assert values["head"] == approx(np.mean(head), rel=1e-9)
     assert values["loss"] == approx(np.mean(mlm) + np.mean(head), rel=1e-9)
@@ -88,7 +91,8 @@ def test_tsdae_restores_each_token_from_the_vector_and_the_earlier_ones():
 def test_deletion_by_hand_and_in_its_proportion():
     rows = Ragged(np.arange(10, 16), np.array([0, 4, 4, 6]))
     draws = np.random.default_rng(3).random(6)
-    kept = delete_tokens(rows, float(np.sort(draws)[3]), np.random.default_rng(3))  # those with the largest draws stay
+    # those with the largest draws stay
+    kept = delete_tokens(rows, float(np.sort(draws)[3]), np.random.default_rng(3))
     expected = [10 + at for at in range(6) if draws[at] >= np.sort(draws)[3]]
     assert set(expected) <= set(kept.ids.tolist())
     assert len(kept[1]) == 0
@@ -97,7 +101,9 @@ def test_deletion_by_hand_and_in_its_proportion():
     assert [len(alone[row]) for row in range(3)] == [1, 0, 1]
     assert alone[0][0] == 10 + int(draws[:4].argmax())
     many = Ragged(np.arange(40_000), np.array([0, 40_000]))
-    assert len(delete_tokens(many, 0.6, np.random.default_rng(1)).ids) / 40_000 == approx(0.4, abs=0.01)
+    assert len(delete_tokens(many, 0.6, np.random.default_rng(1)).ids) / 40_000 == approx(
+        0.4, abs=0.01
+    )
 
 
 def test_a_query_is_cut_out_of_its_passage():
@@ -125,7 +131,10 @@ def test_spans_stay_in_their_passages_as_often_as_said():
 def test_ict_is_a_softmax_over_the_other_passages():
     pretraining, values = evaluated("ict")
     queries, contexts = Ict.pair(pretraining, texts().passages.take(ROWS), STEP)
-    first, second = (pretraining.model.encode("query", part, texts().template, "fp32") for part in (queries, contexts))
+    first, second = (
+        pretraining.model.encode("query", part, texts().template, "fp32")
+        for part in (queries, contexts)
+    )
     scores = first @ second.T / 2.0
     losses = []
     for i, row in enumerate(ROWS):
@@ -144,10 +153,16 @@ def test_cot_mae_restores_each_span_from_the_other_ones_vector():
             inputs, targets = padded(pretraining, one(drawn[this], row), one(drawn[this + 1], row))
             mlm.append(float(whole(**inputs, labels=targets).loss.detach()))
             vector = pretraining.encoder(**inputs).last_hidden_state[:, :1]
-            context, targets = padded(pretraining, one(drawn[other + 2], row), one(drawn[other + 3], row))
-            hidden = torch.cat([vector, pretraining.encoder.embeddings(context["input_ids"])[:, 1:]], 1)
+            context, targets = padded(
+                pretraining, one(drawn[other + 2], row), one(drawn[other + 3], row)
+            )
+            hidden = torch.cat(
+                [vector, pretraining.encoder.embeddings(context["input_ids"])[:, 1:]], 1
+            )
             everything = torch.ones(1, 1, hidden.shape[1], dtype=torch.bool)
-            decoder.append(cross_entropy(whole.cls(through(pretraining.decoder, hidden, everything)), targets))
+            decoder.append(
+                cross_entropy(whole.cls(through(pretraining.decoder, hidden, everything)), targets)
+            )
     assert values["mlm"] == approx(np.mean(mlm), rel=1e-9)
     assert values["decoder"] == approx(np.mean(decoder), rel=1e-9)
 
@@ -169,14 +184,20 @@ def test_bag_of_words_by_hand():
     assert bag_of_words_loss(logits, torch.tensor([[0, 1, IGNORED]])).item() == approx(
         (math.log(7 / 4) + math.log(7 / 2)) / 2
     )
-    assert bag_of_words_loss(logits, torch.tensor([[1, 1, IGNORED]])).item() == approx(math.log(7 / 2))  # a set
+    # a set
+    assert bag_of_words_loss(logits, torch.tensor([[1, 1, IGNORED]])).item() == approx(
+        math.log(7 / 2)
+    )
     assert bag_of_words_loss(logits, torch.tensor([[IGNORED] * 3])).item() == 0
 
 
 def test_dup_mae_is_retromae_and_the_bag_of_words():
     pretraining, values = evaluated("dup_mae")
     _, retromae = evaluated("retromae")
-    assert (values["mlm"], values["decoder"]) == (approx(retromae["mlm"]), approx(retromae["decoder"]))
+    assert (values["mlm"], values["decoder"]) == (
+        approx(retromae["mlm"]),
+        approx(retromae["decoder"]),
+    )
     assert values["loss"] == approx(values["mlm"] + values["decoder"] + values["bag"])
     whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
     seen, _ = VOCABULARY.hide(passages, 0.3, generator(STEP))
@@ -223,7 +244,9 @@ def test_lex_mae_restores_from_weights_of_words():
 def test_every_weight_learns_and_a_step_lowers_the_loss(name):
     pretraining, before = evaluated(name)
     gradients = {path: parameter.grad for path, parameter in pretraining.models.named_parameters()}
-    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
+    assert all(
+        gradient is not None and gradient.isfinite().all() for gradient in gradients.values()
+    )
     with torch.no_grad():
         for parameter in pretraining.models.parameters():
             parameter -= 1e-4 * parameter.grad
@@ -240,5 +263,7 @@ def test_the_same_step_draws_the_same_and_another_one_does_not():
 
 
 def test_condenser_needs_a_layer_below_the_last():
-    with pytest.raises(UserError, match=r"train.skip_from is 2, but the encoder has 2 layers; name an earlier one"):
+    with pytest.raises(
+        UserError, match=r"train.skip_from is 2, but the encoder has 2 layers; name an earlier one"
+    ):
         objective("condenser", skip_from=2)

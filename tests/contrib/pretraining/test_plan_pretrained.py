@@ -20,19 +20,25 @@ def planned(configured):
 
     def make(**entries):
         config = configured("encoder", "mine")
-        config["encoders"] = {name: {"source": "pretrain", **entry} for name, entry in entries.items()}
+        config["encoders"] = {
+            name: {"source": "pretrain", **entry} for name, entry in entries.items()
+        }
         return FullPlan(config, ROOT)
 
     return make
 
 
 def of(plan, kind, dataset="pydocs"):
-    return [stage for stage in plan.stages.values() if stage.kind == kind and stage.dataset == dataset]
+    return [
+        stage for stage in plan.stages.values() if stage.kind == kind and stage.dataset == dataset
+    ]
 
 
 def test_from_the_beginning(planned):
     plan = planned(mine={"objective": "crop", "layers": 0})
-    (vocabulary,), (pretraining,), (tokens,) = (of(plan, kind) for kind in ("vocabulary", "pretrain", "tokens"))
+    (vocabulary,), (pretraining,), (tokens,) = (
+        of(plan, kind) for kind in ("vocabulary", "pretrain", "tokens")
+    )
     assert list(vocabulary.upstream) == ["dataset"]
     assert vocabulary.values["layers"] == 0
     assert pretraining.upstream == {"start": vocabulary, "tokens": tokens}
@@ -67,12 +73,17 @@ def test_passages_are_not_as_long_as_in_pairs(configured):
 
 def test_one_after_the_other_shares_the_tokenizer(planned):
     first = {"objective": "mlm", "layers": 1, "normalize": True}
-    plan = planned(base=first, mine={"objective": "crop", "start": "base", "pooling": "cls", "temperature": None})
+    plan = planned(
+        base=first,
+        mine={"objective": "crop", "start": "base", "pooling": "cls", "temperature": None},
+    )
     pretrainings = {stage.name: stage for stage in of(plan, "pretrain")}
     assert pretrainings["mine"].upstream["start"] is pretrainings["base"]
     assert len(of(plan, "tokens")) == len(of(plan, "vocabulary")) == 1
     # crop's own temperature: base sets none
-    assert [pretrainings["mine"].values[key] for key in ("pooling", "normalize", "temperature")] == ["cls", True, 0.05]
+    assert [
+        pretrainings["mine"].values[key] for key in ("pooling", "normalize", "temperature")
+    ] == ["cls", True, 0.05]
 
 
 def test_what_it_learns_is_in_the_key_and_how_it_runs_is_not(configured):
@@ -82,7 +93,8 @@ def test_what_it_learns_is_in_the_key_and_how_it_runs_is_not(configured):
         config["execution"] = execution or {}
         plan = FullPlan(config, ROOT)
         return {
-            stage.kind: stage.key for stage in (*of(plan, "vocabulary"), *of(plan, "pretrain"), *of(plan, "tokens"))
+            stage.kind: stage.key
+            for stage in (*of(plan, "vocabulary"), *of(plan, "pretrain"), *of(plan, "tokens"))
         }
 
     base = keys()
@@ -90,7 +102,11 @@ def test_what_it_learns_is_in_the_key_and_how_it_runs_is_not(configured):
     assert steps["pretrain"] != base["pretrain"]
     assert (steps["tokens"], steps["vocabulary"]) == (base["tokens"], base["vocabulary"])
     shape = keys(hidden=128)
-    assert len({shape["pretrain"], base["pretrain"]}) == len({shape["vocabulary"], base["vocabulary"]}) == 2
+    assert (
+        len({shape["pretrain"], base["pretrain"]})
+        == len({shape["vocabulary"], base["vocabulary"]})
+        == 2
+    )
     assert keys({"micro_tokens": 512, "checkpoint_seconds": 1}) == base
 
 
@@ -102,7 +118,8 @@ def test_the_passages_may_be_another_datasets(configured):
     (pretraining,) = of(plan, "pretrain", "others")
     assert pretraining.upstream["tokens"].upstream["dataset"].name == "others"
     (searched,) = of(plan, "tokens")
-    assert searched.upstream["encoder"] is pretraining.upstream["start"]  # the tokenizer was learned from the others
+    # the tokenizer was learned from the others
+    assert searched.upstream["encoder"] is pretraining.upstream["start"]
 
 
 MISTAKES = [
@@ -122,7 +139,9 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("entry", "message"), MISTAKES, ids=[message[:60] for _, message in MISTAKES])
+@pytest.mark.parametrize(
+    ("entry", "message"), MISTAKES, ids=[message[:60] for _, message in MISTAKES]
+)
 def test_a_mistake_is_one_line(planned, entry, message):
     with pytest.raises(UserError, match=message) as error:
         planned(mine=entry)
@@ -130,10 +149,15 @@ def test_a_mistake_is_one_line(planned, entry, message):
 
 
 def test_a_chain_of_encoders_is_looked_through(planned):
-    with pytest.raises(UserError, match="encoders.mine.objective is mlm, but an encoder without layers"):
+    with pytest.raises(
+        UserError, match="encoders.mine.objective is mlm, but an encoder without layers"
+    ):
         planned(base={"objective": "crop", "layers": 0}, mine={"objective": "mlm", "start": "base"})
     with pytest.raises(UserError, match="encoders form a cycle: mine -> other -> mine"):
-        planned(mine={"objective": "crop", "start": "other"}, other={"objective": "mlm", "start": "mine"})
+        planned(
+            mine={"objective": "crop", "start": "other"},
+            other={"objective": "mlm", "start": "mine"},
+        )
 
 
 def test_its_longest_input_is_that_of_its_entry(configured):

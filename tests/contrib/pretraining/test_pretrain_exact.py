@@ -11,7 +11,9 @@ from several_processes import read_results, run_program
 from tandem.training.forward import Budget
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=["fp64", "fp32"])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=["fp64", "fp32"]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_parts_equal_one_big_batch(name, dtype, tolerance):
     whole = results(name, BIG, dtype=dtype)
@@ -22,7 +24,8 @@ def test_parts_equal_one_big_batch(name, dtype, tolerance):
 @pytest.mark.parametrize("name", ["crop", "ict", "cocondenser"])
 def test_cached_gradients_replay_dropout(name):
     uncached, cached = (
-        results(name, Budget(micro_tokens=60, graph_tokens=tokens), dropout=0.3) for tokens in (1 << 20, 1)
+        results(name, Budget(micro_tokens=60, graph_tokens=tokens), dropout=0.3)
+        for tokens in (1 << 20, 1)
     )
     assert_same(cached, uncached)
     assert uncached[0]["loss"] != approx(results(name)[0]["loss"], rel=1e-3)

@@ -35,7 +35,10 @@ def masked_lm(pretraining):
     head = whole.cls.predictions
     head.transform.dense.load_state_dict(pretraining.head.dense.state_dict())
     head.transform.LayerNorm.load_state_dict(pretraining.head.norm.state_dict())
-    head.decoder.weight, head.decoder.bias = whole.bert.embeddings.word_embeddings.weight, pretraining.head.bias
+    head.decoder.weight, head.decoder.bias = (
+        whole.bert.embeddings.word_embeddings.weight,
+        pretraining.head.bias,
+    )
     return whole
 
 
@@ -45,7 +48,9 @@ def test_mlm_equals_transformers():
     seen, labels = VOCABULARY.hide(passages, 0.15, generator(STEP))
     losses = []
     for row in range(len(ROWS)):
-        inputs, targets = padded(pretraining, seen.take(np.array([row])), labels.take(np.array([row])))
+        inputs, targets = padded(
+            pretraining, seen.take(np.array([row])), labels.take(np.array([row]))
+        )
         losses.append(float(whole(**inputs, labels=targets).loss.detach()))
     assert results("mlm")[0]["loss"] == approx(np.mean(losses), rel=1e-10)
 
@@ -70,16 +75,28 @@ def test_other_families_get_their_own_head(family):
 
     from tandem.contrib.pretraining import masking
 
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "dim": 16}
-    config = AutoConfig.for_model(family, vocab_size=30, n_layers=1, n_heads=2, hidden_dim=16, **sizes)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "dim": 16,
+    }
+    config = AutoConfig.for_model(
+        family, vocab_size=30, n_layers=1, n_heads=2, hidden_dim=16, **sizes
+    )
     encoder = AutoModel.from_config(config).eval()
     head = masking.LanguageHead(encoder)
     torch.nn.init.normal_(head.bias)
     ids = torch.arange(5, 15)[None]
     whole = masking.masked_lm(encoder, head).eval()
     with torch.inference_mode():
-        states = head.norm(torch.nn.functional.gelu(head.dense(encoder(input_ids=ids).last_hidden_state)))
-        expected = torch.nn.functional.linear(states, encoder.get_input_embeddings().weight, head.bias)
+        states = head.norm(
+            torch.nn.functional.gelu(head.dense(encoder(input_ids=ids).last_hidden_state))
+        )
+        expected = torch.nn.functional.linear(
+            states, encoder.get_input_embeddings().weight, head.bias
+        )
         assert torch.allclose(whole(input_ids=ids).logits, expected, atol=1e-5)
 
 
@@ -111,9 +128,15 @@ def test_a_block_is_berts_layer():
         module.load_state_dict(getattr(ours, name).state_dict())
     x, visible = torch.randn(2, 5, 32).double(), torch.ones(2, 1, 5, dtype=torch.bool)
     visible[1, :, 3:] = False
-    additive = torch.zeros(2, 1, 1, 5).double().masked_fill(~visible[:, None], torch.finfo(torch.float64).min)
+    additive = (
+        torch.zeros(2, 1, 1, 5)
+        .double()
+        .masked_fill(~visible[:, None], torch.finfo(torch.float64).min)
+    )
     expected = theirs(x, attention_mask=additive)
-    torch.testing.assert_close(ours(x, x, visible), expected[0] if isinstance(expected, tuple) else expected)
+    torch.testing.assert_close(
+        ours(x, x, visible), expected[0] if isinstance(expected, tuple) else expected
+    )
 
 
 def test_what_is_not_visible_does_not_matter():
@@ -124,7 +147,9 @@ def test_what_is_not_visible_does_not_matter():
     other = context.clone()
     other[0, 1] = 100.0
     torch.testing.assert_close(block(asking, context, visible), block(asking, other, visible))
-    assert not torch.allclose(block(asking, context, visible), block(asking, other, torch.ones_like(visible)))
+    assert not torch.allclose(
+        block(asking, context, visible), block(asking, other, torch.ones_like(visible))
+    )
 
 
 def test_retromae_equals_its_formula_written_out():
@@ -152,8 +177,12 @@ def test_retromae_equals_its_formula_written_out():
         for head in range(4):
             part = slice(8 * head, 8 * head + 8)
             q = block.query(asking[i])[part]
-            weights = torch.stack([q @ block.key(keys[j])[part] / math.sqrt(8) for j in sees]).softmax(0)
-            mixed.append(sum(w * block.value(keys[j])[part] for w, j in zip(weights, sees, strict=True)))
+            weights = torch.stack(
+                [q @ block.key(keys[j])[part] / math.sqrt(8) for j in sees]
+            ).softmax(0)
+            mixed.append(
+                sum(w * block.value(keys[j])[part] for w, j in zip(weights, sees, strict=True))
+            )
         first = block.attended(asking[i] + block.joined(torch.cat(mixed)))
         out = block.transformed(first + block.outer(torch.nn.functional.gelu(block.inner(first))))
         logits = pretraining.head.norm(torch.nn.functional.gelu(pretraining.head.dense(out)))
@@ -168,9 +197,13 @@ def test_span_contrast_by_hand():
     # two passages, two spans each: span 0's partner is span 1
     scores = torch.tensor([[9.0, math.log(3), 0.0, 0.0]])
     expected = -math.log(3 / 5)  # itself is left out
-    assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 7, 7]))) == approx(expected)
+    assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 7, 7]))) == approx(
+        expected
+    )
     # the second passage is the first again: its spans are no negatives
-    assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 4, 4]))) == approx(0.0)
+    assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 4, 4]))) == approx(
+        0.0
+    )
     # a span of the second half among all: its partner stands before it
     assert float(span_contrast(scores, torch.tensor([3]), torch.tensor([4, 4, 7, 7]))) == approx(
         math.log(math.exp(9) + 3 + 1)
@@ -180,7 +213,9 @@ def test_span_contrast_by_hand():
 def test_crop_is_a_softmax_over_the_other_spans():
     pretraining, passages = objective("crop"), texts().passages.take(ROWS)
     spans = [crop(passages, SHARES, generator(STEP, side)) for side in (0, 1)]
-    first, second = (pretraining.model.encode("query", span, texts().template, "fp32") for span in spans)
+    first, second = (
+        pretraining.model.encode("query", span, texts().template, "fp32") for span in spans
+    )
     scores = first @ second.T / 2.0
     losses = []
     for i, row in enumerate(ROWS):
@@ -198,9 +233,12 @@ def test_cocondenser_is_the_sum_of_its_parts():
     seen, labels = VOCABULARY.hide(spans, 0.15, generator(STEP, 1))
     whole, mlm, head, vectors = masked_lm(pretraining), [], [], []
     for row in range(len(twice)):
-        inputs, targets = padded(pretraining, seen.take(np.array([row])), labels.take(np.array([row])))
+        inputs, targets = padded(
+            pretraining, seen.take(np.array([row])), labels.take(np.array([row]))
+        )
         mlm.append(float(whole(**inputs, labels=targets).loss.detach()))
-        states = pretraining.encoder(**inputs, output_hidden_states=True).hidden_states  # embeddings, layer 1, layer 2
+        # embeddings, layer 1, layer 2
+        states = pretraining.encoder(**inputs, output_hidden_states=True).hidden_states
         vectors.append(states[2][0].mean(0))
         hidden, visible = (
             torch.cat([vectors[-1][None], states[1][0, 1:]])[None],
@@ -231,5 +269,7 @@ def test_a_passage_without_tokens_teaches_nothing():
 
 
 def test_a_head_needs_a_layer_below_the_last():
-    with pytest.raises(UserError, match=r"train.skip_from is 2, but the encoder has 2 layers; name an earlier one"):
+    with pytest.raises(
+        UserError, match=r"train.skip_from is 2, but the encoder has 2 layers; name an earlier one"
+    ):
         objective("cocondenser", skip_from=2)

@@ -76,7 +76,9 @@ def test_spans_are_parts_of_their_text_with_a_share_within_bounds(many):
 
 
 def test_the_whole_text_is_a_span_of_share_one():
-    spans = crop(texts().passages, Spans(crop_shortest=1.0, crop_longest=1.0), np.random.default_rng(2))
+    spans = crop(
+        texts().passages, Spans(crop_shortest=1.0, crop_longest=1.0), np.random.default_rng(2)
+    )
     assert spans.ids.tolist() == texts().passages.ids.tolist()
 
 
@@ -86,12 +88,27 @@ def test_draws_depend_on_seed_step_and_purpose_alone():
 
     # what follows (seed, step) tells processes and micro-batches apart: they meet the same draws
     assert first((1, 2), 0) == first((1, 2, 7), 0) == first((1, 2, 0, 3), 0)
-    assert len({first((1, 2), 0), first((1, 2), 1), first((1, 3), 0), first((2, 2), 0), first((1, 2), 0, 1)}) == 5
+    assert (
+        len(
+            {
+                first((1, 2), 0),
+                first((1, 2), 1),
+                first((1, 3), 0),
+                first((2, 2), 0),
+                first((1, 2), 0, 1),
+            }
+        )
+        == 5
+    )
 
 
 def test_labels_stand_behind_the_special_tokens_by_hand():
     labels = Ragged(np.array([7, IGNORED, 9, 5]), np.array([0, 3, 3, 4]))
-    assert aligned(labels, 1, 5).tolist() == [[-100, 7, -100, 9, -100], [-100] * 5, [-100, 5, -100, -100, -100]]
+    assert aligned(labels, 1, 5).tolist() == [
+        [-100, 7, -100, 9, -100],
+        [-100] * 5,
+        [-100, 5, -100, -100, -100],
+    ]
 
 
 def test_views_by_hand():

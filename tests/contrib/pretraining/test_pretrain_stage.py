@@ -27,7 +27,12 @@ OBJECTIVES = {
     "condenser": {"mask_probability": 0.15, "head_layers": 1, "skip_from": None},
     "tsdae": {"deletion_probability": 0.6, "decoder_layers": 1},
     "ict": {**SPANS, "keep_probability": 0.3},
-    "cot_mae": {**SPANS, "mask_probability": 0.3, "decoder_mask_probability": 0.45, "decoder_layers": 1},
+    "cot_mae": {
+        **SPANS,
+        "mask_probability": 0.3,
+        "decoder_mask_probability": 0.45,
+        "decoder_layers": 1,
+    },
     "dup_mae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5, "bag_weight": 1.0},
     "lex_mae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5, "decoder_layers": 1},
 }
@@ -46,11 +51,16 @@ def vocabularies(make_job, dataset, tmp_path_factory):
         if layers not in artifacts:
             folder = tmp_path_factory.mktemp(f"layers-{layers}")
             params = {"vocabulary": 300, "lowercase": True, "seed": 3, **SHAPE, "layers": layers}
-            vocabulary(make_job("vocabulary", folder / "v-0123456789", params, {"dataset": dataset}))
+            vocabulary(
+                make_job("vocabulary", folder / "v-0123456789", params, {"dataset": dataset})
+            )
             inputs = {"dataset": dataset, "encoder": folder / "v-0123456789"}
             lengths = {"query_length": 16, "passage_length": 40}
             tokenisation.run(make_job("tokens", folder / "t-0123456789", lengths, inputs))
-            artifacts[layers] = open_artifact(folder / "v-0123456789"), open_artifact(folder / "t-0123456789")
+            artifacts[layers] = (
+                open_artifact(folder / "v-0123456789"),
+                open_artifact(folder / "t-0123456789"),
+            )
         return artifacts[layers]
 
     return make
@@ -62,7 +72,11 @@ def pretrain_job(make_job, vocabularies):
 
     def make(objective, out, layers=1, train=None, **execution):
         start, ids = vocabularies(layers)
-        params = {"objective": objective, **VECTOR, "train": TRAIN | OBJECTIVES[objective] | (train or {})}
+        params = {
+            "objective": objective,
+            **VECTOR,
+            "train": TRAIN | OBJECTIVES[objective] | (train or {}),
+        }
         how = {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution
         return make_job("pretrain", out, params, {"start": start, "tokens": ids}, how)
 
@@ -84,7 +98,9 @@ def undisturbed(pretrain_job, tmp_path_factory):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_killed_at_any_step_it_ends_with_the_same_bytes(objective, pretrain_job, undisturbed, tmp_path, monkeypatch):
+def test_killed_at_any_step_it_ends_with_the_same_bytes(
+    objective, pretrain_job, undisturbed, tmp_path, monkeypatch
+):
     there = undisturbed(objective)
     for broken in (1, 4):
         out = tmp_path / f"{objective}-{broken:010d}"
@@ -113,25 +129,35 @@ def test_heads_are_dropped_but_for_mlm_and_the_tokenizer_stays(undisturbed, voca
         after = load_file(undisturbed(objective).path("hf/model.safetensors"))
         if objective in ("mlm", "lex_mae"):
             assert any(name.startswith("cls.predictions.transform.") for name in after)
-            after = {name.removeprefix("bert."): array for name, array in after.items() if name.startswith("bert.")}
+            after = {
+                name.removeprefix("bert."): array
+                for name, array in after.items()
+                if name.startswith("bert.")
+            }
         assert after.keys() == before.keys()
         assert any((after[name] != before[name]).any() for name in before)
     name = "hf/tokenizer.json"
     assert sha256(undisturbed("mlm").path(name)) == sha256(start.path(name))
 
 
-def test_a_model_starts_from_it_and_so_does_a_further_pretraining(undisturbed, make_job, vocabularies, tmp_path):
+def test_a_model_starts_from_it_and_so_does_a_further_pretraining(
+    undisturbed, make_job, vocabularies, tmp_path
+):
     from tandem.training.stage import start_cross, start_dual
 
     pretrained = undisturbed("crop")
-    towers = ModelParams.model_validate({"objective": "dual", "train": {}, "shared": False, **VECTOR})
+    towers = ModelParams.model_validate(
+        {"objective": "dual", "train": {}, "shared": False, **VECTOR}
+    )
     assert start_dual(pretrained, towers).dimension == 32
     cross = ModelParams.model_validate({"objective": "cross", "train": {}, "pooling": "cls"})
     assert start_cross(pretrained, cross).head.in_features == 32
     params = {"objective": "mlm", **VECTOR, "train": TRAIN | OBJECTIVES["mlm"] | {"steps": 1}}
     inputs = {"start": pretrained, "tokens": vocabularies(1)[1]}
     pretrain(make_job("pretrain", tmp_path / "further-0123456789", params, inputs))
-    assert open_artifact(tmp_path / "further-0123456789").upstream["start"] == str(pretrained.folder)
+    assert open_artifact(tmp_path / "further-0123456789").upstream["start"] == str(
+        pretrained.folder
+    )
 
 
 def test_sentence_transformers_gives_the_same_vectors(undisturbed, vocabularies):
@@ -142,7 +168,9 @@ def test_sentence_transformers_gives_the_same_vectors(undisturbed, vocabularies)
     model = DualEncoder.start(folder, **VECTOR, shared=True).eval()
     from tandem.models.hub import load_tokenizer
 
-    ids = load_tokenizer(folder)("The otter is a river mammal.", add_special_tokens=False)["input_ids"]
+    ids = load_tokenizer(folder)("The otter is a river mammal.", add_special_tokens=False)[
+        "input_ids"
+    ]
     ours = model.encode("query", [np.array(ids)], tokens.template, "fp32").detach().numpy()
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
@@ -154,7 +182,8 @@ def test_a_tokenizer_without_a_mask_token_can_only_crop(make_job, vocabularies, 
     tokenizer = load_tokenizer(vocabularies(1)[0].folder / "hf")
     tokenizer.mask_token = None
     with pytest.raises(
-        UserError, match="encoder mine: its tokenizer has no mask token; pre-train it with objective crop"
+        UserError,
+        match="encoder mine: its tokenizer has no mask token; pre-train it with objective crop",
     ):
         Vocabulary.of(tokenizer, "mine")
 
@@ -172,7 +201,10 @@ def topic_word(topic, word):
 def topical(make_dataset, tmp_path_factory):
     """400 passages, each of six words of one of twenty topics; which words share a topic can be learned alone."""
     draw = np.random.RandomState(1)
-    rows = [(f"{i}", "", " ".join(topic_word(i % TOPICS, w) for w in draw.permutation(WORDS)[:6])) for i in range(400)]
+    rows = [
+        (f"{i}", "", " ".join(topic_word(i % TOPICS, w) for w in draw.permutation(WORDS)[:6]))
+        for i in range(400)
+    ]
     return make_dataset(tmp_path_factory.mktemp("topical") / "topical-0000000001", rows)
 
 
@@ -186,21 +218,29 @@ def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     params = {"vocabulary": 400, "lowercase": True, "seed": 3, **SHAPE, "layers": layers}
     vocabulary(make_job("vocabulary", tmp_path / "v-0123456789", params, {"dataset": topical}))
     inputs = {"dataset": topical, "encoder": tmp_path / "v-0123456789"}
-    tokenisation.run(make_job("tokens", tmp_path / "t-0123456789", {"query_length": 8, "passage_length": 40}, inputs))
+    tokenisation.run(
+        make_job(
+            "tokens", tmp_path / "t-0123456789", {"query_length": 8, "passage_length": 40}, inputs
+        )
+    )
     options = {"steps": 60, "lr": 1e-2, "dropout": 0.0, "passages_per_batch": 32, **SPANS}
     inputs = {"start": tmp_path / "v-0123456789", "tokens": tmp_path / "t-0123456789"}
     params = {"objective": "crop", **VECTOR, "train": TRAIN | options}
     pretrain(make_job("pretrain", tmp_path / "p-0123456789", params, inputs, {"workers": 1}))
     texts = Tokens.open(open_artifact(tmp_path / "t-0123456789"))
     tokenizer = load_tokenizer(tmp_path / "v-0123456789/hf")
-    words = [np.array(tokenizer.convert_tokens_to_ids([topic_word(*divmod(n, WORDS))])) for n in range(TOPICS * WORDS)]
+    words = [
+        np.array(tokenizer.convert_tokens_to_ids([topic_word(*divmod(n, WORDS))]))
+        for n in range(TOPICS * WORDS)
+    ]
     assert tokenizer.unk_token_id not in np.concatenate(words)
 
     def rank(name):
         """RR@10 of an encoder."""
         model = DualEncoder.start(tmp_path / name / "hf", **VECTOR, shared=True).eval()
         queries, passages = (
-            model.encode("query", some, texts.template, "fp32").detach().numpy() for some in (words, texts.passages)
+            model.encode("query", some, texts.template, "fp32").detach().numpy()
+            for some in (words, texts.passages)
         )
         reciprocals = []
         for number, scores in enumerate(queries @ passages.T):
@@ -218,7 +258,10 @@ def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
 def test_losses_fall(undisturbed, pretrain_job, tmp_path):
     for objective in ("mlm", "retromae", "cocondenser"):
         job = pretrain_job(
-            objective, tmp_path / f"{objective}-0123456789", 1, {"steps": 40, "lr": 5e-3, "dropout": 0.0}
+            objective,
+            tmp_path / f"{objective}-0123456789",
+            1,
+            {"steps": 40, "lr": 5e-3, "dropout": 0.0},
         )
         pretrain(job)
         losses = [row["value"] for row in read_curve(job.out) if row["name"] == "loss"]

@@ -54,7 +54,8 @@ def test_every_run_writes_the_same_bytes(make_vocabulary):
 
 def test_the_tiny_encoder_of_all_tests_has_the_pieces_of_its_texts():
     texts = [*(f"{title} {text}" for _, title, text in passages()), *QUESTIONS.values()]
-    learned = pieces(lambda: iter(texts * LEAST), 400, lowercase=True)  # what is seen once is a piece here, too
+    # what is seen once is a piece here, too
+    learned = pieces(lambda: iter(texts * LEAST), 400, lowercase=True)
     assert learned == (ROOT / "tests/tiny_vocabulary.txt").read_text(encoding="utf-8").splitlines()
 
 

@@ -63,15 +63,26 @@ def test_notes_and_absence():
         == "not here (1.0 GB); printed number is wrong: it is another's"
     )
     assert compare_with_printed(printed("8"), None, "not here") == "not here"
-    assert compare_with_printed(printed("8", "all of them"), 4, None) == "differs by -4 (-50.0 %); all of them"
+    assert (
+        compare_with_printed(printed("8", "all of them"), 4, None)
+        == "differs by -4 (-50.0 %); all of them"
+    )
 
 
 def split(queries, qrels, relevant, characters):
     lengths = {"characters": {"mean": characters}, "words": {"mean": characters / 4}}
-    return {"queries": queries, "qrels": qrels, "relevant": {"count": relevant, **lengths}, **lengths}
+    return {
+        "queries": queries,
+        "qrels": qrels,
+        "relevant": {"count": relevant, **lengths},
+        **lengths,
+    }
 
 
-ONE = {"passages": {"count": 10, "characters": {"mean": 5.0, "median": 4.0}}, "splits": {"test": split(2, 6, 3, 8.0)}}
+ONE = {
+    "passages": {"count": 10, "characters": {"mean": 5.0, "median": 4.0}},
+    "splits": {"test": split(2, 6, 3, 8.0)},
+}
 OTHER = {
     "passages": {"count": 30, "characters": {"mean": 9.0, "median": 9.0}},
     "splits": {"train": split(1, 1, 1, 1.0), "test": split(6, 9, 9, 16.0)},
@@ -138,7 +149,9 @@ def tiny(tmp_path):
     (folder / "corpus.jsonl").write_text(
         '{"_id": "d1", "title": "One", "text": "alpha beta"}\n{"_id": "d2", "text": "gamma"}\n'
     )
-    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "alpha?"}\n{"_id": "q2", "text": "gamma?"}\n')
+    (folder / "queries.jsonl").write_text(
+        '{"_id": "q1", "text": "alpha?"}\n{"_id": "q2", "text": "gamma?"}\n'
+    )
     (folder / "qrels/train.tsv").write_text("q1\td1\t1\nq1\td2\t0\n")
     (folder / "qrels/test.tsv").write_text("q2\td2\t1\n")
     run(Job("dataset", tmp_path / "tiny", {"source": "beir"}, {}, {"path": str(folder)}))
@@ -154,7 +167,10 @@ def words(tmp_path, tiny, layout=LAYOUT, numbers=PRINTED, **changed):
         "presence": json.dumps({"big": "not here (1.0 GB)"}),
         "out": tmp_path / "tables/t.csv",
     }
-    return ["statistics", *(word for name, value in (flags | changed).items() for word in (f"--{name}", str(value)))]
+    return [
+        "statistics",
+        *(word for name, value in (flags | changed).items() for word in (f"--{name}", str(value))),
+    ]
 
 
 def test_table_of_a_tiny_dataset(tmp_path, tiny):
@@ -187,12 +203,27 @@ def test_table_of_a_tiny_dataset(tmp_path, tiny):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"layout": LAYOUT.replace("Tiny: tiny", "Small: tiny")}, "datasets lacks Tiny, of which .* prints numbers"),
+        (
+            {"layout": LAYOUT.replace("Tiny: tiny", "Small: tiny")},
+            "datasets lacks Tiny, of which .* prints numbers",
+        ),
         ({"layout": LAYOUT + "more: 1\n"}, unknown_key("more", allowed="datasets, note")),
-        ({"numbers": PRINTED.replace("9M", "nine")}, r"printed.csv:10: value is 'nine'; write it as"),
-        ({"numbers": PRINTED.replace("passages", "weight")}, "'weight' is no quantity; allowed are queries"),
-        ({"numbers": PRINTED.replace("split,", "part,")}, "columns are .*; they must be source, table"),
-        ({"layout": LAYOUT.replace("source: us", "source: nobody")}, "prints nothing of nobody in Table 1, text 2"),
+        (
+            {"numbers": PRINTED.replace("9M", "nine")},
+            r"printed.csv:10: value is 'nine'; write it as",
+        ),
+        (
+            {"numbers": PRINTED.replace("passages", "weight")},
+            "'weight' is no quantity; allowed are queries",
+        ),
+        (
+            {"numbers": PRINTED.replace("split,", "part,")},
+            "columns are .*; they must be source, table",
+        ),
+        (
+            {"layout": LAYOUT.replace("source: us", "source: nobody")},
+            "prints nothing of nobody in Table 1, text 2",
+        ),
         ({"artifacts": "[]"}, "--artifacts: Input should be an object"),
         ({"presence": "{"}, "--presence: Invalid JSON"),
         ({"artifacts": '{"tiny": "/no/where"}'}, "/no/where: not a finished artifact"),
@@ -212,7 +243,9 @@ LAYOUTS = sorted(STATISTICS.glob("*.yaml"))
 @pytest.mark.parametrize("path", LAYOUTS, ids=lambda path: path.stem)
 def test_layouts_of_the_papers_are_whole(path):
     layout = read_section(StatisticsLayout, path)
-    numbers = read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables)
+    numbers = read_printed_numbers(
+        STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables
+    )
     assert {number.dataset for number in numbers} == set(layout.datasets)
     assert {number.quantity for number in numbers} <= set(QUANTITIES)
     assert {number.table for number in numbers} == set(layout.paper.tables)
@@ -221,7 +254,8 @@ def test_layouts_of_the_papers_are_whole(path):
 def test_every_printed_number_has_a_layout():
     layouts = [read_section(StatisticsLayout, path) for path in LAYOUTS]
     shown = [
-        read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables) for layout in layouts
+        read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables)
+        for layout in layouts
     ]
     with open(STATISTICS / "printed.csv", encoding="utf-8") as file:
         assert sum(map(len, shown)) == len(list(csv.DictReader(file))) == 169
@@ -236,8 +270,13 @@ def test_every_value_of_the_papers_tables_is_carried_over():
         ("rocketqav2", "Table 1"),
         ("survey", "Table 4"),
     }
-    with open(NUMBERS, encoding="utf-8") as facts, open(STATISTICS / "printed.csv", encoding="utf-8") as ours:
+    with (
+        open(NUMBERS, encoding="utf-8") as facts,
+        open(STATISTICS / "printed.csv", encoding="utf-8") as ours,
+    ):
         published = [tuple(row[key] for key in keys) for row in csv.DictReader(facts)]
         carried = [tuple(row[key] for key in keys) for row in csv.DictReader(ours)]
     assert set(carried) <= set(published)
-    assert sorted(row for row in carried if row[:2] in tables) == sorted(row for row in published if row[:2] in tables)
+    assert sorted(row for row in carried if row[:2] in tables) == sorted(
+        row for row in published if row[:2] in tables
+    )

@@ -61,7 +61,9 @@ def plan():
 def machine():
     work = dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5)
     rates = dict.fromkeys(RATES, math.inf) | {"lines": 100.0}
-    return Hardware("mine", 2.0, work, rates, dict.fromkeys(START_ENVIRONMENTS, 1.0) | {"models": 3.0}, 2, 0, {})
+    return Hardware(
+        "mine", 2.0, work, rates, dict.fromkeys(START_ENVIRONMENTS, 1.0) | {"models": 3.0}, 2, 0, {}
+    )
 
 
 def test_shards_share_reading_a_large_corpus_and_the_stage_copies_it(machine):
@@ -70,11 +72,17 @@ def test_shards_share_reading_a_large_corpus_and_the_stage_copies_it(machine):
     seconds = {}
     for passages, shards in [(40_000_000, 1), (40_000_000, 4), (1_000_000, 4)]:
         config = merged(
-            MINE, {"datasets": {"big": {"counts": {"passages": passages}}}, "execution": {"shards": shards}}
+            MINE,
+            {
+                "datasets": {"big": {"counts": {"passages": passages}}},
+                "execution": {"shards": shards},
+            },
         )
         plan = FullPlan(config, ROOT)
         stage = plan.planner.dataset("big")
-        seconds[passages, shards] = estimate_stage(stage, new_setting(plan.settings, reading), reading).parts["core"]
+        seconds[passages, shards] = estimate_stage(
+            stage, new_setting(plan.settings, reading), reading
+        ).parts["core"]
     assert seconds == {
         (40_000_000, 1): approx(40),
         (40_000_000, 4): approx(40 / 4 + 40 / 2.5),
@@ -103,7 +111,9 @@ def test_a_training_by_hand(plan, machine):
 def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine):
     sparse = FullPlan(merged(MINE, {"models": {"de": {"representation": "sparse"}}}), ROOT)
     costs = [
-        estimate_stage(variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine)
+        estimate_stage(
+            variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine
+        )
         for variant in (plan, sparse)
     ]
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
@@ -129,8 +139,12 @@ def test_each_bucket_of_uhd_bert_has_a_layer_and_weights_of_its_own(machine):
 def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     def operations(counts=None, **train):
         entry = MINE["datasets"]["big"] | ({"counts": counts} if counts else {})
-        plan = FullPlan(merged(MINE | {"datasets": {"big": entry}}, {"models": {"de": {"train": train}}}), ROOT)
-        cost = estimate_stage(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        plan = FullPlan(
+            merged(MINE | {"datasets": {"big": entry}}, {"models": {"de": {"train": train}}}), ROOT
+        )
+        cost = estimate_stage(
+            plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine
+        )
         return cost.operations, cost.steps
 
     last, steps = operations()
@@ -147,7 +161,8 @@ def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     assert steps == 100
     assert operations(choose="dev") == (approx(last + 11 * lists), steps)
     assert operations(validate_every=50) == (approx(last + 3 * lists), steps)
-    assert operations(validate_every=40) == (approx(last + 4 * lists), steps)  # at 0, 40, 80 and the end
+    # at 0, 40, 80 and the end
+    assert operations(validate_every=40) == (approx(last + 4 * lists), steps)
     assert operations(choose="dev", validation_queries=5) == (approx(last + 11 * forward(5)), steps)
     # seven steps of 70 queries leave no room for ten validations: one each, and the start's
     small = {"passages": 1000, "train": 70, "dev": 10}
@@ -158,7 +173,9 @@ def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     assert operations(drawn, choose="dev") == (approx(0.9 * last + 11 * forward(50)), 90)
     minutes = 4 * 11 * lists / 60 / OPERATIONS_PER_SECOND  # a third pays for more than eleven
     spent = minutes * 60 * OPERATIONS_PER_SECOND
-    assert operations(choose="dev", budget_minutes=minutes)[0] == approx(spent, abs=last / steps + lists)
+    assert operations(choose="dev", budget_minutes=minutes)[0] == approx(
+        spent, abs=last / steps + lists
+    )
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
@@ -202,10 +219,14 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, choose="dev")
-    undivided = estimate_stage(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
+    undivided = estimate_stage(
+        whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine
+    )
     stages = upstream_first([parts.planner.model("de", "test")])
     about = new_setting(parts.settings, machine)
-    costs = [estimate_stage(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
+    costs = [
+        estimate_stage(stage, about, machine) for stage in stages if stage.kind == "checkpoint"
+    ]
     assert sum(part.operations for part in costs) == approx(undivided.operations)
     assert estimate_stage(stages[-1], about, machine).operations == 0
     (small,) = [about.sizes(stage) for stage in stages if stage.values.get("source") == "reduced"]
@@ -226,7 +247,12 @@ def test_what_is_written_is_counted_and_what_binds_is_named(plan, machine):
     run = plan.planner.run("bm25", "dev", "test")
     slow = replace(machine, rates=machine.rates | {"run": 10.0, "files": 20.0})
     cost = estimate_stage(run, new_setting(plan.settings, slow), slow)
-    assert cost.parts == {"models": 0, "core": approx(cost.disk / 10), "files": approx(cost.disk / 20), "start": 1}
+    assert cost.parts == {
+        "models": 0,
+        "core": approx(cost.disk / 10),
+        "files": approx(cost.disk / 20),
+        "start": 1,
+    }
     assert describe_longest_part({run: cost}).startswith("work without a model takes ")
     assert describe_longest_part({run: cost}).endswith(": more `execution.shards` share it")
     fast = {run: estimate_stage(run, new_setting(plan.settings, machine), machine)}
@@ -243,16 +269,24 @@ def test_an_entry_with_fewer_queries_costs_fewer(machine):
 def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
-    with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
-        estimate_stage(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+    with pytest.raises(
+        UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"
+    ):
+        estimate_stage(
+            plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine
+        )
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
     plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
-        estimate_stage(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        estimate_stage(
+            plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine
+        )
 
 
 def test_unknown_hardware_is_one_line():
-    with pytest.raises(UserError, match=r"execution\.hardware: h2000 is unknown; did you mean h200\?"):
+    with pytest.raises(
+        UserError, match=r"execution\.hardware: h2000 is unknown; did you mean h200\?"
+    ):
         Hardware.load(ROOT / "config/hardware", "h2000")
 
 
@@ -261,7 +295,11 @@ def test_unknown_hardware_is_one_line():
     [
         ("start_seconds: .*", "start_seconds: 8", "start_seconds.data is missing"),
         ("peak_tflops: .*", "", "peak_tflops is missing"),
-        ("layers_tflops: .*", "layers_tflops: null", "layers_tflops is None; allowed: a number above 0"),
+        (
+            "layers_tflops: .*",
+            "layers_tflops: null",
+            "layers_tflops is None; allowed: a number above 0",
+        ),
         ("peak_tflops: .*", "peak_tflops: 0", "peak_tflops is 0; allowed: a number above 0"),
         ("tokens: 770000", "tokens: -1", "rates.tokens is -1; allowed: a number above 0"),
         ("joint: 0.43", "joint: fast", "mfu.joint is 'fast'; allowed: a number above 0"),
@@ -275,7 +313,9 @@ def test_a_figure_that_is_missing_or_not_above_0_is_named(tmp_path, figure, text
         Hardware.load(tmp_path, "mine")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "config/hardware").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "config/hardware").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_every_entry_is_whole(path):
     hardware = Hardware.load(path.parent, path.stem)
     assert 0 < min(hardware.mfu.values()) <= max(hardware.mfu.values()) < 1
@@ -291,7 +331,9 @@ def test_a_language_models_cost_is_not_known(machine):
 def test_the_command_prints_a_table_and_imports_no_torch():
     words = ["config/msmarco.yaml", "--hardware", "h200"]
     line = f"import sys; from tandem.cli import run; run({['estimate', *words]}); sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert "| model rocketqav2 |" in done.stdout
     assert done.stdout.count("| **all** |") == 1
     assert "not measured: " in done.stdout
@@ -299,17 +341,31 @@ def test_the_command_prints_a_table_and_imports_no_torch():
 
 def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
     """60 tokens are 46.2 words: 1 + 26.2 / 10 windows of 20 words, and a pair each where all are scored."""
-    datasets = {**MINE["datasets"], "cut": {"source": "windows", "of": "big", "length": 20, "stride": 10}}
-    models = {**MINE["models"], "ce": {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}}
+    datasets = {
+        **MINE["datasets"],
+        "cut": {"source": "windows", "of": "big", "length": 20, "stride": 10},
+    }
+    models = {
+        **MINE["models"],
+        "ce": {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}},
+    }
     aggregations = {
         name: {"of": "bm25", "by": "ce", "windows": "cut", "method": method}
         for name, method in (("all", "max"), ("one", "first"))
     }
-    more = {"datasets": datasets, "models": models, "aggregations": aggregations, "depth": {"train": 20, "dev": 100}}
+    more = {
+        "datasets": datasets,
+        "models": models,
+        "aggregations": aggregations,
+        "depth": {"train": 20, "dev": 100},
+    }
     plan = FullPlan(MINE | more, ROOT)
     about = new_setting(plan.settings, machine)
     assert about.sizes(plan.planner.dataset("cut")).passages == 3615
-    every, first = (estimate_stage(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
+    every, first = (
+        estimate_stage(plan.planner.run(name, "dev", "test"), about, machine)
+        for name in aggregations
+    )
     assert every.operations == approx(3.615 * first.operations)
     searched = plan.planner.run("bm25", "dev", "test", "cut")
     assert searched.values["depth"] == 10 * plan.planner.run("bm25", "dev", "test").values["depth"]
@@ -322,7 +378,8 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
     about = new_setting(plan.settings, machine)
     alone, both = (
-        estimate_stage(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both")
+        estimate_stage(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine)
+        for name in ("one", "both")
     )
     assert both.operations == approx(2 * alone.operations)
     fused = estimate_stage(plan.planner.run("rrf", "dev", "test"), about, machine)
@@ -348,7 +405,9 @@ def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):
 @pytest.mark.parametrize("text", ["dataset: mine\n", "[1]", ""])
 def test_a_configuration_that_is_no_json_is_one_line(tmp_path, text):
     (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(UserError, match=r"mine\.json: holds no mapping in JSON; it is a whole configuration"):
+    with pytest.raises(
+        UserError, match=r"mine\.json: holds no mapping in JSON; it is a whole configuration"
+    ):
         estimate(config=tmp_path / "mine.json")
 
 
@@ -358,7 +417,9 @@ def test_a_collection_whose_queries_nobody_counted_costs_no_search(machine, coun
     late = {"models": {"de": {"representation": {"type": "multi"}}}}
     plan = FullPlan(merged(MINE | {"datasets": {"big": entry}}, late), ROOT)
     about = new_setting(plan.settings, machine)
-    for stage in upstream_first([plan.planner.run("de", "dev", "test"), plan.planner.run("de@hnsw", "dev", "test")]):
+    for stage in upstream_first(
+        [plan.planner.run("de", "dev", "test"), plan.planner.run("de@hnsw", "dev", "test")]
+    ):
         estimate_stage(stage, about, machine)
 
 

@@ -48,7 +48,14 @@ def planned(**more):
 @pytest.fixture
 def machine():
     """Every rate is another power of ten, so that a sum tells what it is made of."""
-    rates = {"faiss": 1e3, "faiss_alone": 1e2, "flat_search": 1e4, "compared": 1e7, "hops": 1e6, "lines": 10.0}
+    rates = {
+        "faiss": 1e3,
+        "faiss_alone": 1e2,
+        "flat_search": 1e4,
+        "compared": 1e7,
+        "hops": 1e6,
+        "lines": 10.0,
+    }
     work, starts = dict.fromkeys(("encode", "rerank"), 0.5), dict.fromkeys(START_ENVIRONMENTS, 1.0)
     return Hardware("mine", 2.0, work, dict.fromkeys(RATES, math.inf) | rates, starts, 2, 0, {})
 
@@ -69,7 +76,9 @@ def test_lists_by_hand(machine):
     assert cost.wall == approx(1 + (learned + listed) / 1e3)
     assert cost.disk == N * (4 * D + 8) + 4 * 10 * D
     sharded = planned(execution={"shards": 4})
-    assert costs(sharded, machine, index(sharded, "lists")).wall == approx(1 + (learned + listed / 4) / 1e3)
+    assert costs(sharded, machine, index(sharded, "lists")).wall == approx(
+        1 + (learned + listed / 4) / 1e3
+    )
 
 
 def test_codes_are_learned_and_made_by_one_thread(machine):
@@ -112,7 +121,9 @@ def test_a_search_by_hand(machine):
     assert costs(plan, machine, index(plan, "signs")).disk == N * D / 8
     # three graphs of at most 400 passages, 16 candidates with six links each
     steps = 3 * 16 * 6 * math.log2(400) / 1e6
-    assert graph.wall == approx(1 + QUESTIONS * ((3 * 16 * 6 * 2 * D + rescored) / 1e3 + steps) + exact)
+    assert graph.wall == approx(
+        1 + QUESTIONS * ((3 * 16 * 6 * 2 * D + rescored) / 1e3 + steps) + exact
+    )
 
 
 def test_gpus_search_at_the_rate_of_exact_search(machine):
@@ -127,10 +138,14 @@ def test_shards_share_a_search_but_not_the_queries_vectors(machine):
     searched = QUESTIONS * N * (2 * D / 1e4 + 1 / 1e7)
     assert [each.wall for each in cost] == [approx(1 + searched), approx(1 + searched / 4)]
     queries = [
-        costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall for plan in (single, four)
+        costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall
+        for plan in (single, four)
     ]
     assert queries[0] == queries[1]
-    lexical = [costs(plan, machine, plan.planner.run("bm25", "dev", "test")).wall for plan in (single, four)]
+    lexical = [
+        costs(plan, machine, plan.planner.run("bm25", "dev", "test")).wall
+        for plan in (single, four)
+    ]
     assert lexical[0] == lexical[1]  # its queries are one part
 
 
@@ -138,7 +153,8 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
     cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
     plan = planned(models={"one": cross, "other": {**cross, "train": {"lr": 1e-3}}})
     once, twice = (
-        costs(plan, machine, plan.planner.run(f"bm25+{name}", "dev", "test")) for name in ("one", "one+other")
+        costs(plan, machine, plan.planner.run(f"bm25+{name}", "dev", "test"))
+        for name in ("one", "one+other")
     )
     assert twice.operations == once.operations > 0
 
@@ -146,12 +162,26 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
 def test_no_stage_that_decides_a_run_is_left_out():
     training = {"model", "checkpoint", "train_generator"}
     encoding = {"embeddings", "token_vectors", "term_weights", "generated"}
-    search = {"bm25", "tune_bm25", "retrieve", "retrieve_sparse", "maxsim", "index", "ann", "rerank", "rerank_windows"}
+    search = {
+        "bm25",
+        "tune_bm25",
+        "retrieve",
+        "retrieve_sparse",
+        "maxsim",
+        "index",
+        "ann",
+        "rerank",
+        "rerank_windows",
+    }
     assert training | encoding | search <= set(cost)
 
 
 def test_a_row_of_coil_has_the_id_of_its_token(machine):
-    coil = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}, "representation": "coil"}
+    coil = {
+        "objective": "dual",
+        "candidates": {"from": "bm25", "depth": 20},
+        "representation": "coil",
+    }
     plan = planned(models={"coil": coil})
     passages = plan.planner.run("coil", "dev", "test").upstream["passages"]
     setting = new_setting(plan.settings, machine)
@@ -161,12 +191,18 @@ def test_a_row_of_coil_has_the_id_of_its_token(machine):
 
 
 def test_through_an_index_late_interaction_scores_a_few_times_the_depth(machine):
-    late = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}, "representation": "multi"}
+    late = {
+        "objective": "dual",
+        "candidates": {"from": "bm25", "depth": 20},
+        "representation": "multi",
+    }
     plan = planned(models={"late": late})
     setting = new_setting(plan.settings, machine)
     exact, through = (plan.planner.run(system, "dev", "test") for system in ("late", "late@lists"))
     everything, indexed = (dict(cost["maxsim"](stage, setting).rows) for stage in (exact, through))
     assert indexed["flat_search"] == approx(everything["flat_search"] * 2 * DEPTH / N)
-    passages, queries = (count_token_rows(through.upstream[role], setting) for role in ("passages", "queries"))
+    passages, queries = (
+        count_token_rows(through.upstream[role], setting) for role in ("passages", "queries")
+    )
     # each token of a query meets 10 centroids, and the tokens in four of ten lists
     assert indexed["faiss"] == approx(queries * 2 * 128 * (10 + 0.4 * passages), rel=1e-4)

@@ -23,7 +23,9 @@ def keep(tmp_path, monkeypatch):
         speed = Speed(describe_processor(), "fp32", 0.21, alone=True)._replace(**fields)
         monkeypatch.setattr(measurement, "_measure_in_process", lambda processor: speed)
         measure_once()
-        monkeypatch.setattr(measurement, "_measure_in_process", lambda processor: pytest.fail("measured again"))
+        monkeypatch.setattr(
+            measurement, "_measure_in_process", lambda processor: pytest.fail("measured again")
+        )
         (file,) = (tmp_path / ".cache/tandem/speed").iterdir()
         return file
 

@@ -24,13 +24,28 @@ def estimate(tmp_path):
     """`estimate(source)`: what `tandem estimate` says of a plugin's stages `half` and `third`."""
 
     def run(source):
-        plugin, layout, config = (tmp_path / name for name in ("my.py", "mine_table.yaml", "mine.yaml"))
+        plugin, layout, config = (
+            tmp_path / name for name in ("my.py", "mine_table.yaml", "mine.yaml")
+        )
         plugin.write_text(source)
         rows = [{"system": name, "first_stage": "BM25", "run": name} for name in ("half", "third")]
-        layout.write_text(yaml.safe_dump({"title": "Mine", "columns": [{"measure": "RR@10"}], "rows": rows}))
+        layout.write_text(
+            yaml.safe_dump({"title": "Mine", "columns": [{"measure": "RR@10"}], "rows": rows})
+        )
         runs = {name: {"stage": name, "of": "bm25"} for name in ("half", "third")}
-        config.write_text(yaml.safe_dump({"plugins": [str(plugin)], "runs": runs, "tables": [str(layout)]}))
-        line = [sys.executable, "-m", "tandem", "estimate", "config/msmarco.yaml", str(config), "--hardware", "h200"]
+        config.write_text(
+            yaml.safe_dump({"plugins": [str(plugin)], "runs": runs, "tables": [str(layout)]})
+        )
+        line = [
+            sys.executable,
+            "-m",
+            "tandem",
+            "estimate",
+            "config/msmarco.yaml",
+            str(config),
+            "--hardware",
+            "h200",
+        ]
         return subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
 
     return run

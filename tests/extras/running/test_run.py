@@ -43,12 +43,24 @@ MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
         (["mine.yaml", "estimate"], "estimate is a command of its own: tandem estimate"),
         (["mine.yaml", "--config", "depht=3"], "depht is not a known key; did you mean depth?"),
         (["mine.yaml", "--config"], "^--config: allowed: key=value, such as seed=7$"),
-        (["--config", "--configfile", "mine.yaml"], "^--config --configfile: allowed: key=value, such as seed=7$"),
+        (
+            ["--config", "--configfile", "mine.yaml"],
+            "^--config --configfile: allowed: key=value, such as seed=7$",
+        ),
         (["--configfile"], "^--configfile: allowed: YAML files, such as mine.yaml$"),
-        (["--configfile", "--config", "seed=7"], "^--configfile --config: allowed: YAML files, such as mine.yaml$"),
+        (
+            ["--configfile", "--config", "seed=7"],
+            "^--configfile --config: allowed: YAML files, such as mine.yaml$",
+        ),
         (["--", "--config", "seed=7"], "--config is not allowed after --; write it before --"),
-        (["--", "--directory=/tmp"], "--directory=/tmp is not allowed after --; change to the folder"),
-        (["--configfile", "mine.yaml", "--config", "a=1", "--config", "b=1"], "one configuration is run at a time"),
+        (
+            ["--", "--directory=/tmp"],
+            "--directory=/tmp is not allowed after --; change to the folder",
+        ),
+        (
+            ["--configfile", "mine.yaml", "--config", "a=1", "--config", "b=1"],
+            "one configuration is run at a time",
+        ),
         (["mine.yaml", "rocketqa_steps"], "table rocketqa/steps cannot be made: "),
     ],
 )
@@ -66,7 +78,16 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     Path("mine.yaml").write_text("")
     request = read_request(["mine.yaml", "baseline", "--config", "seed=7", "--", "--keep-going"])
     cores = str(count_usable_cores())
-    expected = ["baseline", "--cores", cores, "--keep-going", "--configfile", "mine.yaml", "--config", "seed=7"]
+    expected = [
+        "baseline",
+        "--cores",
+        cores,
+        "--keep-going",
+        "--configfile",
+        "mine.yaml",
+        "--config",
+        "seed=7",
+    ]
     assert request.words == expected
     assert read_request(["--", "-c4"]).words == ["-c4"]
     assert read_request([]).words == ["--cores", cores]
@@ -83,7 +104,13 @@ def reported(*events: dict) -> Run:
 
 def begins(number: int, rule: str, kind: str, key: str, log: str = "log.txt") -> dict:
     wildcards = {"dataset": "toy", "kind": kind, "key": key}
-    return {"event": "job_info", "jobid": number, "rule_name": rule, "wildcards": wildcards, "log": [log]}
+    return {
+        "event": "job_info",
+        "jobid": number,
+        "rule_name": rule,
+        "wildcards": wildcards,
+        "log": [log],
+    }
 
 
 HERE = platform.node()
@@ -94,20 +121,30 @@ def test_a_job_that_is_tried_again_has_not_failed():
     events = [STATS, begins(1, "train", "model", "a-0123456789")]
     run = reported(*events, {"event": "job_error", "jobid": 1})
     assert (list(run.failed), list(run.running), run.total) == ([1], [], 5)
-    run = reported(*events, {"event": "job_error", "jobid": 1}, events[-1], {"event": "job_finished", "job_id": 1})
+    run = reported(
+        *events,
+        {"event": "job_error", "jobid": 1},
+        events[-1],
+        {"event": "job_finished", "job_id": 1},
+    )
     assert (list(run.failed), list(run.running), list(run.finished)) == ([], [], [1])
 
 
 def test_a_line_says_what_runs_and_where_the_run_stands(monkeypatch):
     stages = Stages()
     stages.put(MODEL)
-    run = reported(STATS, begins(1, "train", "model", MODEL.key), {"event": "progress", "done": 1, "total": 5})
+    run = reported(
+        STATS, begins(1, "train", "model", MODEL.key), {"event": "progress", "done": 1, "total": 5}
+    )
     job = run.running[1]
     assert describe_job(job, stages) == "training cross-encoder ce_deneg"
     assert ProgressLine(stages, lambda run: (0.409, 250.0)).text(run, job) == (
         "training cross-encoder ce_deneg · stage 2 of 5 · 41 % · about 4 min left"
     )
-    assert ProgressLine(stages, lambda run: None).text(run, job) == "training cross-encoder ce_deneg · stage 2 of 5"
+    assert (
+        ProgressLine(stages, lambda run: None).text(run, job)
+        == "training cross-encoder ce_deneg · stage 2 of 5"
+    )
     run.take(Event(event="job_info", jobid=2, rule_name="report", output=["results/report.html"]))
     assert describe_job(run.running[2], stages) == "writing the report"
     assert "ce_deneg and 1 more · " in ProgressLine(stages, lambda run: None).text(run, job)
@@ -126,7 +163,9 @@ def test_a_terminal_that_is_closed_stops_nothing(monkeypatch):
         terminal.close()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(4, "1 min"), (250, "4 min"), (3599, "60 min"), (7000, "1 h 56 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4, "1 min"), (250, "4 min"), (3599, "60 min"), (7000, "1 h 56 min")]
+)
 def test_a_time_left_is_rounded(seconds, text):
     assert format_about(seconds) == text
 
@@ -134,22 +173,39 @@ def test_a_time_left_is_rounded(seconds, text):
 def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     forecast = Forecast(Configuration().plan(), [])
-    forecast.seconds = {("model", "a-0"): 100.0, ("model", "b-0"): 300.0, ("embeddings", "a-0"): 50.0}
+    forecast.seconds = {
+        ("model", "a-0"): 100.0,
+        ("model", "b-0"): 300.0,
+        ("embeddings", "a-0"): 50.0,
+    }
     progress = tmp_path / "a-0/progress.json"
     progress.parent.mkdir()
-    state = {"command": "model", "key": "a-0", "pid": 1, "node": "n", "started": 0.0, "updated": 0.0}
+    state = {
+        "command": "model",
+        "key": "a-0",
+        "pid": 1,
+        "node": "n",
+        "started": 0.0,
+        "updated": 0.0,
+    }
     progress.write_text(json.dumps(state | {"done": 30, "total": 60}))
     run = reported(STATS, begins(1, "train", "model", "a-0"))
     run.running[1].output = [str(progress.with_name("stage.json"))]
     # half of a; b, which has not begun, each encoding as that of a, and the target as a short job
     whole = 100 + 300 + 2 * 50 + SECONDS_WITHOUT_ESTIMATE
-    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + PRIOR_SECONDS)  # half as fast as estimated
+    # half as fast as estimated
+    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + PRIOR_SECONDS)
     share, left = forecast(run)
     assert share == pytest.approx(50 / whole)
     assert left == pytest.approx((whole - 50) * (2 * 50 + 2 * PRIOR_SECONDS) / (50 + PRIOR_SECONDS))
-    run.take(Event.model_validate(begins(2, "train", "model", "b-0", "b.txt") | {"output": ["b-0/stage.json"]}))
+    run.take(
+        Event.model_validate(
+            begins(2, "train", "model", "b-0", "b.txt") | {"output": ["b-0/stage.json"]}
+        )
+    )
     done = 50 + 2 * 50 + PRIOR_SECONDS  # b keeps no progress: its seconds so far
-    assert forecast(run)[0] == pytest.approx(done / whole, abs=1e-3)  # of the same whole: the share never shrinks
+    # of the same whole: the share never shrinks
+    assert forecast(run)[0] == pytest.approx(done / whole, abs=1e-3)
 
 
 def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):
@@ -166,8 +222,14 @@ def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):
 
 def table(best: BestSystem | None, *changes: float | None) -> Table:
     """A table of BM25 and of systems with a change against it; p is 0.01 for each."""
-    cells = [Cell("nDCG@10", None, 38.7), *(Cell("nDCG@10", None, 38.7 + c, change=c, p=0.01) for c in changes)]
-    rows = [FilledRow(f"S{at}" if at else "BM25", "", "BM25" if at else "", "", "", [c]) for at, c in enumerate(cells)]
+    cells = [
+        Cell("nDCG@10", None, 38.7),
+        *(Cell("nDCG@10", None, 38.7 + c, change=c, p=0.01) for c in changes),
+    ]
+    rows = [
+        FilledRow(f"S{at}" if at else "BM25", "", "BM25" if at else "", "", "", [c])
+        for at, c in enumerate(cells)
+    ]
     column = FilledColumn("nDCG@10", "nDCG@10", "nDCG@10", "", "", "", ["toy test, 20 queries"])
     return Table("Toy", None, None, 2, "", [column], rows, best=best)
 
@@ -181,9 +243,14 @@ def test_the_answer_is_five_lines():
         "hurt    S2 (−2.0 against BM25, p = 0.010)",
         "report  results/report.html",
     ]
-    unsure = list_answer_lines(table(BestSystem("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r"))
+    unsure = list_answer_lines(
+        table(BestSystem("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r")
+    )
     assert unsure[2:4] == ["p       0.400: not significant", "hurt    nothing, significantly"]
-    assert list_answer_lines(table(BestSystem("BM25", "nDCG@10", 38.7)), Path("r"))[1:3] == ["gain    –", "p       –"]
+    assert list_answer_lines(table(BestSystem("BM25", "nDCG@10", 38.7)), Path("r"))[1:3] == [
+        "gain    –",
+        "p       –",
+    ]
 
 
 def failed(tmp_path, text: str, *errors: dict) -> list[str]:
@@ -197,7 +264,9 @@ def failed(tmp_path, text: str, *errors: dict) -> list[str]:
 
 
 def test_a_failing_stages_own_line_is_the_last(tmp_path):
-    lines = failed(tmp_path, "train · step 1/4\ntandem model: loss is nan at step 2\nlower train.lr\n")
+    lines = failed(
+        tmp_path, "train · step 1/4\ntandem model: loss is nan at step 2\nlower train.lr\n"
+    )
     assert lines[0] == f"Snakemake's output: {tmp_path / 'run.log'}"
     assert lines[1].startswith("training cross-encoder ce_deneg failed; its log: ")
     assert lines[2:] == ["tandem model: loss is nan at step 2\nlower train.lr"]
@@ -206,7 +275,11 @@ def test_a_failing_stages_own_line_is_the_last(tmp_path):
 @pytest.mark.parametrize(
     ("status", "text", "line"),
     [
-        (137, "train · step 1/4\n", "was killed, perhaps for want of memory; the same command goes on"),
+        (
+            137,
+            "train · step 1/4\n",
+            "was killed, perhaps for want of memory; the same command goes on",
+        ),
         (
             1,
             "Traceback (most recent call last):\nValueError: x\n",
@@ -216,7 +289,11 @@ def test_a_failing_stages_own_line_is_the_last(tmp_path):
     ],
 )
 def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, text, line):
-    error = {"event": "error", "exception": "RuleException", "message": f"returned non-zero exit status {status}."}
+    error = {
+        "event": "error",
+        "exception": "RuleException",
+        "message": f"returned non-zero exit status {status}.",
+    }
     last = failed(tmp_path, text, error)[-1]
     assert last.startswith("tandem run: training cross-encoder ce_deneg ")
     assert line in last
@@ -261,26 +338,42 @@ NO_CAUSE = {"event": "error", "exception": "WorkflowError", "message": LAST_WORD
 def test_what_object_storage_refuses_is_named_with_the_reason(tmp_path):
     refused = {"event": "error", "exception": "WorkflowError", "message": NOT_STORED}
     stored = explain_failure(reported(refused, NO_CAUSE), Stages(), tmp_path / "run.log", "")[-1]
-    retrieved = failed(tmp_path, "", refused, NO_CAUSE)[-1]  # of a job that Snakemake reports as failed, too
+    # of a job that Snakemake reports as failed, too
+    retrieved = failed(tmp_path, "", refused, NO_CAUSE)[-1]
     (tmp_path / "snakemake.log").write_text(f"{NOT_STORED}{LAST_WORDS}\n")
     plain = f"tandem run: {read_failed_words([str(tmp_path / 'snakemake.log')])}"
     for line in (stored, retrieved, plain):
-        assert line.startswith("tandem run: s3://tandem/tiny/results/toy/model/ce_deneg.tar: An error occurred (")
+        assert line.startswith(
+            "tandem run: s3://tandem/tiny/results/toy/model/ce_deneg.tar: An error occurred ("
+        )
         assert "docs/storage.md" in line
         assert "\n" not in line
 
 
 def test_the_error_before_snakemakes_last_words_is_the_cause(tmp_path):
-    cause = {"event": "error", "exception": "WorkflowError", "message": "WorkflowError:\nno more file handles"}
+    cause = {
+        "event": "error",
+        "exception": "WorkflowError",
+        "message": "WorkflowError:\nno more file handles",
+    }
     last = explain_failure(reported(cause, NO_CAUSE), Stages(), tmp_path / "run.log", "")[-1]
     assert last == "tandem run: no more file handles"
 
 
 def test_a_stage_whose_archive_goes_to_object_storage_is_at_work_beside_its_log(tmp_path):
-    record = {"command": "model", "key": MODEL.key, "pid": os.getpid(), "node": HERE, "done": 1, "total": 4}
+    record = {
+        "command": "model",
+        "key": MODEL.key,
+        "pid": os.getpid(),
+        "node": HERE,
+        "done": 1,
+        "total": 4,
+    }
     record |= {"started": 1.0, "updated": 2.0}
     (tmp_path / "progress.json").write_text(json.dumps(record))
-    job = BegunJob("train", {}, [f".snakemake/storage/s3/tandem/{MODEL.key}.tar"], [str(tmp_path / "log.txt")])
+    job = BegunJob(
+        "train", {}, [f".snakemake/storage/s3/tandem/{MODEL.key}.tar"], [str(tmp_path / "log.txt")]
+    )
     assert job.share() == 0.25
 
 
@@ -297,22 +390,40 @@ def test_a_stage_whose_archive_goes_to_object_storage_is_at_work_beside_its_log(
             "",
             "tandem run: no such thing",
         ),
-        (["OSError", READ_ONLY], "", "tandem run: a/stage.json: Read-only file system; make it writable, or work in"),
-        (["ValueError", f"{TRACEBACK}ValueError: two\nlines\n"], "", "tandem run: ValueError: two lines"),
+        (
+            ["OSError", READ_ONLY],
+            "",
+            "tandem run: a/stage.json: Read-only file system; make it writable, or work in",
+        ),
+        (
+            ["ValueError", f"{TRACEBACK}ValueError: two\nlines\n"],
+            "",
+            "tandem run: ValueError: two lines",
+        ),
         (
             ["ProtectedOutputException", PROTECTED],
             "",
             "tandem run: t.csv: write-protected; make it writable, or work in",
         ),
-        ([], "OSError: [Errno 13] Permission denied: '.snakemake'\n", "run: .snakemake: Permission denied; get the"),
-        ([], "usage\nsnakemake: error: unrecognized arguments: --x\n", "unrecognized arguments: --x"),
+        (
+            [],
+            "OSError: [Errno 13] Permission denied: '.snakemake'\n",
+            "run: .snakemake: Permission denied; get the",
+        ),
+        (
+            [],
+            "usage\nsnakemake: error: unrecognized arguments: --x\n",
+            "unrecognized arguments: --x",
+        ),
         ([], "", "Snakemake ended without a word"),
     ],
 )
 def test_snakemakes_own_errors_are_one_line(errors, text, line, tmp_path):
     (tmp_path / "run.log").write_text(text)
     events = [{"event": "error", "exception": errors[0], "message": errors[1]}] if errors else []
-    last = explain_failure(reported(*events), Stages(), tmp_path / "run.log", "tandem run -- --unlock")[-1]
+    last = explain_failure(
+        reported(*events), Stages(), tmp_path / "run.log", "tandem run -- --unlock"
+    )[-1]
     assert last.startswith("tandem run: ")
     assert line in last
     assert "\n" not in last
@@ -334,7 +445,14 @@ def watched(monkeypatch, tmp_path, capsys):
         monkeypatch.setattr("time.monotonic", lambda: began + seconds)
         if done is not None:
             times = {"started": started, "updated": started + seconds}
-            job = {"command": "model", "key": MODEL.key, "pid": 1, "node": node, "done": done, "total": 100}
+            job = {
+                "command": "model",
+                "key": MODEL.key,
+                "pid": 1,
+                "node": node,
+                "done": done,
+                "total": 100,
+            }
             (tmp_path / "progress.json").write_text(json.dumps(job | times))
         line.name_slow_stages(run)
         return capsys.readouterr().err
@@ -350,7 +468,9 @@ def test_a_stage_at_a_fifth_of_its_estimate_is_named_once(watched, monkeypatch):
     assert watched(1099, 50) == ""
     monkeypatch.setattr("os.getloadavg", lambda: (count_usable_cores() + 7.6, 0.0, 0.0))
     text = watched(1101, 50)
-    assert text.startswith("training cross-encoder ce_deneg is slow: 8 min 21 s for what was estimated at 1 min 40 s; ")
+    assert text.startswith(
+        "training cross-encoder ce_deneg is slow: 8 min 21 s for what was estimated at 1 min 40 s; "
+    )
     assert f"{count_usable_cores() + 7.6:.1f} threads" in text
     assert watched(2000, 50) == ""
 

@@ -29,11 +29,20 @@ class Place:
     def __init__(self, folder: Path, documents, encoder_folder: Path) -> None:
         self.folder = folder
         write_beir(folder / "beir", documents)
-        layout = {**LAYOUT, "rows": [{"system": "BM25", "run": "bm25"}, {"system": "Steep", "run": "steep"}]}
+        layout = {
+            **LAYOUT,
+            "rows": [{"system": "BM25", "run": "bm25"}, {"system": "Steep", "run": "steep"}],
+        }
         (folder / "words.yaml").write_text(yaml.safe_dump(layout))
-        config = tiny_config(folder, encoder_folder) | {"bm25": {"engine": "bm25s"}, "tables": ["words.yaml"]}
+        config = tiny_config(folder, encoder_folder) | {
+            "bm25": {"engine": "bm25s"},
+            "tables": ["words.yaml"],
+        }
         config["sparse"] = {"steep": {"k1": 1.6}}
-        config["models"]["de_bm25neg"]["train"] = {**config["models"]["de_bm25neg"]["train"], "steps": 100_000}
+        config["models"]["de_bm25neg"]["train"] = {
+            **config["models"]["de_bm25neg"]["train"],
+            "steps": 100_000,
+        }
         (folder / "mine.yaml").write_text(yaml.safe_dump(config))
 
     def line(self, *words: str) -> list[str]:
@@ -90,7 +99,9 @@ def test_on_a_terminal_one_line_is_refreshed(place, finished):
     assert "\r\x1b[K2 stages in " in shown
 
 
-def test_what_a_flag_makes_snakemake_print_is_printed_and_a_dry_run_reports_no_job_as_begun(place, finished):
+def test_what_a_flag_makes_snakemake_print_is_printed_and_a_dry_run_reports_no_job_as_begun(
+    place, finished
+):
     status, out, err = place.run("mine.yaml", "words", "--", "-n", "--forcerun", "bm25s")
     assert status == 0
     assert any("rule bm25s:" in line for line in out)
@@ -159,7 +170,9 @@ class Started:
             if progress.is_file() and json.loads(progress.read_text()).get("note"):
                 break
         self.below = self.process.children(recursive=True)
-        (self.stage,) = [job for job in self.below if job.cmdline()[1:4] == ["-m", "tandem", "model"]]
+        (self.stage,) = [
+            job for job in self.below if job.cmdline()[1:4] == ["-m", "tandem", "model"]
+        ]
 
 
 def in_foreground(line):
@@ -177,7 +190,11 @@ def heed():
 def in_background(line):
     """Start a program by `nohup … &`: a shell has it ignore Ctrl-C, and `nohup` a terminal that is closed."""
     script = 'nohup "$@" > out.txt 2> err.txt & echo $!'
-    return int(subprocess.run(["sh", "-c", script, "sh", *line], capture_output=True, text=True, check=True).stdout)
+    return int(
+        subprocess.run(
+            ["sh", "-c", script, "sh", *line], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def interrupt(started):
@@ -237,7 +254,10 @@ def test_what_stops_a_run_has_a_training_save_its_state_and_begins_nothing_more(
     assert log.read_text().count("localrule train:") == 1  # it was not tried again
     if end is not terminate_all:  # that ends what writes the log, too
         number = "SIGTERM" if end is terminate_stage else "SIGINT"
-        assert f"stopped by {number}; the next try goes on from there" in (folder / "log.txt").read_text()
+        assert (
+            f"stopped by {number}; the next try goes on from there"
+            in (folder / "log.txt").read_text()
+        )
     assert not (folder / "progress.json").exists()
     assert not list(Path(".snakemake/locks").glob("*"))
 
@@ -267,7 +287,8 @@ def test_ctrl_c_while_the_line_is_refreshed_stops_snakemake_too(place, monkeypat
     assert status != 0
     assert snakemake.process.poll() is not None
     assert signal.getsignal(signal.SIGINT) is before
-    assert place.run("mine.yaml", "--", "--unlock")[0] == 0  # it may have been stopped at any moment
+    # it may have been stopped at any moment
+    assert place.run("mine.yaml", "--", "--unlock")[0] == 0
 
 
 def test_every_target_of_snakemake_is_known(place):

@@ -38,7 +38,9 @@ def tuned(make_job, dataset, tmp_path):
 
     def make(settings, runs, method="weighted"):
         inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
-        job = make_job("tune_fusion", tmp_path / "tune_fusion" / "t-0123456789", {"method": method}, inputs)
+        job = make_job(
+            "tune_fusion", tmp_path / "tune_fusion" / "t-0123456789", {"method": method}, inputs
+        )
         with writing(job) as draft:
             write_json(draft.path("chosen.json"), settings)
         return open_artifact(job.out)
@@ -55,17 +57,27 @@ def lines(artifact):
 
 def test_ranks_are_fused_query_by_query(fuse, release, random_hits, dataset):
     queries = list(Collection(dataset).queries("test"))
-    first, second = random_hits("test", 1, queries[2:]), random_hits("test", 2, [*queries[1:9], *queries[10:]])
+    first, second = (
+        random_hits("test", 1, queries[2:]),
+        random_hits("test", 2, [*queries[1:9], *queries[10:]]),
+    )
     fused = fuse(RRF, release(first), release(second))
     expected = []
     for query in queries[1:]:
         scores = {}
         for lists in (first, second):
             for name, docs, values in lists:
-                for rank, (doc, _) in enumerate(order_by_score(docs, values) if name == query else (), 1):
+                for rank, (doc, _) in enumerate(
+                    order_by_score(docs, values) if name == query else (), 1
+                ):
                     scores[doc] = scores.get(doc, 0) + 1 / (60 + rank)
-        ranked = sorted(((np.float32(score), doc) for doc, score in scores.items()), key=lambda p: (-p[0], p[1]))[:8]
-        expected += [(query, doc, rank, pytest.approx(score, rel=1e-6)) for rank, (score, doc) in enumerate(ranked, 1)]
+        ranked = sorted(
+            ((np.float32(score), doc) for doc, score in scores.items()), key=lambda p: (-p[0], p[1])
+        )[:8]
+        expected += [
+            (query, doc, rank, pytest.approx(score, rel=1e-6))
+            for rank, (score, doc) in enumerate(ranked, 1)
+        ]
     assert lines(fused) == expected
     assert (fused.manifest.facts["queries"], fused.manifest.facts["lines"]) == (19, 19 * 8)
 
@@ -75,7 +87,10 @@ def test_weights_decide_whose_order_it_is(fuse, release, random_hits):
     runs = [release(hits) for hits in lists]
     for at, weights in enumerate(([1.0, 0.0], [0.0, 1.0])):
         fused = {
-            query: docs for query, docs, _ in iter_trec(fuse(WEIGHTED | {"weights": weights}, *runs).path("run.trec"))
+            query: docs
+            for query, docs, _ in iter_trec(
+                fuse(WEIGHTED | {"weights": weights}, *runs).path("run.trec")
+            )
         }
         for query, docs, scores in lists[at]:
             above = [doc for doc, score in order_by_score(docs, scores) if score > scores.min()][:8]
@@ -92,12 +107,22 @@ def test_tuned_settings_are_those_of_the_artifact(fuse, tuned, release, random_h
 
 
 def test_below_its_depth_a_reranked_run_has_ranks_and_no_scores(fuse, release):
-    reranked = release([("test-otter", ["bat-2", "bat-1", "bat-3"], [0.5, 0.25, -1])], kind="rerank", depth=2)
+    reranked = release(
+        [("test-otter", ["bat-2", "bat-1", "bat-3"], [0.5, 0.25, -1])], kind="rerank", depth=2
+    )
     other = release([("test-otter", ["heron-1", "bat-3"], [2, 1])])
     weighted = WEIGHTED | {"weights": [1.0, 1.0]}
-    fused = [(doc, pytest.approx(score, abs=1e-6)) for _, doc, _, score in lines(fuse(weighted, reranked, other))]
+    fused = [
+        (doc, pytest.approx(score, abs=1e-6))
+        for _, doc, _, score in lines(fuse(weighted, reranked, other))
+    ]
     assert fused == [("bat-2", 1), ("heron-1", 1), ("bat-1", 0), ("bat-3", 0)]
-    assert [doc for _, doc, _, _ in lines(fuse(RRF, reranked, other))] == ["bat-3", "bat-2", "heron-1", "bat-1"]
+    assert [doc for _, doc, _, _ in lines(fuse(RRF, reranked, other))] == [
+        "bat-3",
+        "bat-2",
+        "heron-1",
+        "bat-1",
+    ]
 
 
 def test_runs_of_any_order_are_read_once(release, random_hits, dataset, monkeypatch, tmp_path):
@@ -106,7 +131,9 @@ def test_runs_of_any_order_are_read_once(release, random_hits, dataset, monkeypa
     shuffled = [second[at] for at in np.random.default_rng(3).permutation(len(second))]
     lists, read, opened = [release(first), release(shuffled)], [], []
     read_group, read_ids = runs.read_row_group, Collection.doc_ids
-    monkeypatch.setattr(runs, "read_row_group", lambda file, group: read.append(group) or read_group(file, group))
+    monkeypatch.setattr(
+        runs, "read_row_group", lambda file, group: read.append(group) or read_group(file, group)
+    )
     monkeypatch.setattr(Collection, "doc_ids", lambda self: opened.append(self) or read_ids(self))
     queries = list(Collection(dataset).queries("test"))
     assert [query for query, _ in iterate_pools(lists, dataset, queries, tmp_path)] == queries
@@ -123,14 +150,20 @@ def test_queries_may_come_in_any_order(fuse, release, random_hits):
     assert lines(fuse(RRF, release(first[::-1]), release(shuffled))) == expected
 
 
-@pytest.mark.parametrize("params", [RRF, WEIGHTED | {"weights": [1.0, 2.0]}], ids=["rrf", "weighted"])
+@pytest.mark.parametrize(
+    "params", [RRF, WEIGHTED | {"weights": [1.0, 2.0]}], ids=["rrf", "weighted"]
+)
 def test_runs_that_find_nothing_are_fused_into_one_that_finds_nothing(fuse, release, params):
     assert lines(fuse(params, release([]), release([]))) == []
 
 
 def test_passages_that_the_corpus_lacks_keep_their_ranks_in_what_is_fused(fuse, release):
-    first = release([("test-otter", ["gone-1", "otter-1", "otter-2"], [9.0, 8.0, 7.0])], keep_absent=True)
-    fused = fuse(RRF, first, release([("test-otter", ["otter-2", "gone-1"], [2.0, 1.0])], keep_absent=True))
+    first = release(
+        [("test-otter", ["gone-1", "otter-1", "otter-2"], [9.0, 8.0, 7.0])], keep_absent=True
+    )
+    fused = fuse(
+        RRF, first, release([("test-otter", ["otter-2", "gone-1"], [2.0, 1.0])], keep_absent=True)
+    )
     # gone-1: 1/61 + 1/62; otter-2: 1/63 + 1/61; otter-1: 1/62
     assert [line[:3] for line in lines(fused)] == [
         ("test-otter", "gone-1", 1),
@@ -139,18 +172,24 @@ def test_passages_that_the_corpus_lacks_keep_their_ranks_in_what_is_fused(fuse, 
     ]
 
 
-def test_what_does_not_fit_is_refused(fuse, tuned, release, random_hits, make_dataset, documents, tmp_path):
+def test_what_does_not_fit_is_refused(
+    fuse, tuned, release, random_hits, make_dataset, documents, tmp_path
+):
     good, lists = release(random_hits("test", 1)), random_hits("test", 2)
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", documents)
     with pytest.raises(UserError, match=other_dataset(r"run\.1", "other-0123456789", "tiny-0")):
         fuse(RRF, good, release(lists, of=other))
-    with pytest.raises(UserError, match="is a run of split dev, but split is test; fuse runs of one split"):
+    with pytest.raises(
+        UserError, match="is a run of split dev, but split is test; fuse runs of one split"
+    ):
         fuse(RRF, good, release(random_hits("dev", 2), "dev"))
     with pytest.raises(UserError, match="holds query dev-otter, which the split lacks"):
         fuse(RRF, good, release(random_hits("dev", 2)))
     with pytest.raises(UserError, match="query test-heron has an infinite score"):
         fuse(RRF, good, release([(lists[1][0], ["heron-1", "otter-1"], [np.inf, 1.0])]))
-    with pytest.raises(UserError, match="was tuned for weighted of 3 runs, but this is weighted of 2"):
+    with pytest.raises(
+        UserError, match="was tuned for weighted of 3 runs, but this is weighted of 2"
+    ):
         fuse(WEIGHTED, good, good, tuned=tuned({"weights": [0.2, 0.3, 0.5]}, [good] * 3))
     with pytest.raises(UserError, match="was tuned for rrf of 2 runs, but this is weighted of 2"):
         fuse(WEIGHTED, good, good, tuned=tuned({"k": 10.0}, [good] * 2, "rrf"))
@@ -160,7 +199,13 @@ def test_what_does_not_fit_is_refused(fuse, tuned, release, random_hits, make_da
 @pytest.mark.parametrize("scores", [[1.0], [np.nan] * 99, None, ["best"] * 99])
 def test_a_plugins_method_must_give_a_number_for_each_document(monkeypatch, scores):
     """Of too few, documents would be lost in silence."""
-    monkeypatch.setitem(fusion._entries, "own", lambda pool, params: scores[: len(pool.docs)] if scores else None)
-    pooled = pool_lists([(["a", "b"], np.array([2, 1], np.float32)), (["c"], np.array([1], np.float32))])
-    with pytest.raises(UserError, match="^fuse: own, passages of q: must give a number for each of 3$"):
+    monkeypatch.setitem(
+        fusion._entries, "own", lambda pool, params: scores[: len(pool.docs)] if scores else None
+    )
+    pooled = pool_lists(
+        [(["a", "b"], np.array([2, 1], np.float32)), (["c"], np.array([1], np.float32))]
+    )
+    with pytest.raises(
+        UserError, match="^fuse: own, passages of q: must give a number for each of 3$"
+    ):
         list(fuse_pools([("q", pooled)], FuseParams.model_construct(method="own", depth=9)))

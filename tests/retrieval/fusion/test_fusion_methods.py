@@ -15,7 +15,9 @@ Z = math.sqrt(1.5)  # (5 - 3) / standard deviation of 5, 3, 1
 
 def fused(lists, method, **settings):
     pooled = pool_lists(lists)
-    return dict(zip(pooled.docs, fusion[method](pooled, FuseParams(**settings)).tolist(), strict=True))
+    return dict(
+        zip(pooled.docs, fusion[method](pooled, FuseParams(**settings)).tolist(), strict=True)
+    )
 
 
 def test_reciprocal_ranks_by_hand():
@@ -68,12 +70,16 @@ def test_documents_that_share_the_same_ranks_tie_to_the_bit():
     docs = ["a", "b", "c"]
     lists = [(docs[at:] + docs[:at], np.array([3, 2, 1], np.float32)) for at in range(3)]
     assert len(set(fused(lists, "rrf", k=5.0).values())) == 1
-    assert len(set(fused(lists, "weighted", normalize="none", weights=[0.1, 0.1, 0.1]).values())) == 1
+    assert (
+        len(set(fused(lists, "weighted", normalize="none", weights=[0.1, 0.1, 0.1]).values())) == 1
+    )
 
 
 def test_equal_scores_are_cut_by_document_id():
     pooled = pool_lists([(["z", "y", "x", "w"], np.array([1, 1, 1, 0], np.float32))])
-    docs, scores = select_top(pooled.docs, fusion["weighted"](pooled, FuseParams(normalize="none", weights=[2])), 2)
+    docs, scores = select_top(
+        pooled.docs, fusion["weighted"](pooled, FuseParams(normalize="none", weights=[2])), 2
+    )
     assert (docs, scores.tolist()) == (["x", "y"], [2, 2])
 
 
@@ -82,7 +88,11 @@ def test_scores_that_only_keep_an_order_are_ranks_and_no_scores():
     assert pooled.ranks[:, 0].tolist() == [1, 2, 3]
     assert np.isnan(pooled.scores[1:, 0]).all()
     assert fused([FIRST], "rrf", k=60.0) == pytest.approx({"a": 1 / 61, "b": 1 / 62, "c": 1 / 63})
-    assert fusion["weighted"](pooled, FuseParams(normalize="min_max", weights=[1])).tolist() == [1, 0, 0]
+    assert fusion["weighted"](pooled, FuseParams(normalize="min_max", weights=[1])).tolist() == [
+        1,
+        0,
+        0,
+    ]
 
 
 def by_hand(lists, method, k=None, normalize=None, weights=None):
@@ -105,7 +115,11 @@ def by_hand(lists, method, k=None, normalize=None, weights=None):
             elif normalize == "z_score":
                 mean = math.fsum(values) / len(values)
                 deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
-                value = 0.0 if min(values) == max(values) else ((values[-1] if own is None else own) - mean) / deviation
+                value = (
+                    0.0
+                    if min(values) == max(values)
+                    else ((values[-1] if own is None else own) - mean) / deviation
+                )
             else:
                 value = values[-1] if own is None else own
             terms.append(weights[at] * value)
@@ -144,9 +158,13 @@ def test_equality_with_brute_force(seed, method, settings):
 
 
 def test_the_grid_of_weights_begins_with_the_most_even():
-    pairs = [settings["weights"] for settings in fusion_grid["weighted"](2, TuneFusionParams(step=0.25))]
+    pairs = [
+        settings["weights"] for settings in fusion_grid["weighted"](2, TuneFusionParams(step=0.25))
+    ]
     assert pairs == [(0.5, 0.5), (0.75, 0.25), (0.25, 0.75), (1, 0), (0, 1)]
-    triples = [settings["weights"] for settings in fusion_grid["weighted"](3, TuneFusionParams(step=0.1))]
+    triples = [
+        settings["weights"] for settings in fusion_grid["weighted"](3, TuneFusionParams(step=0.1))
+    ]
     assert len(set(triples)) == 66  # 12 choose 2
     assert triples[0] == (0.4, 0.3, 0.3)
     assert {(1, 0, 0), (0, 1, 0), (0, 0, 1)} == set(triples[-3:])

@@ -61,7 +61,9 @@ def tune(make_job, dataset, tmp_path):
 
 
 @pytest.mark.parametrize("params", [RRF, WEIGHTED], ids=["rrf", "weighted"])
-def test_where_no_run_finds_anything_the_first_setting_is_taken_with_a_warning(tune, release, params):
+def test_where_no_run_finds_anything_the_first_setting_is_taken_with_a_warning(
+    tune, release, params
+):
     artifact = tune(params, release([], "dev"), release([], "dev"))
     chosen = json.loads(artifact.path("chosen.json").read_text())
     assert chosen == ({"k": 60.0} if params is RRF else {"weights": [0.5, 0.5]})
@@ -84,7 +86,10 @@ def measured(make_job, dataset, tmp_path):
         if params.get("ignore_identical_ids"):
             settings["ignore_identical_ids"] = True
         score = make_job(
-            "score", tmp_path / "score" / f"s{number}-0123456789", settings, {"dataset": dataset, "run": fused}
+            "score",
+            tmp_path / "score" / f"s{number}-0123456789",
+            settings,
+            {"dataset": dataset, "run": fused},
         )
         scoring.run(score)
         ranked = {
@@ -93,7 +98,9 @@ def measured(make_job, dataset, tmp_path):
         }
         qrels, measure = Collection(dataset).qrels(params["split"]), ir_measures.parse_measure(name)
         ours = read_score_summary(open_artifact(score.out)).mean[name]
-        theirs = sum(metric.value for metric in ir_measures.iter_calc([measure], qrels, ranked)) / len(qrels)
+        theirs = sum(
+            metric.value for metric in ir_measures.iter_calc([measure], qrels, ranked)
+        ) / len(qrels)
         return ours, theirs
 
     return make
@@ -120,7 +127,11 @@ def test_the_chosen_weights_are_the_best_of_the_grid(tune, measured, runs):
     best = int(np.argmax(values))
     assert chosen == {"weights": [rows[best]["weights.0"], rows[best]["weights.1"]]}
     assert chosen["weights"] != [0.5, 0.5]
-    assert (tuned.manifest.facts["chosen"], tuned.manifest.facts["settings"], tuned.manifest.facts["queries"]) == (
+    assert (
+        tuned.manifest.facts["chosen"],
+        tuned.manifest.facts["settings"],
+        tuned.manifest.facts["queries"],
+    ) == (
         chosen,
         11,
         20,
@@ -134,7 +145,9 @@ def test_the_constant_of_reciprocal_ranks_is_tuned_likewise(tune, measured, runs
     assert [row["k"] for row in rows] == [60, 0, 10]
     values = [measured({**RRF, "k": row["k"]}, *runs)[1] for row in rows]
     assert [row["RR@10"] for row in rows] == pytest.approx(values)
-    assert json.loads(tuned.path("chosen.json").read_text()) == {"k": rows[int(np.argmax(values))]["k"]}
+    assert json.loads(tuned.path("chosen.json").read_text()) == {
+        "k": rows[int(np.argmax(values))]["k"]
+    }
 
 
 def test_of_equally_good_weights_the_most_even_are_chosen(tune, runs):
@@ -147,11 +160,17 @@ def test_a_measure_without_a_cutoff_sees_the_whole_list(tune, measured, runs):
     tuned = tune(WEIGHTED | {"measure": "AP", "step": 0.5}, *runs)
     for row in grid(tuned):
         weights = [row["weights.0"], row["weights.1"]]
-        assert row["AP"] == pytest.approx(measured({**WEIGHTED, "measure": "AP", "weights": weights}, *runs)[0])
+        assert row["AP"] == pytest.approx(
+            measured({**WEIGHTED, "measure": "AP", "weights": weights}, *runs)[0]
+        )
 
 
-def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(tune, measured, release, random_hits):
-    lists = [(query, [query, *docs], [99.0, *scores]) for query, docs, scores in random_hits("dev", 5)]
+def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(
+    tune, measured, release, random_hits
+):
+    lists = [
+        (query, [query, *docs], [99.0, *scores]) for query, docs, scores in random_hits("dev", 5)
+    ]
     runs = [release(lists, "dev"), release(random_hits("dev", 6), "dev")]
     params = WEIGHTED | {"measure": "RR@3", "ignore_identical_ids": True, "step": 0.5}
     for row in grid(tune(params, *runs)):

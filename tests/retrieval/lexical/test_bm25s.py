@@ -54,12 +54,19 @@ def texts(count, longest, seed, words=60):
     """Documents of 1 to `longest` words, frequent ones and rare ones."""
     rng = random.Random(seed)
     return {
-        f"d{i:03}": " ".join(f"w{int(rng.paretovariate(0.8)) % words}" for _ in range(rng.randint(1, longest)))
+        f"d{i:03}": " ".join(
+            f"w{int(rng.paretovariate(0.8)) % words}" for _ in range(rng.randint(1, longest))
+        )
         for i in range(count)
     }
 
 
-QUERIES = {"one": "w3", "twice": "w2 w9 w2", "long": " ".join(f"w{i}" for i in range(20)), "absent": "w99"}
+QUERIES = {
+    "one": "w3",
+    "twice": "w2 w9 w2",
+    "long": " ".join(f"w{i}" for i in range(20)),
+    "absent": "w99",
+}
 LENGTH = 0.6  # b above
 
 
@@ -108,7 +115,14 @@ def by_hand(docs, formula):
         ({"formula": "bm25+", "k1": 0}, lambda *counts: plus(*counts, k1=0)),
         ({"formula": "bm25l", "k1": 0}, lambda *counts: long(*counts, k1=0)),
     ],
-    ids=["lucene", "plus", "plus of another delta", "long", "plus without frequencies", "long without frequencies"],
+    ids=[
+        "lucene",
+        "plus",
+        "plus of another delta",
+        "long",
+        "plus without frequencies",
+        "long without frequencies",
+    ],
 )
 def test_scores_by_their_formula(indexed, searched, params, formula):
     docs = texts(200, 90, seed=1)
@@ -144,31 +158,53 @@ def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(indexed, 
 
 
 def test_an_index_streams_and_tells_what_is_in_it(indexed, monkeypatch, tmp_path):
-    whole = indexed({"a": "foo bar foo", "b": "the", "c": "", "d": "bar baz"}, {"q": "foo"}, ENGLISH)
-    files = {path.name: path.read_bytes() for path in whole["bm25s"].iterdir() if path.name != "stage.json"}
+    whole = indexed(
+        {"a": "foo bar foo", "b": "the", "c": "", "d": "bar baz"}, {"q": "foo"}, ENGLISH
+    )
+    files = {
+        path.name: path.read_bytes()
+        for path in whole["bm25s"].iterdir()
+        if path.name != "stage.json"
+    }
     facts = open_artifact(whole["bm25s"]).manifest.facts
-    assert (facts["passages"], facts["indexed"], facts["terms"], facts["vocabulary"]) == (4, 2, 5, 3)
+    assert (facts["passages"], facts["indexed"], facts["terms"], facts["vocabulary"]) == (
+        4,
+        2,
+        5,
+        3,
+    )
     assert files["vocabulary.json"] == b'["foo", "bar", "baz"]'
     monkeypatch.setattr(bm25s, "PASSAGES_PER_BLOCK_OF_TERMS", 1)
     (tmp_path / "beir").rename(tmp_path / "before")
     indexed({"a": "foo bar foo", "b": "the", "c": "", "d": "bar baz"}, {"q": "foo"}, ENGLISH)
-    assert files == {path.name: path.read_bytes() for path in whole["bm25s"].iterdir() if path.name != "stage.json"}
+    assert files == {
+        path.name: path.read_bytes()
+        for path in whole["bm25s"].iterdir()
+        if path.name != "stage.json"
+    }
 
 
 @pytest.fixture
 def in_fields(make_job, make_dataset_of, tmp_path):
     """Documents with titles, of which some are empty, and their index: `(documents, inputs)`."""
     titles, bodies = texts(40, 3, seed=3), texts(40, 30, seed=4)
-    documents = [(name, "" if at % 3 == 0 else titles[name], bodies[name]) for at, name in enumerate(titles)]
+    documents = [
+        (name, "" if at % 3 == 0 else titles[name], bodies[name]) for at, name in enumerate(titles)
+    ]
     make_dataset_of(documents, QUERIES)
-    bm25s.run(make_job("bm25s", tmp_path / "index", SPLIT | {"fields": True}, {"dataset": tmp_path / "dataset"}))
+    bm25s.run(
+        make_job(
+            "bm25s", tmp_path / "index", SPLIT | {"fields": True}, {"dataset": tmp_path / "dataset"}
+        )
+    )
     return documents, {"dataset": tmp_path / "dataset", "bm25s": tmp_path / "index"}
 
 
 def bm25f(documents, weights, b, k1=1.1):
     """The run of `QUERIES`: each field's frequency is divided by its own length's ratio before they are added."""
     fields = {
-        name: {doc: text.split() for doc, *both in documents for text in [both[name == "text"]]} for name in weights
+        name: {doc: text.split() for doc, *both in documents for text in [both[name == "text"]]}
+        for name in weights
     }
     means = {name: sum(map(len, field.values())) / len(documents) for name, field in fields.items()}
     results = {}
@@ -181,7 +217,11 @@ def bm25f(documents, weights, b, k1=1.1):
                 c = 0.0
                 for name, field in fields.items():
                     if tf := field[doc].count(term):
-                        c += weights[name] * tf / (1 - b[name] + b[name] * len(field[doc]) / means[name])
+                        c += (
+                            weights[name]
+                            * tf
+                            / (1 - b[name] + b[name] * len(field[doc]) / means[name])
+                        )
                 if c:
                     scores[doc] += idf * c / (k1 + c)
         if scores:
@@ -213,7 +253,9 @@ def test_each_field_has_its_own_b(in_fields, searched, monkeypatch, weights, own
 
 def test_an_index_of_fields_is_searched_by_fields_alone(in_fields, searched, make_job, tmp_path):
     inputs = in_fields[1]
-    with pytest.raises(UserError, match="index: has fields apart; name an index of bm25s without fields"):
+    with pytest.raises(
+        UserError, match="index: has fields apart; name an index of bm25s without fields"
+    ):
         searched(inputs, BM25)
     bm25s.run(make_job("bm25s", tmp_path / "whole", SPLIT, {"dataset": inputs["dataset"]}))
     with pytest.raises(UserError, match="whole: was made without fields, which fields needs"):
@@ -245,9 +287,18 @@ def test_terms_are_those_of_lucenes_english_analyzer(in_java):
 
 
 def test_terms_of_the_other_analyzers():
-    assert make_term_splitter(Bm25sParams(analyzer="none"))("The Houses of stone") == ["houses", "stone"]
-    assert make_term_splitter(Bm25sParams(analyzer="none", language="de"))("The Häuser") == ["the", "häuser"]
-    assert make_term_splitter(Bm25sParams(analyzer="porter"))("relational houses") == ["relat", "hous"]
+    assert make_term_splitter(Bm25sParams(analyzer="none"))("The Houses of stone") == [
+        "houses",
+        "stone",
+    ]
+    assert make_term_splitter(Bm25sParams(analyzer="none", language="de"))("The Häuser") == [
+        "the",
+        "häuser",
+    ]
+    assert make_term_splitter(Bm25sParams(analyzer="porter"))("relational houses") == [
+        "relat",
+        "hous",
+    ]
     assert make_term_splitter(Bm25sParams(**SPLIT))("The  Houses,") == ["The", "Houses,"]
     assert make_term_splitter(Bm25sParams(analyzer="jieba", language="zh"))("说中文的人！") == [
         "说",
@@ -287,6 +338,7 @@ def test_without_java_the_line_names_the_other_engine(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delenv("TANDEM_JAVA_HOME", raising=False)
     with pytest.raises(
-        UserError, match="is not installed; install envs/requirements.lock, or set bm25.engine to bm25s"
+        UserError,
+        match="is not installed; install envs/requirements.lock, or set bm25.engine to bm25s",
     ):
         start_java()

@@ -29,24 +29,46 @@ print("null")
 def documents():
     """47 passages of 3 to 40 words, each fifth one with the text of the first: ties, in every part."""
     rng = random.Random(1)
-    vocabulary = ["otter", "heron", "bat", "river", "swims", "dives", "stands", *(f"word{i}" for i in range(30))]
+    vocabulary = [
+        "otter",
+        "heron",
+        "bat",
+        "river",
+        "swims",
+        "dives",
+        "stands",
+        *(f"word{i}" for i in range(30)),
+    ]
     texts = [" ".join(rng.choices(vocabulary, k=rng.randint(3, 40))) for _ in range(47)]
-    return [(f"d{i}", "otter" if i % 3 else "", texts[0] if i % 5 == 0 else text) for i, text in enumerate(texts)]
+    return [
+        (f"d{i}", "otter" if i % 3 else "", texts[0] if i % 5 == 0 else text)
+        for i, text in enumerate(texts)
+    ]
 
 
-def test_parts_that_are_put_together_search_as_one_index(words, in_java, make_dataset_of, documents, tmp_path):
-    make_dataset_of(documents, {"q": "otter river", "r": f"{documents[0][2]} heron", "s": "word3 word4 bat"})
+def test_parts_that_are_put_together_search_as_one_index(
+    words, in_java, make_dataset_of, documents, tmp_path
+):
+    make_dataset_of(
+        documents, {"q": "otter river", "r": f"{documents[0][2]} heron", "s": "word3 word4 bat"}
+    )
     dataset = {"dataset": "dataset"}
     whole = [words("lucene", "whole", INDEX, dataset)]
-    shards = [words("lucene-shard", "parts/shards", INDEX, dataset, {"shard": i, "shards": 3}) for i in (2, 0, 1)]
+    shards = [
+        words("lucene-shard", "parts/shards", INDEX, dataset, {"shard": i, "shards": 3})
+        for i in (2, 0, 1)
+    ]
     joined = [*shards, words("lucene", "parts", INDEX, dataset)]
     for name, lines, part in (("whole", whole, 100), ("parts", joined, 8)):
         inputs = dataset | {"lucene": name}
-        searches = [words("bm25", f"{name}-{how}", BM25 | own, inputs) for how, own in SEARCHES.items()]
+        searches = [
+            words("bm25", f"{name}-{how}", BM25 | own, inputs) for how, own in SEARCHES.items()
+        ]
         in_java(RUN, {"lines": [*lines, *searches], "part": part})
     for how in SEARCHES:
         reference, other = (
-            (tmp_path / f"{name}-{how}/run.trec").read_bytes().splitlines() for name in ("whole", "parts")
+            (tmp_path / f"{name}-{how}/run.trec").read_bytes().splitlines()
+            for name in ("whole", "parts")
         )
         assert len(reference) == 36
         assert [line.split()[:5] for line in reference] == [line.split()[:5] for line in other]

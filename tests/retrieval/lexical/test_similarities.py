@@ -20,7 +20,13 @@ DOCS = {
     "d": "moon night owl stone river river",
     "e": "owl night",
 }
-QUERIES = {"one": "otter", "two": "otter river", "twice": "fish fish river", "absent": "lynx", "half": "otter lynx"}
+QUERIES = {
+    "one": "otter",
+    "two": "otter river",
+    "twice": "fish fish river",
+    "absent": "lynx",
+    "half": "otter lynx",
+}
 SEARCH = {"depth": 10, "split": "test"}
 COUNTS = {name: Counter(text.split()) for name, text in DOCS.items()}
 LENGTHS = {name: len(text.split()) for name, text in DOCS.items()}
@@ -51,12 +57,16 @@ def probability(term):
 
 
 def dirichlet(term, doc, mu=100):
-    value = math.log(1 + COUNTS[doc][term] / (mu * probability(term))) + math.log(mu / (LENGTHS[doc] + mu))
+    value = math.log(1 + COUNTS[doc][term] / (mu * probability(term))) + math.log(
+        mu / (LENGTHS[doc] + mu)
+    )
     return max(0, value)
 
 
 def jelinek_mercer(term, doc, weight=0.3):
-    return math.log(1 + (1 - weight) * COUNTS[doc][term] / LENGTHS[doc] / (weight * probability(term)))
+    return math.log(
+        1 + (1 - weight) * COUNTS[doc][term] / LENGTHS[doc] / (weight * probability(term))
+    )
 
 
 def in_l2(term, doc):
@@ -73,7 +83,11 @@ def test_lucenes_similarities_by_hand(stages, words, collection, tmp_path):
     both = {"dataset": "dataset", "lucene": "index"}
     expected = {
         "dirichlet": ({"similarity": {"type": "dirichlet", "mu": 100}}, dirichlet, False),
-        "jm": ({"similarity": {"type": "jelinek_mercer", "collection_weight": 0.3}}, jelinek_mercer, False),
+        "jm": (
+            {"similarity": {"type": "jelinek_mercer", "collection_weight": 0.3}},
+            jelinek_mercer,
+            False,
+        ),
         "dfr": ({"similarity": {"type": "dfr"}}, in_l2, False),
         "boolean": ({"similarity": {"type": "boolean"}}, lambda term, doc: 1.0, False),
         "bim": ({"k1": 0, "b": 0}, relevance_weight, False),
@@ -90,7 +104,10 @@ def test_lucenes_similarities_by_hand(stages, words, collection, tmp_path):
     for name, (_, score, every) in expected.items():
         results = hits(tmp_path / name)
         for query in QUERIES:
-            assert results.get(query, {}) == pytest.approx(scored(query, score, every), rel=1e-5), (name, query)
+            assert results.get(query, {}) == pytest.approx(scored(query, score, every), rel=1e-5), (
+                name,
+                query,
+            )
     # Otter and river are together in a alone; no passage has all terms of a query with a term that none has.
     assert hits(tmp_path / "and").keys() == {"one", "two", "twice"}
     assert hits(tmp_path / "and")["two"] == {"a": 2.0}
@@ -118,7 +135,11 @@ def cosines(make_job, collection, tmp_path):
             params = {key: value for key, value in similarity.items() if key != "type"}
             vector_space.run(make_job("lsi", tmp_path / f"{name}-lsi", params, inputs))
             inputs["lsi"] = tmp_path / f"{name}-lsi"
-        search(make_job("bm25", tmp_path / name, SEARCH | {"similarity": similarity}, inputs, {"workers": 2}))
+        search(
+            make_job(
+                "bm25", tmp_path / name, SEARCH | {"similarity": similarity}, inputs, {"workers": 2}
+            )
+        )
         return hits(tmp_path / name)
 
     return make
@@ -166,7 +187,9 @@ def test_lsi_is_the_truncated_decomposition_of_scikit_learn(cosines, tmp_path):
     expected = pairwise.cosine_similarity(queries, passages)
     for name, row in zip(QUERIES, expected, strict=True):
         found = {doc: value for doc, value in zip(DOCS, row, strict=True) if value > 1e-6}
-        assert {d: v for d, v in results.get(name, {}).items() if v > 1e-6} == pytest.approx(found, abs=1e-5)
+        assert {d: v for d, v in results.get(name, {}).items() if v > 1e-6} == pytest.approx(
+            found, abs=1e-5
+        )
     facts = open_artifact(tmp_path / "run-lsi").manifest.facts
     assert facts["squares_kept"] == pytest.approx((latent.singular_values_**2).sum() / N, abs=1e-4)
 
@@ -180,7 +203,9 @@ def test_lsi_finds_what_shares_no_term(cosines):
 def test_lsi_has_the_same_bytes_again_and_refuses_too_many_dimensions(cosines, tmp_path):
     for name in ("first", "second"):
         cosines({"type": "lsi", "dimensions": 4}, name)
-    read = [(tmp_path / f"{name}-lsi" / "passages.npy").read_bytes() for name in ("first", "second")]
+    read = [
+        (tmp_path / f"{name}-lsi" / "passages.npy").read_bytes() for name in ("first", "second")
+    ]
     assert read[0] == read[1]
     vectors = np.load(tmp_path / "first-lsi" / "passages.npy")
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(N), rel=1e-6)

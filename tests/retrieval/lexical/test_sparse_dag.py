@@ -53,12 +53,17 @@ def test_variants_make_a_table_of_their_own_runs(project):
     rows = [row for row in lines if row["measure"] == "RR@10"]
     assert [row["system"] for row in rows] == ["bm25", *SPARSE]
     assert all(float(row["value"]) > 20 for row in rows)
-    manifests = {path.parent.parent.name: path for path in project.folder.glob("results/tiny/*/*/stage.json")}
+    manifests = {
+        path.parent.parent.name: path for path in project.folder.glob("results/tiny/*/*/stage.json")
+    }
     assert set(manifests) == {"dataset", "lucene", "bm25s", "bm25", "tune_bm25", "score"}
     assert len(list(project.folder.glob("results/tiny/lucene/*/stage.json"))) == 2
     costs = {(row["system"], row["measure"]): float(row["value"]) for row in lines}
     assert costs["plus", "index_bytes"] == open_artifact(manifests["bm25s"].parent).manifest.bytes
-    assert all(costs[name, "ms_per_query"] > 0 and not costs[name, "training_seconds"] for name in ("bm25", *SPARSE))
+    assert all(
+        costs[name, "ms_per_query"] > 0 and not costs[name, "training_seconds"]
+        for name in ("bm25", *SPARSE)
+    )
     for grid in project.folder.glob("results/tiny/tune_bm25/*/grid.csv"):
         points = [float(line.split(",")[2]) for line in grid.read_text().splitlines()[1:]]
         assert len(points) == 4

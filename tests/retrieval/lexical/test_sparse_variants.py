@@ -39,17 +39,26 @@ def ranked(docs, query):
     df = Counter(term for doc in docs.values() for term in doc)
     mean = sum(sum(doc.values()) for doc in docs.values()) / len(docs)
     scores = {
-        name: sum(w * idf(df[t], len(docs)) * saturated(doc[t], sum(doc.values()), mean) for t, w in query.items())
+        name: sum(
+            w * idf(df[t], len(docs)) * saturated(doc[t], sum(doc.values()), mean)
+            for t, w in query.items()
+        )
         for name, doc in docs.items()
     }
-    return sorted(((score, name) for name, score in scores.items() if score > 0), key=lambda pair: (-pair[0], pair[1]))
+    return sorted(
+        ((score, name) for name, score in scores.items() if score > 0),
+        key=lambda pair: (-pair[0], pair[1]),
+    )
 
 
 def made_up(count, vocabulary, seed):
     """Documents of five different terms, which occur five, four, three, two times and once."""
     rng = random.Random(seed)
     drawn = {f"d{i:03}": rng.sample(range(vocabulary), 5) for i in range(count)}
-    return {name: Counter({f"w{t}": 5 - at for at, t in enumerate(terms)}) for name, terms in drawn.items()}
+    return {
+        name: Counter({f"w{t}": 5 - at for at, t in enumerate(terms)})
+        for name, terms in drawn.items()
+    }
 
 
 def expanded(docs, terms, fb_terms, fb_docs, original_query_weight):
@@ -84,11 +93,14 @@ def test_rm3_by_its_formula(stages, words, collection, tmp_path):
     for name, text in queries.items():
         terms = Counter(text.split())
         expected = ranked(docs, expanded(docs, terms, **rm3))
-        assert results.get(name, {}) == pytest.approx({doc: score for score, doc in expected[:100]}, rel=1e-4)
+        assert results.get(name, {}) == pytest.approx(
+            {doc: score for score, doc in expected[:100]}, rel=1e-4
+        )
         assert hits(tmp_path / "plain").get(name, {}) == pytest.approx(
             {doc: score for score, doc in ranked(docs, terms)[:100]}, rel=1e-4
         )
-    assert len(results["one"]) > len(hits(tmp_path / "plain")["one"])  # found by other terms than the query's
+    # found by other terms than the query's
+    assert len(results["one"]) > len(hits(tmp_path / "plain")["one"])
 
 
 def test_fields_are_scored_as_one_by_bm25f(stages, words, make_dataset_of, tmp_path):
@@ -101,12 +113,17 @@ def test_fields_are_scored_as_one_by_bm25f(stages, words, make_dataset_of, tmp_p
         for i in range(30)
     }
     queries = {"a": "w1", "b": "w2 w5 w2", "c": "w0 w1 w2 w3", "none": "absent"}
-    make_dataset_of([(name, " ".join(title), " ".join(text)) for name, (title, text) in rows.items()], queries)
+    make_dataset_of(
+        [(name, " ".join(title), " ".join(text)) for name, (title, text) in rows.items()], queries
+    )
     weights = {"title": 3.0, "text": 1.0}
     how = {f"fields.{name}": weight for name, weight in weights.items()}
     lines = [
         words("lucene", "index", WORDS | {"fields": True}, DATASET),
-        *(words("bm25", f"run{n}", BM25 | how | {"depth": n}, BOTH, {"workers": 2}) for n in (100, 4)),
+        *(
+            words("bm25", f"run{n}", BM25 | how | {"depth": n}, BOTH, {"workers": 2})
+            for n in (100, 4)
+        ),
         words("bm25", "title", BM25 | {"fields.title": 1.0}, BOTH),
     ]
     assert stages(*lines, JAVA_TOOL_OPTIONS="-Xcheck:jni") == [None] * 4
@@ -121,7 +138,9 @@ def test_fields_are_scored_as_one_by_bm25f(stages, words, make_dataset_of, tmp_p
                 df = max(sum(term in row[at] for row in rows.values()) for _, at in fields)
                 for name, row in rows.items():
                     if tf := sum(w * row[at].count(term) for w, at in fields):
-                        expected[name] += times * idf(df, count) * saturated(tf, lengths[name], mean)
+                        expected[name] += (
+                            times * idf(df, count) * saturated(tf, lengths[name], mean)
+                        )
             assert hits(tmp_path / folder).get(query, {}) == pytest.approx(dict(expected), rel=1e-5)
     cut = {query: list(scores.items())[:4] for query, scores in hits(tmp_path / "run100").items()}
     assert {query: list(scores.items()) for query, scores in hits(tmp_path / "run4").items()} == cut
@@ -134,7 +153,9 @@ def reciprocal(results, relevant):
 
 
 @pytest.mark.parametrize("engine", ["lucene", "bm25s"])
-def test_the_best_of_the_grid_is_chosen_and_searched_with(stages, words, collection, tmp_path, engine):
+def test_the_best_of_the_grid_is_chosen_and_searched_with(
+    stages, words, collection, tmp_path, engine
+):
     docs = made_up(60, 12, seed=9)
     # The first passage is the relevant one of every query (see `collection`): long, and full of the terms.
     docs = {"d": Counter({f"w{t}": 3 for t in range(12)})} | docs
@@ -149,17 +170,26 @@ def test_the_best_of_the_grid_is_chosen_and_searched_with(stages, words, collect
         words(engine, "index", WORDS, DATASET),
         words("tune_bm25", "tuned", tune, inputs),
         words("bm25", "run", params, inputs | {"tuned": "tuned"}),
-        *(words("bm25", f"{k1}-{b}", params | {"k1": k1, "b": b}, inputs) for k1 in grid["k1"] for b in grid["b"]),
+        *(
+            words("bm25", f"{k1}-{b}", params | {"k1": k1, "b": b}, inputs)
+            for k1 in grid["k1"]
+            for b in grid["b"]
+        ),
     ]
     assert stages(*lines) == [None] * 7
     points = {
-        (k1, b): sum(reciprocal(hits(tmp_path / f"{k1}-{b}").get(q, {}), "d") for q in list(queries)[:10]) / 10
+        (k1, b): sum(
+            reciprocal(hits(tmp_path / f"{k1}-{b}").get(q, {}), "d") for q in list(queries)[:10]
+        )
+        / 10
         for k1 in grid["k1"]
         for b in grid["b"]
     }
     assert len(set(points.values())) > 2
     with open(tmp_path / "tuned" / "grid.csv") as file:
-        read = {(float(row["k1"]), float(row["b"])): float(row["RR@10"]) for row in csv.DictReader(file)}
+        read = {
+            (float(row["k1"]), float(row["b"])): float(row["RR@10"]) for row in csv.DictReader(file)
+        }
     assert read == pytest.approx(points)
     chosen = json.loads((tmp_path / "tuned" / "chosen.json").read_text())
     best = max(points, key=points.get)
@@ -185,7 +215,14 @@ def test_tuning_looks_below_what_the_judgements_exclude(stages, words, collectio
 
 def test_wrong_tunings_are_one_line(stages, words, collection, tmp_path):
     collection({"a": "foo"}, {"q": "foo"})
-    tune = {"k1": [0.9], "b": [0.4], "measure": "RR@10", "split": "test", "queries": None, "depth": 10}
+    tune = {
+        "k1": [0.9],
+        "b": [0.4],
+        "measure": "RR@10",
+        "split": "test",
+        "queries": None,
+        "depth": 10,
+    }
     bad = {
         "tune_bm25: --params.b.1 is 1.5; allowed: ": {"b": [0.4, 1.5]},
         "measures: MRP@10 is not a measure": {"measure": "MRP@10"},
@@ -193,13 +230,19 @@ def test_wrong_tunings_are_one_line(stages, words, collection, tmp_path):
     }
     inputs = {"dataset": "dataset", "bm25s": "index"}
     index = words("bm25s", "index", WORDS, DATASET)
-    errors = stages(index, *(words("tune_bm25", "tuned", tune | wrong, inputs) for wrong in bad.values()))
+    errors = stages(
+        index, *(words("tune_bm25", "tuned", tune | wrong, inputs) for wrong in bad.values())
+    )
     assert errors[0] is None
     for line, message in zip(errors[1:], bad, strict=True):
         assert line.startswith(message)
     other = words("bm25s", "other", WORDS | {"analyzer": "none"}, DATASET)
     good = words("tune_bm25", "tuned", tune, inputs)
-    search = words("bm25", "run", {"depth": 10, "split": "test"}, inputs | {"bm25s": "other", "tuned": "tuned"})
+    search = words(
+        "bm25", "run", {"depth": 10, "split": "test"}, inputs | {"bm25s": "other", "tuned": "tuned"}
+    )
     errors = stages(other, good, search)
-    message = f"{tmp_path}/tuned: was tuned on another index than {tmp_path}/other; tune on this one"
+    message = (
+        f"{tmp_path}/tuned: was tuned on another index than {tmp_path}/other; tune on this one"
+    )
     assert errors == [None, None, message]

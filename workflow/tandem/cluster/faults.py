@@ -11,7 +11,8 @@ from tandem.stages.base import flag_value
 from tandem.store.environment import peak_mib
 
 BYTES_PER_GIB = 1 << 30
-START_BYTES = 3 * BYTES_PER_GIB  # addresses of torch, transformers and pyarrow; 2.6 GiB with two threads
+# addresses of torch, transformers and pyarrow; 2.6 GiB with two threads
+START_BYTES = 3 * BYTES_PER_GIB
 BYTES_PER_CORE = BYTES_PER_GIB // 8  # a thread's stack, its arena and OpenBLAS's buffer
 JAVA_BYTES = 5 * BYTES_PER_GIB // 2  # Java's classes, code and threads, besides its heap
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": BYTES_PER_GIB}
@@ -22,7 +23,8 @@ MEMORY = (
     "_status_alloc_failed",
 )  # fmt: skip
 WRITABLE = "make it writable, or work in another folder (snakemake --directory)"
-_PERMITTED = "get the permission, or work in another folder (snakemake --directory)"  # to read or to write
+# to read or to write
+_PERMITTED = "get the permission, or work in another folder (snakemake --directory)"
 DISK = {
     errno.ENOSPC: "free space",
     errno.EDQUOT: "free space, or ask for more",
@@ -36,7 +38,10 @@ DISK = {
     errno.ESTALE: "look at the network file system",
 }
 # Packages that not everybody needs → the extra of pyproject.toml that brings them.
-EXTRAS = {"openai": "llm", **dict.fromkeys(("jupyter_client", "nbclient", "nbconvert", "nbformat"), "notebooks")}
+EXTRAS = {
+    "openai": "llm",
+    **dict.fromkeys(("jupyter_client", "nbclient", "nbconvert", "nbformat"), "notebooks"),
+}
 RUN_AGAIN = "then run the same command again: it goes on with what is done"
 
 
@@ -60,7 +65,11 @@ def _explain_memory(error: BaseException) -> str | None:
     is_named = any(word in text for word in MEMORY)
     if not isinstance(error, MemoryError) and number != errno.ENOMEM and not is_named:
         return None
-    where = "the GPU's memory is used up" if "cuda" in text else f"out of memory, with {peak_mib():,} MiB in use"
+    where = (
+        "the GPU's memory is used up"
+        if "cuda" in text
+        else f"out of memory, with {peak_mib():,} MiB in use"
+    )
     smaller = "execution.micro_tokens, search_memory or batch_tokens"
     return f"{where}{_get_first_line(error)}; give the job more, or lower {smaller}, {RUN_AGAIN}"
 
@@ -105,7 +114,9 @@ def require_address_space(words: list[str]) -> None:
     if kind.env == "lexical":
         needed += JAVA_BYTES + _read_heap(words)
     if limit < needed:
-        fault = f"out of memory: the limit of addresses is {limit / BYTES_PER_GIB:.1f} GiB (ulimit -v)"
+        fault = (
+            f"out of memory: the limit of addresses is {limit / BYTES_PER_GIB:.1f} GiB (ulimit -v)"
+        )
         mapped = f"at least {needed / BYTES_PER_GIB:.1f} are mapped at the start"
         raise UserError(f"{fault}, {mapped}; raise it: ulimit -v unlimited")
 

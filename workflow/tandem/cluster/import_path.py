@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tandem import CHECKOUT, PACKAGE
 
-_LINK_FOLDER = Path(".snakemake/tandem/library")  # a folder with a link to an installed package and nothing else
+# a folder with a link to an installed package and nothing else
+_LINK_FOLDER = Path(".snakemake/tandem/library")
 
 
 def find_library_folder(same_python: bool = True) -> Path | None:

@@ -65,7 +65,9 @@ def lock_output(words: list[str], environment: Mapping[str, str]) -> Iterator[bo
             holder = path.read_text(errors="replace")
         # A shard's output is shards/0-of-2.json within its artifact.
         name = out.parent.name if out.name == MANIFEST else f"{out.parent.parent.name} {out.stem}"
-        say(f"{words[0]} {name} · {holder or 'another process'} is making this already: waits until it ends")
+        say(
+            f"{words[0]} {name} · {holder or 'another process'} is making this already: waits until it ends"
+        )
         lock.acquire()
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -97,7 +99,8 @@ def place(words: list[str]) -> int | None:
     if "RANK" in os.environ or kind is None:
         return None
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
-    on_cpu = flag_value(words, "--run.engine") == "faiss"  # exact search, which runs on a GPU by torch alone
+    # exact search, which runs on a GPU by torch alone
+    on_cpu = flag_value(words, "--run.engine") == "faiss"
     if not kind.uses_gpu(roles) or on_cpu:
         return None
     devices = _count(words, "devices") if kind.ranks else 1
@@ -151,20 +154,32 @@ def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[st
     if nodes == 1:
         return ["--standalone", "--local-addr", "127.0.0.1"]
     if "SLURM_JOB_NODELIST" not in environment:
-        raise UserError(f"execution.nodes is {nodes}, but SLURM_JOB_NODELIST is not set: several nodes need slurm")
+        raise UserError(
+            f"execution.nodes is {nodes}, but SLURM_JOB_NODELIST is not set: several nodes need slurm"
+        )
     line = ["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]]
     try:
-        hosts = subprocess.run(line, capture_output=True, text=True, check=True, env=dict(environment)).stdout.split()
+        hosts = subprocess.run(
+            line, capture_output=True, text=True, check=True, env=dict(environment)
+        ).stdout.split()
     except (OSError, subprocess.CalledProcessError) as error:
         raise UserError(f"the names of the slurm job's nodes are unknown: {error}") from None
     if len(hosts) < nodes:
-        raise UserError(f"execution.nodes is {nodes}, but the slurm job has {len(hosts)}: {', '.join(hosts)}")
+        raise UserError(
+            f"execution.nodes is {nodes}, but the slurm job has {len(hosts)}: {', '.join(hosts)}"
+        )
     job = environment["SLURM_JOB_ID"]
     # A job that slurm has put back keeps its number: what its first start has left on a node must not be met.
     start = f"{job}.{environment.get(RESTARTS, '0')}.{environment.get('SLURM_STEP_ID', '0')}"
     meet = ["--rdzv-backend", "c10d", "--rdzv-id", start]
     meet += ["--rdzv-endpoint", f"{hosts[0]}:{_PORTS[int(job) % len(_PORTS)]}"]
-    return ["--nnodes", str(nodes), *meet, "--rdzv-conf", f"is_host={int(environment.get(_NODE, '0') == '0')}"]
+    return [
+        "--nnodes",
+        str(nodes),
+        *meet,
+        "--rdzv-conf",
+        f"is_host={int(environment.get(_NODE, '0') == '0')}",
+    ]
 
 
 def launch(words: list[str], devices: int, meet: list[str]) -> int:
@@ -202,7 +217,10 @@ def _report_failure(command: str, error: Any) -> int:
     rank, failure = error.get_first_failure()
     by_signal = failure.exitcode < 0
     how = failure.signal_name() if by_signal else f"status {failure.exitcode}"
-    print(f"tandem {command}: rank {rank} ended with {how}; the other ranks were stopped", file=sys.stderr)
+    print(
+        f"tandem {command}: rank {rank} ended with {how}; the other ranks were stopped",
+        file=sys.stderr,
+    )
     # A shell's way to say it: 128 and the signal's number.
     return int(128 - failure.exitcode if by_signal else failure.exitcode)
 
@@ -217,14 +235,17 @@ def run_as_rank() -> Iterator[None]:
     if _ERROR_FILE not in os.environ or _LAUNCHER not in os.environ:
         yield
         return
-    if sys.platform == "linux":  # the kernel ends this process with its launcher: it would spoil the next try
+    # the kernel ends this process with its launcher: it would spoil the next try
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != int(os.environ[_LAUNCHER]):  # it has ended already
         sys.exit(1)
     try:
         yield
     except UserError as error:
-        write_json(Path(os.environ[_ERROR_FILE]), {"message": str(error), "timestamp": int(time.time())})
+        write_json(
+            Path(os.environ[_ERROR_FILE]), {"message": str(error), "timestamp": int(time.time())}
+        )
         sys.exit(1)
     except Exception:
         time.sleep(_GRACE_SECONDS)

@@ -41,7 +41,8 @@ def format_duration(seconds: float) -> str:
 
 def say(line: str, end: str = "\n") -> None:
     """Print one line on standard error, without secrets, and flush it, so that a log shows it at once."""
-    with suppress(OSError):  # work goes on if nobody reads any more: a pipe or a terminal that is closed
+    # work goes on if nobody reads any more: a pipe or a terminal that is closed
+    with suppress(OSError):
         print(without_secrets(line), end=end, file=sys.stderr, flush=True)
 
 
@@ -79,7 +80,12 @@ class Progress:
             self._file("")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if kind is None and not self.quiet:
             self._print(end=True)
 
@@ -105,14 +111,25 @@ class Progress:
     def _file(self, note: str) -> None:
         self.filed = time.monotonic()
         _, rate, left = self._pace()
-        state = {"label": self.label, "done": self.done, "total": self.total, "unit": self.unit, "note": note}
+        state = {
+            "label": self.label,
+            "done": self.done,
+            "total": self.total,
+            "unit": self.unit,
+            "note": note,
+        }
         write_state(**state, rate=round(rate, 3), left=None if left is None else round(left))
 
     def _print(self, note: str = "", end: bool = False) -> None:
         self.printed = time.monotonic()
         seconds, rate, left = self._pace()
         total = f"/{self.total:,}" if self.total else ""
-        parts = [self.label, f"{self.done:,}{total} {self.unit}", note, f"{rate:,.1f} {self.unit}/s"]
+        parts = [
+            self.label,
+            f"{self.done:,}{total} {self.unit}",
+            note,
+            f"{rate:,.1f} {self.unit}/s",
+        ]
         if self.tokens:
             parts.append(f"{self.tokens / seconds:,.0f} tok/s")
         if end:
@@ -159,7 +176,8 @@ class ProgressRecord(BaseModel):
     gpu_memory_mib: int | None = None
 
 
-_current: tuple[ProgressRecord, Path] | None = None  # of the job that this process does, and its file
+# of the job that this process does, and its file
+_current: tuple[ProgressRecord, Path] | None = None
 
 
 def get_progress_path(out: Path) -> Path:

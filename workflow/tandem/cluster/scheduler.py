@@ -30,10 +30,13 @@ from tandem.store.files import try_lock
 _VISIBLE, _IDS, _FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
 DEVICES = Path("/dev")
 _HIDING = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
-_POLL_SECONDS, _SECONDS_PER_LINE = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
+# seconds between two attempts, and between two lines that say who waits
+_POLL_SECONDS, _SECONDS_PER_LINE = 0.2, 60.0
 _JOB, _END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
-RESTARTS = "SLURM_RESTART_COUNT"  # how often slurm had put the job back when it started; not set the first time
-_TIME_LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")  # squeue's [days-][hours:]minutes:seconds
+# how often slurm had put the job back when it started; not set the first time
+RESTARTS = "SLURM_RESTART_COUNT"
+# squeue's [days-][hours:]minutes:seconds
+_TIME_LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
 _CANCEL_SECONDS = 60.0  # seconds for cancelled jobs to end
 SIGNALLED = 128  # a status from here on: ended by a signal
@@ -52,8 +55,16 @@ def lease(count: int, label: str) -> None:
     if not ids:
         return
     if len(ids) < count:
-        named = f"{_VISIBLE} names" if visible else f"{_IDS} names" if _IDS in os.environ else "this machine has"
-        raise UserError(f"{label}: execution.devices is {count}, but {named} {len(ids)} GPUs ({', '.join(ids)})")
+        named = (
+            f"{_VISIBLE} names"
+            if visible
+            else f"{_IDS} names"
+            if _IDS in os.environ
+            else "this machine has"
+        )
+        raise UserError(
+            f"{label}: execution.devices is {count}, but {named} {len(ids)} GPUs ({', '.join(ids)})"
+        )
     if visible and len(ids) == count:
         return
     if not visible:
@@ -63,7 +74,9 @@ def lease(count: int, label: str) -> None:
         taken = _wait(folder, ids, count, label)
     except OSError as error:
         at = error.filename or folder
-        raise UserError(f"{at}: cannot be locked ({error.strerror}); set {_FOLDER} to a folder") from None
+        raise UserError(
+            f"{at}: cannot be locked ({error.strerror}); set {_FOLDER} to a folder"
+        ) from None
     os.environ[_VISIBLE] = ",".join(taken)
 
 
@@ -96,13 +109,16 @@ def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
     queue, name = folder / "queue", f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
     queue.mkdir(parents=True, exist_ok=True)
     began, reported = time.monotonic(), -_SECONDS_PER_LINE
-    with FileLock(queue / f".{name}"):  # a ticket, locked before it gets the name that the others see
+    # a ticket, locked before it gets the name that the others see
+    with FileLock(queue / f".{name}"):
         ticket = (queue / f".{name}").rename(queue / name)
         try:
             while not (_is_next(ticket) and (taken := _take(folder, ids, count))):
                 waited = time.monotonic() - began
                 if waited - reported >= _SECONDS_PER_LINE:
-                    say(f"{label} · waits for {count} of {len(ids)} GPUs · {format_duration(waited)}")
+                    say(
+                        f"{label} · waits for {count} of {len(ids)} GPUs · {format_duration(waited)}"
+                    )
                     reported = waited
                 time.sleep(_POLL_SECONDS)
             return taken
@@ -163,7 +179,10 @@ def requeue(environment: Mapping[str, str]) -> bool:
     if restarts.strip() not in ("", environment.get(RESTARTS, "0")):
         return False
     comment = command_output("squeue", "-h", "-j", environment[_JOB], "-o", "%k") or ""
-    return comment.startswith(_COMMENT) and command_output("scontrol", "requeue", environment[_JOB]) is not None
+    return (
+        comment.startswith(_COMMENT)
+        and command_output("scontrol", "requeue", environment[_JOB]) is not None
+    )
 
 
 def find_newest(out: Path) -> str:
@@ -177,7 +196,9 @@ class Try:
     def __init__(self, words: list[str]) -> None:
         kind = KINDS.get(words[0])
         out = flag_value(words, "--out")
-        self.out = Path(out).parent if out and kind and kind.ranks and "RANK" not in os.environ else None
+        self.out = (
+            Path(out).parent if out and kind and kind.ranks and "RANK" not in os.environ else None
+        )
         self.before = find_newest(self.out) if self.out else ""
 
     def failed(self, status: int = 1) -> None:
@@ -188,7 +209,9 @@ class Try:
             and find_newest(self.out) > self.before
             and requeue(os.environ)
         ):
-            say(f"{self.out.name} has failed after {find_newest(self.out)}; its slurm job is back in the queue")
+            say(
+                f"{self.out.name} has failed after {find_newest(self.out)}; its slurm job is back in the queue"
+            )
 
 
 def list_left_jobs(folder: Path) -> list[str]:
@@ -198,7 +221,9 @@ def list_left_jobs(folder: Path) -> list[str]:
     """
     queue = command_output("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
     lines = [line.split("|", 2) for line in queue.splitlines()]
-    own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
+    own = [
+        line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()
+    ]
     return [job for job, comment, _ in own if comment.startswith(_COMMENT)]
 
 

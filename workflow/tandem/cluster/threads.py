@@ -14,8 +14,10 @@ from pathlib import Path
 # Idle threads that spin on keep a core from other programs and, where cores are short, from the thread they wait for.
 # So they spin for some microseconds, about as long as the gap between two operations of a training, and sleep then.
 WAITING = {
-    "GOMP_SPINCOUNT": "1000",  # GNU's OpenMP, torch's and FAISS's own copy: turns of a loop, by default 300,000 or more
-    "KMP_BLOCKTIME": "0",  # Intel's and LLVM's OpenMP: milliseconds, by default 200; old ones know no shorter unit
+    # GNU's OpenMP, torch's and FAISS's own copy: turns of a loop, by default 300,000 or more
+    "GOMP_SPINCOUNT": "1000",
+    # Intel's and LLVM's OpenMP: milliseconds, by default 200; old ones know no shorter unit
+    "KMP_BLOCKTIME": "0",
     "OPENBLAS_THREAD_TIMEOUT": "16",  # numpy's and scipy's OpenBLAS: 2^16 cycles, by default 2^26
 }
 _POLICY = "OMP_WAIT_POLICY"  # OpenMP's own variable for the same
@@ -24,7 +26,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 STATISTICS = Path("/proc/stat")
 SAMPLED_SECONDS = 0.1  # for which it is watched whether other programs compute
-BUSY_SHARE = 0.25  # of the cores' time that other programs take, above which they are said to compute
+# of the cores' time that other programs take, above which they are said to compute
+BUSY_SHARE = 0.25
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
@@ -75,7 +78,9 @@ def count_usable_cores() -> int:
 
     A quota of one and a half cores counts as two.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min([allowed, *map(math.ceil, _read_quotas())]))
 
 
@@ -89,7 +94,9 @@ def _read_quotas() -> Iterator[float]:
                     yield from _read_quota(folder / "cpu.max")
             elif "cpu" in controllers.split(","):
                 for folder in _walk_upwards(CGROUPS / "cpu", path):
-                    yield from _read_quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+                    yield from _read_quota(
+                        folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us"
+                    )
 
 
 def _walk_upwards(root: Path, path: str) -> Iterator[Path]:

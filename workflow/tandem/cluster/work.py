@@ -28,7 +28,8 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _ITEMS_PER_CHUNK = 32  # items that a process gets at once
 _CHUNKS_AHEAD = 4  # chunks that a process may be ahead of the reader
-WORK_FOLDER = "work"  # the folder, beside the artifact's files, of pieces that are put together and then removed
+# the folder, beside the artifact's files, of pieces that are put together and then removed
+WORK_FOLDER = "work"
 
 
 @contextmanager
@@ -99,7 +100,9 @@ def _map_chunk(work: Callable[[_Item], _Result], items: list[_Item]) -> list[_Re
 
 def compute_origin(job: Job[Any], files: object) -> str:
     """Return a digest of what decides a job's result: its parameters, and `files`, the checksums of what it reads."""
-    return hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([plain(job.params), files], sort_keys=True).encode()
+    ).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,9 @@ class Parts:
         """Call `write` with the path of a new part; return its facts."""
         return self.pieces.write(self.path(number).name, write)
 
-    def complete(self, rows: int, write: Callable[[range, Progress, Path], Json]) -> dict[int, Json]:
+    def complete(
+        self, rows: int, write: Callable[[range, Progress, Path], Json]
+    ) -> dict[int, Json]:
         """Return the facts of this job's parts by number, after `write` has written the missing ones.
 
         Args:
@@ -203,7 +208,9 @@ class Parts:
         facts: dict[int, Json] = {}
         with Progress(f"{self.job.kind} {self.job.key}", total, self.unit, done=done) as progress:
             for number in own:
-                facts[number] = finished[number] or self.write(number, partial(write, spans[number], progress))
+                facts[number] = finished[number] or self.write(
+                    number, partial(write, spans[number], progress)
+                )
         return facts
 
     def remove(self) -> None:

@@ -5,7 +5,15 @@ from operator import not_
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from annotated_types import GroupedMetadata
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 Precision = Literal["auto", "fp32", "bf16"]
@@ -45,7 +53,11 @@ IfSet = Annotated[_T, Field(exclude_if=not_)]
 
 def by_value(key: str, *sections: type[_S]) -> dict[str, type[_S]]:
     """Value → section of those that are told apart by the literal values of a key."""
-    return {value: section for section in sections for value in get_args(section.model_fields[key].annotation)}
+    return {
+        value: section
+        for section in sections
+        for value in get_args(section.model_fields[key].annotation)
+    }
 
 
 def problem(message: str) -> PydanticCustomError:
@@ -70,7 +82,11 @@ def _as_names(value: Any) -> Any:
     raise PydanticCustomError("allowed", "string or array", {"allowed": "string or array"})
 
 
-Names = Annotated[Items[str], Field(min_length=1), BeforeValidator(_as_names, json_schema_input_type=str | list[str])]
+Names = Annotated[
+    Items[str],
+    Field(min_length=1),
+    BeforeValidator(_as_names, json_schema_input_type=str | list[str]),
+]
 """One name or a list of names."""
 
 

@@ -26,33 +26,49 @@ class File(Section):
     """Where a file is downloaded from."""
 
     url: str = Field(pattern="^(https?|file)://", description="address")
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of what `url` gives, as are md5 and bytes")
-    md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="where its publisher gives no sha256")
+    sha256: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="of what `url` gives, as are md5 and bytes"
+    )
+    md5: str | None = Field(
+        None, pattern="^[0-9a-f]{32}$", description="where its publisher gives no sha256"
+    )
     bytes: int | None = Field(None, ge=0, description="size")
-    member: str | None = Field(None, description="the file (or folder, ending in `/`) inside the archive of `url`")
+    member: str | None = Field(
+        None, description="the file (or folder, ending in `/`) inside the archive of `url`"
+    )
 
 
 class MtebTask(Section):
     """Which task of MTEB a dataset is, for `tandem export --mteb`."""
 
-    task: str = Field(pattern=r"^[\w.-]+$", description="its name there, such as NanoSciFactRetrieval")
+    task: str = Field(
+        pattern=r"^[\w.-]+$", description="its name there, such as NanoSciFactRetrieval"
+    )
     split: str = Field("test", description="its name for the split that is reported")
     subset: str = Field("default", description="its name for the subset")
     main_score: str = Field("ndcg_at_10", description="its name for the score that counts")
-    languages: Items[str] | None = Field(None, min_length=1, description="such as deu-Latn; null: eng-Latn, of `en`")
+    languages: Items[str] | None = Field(
+        None, min_length=1, description="such as deu-Latn; null: eng-Latn, of `en`"
+    )
 
 
 class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
 
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
-    reads: ClassVar[tuple[str, ...]] = ()  # files in `path` that are read, packed or not; {key} is the entry's value
-    file_keys: ClassVar[tuple[str, ...]] = ()  # its keys that name such files; without these and `reads` all count
+    # files in `path` that are read, packed or not; {key} is the entry's value
+    reads: ClassVar[tuple[str, ...]] = ()
+    # its keys that name such files; without these and `reads` all count
+    file_keys: ClassVar[tuple[str, ...]] = ()
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
-    shared_from: ClassVar[int | None] = None  # passages from which jobs share reading them (`Source.count`)
-    corpus_key: ClassVar[str | None] = None  # its key that names the dataset whose passages it has, in their order
+    # passages from which jobs share reading them (`Source.count`)
+    shared_from: ClassVar[int | None] = None
+    # its key that names the dataset whose passages it has, in their order
+    corpus_key: ClassVar[str | None] = None
 
-    source: str = Field(description="where the collection comes from; decides which further keys there are")
+    source: str = Field(
+        description="where the collection comes from; decides which further keys there are"
+    )
     path: Annotated[str | None, NoParameter()] = Field(
         None, description="the folder with the dataset's files; absent: they are downloaded"
     )
@@ -72,23 +88,40 @@ class Dataset(Section):
     relevance: Annotated[Literal["qrels", "answers"], Note()] = Field(
         "qrels", description="answers: passages with an answer are relevant"
     )
-    match: Annotated[AnswerMatch, Note()] = Field("string", description="how an answer is found in a passage")
+    match: Annotated[AnswerMatch, Note()] = Field(
+        "string", description="how an answer is found in a passage"
+    )
     ignore_identical_ids: Annotated[bool, Note()] = Field(
         False, description="a result with the query's own id is dropped before scoring"
     )
-    normalize: Normalize = Field("nfc", description="Unicode form of passages, queries and answers; none: as they are")
+    normalize: Normalize = Field(
+        "nfc", description="Unicode form of passages, queries and answers; none: as they are"
+    )
     title: bool | None = Field(None, description="false: titles are left out")
     train_queries: int | None = Field(None, ge=1, description="at most this many training queries")
     dev_queries: int | None = Field(None, ge=1, description="at most this many dev queries")
     test_queries: int | None = Field(None, ge=1, description="at most this many test queries")
-    dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train that becomes dev")
-    dev_from_train_most: int | None = Field(None, ge=1, description="at most this many of them, by a hash of their ids")
-    train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test that becomes train, by ids")
-    near_duplicates: float | None = Field(
-        None, gt=0, le=1, description="passages that share so much (Jaccard) with a relevant one are relevant too"
+    dev_from_train: float | None = Field(
+        None, gt=0, lt=1, description="share of train that becomes dev"
     )
-    unknown_documents: Literal["warn", "drop", "error"] | None = Field(None, description="labels of absent passages")
-    blank_queries: Literal["drop", "error"] | None = Field(None, description="what happens to queries without text")
+    dev_from_train_most: int | None = Field(
+        None, ge=1, description="at most this many of them, by a hash of their ids"
+    )
+    train_from_test: float | None = Field(
+        None, gt=0, lt=1, description="share of test that becomes train, by ids"
+    )
+    near_duplicates: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="passages that share so much (Jaccard) with a relevant one are relevant too",
+    )
+    unknown_documents: Literal["warn", "drop", "error"] | None = Field(
+        None, description="labels of absent passages"
+    )
+    blank_queries: Literal["drop", "error"] | None = Field(
+        None, description="what happens to queries without text"
+    )
     licence: Annotated[str | None, Note()] = Field(None, description="of the collection")
     description: Annotated[str | None, Note()] = Field(None, description="of the collection")
     homepage: Annotated[str | None, Note()] = Field(None, description="of the collection")
@@ -106,7 +139,9 @@ class Dataset(Section):
     counts: Annotated[dict[str, int] | None, Note()] = Field(
         None, description="expected: passages, queries by split, train_qrels, …"
     )
-    checksum: Annotated[str | None, NoParameter()] = Field(None, description="sha256 of the collection")
+    checksum: Annotated[str | None, NoParameter()] = Field(
+        None, description="sha256 of the collection"
+    )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return the splits that follow from those of other datasets: none here; None where these are unknown.
@@ -129,7 +164,10 @@ class HashSplits(Section):
     def of(self, number: int) -> str:
         """Return the split of a hash."""
         for name, parts in (("test", self.test), ("dev", self.dev)):
-            if any(int(start) <= number % 100 < int(end) for start, _, end in (part.partition("-") for part in parts)):
+            if any(
+                int(start) <= number % 100 < int(end)
+                for start, _, end in (part.partition("-") for part in parts)
+            ):
                 return name
         return "train"
 
@@ -137,7 +175,9 @@ class HashSplits(Section):
 class Published(Dataset):
     """A published collection: others' numbers are of its texts as they are."""
 
-    normalize: Normalize = Field("none", description="as for every dataset, but its texts stay as they were published")
+    normalize: Normalize = Field(
+        "none", description="as for every dataset, but its texts stay as they were published"
+    )
 
 
 class PyDocs(Published):
@@ -149,15 +189,21 @@ class PyDocs(Published):
     packages: Items[str] | None = Field(None, description="import names")
     heading: Literal["none", "module"] | None = Field(None, description="the passages' titles")
     passage_words: int | None = Field(None, ge=1, description="longer passages are cut")
-    hash_splits: HashSplits | None = Field(None, description="which queries are dev and test; the others are train")
+    hash_splits: HashSplits | None = Field(
+        None, description="which queries are dev and test; the others are train"
+    )
 
 
 class WithDomains(Dataset):
     """A source whose passages may have domains, by a file of their own."""
 
-    domains: str | None = Field(None, description="passages' domains: .tsv (id, domain), .jsonl, .parquet")
+    domains: str | None = Field(
+        None, description="passages' domains: .tsv (id, domain), .jsonl, .parquet"
+    )
     domain_fields: tuple[str, str] | None = Field(
-        None, strict=False, description="its columns or fields with id and domain; null: an id's usual ones, domain"
+        None,
+        strict=False,
+        description="its columns or fields with id and domain; null: an id's usual ones, domain",
     )
 
 
@@ -172,15 +218,20 @@ class Beir(WithDomains):
 class IrDatasets(Published):
     """A collection of the package ir_datasets."""
 
-    reads_files, shared_from = False, 1 << 25  # fewer are read before ir_datasets would have made its document store
+    # fewer are read before ir_datasets would have made its document store
+    reads_files, shared_from = False, 1 << 25
     source: Literal["ir_datasets"]
     id: str | None = Field(None, description="the id that has the passages")
-    splits: dict[str, Names] | None = Field(None, description="split → ids; absent: what the package suggests")
+    splits: dict[str, Names] | None = Field(
+        None, description="split → ids; absent: what the package suggests"
+    )
 
 
 def _pattern(corpus: str | None) -> str | None:
     if corpus and "*" in corpus and (corpus.startswith("/") or "**" in corpus):
-        raise problem(f" is {corpus}; of a pattern each `*` is a part of one name, in a folder below `path`")
+        raise problem(
+            f" is {corpus}; of a pattern each `*` is a part of one name, in a folder below `path`"
+        )
     return corpus
 
 
@@ -190,13 +241,19 @@ class Files(WithDomains):
     file_keys, shared_from = ("corpus", "queries", "qrels", "answers", "domains"), 0
     source: Literal["files"]
     corpus: Annotated[str | None, AfterValidator(_pattern)] = Field(
-        None, description="passages: .tsv or .csv (id, [title,] text), .jsonl, .json, .parquet, .trec"
+        None,
+        description="passages: .tsv or .csv (id, [title,] text), .jsonl, .json, .parquet, .trec",
     )
     queries: dict[str, str] | None = Field(
-        None, description="split → file: .tsv or .csv (id, text), .jsonl, .json, .parquet, TREC topics"
+        None,
+        description="split → file: .tsv or .csv (id, text), .jsonl, .json, .parquet, TREC topics",
     )
-    qrels: dict[str, str] | None = Field(None, description="split → TREC file, or qid, docid[, rel] by tabs or in .csv")
-    answers: str | None = Field(None, description=".jsonl (_id, answers), .tsv or .csv (id, answer, …)")
+    qrels: dict[str, str] | None = Field(
+        None, description="split → TREC file, or qid, docid[, rel] by tabs or in .csv"
+    )
+    answers: str | None = Field(
+        None, description=".jsonl (_id, answers), .tsv or .csv (id, answer, …)"
+    )
 
 
 class Lotte(Published):
@@ -212,7 +269,9 @@ class TrainingLists(Dataset):
     file_keys = ("lists", "corpus")
     source: Literal["training_lists"]
     lists: dict[str, Names] | None = Field(None, description="split → .jsonl or .json files")
-    corpus: str | None = Field(None, description="passages by the lists' ids; null: those that the lists hold")
+    corpus: str | None = Field(
+        None, description="passages by the lists' ids; null: those that the lists hold"
+    )
 
 
 class Squad(Published):
@@ -221,13 +280,22 @@ class Squad(Published):
     file_keys = ("files_of", "queries_of")
     source: Literal["squad"]
     files_of: dict[str, str] | None = Field(None, description="split → JSON file in SQuAD's format")
-    queries_of: dict[str, str] | None = Field(None, description="split → file whose questions replace equal ids'")
+    queries_of: dict[str, str] | None = Field(
+        None, description="split → file whose questions replace equal ids'"
+    )
 
 
 class CMedQA2(Published):
     """Chinese medical questions and answers."""
 
-    reads = ("question.csv", "question.zip", "answer.csv", "answer.zip", "*_candidates.txt", "*_candidates.zip")
+    reads = (
+        "question.csv",
+        "question.zip",
+        "answer.csv",
+        "answer.zip",
+        "*_candidates.txt",
+        "*_candidates.zip",
+    )
     always_has = ("train", "dev", "test")
     source: Literal["cmedqa2"]
 
@@ -238,7 +306,9 @@ class Dpr(Published):
     file_keys, shared_from = ("corpus", "questions"), 0
     source: Literal["dpr"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
-    questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
+    questions: dict[str, str] | None = Field(
+        None, description="split → .qa.csv or biencoder .json file"
+    )
 
 
 class Kilt(Published):
@@ -247,7 +317,9 @@ class Kilt(Published):
     file_keys = ("corpus", "questions")
     source: Literal["kilt"]
     corpus: str = Field("kilt_knowledgesource.json", description="file of the pages")
-    questions: dict[str, str] | None = Field(None, description="split → file of a data set, such as nq-dev-kilt.jsonl")
+    questions: dict[str, str] | None = Field(
+        None, description="split → file of a data set, such as nq-dev-kilt.jsonl"
+    )
     unit: Literal["page", "paragraph"] = Field("page", description="what a passage is")
 
 
@@ -273,7 +345,9 @@ class RocketQATsv(Published):
     file_keys = ("dual", "cross")
     always_has = ("train",)
     source: Literal["rocketqa_tsv"]
-    dual: str | None = Field(None, description="dual encoder's: query, title, positive, title, negative, 0")
+    dual: str | None = Field(
+        None, description="dual encoder's: query, title, positive, title, negative, 0"
+    )
     cross: str | None = Field(None, description="cross-encoder's: query, title, text, label")
 
 
@@ -301,11 +375,14 @@ Language = Annotated[str, Field(pattern="^[a-z]{2,3}(_[A-Z]{2})?$")]  # as apt n
 
 def _below(pattern: str) -> str:
     if pattern.startswith("/") or "**" in pattern:
-        raise problem(f" is {pattern}; a pattern of names below `path` is needed, each `*` a part of one name")
+        raise problem(
+            f" is {pattern}; a pattern of names below `path` is needed, each `*` a part of one name"
+        )
     return pattern
 
 
-_LISTS = ("Packages", "Translation-en", "Translation-{descriptions}", "Translation-{synopses}")  # plain or packed
+# plain or packed
+_LISTS = ("Packages", "Translation-en", "Translation-{descriptions}", "Translation-{synopses}")
 
 
 class Deb822(Dataset):
@@ -376,9 +453,15 @@ class Reduced(Derived):
 
     source: Literal["reduced"]
     of: DatasetRef = Field(description="the dataset")
-    from_: RunRef = Field("bm25", alias="from", description="the run whose top passages stay, beside all relevant ones")
+    from_: RunRef = Field(
+        "bm25",
+        alias="from",
+        description="the run whose top passages stay, beside all relevant ones",
+    )
     depth: int = Field(100, ge=1, description="how many of them per query")
-    others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
+    others: int = Field(
+        0, ge=0, description="further passages per query, drawn by a hash of their ids"
+    )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return dev alone."""
@@ -397,7 +480,8 @@ class Perturbed(Derived):
     of: DatasetRef = Field(description="the dataset")
     split: str = Field("test", description="whose queries are copied and broken")
     kinds: Distinct[Perturbation] = Field(
-        PERTURBATIONS, description="a letter hit beside, swapped, dropped, doubled; capitals; another order of words"
+        PERTURBATIONS,
+        description="a letter hit beside, swapped, dropped, doubled; capitals; another order of words",
     )
     words: int = Field(1, ge=1, description="words of a query that get a typo")
     seed: int = Field(42, ge=0, description="of what is drawn, with the kind and the query's id")
@@ -412,13 +496,27 @@ class Windows(Derived):
     """The documents of a dataset, cut into windows."""
 
     source: Literal["windows"]
-    of: DatasetRef = Field(description="the dataset; runs over the windows are aggregated to it (`aggregations`)")
+    of: DatasetRef = Field(
+        description="the dataset; runs over the windows are aggregated to it (`aggregations`)"
+    )
     length: int = Field(150, ge=1, description="units of a window")
-    stride: int = Field(75, ge=1, description="units from one window's beginning to the next one's, at most `length`")
-    unit: Literal["words", "characters"] | None = Field(None, description="null: words where written with spaces")
-    most: int | None = Field(None, ge=1, description="at most this many windows from a document's beginning; null: all")
-    titles: Literal["repeat", "first"] = Field("repeat", description="before every window, or a document's first")
-    label: Literal["all", "first"] = Field("all", description="windows that carry a label; others are unjudged")
+    stride: int = Field(
+        75,
+        ge=1,
+        description="units from one window's beginning to the next one's, at most `length`",
+    )
+    unit: Literal["words", "characters"] | None = Field(
+        None, description="null: words where written with spaces"
+    )
+    most: int | None = Field(
+        None, ge=1, description="at most this many windows from a document's beginning; null: all"
+    )
+    titles: Literal["repeat", "first"] = Field(
+        "repeat", description="before every window, or a document's first"
+    )
+    label: Literal["all", "first"] = Field(
+        "all", description="windows that carry a label; others are unjudged"
+    )
     factor: Annotated[int, Note(is_inherited=False)] = Field(
         10, ge=1, description="runs over windows go this many times as deep as those over documents"
     )
@@ -439,7 +537,10 @@ def position_names(bounds: Sequence[int]) -> list[str]:
     if not bounds:
         return []
     starts = [1, *(bound + 1 for bound in bounds)]
-    within = [f"p{start}" if start == end else f"p{start}to{end}" for start, end in zip(starts, bounds, strict=False)]
+    within = [
+        f"p{start}" if start == end else f"p{start}to{end}"
+        for start, end in zip(starts, bounds, strict=False)
+    ]
     return [*within, f"p{starts[-1]}on"]
 
 
@@ -447,8 +548,12 @@ class Joined(Derived):
     """Long documents: neighbouring passages of a dataset with the same title, put together."""
 
     source: Literal["joined"]
-    of: DatasetRef = Field(description="the dataset; labels of passages become those of their documents")
-    most: int | None = Field(None, ge=2, description="passages of a document at most; null: all with the title")
+    of: DatasetRef = Field(
+        description="the dataset; labels of passages become those of their documents"
+    )
+    most: int | None = Field(
+        None, ge=2, description="passages of a document at most; null: all with the title"
+    )
     positions: Annotated[Items[Count], AfterValidator(_rising)] = Field(
         (),
         description="last positions of ranges: [1, 4] adds splits <split>_p1, _p2to4 and _p5on of the queries whose "
@@ -465,7 +570,9 @@ class Joined(Derived):
 class OfSearched(Derived):
     """A dataset over the passages of another, of the one that is searched where it names none."""
 
-    of: DatasetRef | None = Field(None, description="the dataset whose passages it has; null: the one that is searched")
+    of: DatasetRef | None = Field(
+        None, description="the dataset whose passages it has; null: the one that is searched"
+    )
 
 
 class CroppedSentences(OfSearched):
@@ -475,9 +582,12 @@ class CroppedSentences(OfSearched):
     corpus_key = "of"
     source: Literal["cropped_sentences"]
     queries_of: QueriesRef | None = Field(
-        None, description="a dataset over the same passages, whose training queries stand beside; null: none"
+        None,
+        description="a dataset over the same passages, whose training queries stand beside; null: none",
     )
-    most: int | None = Field(None, ge=1, description="crop at most so many, chosen by a hash; null: every sentence")
+    most: int | None = Field(
+        None, ge=1, description="crop at most so many, chosen by a hash; null: every sentence"
+    )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return nothing: its queries are not the dataset's."""
@@ -493,8 +603,12 @@ class Unlabelled(Derived):
     of: DatasetRef = Field(
         description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`"
     )
-    queries_of: QueriesRef | None = Field(None, description="another dataset, whose training queries they are")
-    share: float | None = Field(None, gt=0, lt=1, description="share of the training queries of `of` without labels")
+    queries_of: QueriesRef | None = Field(
+        None, description="another dataset, whose training queries they are"
+    )
+    share: float | None = Field(
+        None, gt=0, lt=1, description="share of the training queries of `of` without labels"
+    )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return those of the dataset, and that of the further queries."""
@@ -512,7 +626,9 @@ class UnionDataset(Derived):
     """Several datasets as one: passages, queries and labels are put together."""
 
     source: Literal["union"]
-    of: Annotated[Distinct[DatasetRef], AfterValidator(_several)] = Field(description="`<dataset>.` precedes their ids")
+    of: Annotated[Distinct[DatasetRef], AfterValidator(_several)] = Field(
+        description="`<dataset>.` precedes their ids"
+    )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return those of all its datasets; None where those of one are unknown."""
@@ -540,7 +656,19 @@ class Group(Derived):
 DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
-        *(PyDocs, Beir, IrDatasets, Files, Lotte, TrainingLists, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA),
+        *(
+            PyDocs,
+            Beir,
+            IrDatasets,
+            Files,
+            Lotte,
+            TrainingLists,
+            Squad,
+            CMedQA2,
+            Dpr,
+            EntityQuestions,
+            RocketQA,
+        ),
         *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822, Kilt),
         *(Pair, Domains, Perturbed, Reduced, Joined, Windows, UnionDataset),
         *(CroppedSentences, Unlabelled, Group),
@@ -571,6 +699,10 @@ def sources() -> dict[str, type[Dataset]]:
 def entry_model(source: type[Any]) -> type[Dataset]:
     """Return the model of a format's entries: the annotation of `entry` in its `__init__`; a `UserError` without it."""
     entry = inspect.signature(source, eval_str=True).parameters.get("entry")
-    if entry is None or not (isinstance(entry.annotation, type) and issubclass(entry.annotation, Dataset)):
-        raise UserError(f"dataset format {source.__name__}: annotate `entry` of __init__ with a subclass of Dataset")
+    if entry is None or not (
+        isinstance(entry.annotation, type) and issubclass(entry.annotation, Dataset)
+    ):
+        raise UserError(
+            f"dataset format {source.__name__}: annotate `entry` of __init__ with a subclass of Dataset"
+        )
     return entry.annotation

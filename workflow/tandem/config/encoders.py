@@ -19,13 +19,17 @@ class Shape(Section):
     hidden: int = Field(description="dimension of the states")
     feed_forward: int = Field(description="dimension within the feed-forward layers")
     vocabulary: int = Field(description="rows of the embedding matrix")
-    positions: int | None = Field(None, ge=1, description="tokens of the longest input, special ones included")
+    positions: int | None = Field(
+        None, ge=1, description="tokens of the longest input, special ones included"
+    )
 
 
 class Prompts(Section):
     """What is put in front of a side's texts, for the dual encoder alone; it counts as part of their lengths."""
 
-    query: str | None = Field(None, description="such as `query: ` or `Instruct: …\\nQuery: `; null: the encoder's own")
+    query: str | None = Field(
+        None, description="such as `query: ` or `Instruct: …\\nQuery: `; null: the encoder's own"
+    )
     passage: str | None = Field(None, description="likewise of passages, in front of the title")
 
     def over(self, described: Mapping[str, str]) -> dict[str, str]:
@@ -44,23 +48,33 @@ class EncoderFiles(Section):
     """Which files an encoder consists of."""
 
     source: Literal["package", "folder", "hub"] = Field(description="where it is")
-    package: str | None = Field(None, description="of source package: import name of the Python package")
+    package: str | None = Field(
+        None, description="of source package: import name of the Python package"
+    )
     folder: str | None = Field(None, description="of source package: the folder within it")
     name: str | None = Field(None, description="of source hub: organisation/name")
     revision: str | None = Field(None, description="of source hub: the commit")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of its weights")
-    layers: int | None = Field(None, ge=1, description="keep this many of its first layers; null: all")
+    layers: int | None = Field(
+        None, ge=1, description="keep this many of its first layers; null: all"
+    )
 
 
 class Published(EncoderFiles, Encoder):
     """Where the files of a published model are, one of three places."""
 
     path: str | None = Field(None, description="of source folder: the folder")
-    obtain: str | None = Field(None, description="of source folder: a command that makes it, named where it is missing")
+    obtain: str | None = Field(
+        None, description="of source folder: a command that makes it, named where it is missing"
+    )
 
     @model_validator(mode="after")
     def _of_source(self) -> Self:
-        places = {"package": ("package", "folder"), "folder": ("path", "obtain"), "hub": ("name", "revision")}
+        places = {
+            "package": ("package", "folder"),
+            "folder": ("path", "obtain"),
+            "hub": ("name", "revision"),
+        }
         own = places[self.source]
         if not getattr(self, own[0]):
             raise problem(f".{own[0]} is missing; source {self.source} needs it")
@@ -75,15 +89,23 @@ class PublishedEncoder(Published):
     """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
 
     representation: Annotated[AnyRepresentation | None, Named] = Field(
-        None, description="what a text becomes, by name or with options; null: what its files say, else single"
+        None,
+        description="what a text becomes, by name or with options; null: what its files say, else single",
     )
-    pooling: Pooling | None = Field(None, description="how a text's vector is made from its tokens' states")
+    pooling: Pooling | None = Field(
+        None, description="how a text's vector is made from its tokens' states"
+    )
     normalize: bool | None = Field(None, description="vectors of length 1")
     temperature: float | None = Field(None, gt=0, description="divides the scores")
-    prompts: Prompts = Field(Prompts(), description="what is put in front of queries and of passages")
-    dim: int | None = Field(None, ge=1, description="keep so many of a vector's first numbers (Matryoshka); null: all")
+    prompts: Prompts = Field(
+        Prompts(), description="what is put in front of queries and of passages"
+    )
+    dim: int | None = Field(
+        None, ge=1, description="keep so many of a vector's first numbers (Matryoshka); null: all"
+    )
     dense: Items[str] | None = Field(
-        None, description="folders of linear layers between pooling and length 1, in order; null: those of its files"
+        None,
+        description="folders of linear layers between pooling and length 1, in order; null: those of its files",
     )
     shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded")
 
@@ -100,7 +122,9 @@ class PublishedEncoder(Published):
             return self
         for key, value in (("pooling", self.pooling), ("normalize", self.normalize)):
             if key in chosen.unused and value not in (None, chosen.usual[key]):
-                raise problem(f".{key} is {value}, but the representation {chosen.type} does not use it; leave it out")
+                raise problem(
+                    f".{key} is {value}, but the representation {chosen.type} does not use it; leave it out"
+                )
         return self
 
 
@@ -121,9 +145,15 @@ class MadeEncoder(Encoder):
 
     source: str = Field(description="where it is from")
     start: str | None = Field(None, description="encoder that learns further; null: a new one")
-    pooling: Pooling | None = Field(None, description="null: that of `start`, else what its objective takes")
-    normalize: bool | None = Field(None, description="null: that of `start`, else what its objective takes")
-    temperature: float | None = Field(None, gt=0, description="null: that of `start`, else what its objective takes")
+    pooling: Pooling | None = Field(
+        None, description="null: that of `start`, else what its objective takes"
+    )
+    normalize: bool | None = Field(
+        None, description="null: that of `start`, else what its objective takes"
+    )
+    temperature: float | None = Field(
+        None, gt=0, description="null: that of `start`, else what its objective takes"
+    )
 
     usual_pooling: ClassVar[Pooling] = "cls"
     usual_normalize: ClassVar[bool] = False

@@ -12,40 +12,60 @@ class Index(Section):
     """An entry of `indexes`: the keys of every type."""
 
     type: str = Field(description="decides which further keys there are")
-    rescore: bool = Field(True, description="rank by exact scores of the vectors; false: by the index's own")
+    rescore: bool = Field(
+        True, description="rank by exact scores of the vectors; false: by the index's own"
+    )
     rescore_factor: int = Field(2, ge=1, description="ask the index for this many times the depth")
-    recall_queries: int = Field(100, ge=0, description="queries whose recall against exact search is measured")
+    recall_queries: int = Field(
+        100, ge=0, description="queries whose recall against exact search is measured"
+    )
 
 
 class _Parts(Index):
-    part: int = Field(1 << 20, ge=1, description="passages that are added at once: what a job holds in memory")
+    part: int = Field(
+        1 << 20, ge=1, description="passages that are added at once: what a job holds in memory"
+    )
 
 
 class _Learned(Index):
-    train_sample: int | None = Field(None, ge=1, description="training passages; null: 64 per list, at least 65,536")
+    train_sample: int | None = Field(
+        None, ge=1, description="training passages; null: 64 per list, at least 65,536"
+    )
     seed: int | None = Field(None, ge=0, description="null: the configuration's")
 
 
 class _Lists(Index):
-    nlist: int | None = Field(None, ge=1, description="inverted lists; null: the power of two up to 4 √passages")
+    nlist: int | None = Field(
+        None, ge=1, description="inverted lists; null: the power of two up to 4 √passages"
+    )
     nprobe: int = Field(32, ge=1, description="lists that are searched")
 
 
 class _Product(Index):
-    m: int | None = Field(None, ge=1, description="parts of a vector; null: one for every eight dimensions")
+    m: int | None = Field(
+        None, ge=1, description="parts of a vector; null: one for every eight dimensions"
+    )
     bits: int = Field(8, ge=1, le=12, description="of a part's code")
     opq: bool = Field(True, description="learn a rotation first")
 
 
 class _Graph(Index):
     m: int = Field(32, ge=2, le=512, description="links of a node")
-    ef_construction: int = Field(200, ge=1, description="width of the search when the graph is built")
+    ef_construction: int = Field(
+        200, ge=1, description="width of the search when the graph is built"
+    )
     ef_search: int = Field(128, ge=1, description="width of the search")
-    part: int = Field(1 << 22, ge=1, description="passages of one graph; where there are several, each is searched")
+    part: int = Field(
+        1 << 22,
+        ge=1,
+        description="passages of one graph; where there are several, each is searched",
+    )
 
 
 class _Quantiser(Index):
-    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field("8bit", description="of a dimension; fp16: lossless")
+    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field(
+        "8bit", description="of a dimension; fp16: lossless"
+    )
 
 
 class FlatIndex(_Parts):
@@ -110,11 +130,22 @@ class FactoryIndex(_Learned, _Parts):
     factory: str = Field(description="FAISS's factory string, such as OPQ64,IVF1024,PQ64")
     nprobe: int | None = Field(None, ge=1, description="where it has lists; null: FAISS's")
     ef_search: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
-    ef_construction: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
+    ef_construction: int | None = Field(
+        None, ge=1, description="where it is a graph; null: FAISS's"
+    )
 
 
 AnyIvfIndex = IvfFlatIndex | IvfSqIndex | IvfPqIndex
-IndexEntry = FlatIndex | SqIndex | BinaryIndex | PqIndex | AnyIvfIndex | HnswIndex | HnswSqIndex | FactoryIndex
+IndexEntry = (
+    FlatIndex
+    | SqIndex
+    | BinaryIndex
+    | PqIndex
+    | AnyIvfIndex
+    | HnswIndex
+    | HnswSqIndex
+    | FactoryIndex
+)
 INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
 
 
@@ -137,25 +168,41 @@ class PrunedIndex(TermIndex):
     """Weights of terms but for those that very many passages have (SpaDE)."""
 
     type: Literal["pruned"]
-    above: float = Field(0.7, gt=0, lt=1, description="terms that a larger share of the passages has count for nothing")
+    above: float = Field(
+        0.7,
+        gt=0,
+        lt=1,
+        description="terms that a larger share of the passages has count for nothing",
+    )
 
 
 class SeismicBuild(Section):
     """What Seismic keeps of weights of terms."""
 
     postings: int = Field(
-        3500, ge=1, description="passages of a term's list on average, those with the largest weights"
+        3500,
+        ge=1,
+        description="passages of a term's list on average, those with the largest weights",
     )
-    centroid_fraction: float = Field(0.1, gt=0, le=1, description="blocks of a list, as a share of its passages")
-    summary_energy: float = Field(0.4, gt=0, le=1, description="share of a block's weights that its summary keeps")
+    centroid_fraction: float = Field(
+        0.1, gt=0, le=1, description="blocks of a list, as a share of its passages"
+    )
+    summary_energy: float = Field(
+        0.4, gt=0, le=1, description="share of a block's weights that its summary keeps"
+    )
 
 
 class SeismicSearch(Section):
     """How much of Seismic's lists a query looks at."""
 
-    query_cut: int = Field(10, ge=1, description="terms of a query whose lists are searched, the largest")
+    query_cut: int = Field(
+        10, ge=1, description="terms of a query whose lists are searched, the largest"
+    )
     heap_factor: float = Field(
-        0.8, gt=0, le=1, description="a block is looked at if its summary times this beats the worst result so far"
+        0.8,
+        gt=0,
+        le=1,
+        description="a block is looked at if its summary times this beats the worst result so far",
     )
 
 
@@ -168,7 +215,9 @@ class SeismicIndex(SeismicBuild, SeismicSearch, TermIndex):
 ExactTermIndex = FrequencyIndex | PrunedIndex
 """What an exact search makes of the weights of passages before it multiplies them."""
 TermIndexEntry = ExactTermIndex | SeismicIndex
-TERM_INDEXES: dict[str, type[TermIndexEntry]] = by_value("type", FrequencyIndex, PrunedIndex, SeismicIndex)
+TERM_INDEXES: dict[str, type[TermIndexEntry]] = by_value(
+    "type", FrequencyIndex, PrunedIndex, SeismicIndex
+)
 
 
 class TradeoffSweep(Section):
@@ -176,7 +225,9 @@ class TradeoffSweep(Section):
 
     nprobe: Items[Count] = Field((1, 4, 16, 64), min_length=1, description="of indexes with lists")
     ef_search: Items[Count] = Field((16, 64, 256), min_length=1, description="of graphs")
-    rescore: Items[bool] = Field((False, True), min_length=1, description="with exact scores and without")
+    rescore: Items[bool] = Field(
+        (False, True), min_length=1, description="with exact scores and without"
+    )
     rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
 
 
@@ -184,13 +235,19 @@ class Tradeoffs(Section):
     """What `snakemake index_tradeoffs` measures: the recall and latency of searches."""
 
     queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
-    k: Items[Count] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
+    k: Items[Count] = Field(
+        (10, 100), min_length=1, description="recall at these; searches are as deep as the largest"
+    )
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
-    indexes: Items[str] = Field(tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`")
+    indexes: Items[str] = Field(
+        tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`"
+    )
     sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")
     model: DualEncoderRef | None = Field(
         None,
         description="the dual encoder whose passages are indexed; null: `de_bm25neg`, else the first of the"
         " configuration's own",
     )
-    split: str | None = Field(None, description="whose queries are searched for; null: the one that is reported")
+    split: str | None = Field(
+        None, description="whose queries are searched for; null: the one that is reported"
+    )

@@ -23,7 +23,9 @@ RESERVED = frozenset({
 def _names_variable(value: str | None) -> str | None:
     """Refuse what cannot be a variable's name without showing it: it may be the key itself."""
     if value is not None and not _VARIABLE.fullmatch(value):
-        raise problem(" is no name of an environment variable; put the key into one, and name that here")
+        raise problem(
+            " is no name of an environment variable; put the key into one, and name that here"
+        )
     return value
 
 
@@ -64,7 +66,9 @@ FreeKeys = Annotated[dict[str, object], BeforeValidator(_with_words), AfterValid
 def _not_reserved(value: dict[str, object]) -> dict[str, object]:
     for name in value:
         if name in RESERVED:
-            raise problem(f" has {name}, which is not set here; it has a key of its own, or follows from the method")
+            raise problem(
+                f" has {name}, which is not set here; it has a key of its own, or follows from the method"
+            )
     return value
 
 
@@ -72,34 +76,55 @@ class Endpoint(Section):
     """How an OpenAI-compatible server is asked; nothing here changes an answer."""
 
     url: Annotated[str, AfterValidator(_is_address)] = Field(
-        pattern="^https?://", description="its address with the version, such as http://localhost:8000/v1"
+        pattern="^https?://",
+        description="its address with the version, such as http://localhost:8000/v1",
     )
     key: Annotated[str | None, AfterValidator(_names_variable)] = Field(
         None, description="environment variable that holds its key; null: it needs none"
     )
     timeout: float = Field(60.0, gt=0, description="seconds that an answer may take")
-    retries: int = Field(5, ge=0, description="repetitions of a request that fails or meets a rate limit, ever later")
+    retries: int = Field(
+        5, ge=0, description="repetitions of a request that fails or meets a rate limit, ever later"
+    )
     at_once: int = Field(4, ge=1, description="questions that are asked at a time")
 
 
 class LanguageModel(Section):
     """Which model, and what it reads."""
 
-    model: str = Field(description="folder or organisation/name on the hub; with `endpoint` the name it has there")
-    revision: str | None = Field(None, description="of the hub: the commit; null: main, which may move")
-    characters: int = Field(2000, ge=1, description="of a passage: the model reads its first ones, at most so many")
-    precision: Precision = Field("auto", description="of a model in this process; auto: bf16 where the device has it")
+    model: str = Field(
+        description="folder or organisation/name on the hub; with `endpoint` the name it has there"
+    )
+    revision: str | None = Field(
+        None, description="of the hub: the commit; null: main, which may move"
+    )
+    characters: int = Field(
+        2000, ge=1, description="of a passage: the model reads its first ones, at most so many"
+    )
+    precision: Precision = Field(
+        "auto", description="of a model in this process; auto: bf16 where the device has it"
+    )
     chat_template_kwargs: FreeKeys = Field(
-        {}, exclude_if=not_, description="variables of the chat template, such as {enable_thinking: false}"
+        {},
+        exclude_if=not_,
+        description="variables of the chat template, such as {enable_thinking: false}",
     )
     max_completion_tokens: int | None = Field(
-        None, ge=1, exclude_if=not_, description="of an answer with its thoughts; null: max_tokens, what the words need"
+        None,
+        ge=1,
+        exclude_if=not_,
+        description="of an answer with its thoughts; null: max_tokens, what the words need",
     )
     temperature: float | None = Field(
-        0.0, ge=0, exclude_if=equals(0.0), description="of an endpoint; null: not sent; 0: the likeliest words"
+        0.0,
+        ge=0,
+        exclude_if=equals(0.0),
+        description="of an endpoint; null: not sent; 0: the likeliest words",
     )
     extra_body: Annotated[FreeKeys, AfterValidator(_not_reserved)] = Field(
-        {}, exclude_if=not_, description="further keys of an endpoint's requests, such as {reasoning_effort: minimal}"
+        {},
+        exclude_if=not_,
+        description="further keys of an endpoint's requests, such as {reasoning_effort: minimal}",
     )
 
 
@@ -113,14 +138,18 @@ class HostedModel(LanguageModel):
     @model_validator(mode="after")
     def _of_the_hub(self) -> Self:
         if self.endpoint and self.revision:
-            raise problem(f".revision is {self.revision}, but the endpoint has its own model; leave it out")
+            raise problem(
+                f".revision is {self.revision}, but the endpoint has its own model; leave it out"
+            )
         return self
 
     @model_validator(mode="after")
     def _of_an_endpoint(self) -> Self:
         set_here = [name for name in ("temperature", "extra_body") if name in self.model_fields_set]
         if set_here and not self.endpoint:
-            raise problem(f".{set_here[0]} is set, but a model in this process needs none; leave it out")
+            raise problem(
+                f".{set_here[0]} is set, but a model in this process needs none; leave it out"
+            )
         return self
 
 

@@ -31,7 +31,9 @@ def load_settings(raw: Raw, root: Path) -> Settings:
     return validated(merging.assembled(merging.prepared(raw), root))
 
 
-def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str, set[str]] | None = None) -> Settings:
+def validated(
+    config: Raw, base: Settings | None = None, unchanged: Mapping[str, set[str]] | None = None
+) -> Settings:
     """Validate an assembled configuration.
 
     Args:
@@ -90,17 +92,26 @@ def _meant(block: str, name: str, entries: Raw) -> str:
     key = _CHOOSING.get(block)
     if key is None or key in entries[name]:
         return ""
-    hint = nearest(name, [other for other, entry in entries.items() if isinstance(entry, dict) and key in entry])
+    hint = nearest(
+        name,
+        [other for other, entry in entries.items() if isinstance(entry, dict) and key in entry],
+    )
     if "mean" in hint:
         return hint
     recipes = sorted((ROOT / "config/recipes").glob("*.yaml"))
     blocks = {path.stem: mapping(path, read_own(path)).get(block) for path in recipes}
-    own = {recipe: entries.get(name) or {} for recipe, entries in blocks.items() if isinstance(entries, dict)}
+    own = {
+        recipe: entries.get(name) or {}
+        for recipe, entries in blocks.items()
+        if isinstance(entries, dict)
+    }
     having = [recipe for recipe, entry in own.items() if {key, "like"} & {*entry}]
     return f"; recipe {' or '.join(having)} has the rest of it: add it to recipes" if having else ""
 
 
-def _by(key: str, classes: Mapping[str, type[_S]], at: str, entry: Raw) -> tuple[_S | None, list[str]]:
+def _by(
+    key: str, classes: Mapping[str, type[_S]], at: str, entry: Raw
+) -> tuple[_S | None, list[str]]:
     """Validate an entry by the class that one of its keys chooses."""
     value = entry.get(key)
     if isinstance(value, str) and value in classes:
@@ -109,14 +120,18 @@ def _by(key: str, classes: Mapping[str, type[_S]], at: str, entry: Raw) -> tuple
     if value is None:
         return None, [f"{at}.{key} is missing{allowed}"]
     hint = nearest(str(value), classes)
-    return None, [f"{at}.{key} is {shortened(repr(value))}{hint if 'mean' in hint else ''}{allowed}"]
+    return None, [
+        f"{at}.{key} is {shortened(repr(value))}{hint if 'mean' in hint else ''}{allowed}"
+    ]
 
 
 def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
     known = sources()
     model = known.get(str(entry.get("source")))
     if model is not None and issubclass(model, INHERITING):
-        entry = {key: value for key, value in entry.items() if value is not None or key not in INHERITED}
+        entry = {
+            key: value for key, value in entry.items() if value is not None or key not in INHERITED
+        }
     return _by("source", known, at, entry)
 
 
@@ -172,7 +187,11 @@ class Variants:
     def changed(self) -> set[str]:
         """Return the keys that files or command line give another value than config/config.yaml."""
         shipped = read_yaml(self._root / "config/config.yaml")
-        return {key for key in self._raw.keys() | shipped.keys() if self._raw.get(key) != shipped.get(key)}
+        return {
+            key
+            for key in self._raw.keys() | shipped.keys()
+            if self._raw.get(key) != shipped.get(key)
+        }
 
     def settings(self, overrides: Mapping[str, Any]) -> Settings:
         """Return the configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.
@@ -212,14 +231,16 @@ class Variants:
         refuse_too_large(overrides)
         paths = {path: self.keys(path) for path in overrides}
         touched = {keys[0] for keys in paths.values()}
-        whole = bool(touched & {*catalogues(), "recipes", "plugins"})  # they decide how other keys are put together
+        # they decide how other keys are put together
+        whole = bool(touched & {*catalogues(), "recipes", "plugins"})
         raw = self._raw if whole else self._assembled
         for path, value in overrides.items():
             raw = _replaced(raw, paths[path], merging.with_nulls(value))
         if whole:
             raw = merging.assembled(raw, self._root)
             touched |= {key for key, value in raw.items() if value is not self._assembled.get(key)}
-        if "plugins" in touched or self._assembled.keys() - raw.keys():  # other kinds of entries, or defaults again
+        # other kinds of entries, or defaults again
+        if "plugins" in touched or self._assembled.keys() - raw.keys():
             return validated(raw)
         unchanged = {block: self._unchanged(block, raw) for block in touched & parsers().keys()}
         return validated({key: raw[key] for key in sorted(touched)}, self.base, unchanged)
@@ -233,7 +254,9 @@ class Variants:
         result: set[str] = set()
         for name in entries:
             above: Any = name
-            while isinstance(above, str) and above in entries and entries[above] is before.get(above):
+            while (
+                isinstance(above, str) and above in entries and entries[above] is before.get(above)
+            ):
                 above = (entries[above] or {}).get("like") if block == "models" else None
             if above is None and not isinstance(known.get(name), INHERITING):
                 result.add(name)
@@ -243,7 +266,10 @@ class Variants:
 def _items(value: Any) -> dict[str, Any]:
     """Key → value of a section or mapping; nothing of other values."""
     if isinstance(value, Section):
-        return {field.alias or name: getattr(value, name) for name, field in type(value).model_fields.items()}
+        return {
+            field.alias or name: getattr(value, name)
+            for name, field in type(value).model_fields.items()
+        }
     return value if isinstance(value, dict) else {}
 
 

@@ -20,14 +20,20 @@ from tandem.registry import Registry, options_of
 if TYPE_CHECKING:  # declarations import no torch
     from torch import Tensor
 
-KEYED = ("margin", "temperature")  # options that are keys themselves; all others are keys of `loss_options`
+# options that are keys themselves; all others are keys of `loss_options`
+KEYED = ("margin", "temperature")
 FOLDER = Path(__file__).parents[1] / "training" / "losses"
 
 supervision: "Registry[Callable[..., Tensor]]" = Registry("loss", "supervision", "training.losses")
-distillation: "Registry[Callable[..., Tensor]]" = Registry("distillation loss", "distillation", "training.losses")
-regulariser: "Registry[Callable[..., Tensor]]" = Registry("regulariser", "regulariser", "training.losses")
+distillation: "Registry[Callable[..., Tensor]]" = Registry(
+    "distillation loss", "distillation", "training.losses"
+)
+regulariser: "Registry[Callable[..., Tensor]]" = Registry(
+    "regulariser", "regulariser", "training.losses"
+)
 
-TERM_RECALL = "term_recall"  # DeepCT's loss, of tokens and not of lists: see `training.objectives.terms`
+# DeepCT's loss, of tokens and not of lists: see `training.objectives.terms`
+TERM_RECALL = "term_recall"
 
 Supervision = Annotated[str, Choice(supervision)]
 Distillation = Annotated[str, Choice(distillation)]
@@ -64,7 +70,10 @@ def read_options(loss: Callable[..., Any], section: BaseModel) -> dict[str, Any]
         UserError: a value is missing or of the wrong type; each line begins with `loss_options` and the option.
     """
     model, keys = options_of(loss), dict(section)
-    values = {**keys.get("loss_options", {}), **{name: keys[name] for name in KEYED if name in keys}}
+    values = {
+        **keys.get("loss_options", {}),
+        **{name: keys[name] for name in KEYED if name in keys},
+    }
     own = {name: value for name, value in values.items() if name in model.model_fields}
     return dict(read(model, own, "loss_options"))
 
@@ -78,7 +87,9 @@ def _own_option_takers() -> dict[str, list[str]]:
         for function in (node for node in body if isinstance(node, ast.FunctionDef)):
             for decorator in function.decorator_list:
                 match decorator:
-                    case ast.Call(ast.Name("supervision" | "distillation"), [ast.Constant(str(name))]):
+                    case ast.Call(
+                        ast.Name("supervision" | "distillation"), [ast.Constant(str(name))]
+                    ):
                         for option in function.args.kwonlyargs:
                             takers.setdefault(option.arg, []).append(name)
     return takers
@@ -90,7 +101,8 @@ class TakesLosses(Section):
     losses: ClassVar[tuple[tuple[str, Registry[Any]], ...]] = ()
 
     loss_options: dict[str, bool | int | float | str] = Field(
-        {}, description="option → value, of a loss that a plugin registers: its keyword-only parameters"
+        {},
+        description="option → value, of a loss that a plugin registers: its keyword-only parameters",
     )
 
     @model_validator(mode="after")
@@ -104,7 +116,9 @@ class TakesLosses(Section):
             if name not in known:
                 takers = " and ".join(name for _, name in names)
                 allowed = ", ".join(sorted(known)) or f"none, since {takers} has no further options"
-                raise problem(f".loss_options.{printable(name)} is {printable(value)}; allowed: {allowed}")
+                raise problem(
+                    f".loss_options.{printable(name)} is {printable(value)}; allowed: {allowed}"
+                )
         try:
             for loss in plugins:
                 read_options(loss, self)
@@ -118,8 +132,12 @@ class Teaching(TakesLosses):
 
     losses = (("loss", distillation),)
 
-    loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
-    temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
+    loss: Distillation = Field(
+        "paper", description="distance between the teacher's and the model's scores"
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse"
+    )
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     weight: float = Field(1.0, gt=0, description="weight of the distillation")
 
@@ -130,9 +148,12 @@ class InBatchTeaching(Teaching):
     from_: Annotated[str, Reference("dual encoder", "in_batch_teacher", "in_batch_tokens")] = Field(
         alias="from", description="a dual encoder of any representation, trained or not"
     )
-    teacher_temperature: float = Field(1.0, gt=0, description="divides the teacher's scores, before `loss`")
+    teacher_temperature: float = Field(
+        1.0, gt=0, description="divides the teacher's scores, before `loss`"
+    )
     own_negatives: bool = Field(
-        True, description="the list's own negatives too; false: its positive and the other lists' passages alone"
+        True,
+        description="the list's own negatives too; false: its positive and the other lists' passages alone",
     )
 
 
@@ -140,19 +161,27 @@ class Distil(Teaching):
     """Learning from teachers' scores as well: of the training lists, in batch, or both."""
 
     from_: Annotated[Names, Reference("teacher")] = Field(
-        (), alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
+        (),
+        alias="from",
+        description="cross-encoders (mean of logits), runs with scores, or several of both",
     )
     weights: Annotated[IfSet[Items[Annotated[float, Field(gt=0)]] | None], Input()] = Field(
-        None, description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts"
+        None,
+        description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts",
     )
     normalize: Annotated[IfSet[Literal["none", "z_score", "min_max"] | None], Input()] = Field(
-        None, description="of each teacher's scores within a list, before they are averaged; null: none, without runs"
+        None,
+        description="of each teacher's scores within a list, before they are averaged; null: none, without runs",
     )
     teacher_temperature: IfSet[Annotated[float, Field(gt=0)] | None] = Field(
         None, description="divides the scores of `from`, before `loss`; null: 1"
     )
-    in_batch: IfSet[InBatchTeaching | None] = Field(None, description="of dual encoders: a teacher in batch")
-    supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone")
+    in_batch: IfSet[InBatchTeaching | None] = Field(
+        None, description="of dual encoders: a teacher in batch"
+    )
+    supervision: float = Field(
+        1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone"
+    )
 
 
 class VectorWeights(Section):
@@ -167,4 +196,6 @@ class Regularise(Section):
 
     query: VectorWeights | None = Field(None, description="of the queries' vectors")
     passage: VectorWeights | None = Field(None, description="of the passages' vectors")
-    ramp: int = Field(0, ge=0, description="steps over which the weights grow quadratically; 0: full at once")
+    ramp: int = Field(
+        0, ge=0, description="steps over which the weights grow quadratically; 0: full at once"
+    )

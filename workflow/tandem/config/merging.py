@@ -29,11 +29,13 @@ from tandem.plugins import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 _MOST_CATALOGUES = 16  # whose content is remembered
-_OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
+# an entry with one of these keys replaces the catalogue's of the same name
+_OWN = ("source", "type", "factory")
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
 INHERITING = (Windows, Unlabelled, Domains, Joined, Perturbed, OfSearched)
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
+# libyaml's, where PyYAML has it: eight times as fast
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: Path, filled: bool = False) -> Any:
@@ -49,7 +51,9 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
         if repeated := _repeated_key(node):
             key, first = repeated
             place = f"{path}:{key.start_mark.line + 1}: {printable(key.value)}"
-            raise UserError(f"{place} stands in line {first.start_mark.line + 1} already; YAML would drop that one")
+            raise UserError(
+                f"{place} stands in line {first.start_mark.line + 1} already; YAML would drop that one"
+            )
         if filled and node is None:
             raise UserError(f"{path}: holds nothing; allowed: keys with values")
         return loader.construct_document(node) or {} if node else {}
@@ -64,7 +68,10 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
         where = f":{mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or getattr(error, "reason", error)
         raise UserError(f"{path}{where}: not valid YAML: {reason}") from None
-    except (ValueError, RecursionError) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
         raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
 
 
@@ -80,7 +87,10 @@ def _repeated_key(node: yaml.Node | None) -> tuple[yaml.ScalarNode, yaml.ScalarN
             before: dict[str, yaml.ScalarNode] = {}
             for key, value in current.value:
                 waiting.append(value)
-                if isinstance(key, yaml.ScalarNode) and before.setdefault(key.value, key) is not key:
+                if (
+                    isinstance(key, yaml.ScalarNode)
+                    and before.setdefault(key.value, key) is not key
+                ):
                     return key, before[key.value]
         else:
             waiting += current.value
@@ -138,7 +148,11 @@ def assembled(raw: Raw, root: Path) -> Raw:
     if not isinstance(recipes, list):
         raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
     return dict(
-        reduce(overlaid, (*(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw), config)
+        reduce(
+            overlaid,
+            (*(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw),
+            config,
+        )
     )
 
 
@@ -151,7 +165,11 @@ def catalogue(folder: Path) -> Raw:
         return {}
     with os.scandir(folder) as files:
         states = ((file.name, file.stat()) for file in files if file.name.endswith(".yaml"))
-        return dict(_catalogue(folder, *sorted((name, state.st_mtime_ns, state.st_size) for name, state in states)))
+        return dict(
+            _catalogue(
+                folder, *sorted((name, state.st_mtime_ns, state.st_size) for name, state in states)
+            )
+        )
 
 
 @lru_cache(_MOST_CATALOGUES)
@@ -161,9 +179,13 @@ def _catalogue(folder: Path, *states: tuple[str, int, int]) -> Raw:
     for path in (folder / name for name, *_ in states):
         for name, entry in mapping(path, read_own(path)).items():
             if name != path.stem and not str(name).startswith(f"{path.stem}-"):
-                raise UserError(f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones")
+                raise UserError(
+                    f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones"
+                )
             if name in result:
-                raise UserError(f"{path}: {name} stands in another file of {folder} too; name it once")
+                raise UserError(
+                    f"{path}: {name} stands in another file of {folder} too; name it once"
+                )
             result[name] = entry
     return result
 
@@ -174,7 +196,8 @@ def _read_recipe(folder: Path, name: str) -> Raw:
         raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
     path = folder / f"{name}.yaml"
     recipe = mapping(path, read_own(path))
-    if not isinstance(models := recipe.get("models", {}), dict):  # it would take the place of other recipes' models
+    # it would take the place of other recipes' models
+    if not isinstance(models := recipe.get("models", {}), dict):
         raise UserError(no_object(f"{path}: models", models))
     return dict(recipe)
 
@@ -216,7 +239,9 @@ def with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
     result, wrong = {}, []
     for name, entry in models.items():
         try:
-            result[name] = _with_like(name, models) if isinstance(entry, dict) and name not in same else entry
+            result[name] = (
+                _with_like(name, models) if isinstance(entry, dict) and name not in same else entry
+            )
         except UserError as error:
             wrong.append(str(error))
     return result, wrong
@@ -229,12 +254,17 @@ def _with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
         first = cycle.index(min(cycle))
         names = [*cycle[first:], *cycle[:first], cycle[first]]
         raise UserError(f"models.{printable(names[0])}.like forms a cycle: {' -> '.join(names)}")
-    base, own = models[name].get("like"), {key: value for key, value in models[name].items() if key != "like"}
+    base, own = (
+        models[name].get("like"),
+        {key: value for key, value in models[name].items() if key != "like"},
+    )
     if base is None:
         return own
     if not isinstance(base, str) or base not in models:
         hint = nearest(str(base), list(models))
-        raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
+        raise UserError(
+            f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}"
+        )
     if not isinstance(models[base], dict):
         raise UserError(no_object(f"models.{printable(base)}", models[base]))
     return dict(overlaid(_with_like(base, models, (*opened, name)), own))
@@ -245,7 +275,9 @@ def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
     own = []
     for name, mistakes in lines.items():
         base = entries[name].get("like") if isinstance(entries[name], dict) else None
-        of_base = {line.replace(f"models.{base}", f"models.{name}", 1) for line in lines.get(str(base), ())}
+        of_base = {
+            line.replace(f"models.{base}", f"models.{name}", 1) for line in lines.get(str(base), ())
+        }
         own += [line for line in mistakes if line not in of_base]
     return own
 
@@ -277,7 +309,9 @@ def _completed(name: str, entry: Dataset, datasets: dict[str, Dataset]) -> Datas
     origin = _origin(name, datasets)
     update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
     if not isinstance(entry, Windows):
-        return entry.model_copy(update=update if entry.measures else {**update, "measures": origin.measures})
+        return entry.model_copy(
+            update=update if entry.measures else {**update, "measures": origin.measures}
+        )
     spaced = update.get("language", entry.language) not in UNSPACED
     unit = entry.unit or ("words" if spaced else "characters")
     if entry.stride > entry.length:
@@ -294,7 +328,9 @@ def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
     while isinstance(entry, INHERITING) and entry.of is not None:
         if entry.of not in datasets:
             hint = nearest(entry.of, list(datasets))
-            raise UserError(f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is no dataset{hint}")
+            raise UserError(
+                f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is no dataset{hint}"
+            )
         if entry.of in opened:
             raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
         opened.append(entry.of)

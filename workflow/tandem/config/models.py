@@ -6,7 +6,16 @@ from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import IfSet, Items, PairPooling, Pooling, Section, by_value, is_one, problem
+from tandem.config.base import (
+    IfSet,
+    Items,
+    PairPooling,
+    Pooling,
+    Section,
+    by_value,
+    is_one,
+    problem,
+)
 from tandem.config.references import (
     CROSS_PARTS,
     DUAL_PARTS,
@@ -34,7 +43,8 @@ MONO_T5 = "Query: {query} Document: {passage} Relevant:"  # Nogueira et al. 2020
 DUO_T5 = "Query: {query} Document0: {first} Document1: {second} Relevant:"  # Pradeep et al. 2021
 T5_WORDS = ("true", "false")  # of both
 _TEXTS = re.compile(r"\{(?:query|passage|first|second)\}")  # where a prompt has its texts
-COMPARING = "comparing"  # what a cross-encoder that compares passages counts as where a key names models
+# what a cross-encoder that compares passages counts as where a key names models
+COMPARING = "comparing"
 
 
 def check_pair_prompt(prompt: str, usual: str) -> None:
@@ -42,7 +52,9 @@ def check_pair_prompt(prompt: str, usual: str) -> None:
     expected = _TEXTS.findall(usual)
     if (found := _TEXTS.findall(prompt)) != expected:
         named = f"names {', '.join(found)}" if found else "names no text"
-        raise problem(f".prompt {named}; allowed: {', '.join(expected)}, once each in this order, such as {usual!r}")
+        raise problem(
+            f".prompt {named}; allowed: {', '.join(expected)}, once each in this order, such as {usual!r}"
+        )
 
 
 class Backfill(Section):
@@ -63,7 +75,9 @@ class Denoise(Section):
     positive_above: float | None = Field(
         0.9, ge=0, le=1, description="unlabelled passages above it become positives; null: none"
     )
-    hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
+    hybrid: bool = Field(
+        False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3"
+    )
     calibrate: IfSet[Literal["dev"] | None] = Field(
         None,
         description="dev: a probability is fitted to the judge's scores of dev's known positives and other candidates",
@@ -71,20 +85,28 @@ class Denoise(Section):
     calibrate_queries: IfSet[int | None] = Field(
         None, ge=1, description="of `calibrate`: so many dev queries, chosen by a hash; null: all"
     )
-    backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
-    by: CrossEncoderRefs = Field(description="a cross-encoder, or several whose probabilities are averaged")
+    backfill: Backfill | None = Field(
+        None, description="fill up short lists with unjudged passages of these ranks"
+    )
+    by: CrossEncoderRefs = Field(
+        description="a cross-encoder, or several whose probabilities are averaged"
+    )
 
     @model_validator(mode="after")
     def _used(self) -> Self:
         if self.calibrate_queries is not None and self.calibrate is None:
-            raise problem(f".calibrate_queries is {self.calibrate_queries}, but calibrate is null; set it to dev")
+            raise problem(
+                f".calibrate_queries is {self.calibrate_queries}, but calibrate is null; set it to dev"
+            )
         return self
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
         if self.positive_above is not None and self.positive_above < self.negative_below:
             both = f"negative_below is {self.negative_below:g}, above positive_above ({self.positive_above:g})"
-            raise problem(f".{both}: a passage between them would be both; lower it, or set positive_above")
+            raise problem(
+                f".{both}: a passage between them would be both; lower it, or set positive_above"
+            )
         return self
 
 
@@ -95,19 +117,27 @@ class BelowPositive(Section):
     """
 
     share: float | None = Field(
-        None, gt=0, le=1, description="at most this share of the positive's score (TopK-PercPos; the paper's is 0.95)"
+        None,
+        gt=0,
+        le=1,
+        description="at most this share of the positive's score (TopK-PercPos; the paper's is 0.95)",
     )
     margin: float | None = Field(
-        None, ge=0, description="at least so much under it, in the unit of the scores (TopK-MarginPos)"
+        None,
+        ge=0,
+        description="at least so much under it, in the unit of the scores (TopK-MarginPos)",
     )
     by: CrossEncoderRefs | None = Field(
-        None, description="cross-encoders whose mean probability is compared; null: the scores of the run `from`"
+        None,
+        description="cross-encoders whose mean probability is compared; null: the scores of the run `from`",
     )
 
     @model_validator(mode="after")
     def _either(self) -> Self:
         if (self.share is None) == (self.margin is None):
-            raise problem(f" has {'neither' if self.share is None else 'both'} of share and margin; say one of them")
+            raise problem(
+                f" has {'neither' if self.share is None else 'both'} of share and margin; say one of them"
+            )
         return self
 
 
@@ -130,14 +160,24 @@ class Candidates(Section):
     an answer are never negatives.
     """
 
-    split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
-    labels: Literal["qrels", "answers", "judge", "rank"] = Field("qrels", description="what makes a positive")
+    split: str = Field(
+        "train", description="the queries' split; `unlabelled` of datasets of that source"
+    )
+    labels: Literal["qrels", "answers", "judge", "rank"] = Field(
+        "qrels", description="what makes a positive"
+    )
     positives: IfSet[int | None] = Field(
-        None, ge=1, description="of labels: rank: the run's first so many passages are positives (DRAGON: 10)"
+        None,
+        ge=1,
+        description="of labels: rank: the run's first so many passages are positives (DRAGON: 10)",
     )
     bar_answers: bool = Field(False, description="passages with an answer are no negatives")
-    take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
-    negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
+    take: Literal["random", "first"] = Field(
+        "random", description="which, of more than `negatives`"
+    )
+    negatives_per: Literal["query", "positive"] = Field(
+        "query", description="what `negatives` counts for"
+    )
     near_duplicates: float | None = Field(
         None,
         gt=0,
@@ -145,12 +185,21 @@ class Candidates(Section):
         description="no negative shares so many token trigrams (Jaccard) with a positive; null: equal text",
     )
     least_grade: int = Field(
-        1, ge=1, exclude_if=is_one, description="grade from which a label is a positive; lower ones are no negatives"
+        1,
+        ge=1,
+        exclude_if=is_one,
+        description="grade from which a label is a positive; lower ones are no negatives",
     )
-    first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
+    first_rank: int = Field(
+        1, ge=1, description="first rank of the window that negatives are drawn from"
+    )
     depth: int = Field(50, ge=1, description="last rank of the window")
-    negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
-    queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
+    negatives: int | None = Field(
+        None, ge=1, description="negatives in a list; null: all of the window"
+    )
+    queries: int | None = Field(
+        None, ge=1, description="draw lists for this many queries only; null: all"
+    )
     from_: Annotated[str, Reference("negatives", "run")] = Field(
         alias="from", description="run that lists are drawn from, or random: `depth` of the corpus"
     )
@@ -163,7 +212,8 @@ class Candidates(Section):
         (), description="further lists that are joined to these, each by its own rules"
     )
     one_list: Annotated[IfSet[bool], Input()] = Field(
-        False, description="with `also`: a query's lists become one, with shares of each run; false: they stay several"
+        False,
+        description="with `also`: a query's lists become one, with shares of each run; false: they stay several",
     )
     refresh: Annotated[IfSet[Refresh | None], Input()] = Field(
         None,
@@ -171,8 +221,12 @@ class Candidates(Section):
         "itself retrieves, drawn anew for each; null: once",
     )
     seed: int | None = Field(None, ge=0, description="null: the configuration's")
-    denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
-    below_positive: BelowPositive | None = Field(None, description="which passages score too near a positive")
+    denoise: Denoise | None = Field(
+        None, description="which passages a cross-encoder removes from the lists"
+    )
+    below_positive: BelowPositive | None = Field(
+        None, description="which passages score too near a positive"
+    )
 
     _in_order = model_validator(mode="after")(_forwards)
 
@@ -180,20 +234,36 @@ class Candidates(Section):
     def calibrates(self) -> bool:
         """Whether a judge's scores are fitted to dev, of these lists or of those that are joined to them."""
         drawn = (self, *self.also)
-        return any(lists.denoise is not None and lists.denoise.calibrate == "dev" for lists in drawn)
+        return any(
+            lists.denoise is not None and lists.denoise.calibrate == "dev" for lists in drawn
+        )
 
 
 class Validation(Section):
     """How models are validated: each checkpoint by other jobs (`train.checkpoints`), else within the training."""
 
     from_: RunRef | None = Field(
-        None, alias="from", description="run whose top is validated on; null: that of the negatives, else bm25"
+        None,
+        alias="from",
+        description="run whose top is validated on; null: that of the negatives, else bm25",
     )
-    depth: int = Field(100, ge=1, description="its passages per query in the reduced corpus, beside all relevant ones")
-    others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
-    queries: int | None = Field(None, ge=1, description="number of dev queries, chosen by their ids' hash; null: all")
-    method: Literal["retrieval", "average_rank"] = Field("retrieval", description="of dual encoders; others re-rank")
-    part: Literal["dual", "cross"] = Field("dual", description="which part of a joint model decides what is best")
+    depth: int = Field(
+        100,
+        ge=1,
+        description="its passages per query in the reduced corpus, beside all relevant ones",
+    )
+    others: int = Field(
+        0, ge=0, description="further passages per query, drawn by a hash of their ids"
+    )
+    queries: int | None = Field(
+        None, ge=1, description="number of dev queries, chosen by their ids' hash; null: all"
+    )
+    method: Literal["retrieval", "average_rank"] = Field(
+        "retrieval", description="of dual encoders; others re-rank"
+    )
+    part: Literal["dual", "cross"] = Field(
+        "dual", description="which part of a joint model decides what is best"
+    )
     measure: str = Field("RR@10", description="of retrieval and re-ranking")
 
     def overridden(self, own: "Validation") -> Self:
@@ -204,7 +274,9 @@ class Validation(Section):
 class ValidationSettings(Validation):
     """The configuration's `validation`, which models override key by key."""
 
-    fidelity: bool = Field(False, description="compare validation with the full corpus in the report, which waits")
+    fidelity: bool = Field(
+        False, description="compare validation with the full corpus in the report, which waits"
+    )
 
 
 class TrainedModel(Section):
@@ -213,8 +285,12 @@ class TrainedModel(Section):
     dataset: Annotated[str | None, Input()] = Field(
         None, description="trained on; null: `train_on`; searched: what is searched"
     )
-    lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
-    candidates: Annotated[Candidates, Input()] = Field(description="where the training lists come from")
+    lora: Lora | None = Field(
+        None, description="learn low-rank adapters instead of all weights; merged when saved"
+    )
+    candidates: Annotated[Candidates, Input()] = Field(
+        description="where the training lists come from"
+    )
     validation: Annotated[Validation, Input()] = Field(
         Validation(), description="what differs from the configuration's `validation`"
     )
@@ -250,22 +326,31 @@ class DualModel(TrainedModel):
         "encoder", description="`encoder` (the configuration's), another encoder, or a model"
     )
     representation: Annotated[AnyRepresentation | None, Named] = Field(
-        None, description="what a text becomes, by name or with options; null: as in the start, else single"
+        None,
+        description="what a text becomes, by name or with options; null: as in the start, else single",
     )
     shared: bool | None = Field(None, description="one tower for both sides; null: true")
     query_layers: int | None = Field(
-        None, ge=1, description="the query's tower has this many of the encoder's first layers; null: all"
+        None,
+        ge=1,
+        description="the query's tower has this many of the encoder's first layers; null: all",
     )
     pooling: Pooling | None = Field(None, description="null: the encoder's, else cls")
-    normalize: bool | None = Field(None, description="vectors of length 1; null: the encoder's, else false")
-    temperature: float | None = Field(None, gt=0, description="divides the scores; null: the encoder's, else 1")
+    normalize: bool | None = Field(
+        None, description="vectors of length 1; null: the encoder's, else false"
+    )
+    temperature: float | None = Field(
+        None, gt=0, description="divides the scores; null: the encoder's, else 1"
+    )
     train: DualTrain = Field(DualTrain(), description="how it is trained")
 
 
 class ParadeOptions(Section):
     """How a cross-encoder reads long documents: window by window, and then the windows' vectors (PARADE)."""
 
-    windows: DatasetRef = Field(description="a dataset of source windows, of the one that the model is trained on")
+    windows: DatasetRef = Field(
+        description="a dataset of source windows, of the one that the model is trained on"
+    )
     aggregate: Literal["mean", "max", "sum", "attention", "transformer"] = Field(
         "transformer", description="how the vectors of a document's windows become one"
     )
@@ -277,8 +362,11 @@ class CrossModel(TrainedModel):
 
     objective: Literal["cross"] = Field(description="what is learned")
     # A dual encoder's passage tower may become a cross-encoder; not the other way round.
-    init: Annotated[str, Reference("start", "start", objectives=(*CROSS_PARTS, "dual", COMPARING))] = Field(
-        "encoder", description="`encoder` (the configuration's), another encoder or generator, a model or re-ranker"
+    init: Annotated[
+        str, Reference("start", "start", objectives=(*CROSS_PARTS, "dual", COMPARING))
+    ] = Field(
+        "encoder",
+        description="`encoder` (the configuration's), another encoder or generator, a model or re-ranker",
     )
     pooling: PairPooling | None = Field(
         None,
@@ -302,7 +390,8 @@ class CrossModel(TrainedModel):
         "empty: true and false (monoT5)",
     )
     parade: IfSet[ParadeOptions | None] = Field(
-        None, description="PARADE: score documents by the vectors of their windows; null: passages as they are"
+        None,
+        description="PARADE: score documents by the vectors of their windows; null: passages as they are",
     )
     train: CrossTrain = Field(CrossTrain(), description="how it is trained")
 
@@ -324,10 +413,14 @@ class CrossModel(TrainedModel):
             return self
         others = ("distil", "in_batch", "budget_minutes", "checkpoints")
         if key := next((key for key in others if getattr(train, key)), None):
-            raise problem(f".train.{key} is set, which no model that compares passages has; leave it out")
+            raise problem(
+                f".train.{key} is set, which no model that compares passages has; leave it out"
+            )
         if train.loss != "pointwise" or train.instance == "row":
             taken = f"loss is {train.loss}" if train.loss != "pointwise" else "instance is row"
-            raise problem(f".train.{taken}; a model that compares passages takes loss: pointwise, of whole lists")
+            raise problem(
+                f".train.{taken}; a model that compares passages takes loss: pointwise, of whole lists"
+            )
         if self.pooling == "segments":
             raise problem(
                 ".pooling is segments, of a query and one passage; choose another where passages are compared"
@@ -338,7 +431,9 @@ class CrossModel(TrainedModel):
 class JointInit(Section):
     """What a joint training starts from."""
 
-    retriever: Annotated[str, Reference("start", objectives=DUAL_PARTS)] = Field(description="a dual encoder")
+    retriever: Annotated[str, Reference("start", objectives=DUAL_PARTS)] = Field(
+        description="a dual encoder"
+    )
     reranker: Annotated[str, Reference("start", objectives=CROSS_PARTS)] = Field(
         description="a cross-encoder or re-ranker"
     )

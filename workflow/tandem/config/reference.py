@@ -48,7 +48,10 @@ def list_entries() -> dict[str, tuple[type[Section], ...]]:
         "encoders": (PublishedEncoder, *made),
         "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
         "rerankers": (Reranker,),
-        **{name: tuple(dict.fromkeys(block.classes.values())) for name, block in added_blocks().items()},
+        **{
+            name: tuple(dict.fromkeys(block.classes.values()))
+            for name, block in added_blocks().items()
+        },
     }
 
 
@@ -73,9 +76,15 @@ def schemas() -> dict[str, Schema]:
     kinds: dict[str, Any] = {"configuration": _configuration()}
     kinds |= {block: _by_name(list_entries()[block]) for block in catalogues()}
     kinds |= {name: section for name, (section, _) in list_files().items()} | {"bands": list[Band]}
-    result = {name: _without(TypeAdapter(kind).json_schema(), "title", str) for name, kind in kinds.items()}
+    result = {
+        name: _without(TypeAdapter(kind).json_schema(), "title", str)
+        for name, kind in kinds.items()
+    }
     result["configuration"] = partial = _without(result["configuration"], "required", list)
-    like = {"type": "string", "description": "another model, whose keys are taken over where this has none"}
+    like = {
+        "type": "string",
+        "description": "another model, whose keys are taken over where this has none",
+    }
     for model in list_entries()["models"]:
         partial["$defs"][model.__name__]["properties"]["like"] = like
     version = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -90,7 +99,10 @@ def _configuration() -> type[Settings]:
     blocks: dict[str, Any] = {}
     for block, entries in list_entries().items():
         some = _by_name((*entries, None) if block == "models" else entries)
-        blocks[block] = (some, Field({}, description=settings_model().model_fields[block].description))
+        blocks[block] = (
+            some,
+            Field({}, description=settings_model().model_fields[block].description),
+        )
     return create_model("Settings", __base__=settings_model(), __doc__=Settings.__doc__, **blocks)
 
 
@@ -103,7 +115,11 @@ def _by_name(sections: tuple[type[Section] | None, ...]) -> Any:
 def _without(schema: Any, key: str, kind: type) -> Any:
     """Return a schema without a keyword; a property of that name, which has a schema, stays."""
     if isinstance(schema, dict):
-        return {k: _without(v, key, kind) for k, v in schema.items() if not (k == key and isinstance(v, kind))}
+        return {
+            k: _without(v, key, kind)
+            for k, v in schema.items()
+            if not (k == key and isinstance(v, kind))
+        }
     return [_without(item, key, kind) for item in schema] if isinstance(schema, list) else schema
 
 
@@ -130,9 +146,15 @@ class _Page:
         self.lines: list[str] = []
         self.places: dict[type[Section], str] = {}
 
-    def table(self, path: str, section: type[Section], depth: int = 2, base: type[Section] = Section) -> None:
+    def table(
+        self, path: str, section: type[Section], depth: int = 2, base: type[Section] = Section
+    ) -> None:
         """List a section's keys, then those of the sections in it; keys of `base` are listed elsewhere."""
-        fields = {name: field for name, field in section.model_fields.items() if name not in base.model_fields}
+        fields = {
+            name: field
+            for name, field in section.model_fields.items()
+            if name not in base.model_fields
+        }
         if fields:
             self.lines += ["| key | type | default | |", "|---|---|---|---|"]
         inner: list[tuple[str, type[Section]]] = []
@@ -143,7 +165,9 @@ class _Page:
             if not path and key in list_entries():
                 inner += [(f"{place}.<name>", entry) for entry in list_entries()[key]]
             else:
-                inner += [(place + suffix, nested) for suffix, nested in _sections(field.annotation)]
+                inner += [
+                    (place + suffix, nested) for suffix, nested in _sections(field.annotation)
+                ]
         for place, nested in inner:
             self.part(place, nested, depth)
 
@@ -167,9 +191,15 @@ class _Page:
             if key in section.model_fields
             for value in get_args(section.model_fields[key].annotation)
         ]
-        title = ", ".join([f"`{place}`", *chosen, *(["common keys"] if section in list_common() else [])])
+        title = ", ".join(
+            [f"`{place}`", *chosen, *(["common keys"] if section in list_common() else [])]
+        )
         self.lines += ["", f"{'#' * depth} {title}", "", getdoc(section) or ""]
-        self.lines += [f"It also has the common keys of `{self.places[base]}`."] if base is not Section else []
+        self.lines += (
+            [f"It also has the common keys of `{self.places[base]}`."]
+            if base is not Section
+            else []
+        )
         self.lines.append("")
         self.table(place, section, depth, base)
 
@@ -181,9 +211,13 @@ def _sections(annotation: Any) -> list[tuple[str, type[Section]]]:
         if isinstance(branch, type) and issubclass(branch, Section):
             sections.append(("", branch))
         elif get_origin(branch) in (tuple, list):
-            sections += [(f"[]{suffix}", section) for suffix, section in _sections(get_args(branch)[0])]
+            sections += [
+                (f"[]{suffix}", section) for suffix, section in _sections(get_args(branch)[0])
+            ]
         elif get_origin(branch) is dict:
-            sections += [(f".<name>{suffix}", section) for suffix, section in _sections(get_args(branch)[1])]
+            sections += [
+                (f".<name>{suffix}", section) for suffix, section in _sections(get_args(branch)[1])
+            ]
     return sections
 
 
@@ -218,18 +252,28 @@ def _kind(annotation: Any) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "*required*"
-    return "" if isinstance(field.default, Section) else f"`{json.dumps(field.default, ensure_ascii=False)}`"
+    return (
+        ""
+        if isinstance(field.default, Section)
+        else f"`{json.dumps(field.default, ensure_ascii=False)}`"
+    )
 
 
 def _broken(value: object, depth: int, indent: str = "") -> str:
     """JSON with objects broken into lines down to a depth: readable, and with readable differences."""
     if not isinstance(value, dict) or depth == 0 or len(json.dumps(value)) <= 100:
         return json.dumps(value, ensure_ascii=False)
-    lines = [f"{indent} {json.dumps(key)}: {_broken(item, depth - 1, indent + ' ')}" for key, item in value.items()]
+    lines = [
+        f"{indent} {json.dumps(key)}: {_broken(item, depth - 1, indent + ' ')}"
+        for key, item in value.items()
+    ]
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
 def generated() -> dict[str, str]:
     """Path in the checkout → content of every generated file."""
-    files = {f"config/schema/{name}.json": _broken(schema, depth=5) + "\n" for name, schema in schemas().items()}
+    files = {
+        f"config/schema/{name}.json": _broken(schema, depth=5) + "\n"
+        for name, schema in schemas().items()
+    }
     return {**files, "docs/configuration.md": reference()}

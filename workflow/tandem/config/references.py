@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from operator import or_
 from types import new_class
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from tandem.config.base import Model, Names
 from tandem.config.validation import branches
@@ -28,7 +38,15 @@ Excluded = dict[str, Any]  # field → True, or what is excluded within it: as `
 # whose vectors of queries are clustered; a cross-encoder or ensemble; one of these, or a run, that teaches; texts that
 # are generated for queries.
 Sort = Literal[
-    "dataset", "run", "negatives", "start", "dual encoder", "topics", "cross-encoder", "teacher", "texts of queries"
+    "dataset",
+    "run",
+    "negatives",
+    "start",
+    "dual encoder",
+    "topics",
+    "cross-encoder",
+    "teacher",
+    "texts of queries",
 ]
 
 
@@ -128,14 +146,20 @@ def _keys(section: type[Model]) -> tuple[_Key, ...]:
         name = field.alias or field_name
         if mark := _mark(field.annotation, *field.metadata):
             keys.append(_Key(field_name, name, mark, True))
-        elif inner := {key: value for nested in _sections(field.annotation) for key, value in excluded(nested).items()}:
+        elif inner := {
+            key: value
+            for nested in _sections(field.annotation)
+            for key, value in excluded(nested).items()
+        }:
             keys.append(_Key(field_name, name, None, inner))
     return tuple(keys)
 
 
 def inherited_notes(section: type[Model]) -> list[str]:
     """Return the fields of a dataset's entry that datasets made of it take over."""
-    return [key.field for key in _keys(section) if isinstance(key.mark, Note) and key.mark.is_inherited]
+    return [
+        key.field for key in _keys(section) if isinstance(key.mark, Note) and key.mark.is_inherited
+    ]
 
 
 def excluded(section: type[Model]) -> Excluded:
@@ -155,7 +179,11 @@ def _mark(annotation: Any, *metadata: object) -> NoParameter | None:
 
 
 def _sections(annotation: Any) -> list[type[Model]]:
-    return [branch for branch in branches(annotation) if isinstance(branch, type) and issubclass(branch, Model)]
+    return [
+        branch
+        for branch in branches(annotation)
+        if isinstance(branch, type) and issubclass(branch, Model)
+    ]
 
 
 @cache
@@ -187,7 +215,9 @@ def parameters_of(section: type[_M]) -> type[_M]:
         else:  # pydantic drops a field that a subclass makes a class variable
             annotations[key.field] = ClassVar[Any]
             namespace[key.field] = None if field.is_required() else field.default
-    model: type[_M] = new_class(section.__name__, (section,), exec_body=lambda body: body.update(namespace))
+    model: type[_M] = new_class(
+        section.__name__, (section,), exec_body=lambda body: body.update(namespace)
+    )
     return model
 
 

@@ -19,11 +19,15 @@ class Representation(Section):
 
     type: str = Field(description="decides which further keys there are")
 
-    scores_pairs: ClassVar[bool] = False  # whether such a model re-ranks, judges and teaches as cross-encoders do
-    usual: ClassVar[dict[str, object]] = {}  # values of a dual encoder's other keys where its entry does not have them
-    unused: ClassVar[tuple[str, ...]] = ("train.co_training",)  # keys of `models` that mean nothing for it: refused
+    # whether such a model re-ranks, judges and teaches as cross-encoders do
+    scores_pairs: ClassVar[bool] = False
+    # values of a dual encoder's other keys where its entry does not have them
+    usual: ClassVar[dict[str, object]] = {}
+    # keys of `models` that mean nothing for it: refused
+    unused: ClassVar[tuple[str, ...]] = ("train.co_training",)
     encoders: ClassVar[int] = 1  # how many of them read a passage
-    id_numbers: ClassVar[int] = 0  # numbers of a stored row beside its `dim`: of the id of its token
+    # numbers of a stored row beside its `dim`: of the id of its token
+    id_numbers: ClassVar[int] = 0
 
     @property
     def side_markers(self) -> dict[str, str]:
@@ -56,21 +60,30 @@ class Markers(Section):
         pattern=r"^\S+$",
         description="in front of queries: an entry of the vocabulary, else a new one; null: none",
     )
-    passage: str | None = Field(None, pattern=r"^\S+$", description="likewise of passages, in front of the title")
+    passage: str | None = Field(
+        None, pattern=r"^\S+$", description="likewise of passages, in front of the title"
+    )
 
 
 class Multi(Representation):
     """A vector a token, late interaction: a query's tokens each find their nearest token of a passage (ColBERT)."""
 
     type: Literal["multi"] = Field("multi", description="which representation it is")
-    dim: int | None = Field(128, ge=1, description="numbers of a token's vector, by a new linear layer; null: no layer")
-    query_tokens: int | None = Field(
-        32, ge=3, description="tokens of a query, filled up with [MASK], special ones included; null: its own"
+    dim: int | None = Field(
+        128, ge=1, description="numbers of a token's vector, by a new linear layer; null: no layer"
     )
-    attend: bool = Field(False, description="the encoder attends to the [MASK] tokens that fill up a query")
+    query_tokens: int | None = Field(
+        32,
+        ge=3,
+        description="tokens of a query, filled up with [MASK], special ones included; null: its own",
+    )
+    attend: bool = Field(
+        False, description="the encoder attends to the [MASK] tokens that fill up a query"
+    )
     skip_punctuation: bool = Field(True, description="punctuation of passages has no vectors")
     markers: IfSet[Markers | None] = Field(
-        None, description="tokens in front of queries and of passages, part of `lengths`; null: none"
+        None,
+        description="tokens in front of queries and of passages, part of `lengths`; null: none",
     )
     query_vectors: IfSet[int | None] = Field(
         None, ge=1, description="only the first so many vectors of a query; null: all"
@@ -103,17 +116,30 @@ class Unpooled(Representation):
     """One to which pooling, vectors of length 1 and cut vectors mean nothing."""
 
     usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
-    unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "normalize", "train.matryoshka")
+    unused: ClassVar[tuple[str, ...]] = (
+        *Representation.unused,
+        "pooling",
+        "normalize",
+        "train.matryoshka",
+    )
 
 
 class SparseTerms(Unpooled):
     """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""
 
     type: Literal["sparse"] = Field("sparse", description="which representation it is")
-    pooling: Literal["max", "sum"] = Field("max", description="over a text's tokens; sum: as in the first SPLADE")
-    activation: Literal["relu", "log1p_relu"] = Field("relu", description="of a logit; log1p_relu: the logarithm twice")
-    queries: Literal["encoded", "tokens"] = Field("encoded", description="tokens: 1 for each of its tokens, no model")
-    top: int | None = Field(None, ge=1, description="only so many of a text's weights, the largest; null: all")
+    pooling: Literal["max", "sum"] = Field(
+        "max", description="over a text's tokens; sum: as in the first SPLADE"
+    )
+    activation: Literal["relu", "log1p_relu"] = Field(
+        "relu", description="of a logit; log1p_relu: the logarithm twice"
+    )
+    queries: Literal["encoded", "tokens"] = Field(
+        "encoded", description="tokens: 1 for each of its tokens, no model"
+    )
+    top: int | None = Field(
+        None, ge=1, description="only so many of a text's weights, the largest; null: all"
+    )
 
     def head(self, vocabulary: int) -> int:
         """Return a number for each entry of the vocabulary."""
@@ -125,7 +151,9 @@ class UniCoilTerms(Unpooled):
 
     type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
     queries: Literal["encoded", "tokens"] = Field(
-        "encoded", exclude_if=equals("encoded"), description="tokens: 1 for each of its tokens, no model"
+        "encoded",
+        exclude_if=equals("encoded"),
+        description="tokens: 1 for each of its tokens, no model",
     )
 
 
@@ -135,10 +163,13 @@ class WinnersTakeAll(Unpooled):
     type: Literal["uhd"] = Field("uhd", description="which representation it is")
     width: int = Field(81920, ge=1, description="how many dimensions a bucket has")
     winners: int = Field(
-        80, ge=1, description="dimensions of a bucket that a token keeps: its largest numbers, above 0"
+        80,
+        ge=1,
+        description="dimensions of a bucket that a token keeps: its largest numbers, above 0",
     )
     layers: IfSet[Distinct[Count] | None] = Field(
-        None, description="of the encoder, from 1: each fills a bucket of its own; null: the last one does"
+        None,
+        description="of the encoder, from 1: each fills a bucket of its own; null: the last one does",
     )
     binary: bool = Field(True, description="a text's weights are 1, except while it learns")
 
@@ -160,9 +191,15 @@ class SpadeTerms(Unpooled):
     """Weights of a passage's own tokens, and of terms that a second encoder adds to them (SpaDE)."""
 
     type: Literal["spade"] = Field("spade", description="which representation it is")
-    queries: Literal["tokens"] = Field("tokens", description="1 for each of a query's tokens, no model")
-    terms: int = Field(2, ge=1, description="entries of the vocabulary that each token of a passage stands for")
-    share: float = Field(0.3, ge=0, le=1, description="of the expansion in a weight; the rest is the own token's")
+    queries: Literal["tokens"] = Field(
+        "tokens", description="1 for each of a query's tokens, no model"
+    )
+    terms: int = Field(
+        2, ge=1, description="entries of the vocabulary that each token of a passage stands for"
+    )
+    share: float = Field(
+        0.3, ge=0, le=1, description="of the expansion in a weight; the rest is the own token's"
+    )
 
     unused: ClassVar[tuple[str, ...]] = (
         *(key for key in Unpooled.unused if key != "train.co_training"),
@@ -180,7 +217,9 @@ class CoilVectors(Unpooled):
 
     type: Literal["coil"] = Field("coil", description="which representation it is")
     dim: int = Field(32, ge=1, description="numbers of a token's vector, by a new linear layer")
-    cls_dim: int | None = Field(768, ge=1, description="those of the first token's, the whole text's; null: none")
+    cls_dim: int | None = Field(
+        768, ge=1, description="those of the first token's, the whole text's; null: none"
+    )
 
     scores_pairs: ClassVar[bool] = True
     unused: ClassVar[tuple[str, ...]] = (*Unpooled.unused, "train.regularise")
@@ -206,7 +245,16 @@ class PolyCodes(Unpooled):
     unused: ClassVar[tuple[str, ...]] = CoilVectors.unused
 
 
-AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms | WinnersTakeAll | SpadeTerms | CoilVectors | PolyCodes
+AnyRepresentation = (
+    Single
+    | Multi
+    | SparseTerms
+    | UniCoilTerms
+    | WinnersTakeAll
+    | SpadeTerms
+    | CoilVectors
+    | PolyCodes
+)
 REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", *get_args(AnyRepresentation))
 
 # The class of models of each type, a `models.dual.DualEncoder`.
@@ -221,7 +269,9 @@ def _of_name(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
-Named = BeforeValidator(_of_name, json_schema_input_type=Annotated[str, Choice(REPRESENTATIONS)] | AnyRepresentation)
+Named = BeforeValidator(
+    _of_name, json_schema_input_type=Annotated[str, Choice(REPRESENTATIONS)] | AnyRepresentation
+)
 ChosenRepresentation = Annotated[AnyRepresentation, Named]
 """A representation by its name alone or with options: `multi`, or `{type: multi, dim: 96}`."""
 

@@ -5,7 +5,18 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from tandem.config.base import Analyzer, Choice, Count, Distinct, IfSet, Items, Precision, Section, equals, problem
+from tandem.config.base import (
+    Analyzer,
+    Choice,
+    Count,
+    Distinct,
+    IfSet,
+    Items,
+    Precision,
+    Section,
+    equals,
+    problem,
+)
 from tandem.config.datasets import Perturbation
 from tandem.config.references import CrossEncoderRef, DatasetRef, NoParameter, Reference, RunRef
 from tandem.config.similarities import Similarity
@@ -13,7 +24,9 @@ from tandem.registry import Registry
 
 # Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.
 fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.fusion")
-aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval.windows")
+aggregation: Registry[Callable[..., Any]] = Registry(
+    "aggregation", "aggregation", "retrieval.windows"
+)
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 FusionMethod = Annotated[str, Choice(fusion)]
@@ -26,11 +39,15 @@ Normalization = Literal["min_max", "z_score", "none"]
 class Bm25Tuning(Section):
     """How k1 and b are chosen for variants of `sparse` that are `tuned`."""
 
-    k1: Items[Weight] = Field((0.3, 0.6, 0.9, 1.2, 1.5, 2.0), min_length=1, description="values that are tried")
+    k1: Items[Weight] = Field(
+        (0.3, 0.6, 0.9, 1.2, 1.5, 2.0), min_length=1, description="values that are tried"
+    )
     b: Items[Share] = Field((0.2, 0.4, 0.6, 0.8), min_length=1, description="values that are tried")
     measure: str = Field("RR@10", description="what the best has most of")
     split: str = Field("dev", description="whose queries decide")
-    queries: int | None = Field(None, ge=1, description="number of judged queries of the split; null: all")
+    queries: int | None = Field(
+        None, ge=1, description="number of judged queries of the split; null: all"
+    )
 
 
 class Bm25(Section):
@@ -40,7 +57,9 @@ class Bm25(Section):
     b: float = Field(0.4, ge=0, le=1, description="normalisation by the passage's length")
     analyzer: Analyzer | None = Field(None, description="null: the dataset's")
     engine: Engine = Field("lucene", description="bm25s needs no Java")
-    tune: Bm25Tuning = Field(Bm25Tuning(), description="how `tuned` variants of `sparse` choose k1 and b")
+    tune: Bm25Tuning = Field(
+        Bm25Tuning(), description="how `tuned` variants of `sparse` choose k1 and b"
+    )
 
 
 class FieldWeights(Section):
@@ -53,12 +72,18 @@ class FieldWeights(Section):
     @classmethod
     def _weight_alone(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            raise problem(" is a section, but takes its weight alone; a b of its own stands beside fields, in field_b")
+            raise problem(
+                " is a section, but takes its weight alone; a b of its own stands beside fields, in field_b"
+            )
         return value
 
     def weights(self) -> dict[str, float]:
         """Field → weight of those that are searched."""
-        return {name: weight for name, weight in (("title", self.title), ("text", self.text)) if weight is not None}
+        return {
+            name: weight
+            for name, weight in (("title", self.title), ("text", self.text))
+            if weight is not None
+        }
 
 
 class FieldLengths(Section):
@@ -69,7 +94,9 @@ class FieldLengths(Section):
 
     def own(self) -> dict[str, float]:
         """Field → b of those that have their own."""
-        return {name: b for name, b in (("title", self.title), ("text", self.text)) if b is not None}
+        return {
+            name: b for name, b in (("title", self.title), ("text", self.text)) if b is not None
+        }
 
 
 class Rm3(Section):
@@ -77,7 +104,9 @@ class Rm3(Section):
 
     fb_terms: int = Field(10, ge=1, description="terms that are added to a query")
     fb_docs: int = Field(10, ge=1, le=50, description="passages that they are taken from")
-    original_query_weight: float = Field(0.5, ge=0, le=1, description="weight of the query's own terms")
+    original_query_weight: float = Field(
+        0.5, ge=0, le=1, description="weight of the query's own terms"
+    )
 
 
 class LexicalMethod(Section):
@@ -85,8 +114,12 @@ class LexicalMethod(Section):
 
     formula: Formula = Field("lucene", description="the last two are of bm25s")
     delta: float | None = Field(None, ge=0, description="of bm25+ (null: 1) and bm25l (null: 0.5)")
-    fields: FieldWeights | None = Field(None, description="search title and text apart, by BM25F, with these weights")
-    field_b: IfSet[FieldLengths | None] = Field(None, description="fields' own b, beside `fields`; of the engine bm25s")
+    fields: FieldWeights | None = Field(
+        None, description="search title and text apart, by BM25F, with these weights"
+    )
+    field_b: IfSet[FieldLengths | None] = Field(
+        None, description="fields' own b, beside `fields`; of the engine bm25s"
+    )
     rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
     similarity: IfSet[Similarity | None] = Field(None, description="scores instead of BM25")
     match: Match = Field(
@@ -100,9 +133,12 @@ class QueryTexts(Section):
     """Which generated texts stand behind a query (GAR)."""
 
     from_: Annotated[str, Reference("texts of queries", "generated")] = Field(
-        alias="from", description="entry of `generations` that reads queries; its texts are of the split searched for"
+        alias="from",
+        description="entry of `generations` that reads queries; its texts are of the split searched for",
     )
-    number: int = Field(1, ge=1, description="texts behind a query, the first ones; at most the entry's `number`")
+    number: int = Field(
+        1, ge=1, description="texts behind a query, the first ones; at most the entry's `number`"
+    )
 
 
 class Sparse(LexicalMethod):
@@ -113,7 +149,9 @@ class Sparse(LexicalMethod):
     k1: float | None = Field(None, ge=0, description="null: that of `bm25`")
     b: float | None = Field(None, ge=0, le=1, description="null: that of `bm25`")
     tuned: bool = Field(False, description="k1 and b are chosen by `bm25.tune`")
-    expand: QueryTexts | None = Field(None, description="generated texts that stand behind each query; null: none")
+    expand: QueryTexts | None = Field(
+        None, description="generated texts that stand behind each query; null: none"
+    )
 
 
 class Depth(Section):
@@ -121,7 +159,9 @@ class Depth(Section):
 
     train: int = Field(100, ge=1, description="of training queries")
     dev: int = Field(100, ge=1, description="of dev queries")
-    test: int = Field(1000, ge=1, description="also of further test sets, and of dev where dev is reported")
+    test: int = Field(
+        1000, ge=1, description="also of further test sets, and of dev where dev is reported"
+    )
 
     def of(self, split: str) -> int:
         """Return the depth of a split."""
@@ -150,7 +190,9 @@ class Lengths(Section):
     query: int = Field(32, ge=1, description="tokens of a query")
     passage: int = Field(128, ge=1, description="tokens of a passage")
     pair: int | None = Field(
-        None, ge=8, description="tokens of a cross-encoder's pair, special ones included; null: what both texts have"
+        None,
+        ge=8,
+        description="tokens of a cross-encoder's pair, special ones included; null: what both texts have",
     )
     titles: Literal["joined", "segment"] = Field(
         "joined", description="a dual encoder reads title and text as one text, or as two segments"
@@ -162,7 +204,8 @@ class Encode(Inference):
 
     block: int = Field(16384, ge=1, description="passages per file of vectors")
     dtype: Literal["fp32", "fp16", "int8"] = Field(
-        "fp16", description="of passages' vectors on disk, fp32 of queries' too; int8 has a scale for each vector"
+        "fp16",
+        description="of passages' vectors on disk, fp32 of queries' too; int8 has a scale for each vector",
     )
 
     @property
@@ -181,11 +224,19 @@ class ImportedRun(Section):
     """
 
     paths: dict[str, str] = Field({}, description="split → file")
-    stage: str | None = Field(None, description="instead of `paths`: a kind of stage of your own that writes a run")
-    of: RunRef | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
-    params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
+    stage: str | None = Field(
+        None, description="instead of `paths`: a kind of stage of your own that writes a run"
+    )
+    of: RunRef | None = Field(
+        None, description="of `stage`: the run that is its input `run`; null: none"
+    )
+    params: dict[str, Any] = Field(
+        {}, description="of `stage`: its own parameters, beside `split` and `depth`"
+    )
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
-    ties: Ties = Field("doc_id", description="first of a tie: the lower id, or as trec_eval the higher")
+    ties: Ties = Field(
+        "doc_id", description="first of a tie: the lower id, or as trec_eval the higher"
+    )
 
 
 class FusionTuning(Section):
@@ -193,8 +244,12 @@ class FusionTuning(Section):
 
     split: str = Field("dev", description="whose queries decide")
     measure: str = Field("RR@10", description="what the best has most of")
-    step: float = Field(0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1")
-    k: Items[Weight] = Field((60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try")
+    step: float = Field(
+        0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1"
+    )
+    k: Items[Weight] = Field(
+        (60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try"
+    )
 
 
 class Method(NamedTuple):
@@ -205,19 +260,26 @@ class Method(NamedTuple):
     others: tuple[str, ...] = ()
 
 
-METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}  # others have no keys
+# others have no keys
+METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
 
 
 class Fusion(Section):
     """Several runs as one, an entry of `fusions`."""
 
     of: Items[RunRef] = Field(description="two or more runs, fusions among them")
-    method: FusionMethod = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
+    method: FusionMethod = Field(
+        "rrf", description="rrf: by ranks; weighted: a weighted sum of scores"
+    )
     k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
     normalize: Normalization = Field("min_max", description="weighted: scores per query")
     weights: Items[Weight] | None = Field(None, description="of weighted, one per run; null: tuned")
-    depth: int | None = Field(None, ge=1, description="passages per query; null: as deep as runs on the split go")
-    tune: FusionTuning = Field(FusionTuning(), description="how parameters that are null are chosen")
+    depth: int | None = Field(
+        None, ge=1, description="passages per query; null: as deep as runs on the split go"
+    )
+    tune: FusionTuning = Field(
+        FusionTuning(), description="how parameters that are null are chosen"
+    )
 
     @property
     def method_keys(self) -> Method:
@@ -234,8 +296,12 @@ class Fusion(Section):
 class Pipeline(Section):
     """The one of several systems that is best on dev, an entry of `pipelines`; first stages count as systems too."""
 
-    of: Items[RunRef] = Field(min_length=1, description="systems to choose from; of equally good ones the first")
-    depths: Distinct[Count] | None = Field(None, description="re-ranked passages to try; null: rerank.depth, 1/2, 1/5")
+    of: Items[RunRef] = Field(
+        min_length=1, description="systems to choose from; of equally good ones the first"
+    )
+    depths: Distinct[Count] | None = Field(
+        None, description="re-ranked passages to try; null: rerank.depth, 1/2, 1/5"
+    )
     measure: str = Field("nDCG@10", description="what the best has most of")
     split: str = Field("dev", description="whose queries decide")
 
@@ -254,7 +320,8 @@ ComparisonAggregate = Literal["sum", "sym_sum", "binary", "min", "max", "copelan
 class Reranks(Section):
     """An entry that may stand behind the `+` of a run, of a block under `@plans_reranking`."""
 
-    orders_together: ClassVar[bool] = False  # passages in the light of others: no depth of it is a part of another
+    # passages in the light of others: no depth of it is a part of another
+    orders_together: ClassVar[bool] = False
 
 
 class Comparison(Reranks):
@@ -262,7 +329,11 @@ class Comparison(Reranks):
 
     orders_together = True
     by: Annotated[str, NoParameter()] = Field(description="a model with `compares: true`")
-    top: int = Field(10, ge=2, description="passages that are compared, each two in both orders; at most rerank.depth")
+    top: int = Field(
+        10,
+        ge=2,
+        description="passages that are compared, each two in both orders; at most rerank.depth",
+    )
     aggregate: ComparisonAggregate = Field(
         "sum", description="what of a passage's comparisons is its score; see docs/rerankers.md"
     )
@@ -282,14 +353,22 @@ class Aggregation(Section):
     """
 
     windows: DatasetRef = Field(description="a dataset of source windows")
-    of: RunRef = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
+    of: RunRef = Field(
+        description="the run over the windows that is aggregated; with `by`: a run over the documents"
+    )
     by: CrossEncoderRef | None = Field(
         None, description="cross-encoder or ensemble that scores windows of the first documents"
     )
-    method: Annotated[str, Choice(aggregation)] = Field("max", description="FirstP, MaxP, SumP, mean of k best")
+    method: Annotated[str, Choice(aggregation)] = Field(
+        "max", description="FirstP, MaxP, SumP, mean of k best"
+    )
     k: int = Field(3, ge=1, description="of kmax")
-    scores: Literal["raw", "probability"] | None = Field(None, description="of `by`; null: probability for sum only")
-    missing: Literal["lowest", "zero"] | None = Field(None, description="of a window; null: zero in sum alone")
+    scores: Literal["raw", "probability"] | None = Field(
+        None, description="of `by`; null: probability for sum only"
+    )
+    missing: Literal["lowest", "zero"] | None = Field(
+        None, description="of a window; null: zero in sum alone"
+    )
 
 
 class PerturbedRun(Section):

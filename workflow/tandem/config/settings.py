@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SerializeAsAny, create_model
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    create_model,
+)
 
 from tandem.config.base import Distinct, Items, Section, Seed, not_empty, problem
 from tandem.config.datasets import Dataset
@@ -34,7 +41,8 @@ from tandem.config.tables import Score
 from tandem.errors import UserError, printable
 from tandem.plugins import Declarations
 
-CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")  # and those that plugins add: `catalogues`
+# and those that plugins add: `catalogues`
+CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
 _SectionType = TypeVar("_SectionType")
 
 HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
@@ -73,20 +81,36 @@ class Sweep(Section):
     """The same systems at every point of a grid over the configuration's values; an entry of `sweeps`."""
 
     title: str | None = Field(None, description="null: the sweep's name")
-    grid: Grid = Field(description="dotted path of this configuration → values; every combination is a point")
-    with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
-    seeds: Distinct[Seed] | None = Field(None, description="each point once per seed; null: the configuration's")
-    seeds_at: str = Field("seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from")
+    grid: Grid = Field(
+        description="dotted path of this configuration → values; every combination is a point"
+    )
+    with_: dict[str, object] = Field(
+        {}, alias="with", description="dotted path → value, the same at every point"
+    )
+    seeds: Distinct[Seed] | None = Field(
+        None, description="each point once per seed; null: the configuration's"
+    )
+    seeds_at: str = Field(
+        "seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from"
+    )
     systems: Systems = Field(description="runs, or name → run")
     measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
-    baseline: dict[str, object] | None = Field(None, description="path → value of the reference point; null: the first")
-    x: str | None = Field(None, description="path of the plot's axis; null: the first of the grid with several values")
+    baseline: dict[str, object] | None = Field(
+        None, description="path → value of the reference point; null: the first"
+    )
+    x: str | None = Field(
+        None, description="path of the plot's axis; null: the first of the grid with several values"
+    )
     scale: Literal["linear", "log"] = Field("linear", description="of the plot's axis")
     dataset: str | None = Field(None, description="null: the configuration's")
     split: str | None = Field(None, description="null: that whose scores are reported")
     note: str = Field("", description="text below the plot")
-    printed: Items[PrintedPoint] = Field((), description="what a paper prints at some points, in percent")
-    belongs_to: Items[str] = Field((), description="of config/sweeps/: shipped configurations that it is made for")
+    printed: Items[PrintedPoint] = Field(
+        (), description="what a paper prints at some points, in percent"
+    )
+    belongs_to: Items[str] = Field(
+        (), description="of config/sweeps/: shipped configurations that it is made for"
+    )
 
 
 class Mirror(Section):
@@ -100,24 +124,48 @@ class Training(Section):
     """How trainings and encoders use their devices."""
 
     micro_tokens: int = Field(2048, ge=64, description="tokens per forward and backward pass")
-    graph_tokens: int = Field(16384, ge=64, description="tokens whose graph is kept in memory at once")
-    attention: Literal["auto", "padded", "packed"] = Field("auto", description="auto: packed in bf16 on CUDA")
-    compile: Literal["auto", "always", "never"] = Field("auto", description="torch.compile; auto: where packed on CUDA")
-    checkpoint_seconds: float = Field(60.0, ge=0, description="seconds between two saved states of a training")
-    stop_seconds: float = Field(120.0, ge=0, description="a training is requeued this long before its slurm job ends")
-    devices: int = Field(1, ge=1, description="GPUs of a training; on a machine without GPUs, processes")
-    nodes: int = Field(1, ge=1, description="machines of a training, each with that many devices; needs slurm")
+    graph_tokens: int = Field(
+        16384, ge=64, description="tokens whose graph is kept in memory at once"
+    )
+    attention: Literal["auto", "padded", "packed"] = Field(
+        "auto", description="auto: packed in bf16 on CUDA"
+    )
+    compile: Literal["auto", "always", "never"] = Field(
+        "auto", description="torch.compile; auto: where packed on CUDA"
+    )
+    checkpoint_seconds: float = Field(
+        60.0, ge=0, description="seconds between two saved states of a training"
+    )
+    stop_seconds: float = Field(
+        120.0, ge=0, description="a training is requeued this long before its slurm job ends"
+    )
+    devices: int = Field(
+        1, ge=1, description="GPUs of a training; on a machine without GPUs, processes"
+    )
+    nodes: int = Field(
+        1, ge=1, description="machines of a training, each with that many devices; needs slurm"
+    )
 
 
 class ExecutionSettings(Training):
     """The configuration's `execution` block."""
 
     shards: int = Field(1, ge=1, description="jobs that share the work of a stage")
-    engine: Literal["auto", "faiss", "torch"] = Field("auto", description="of exact search; auto: torch on CUDA")
-    search_memory: int | None = Field(None, ge=16, description="MiB that an exact search may hold; null: 2,048")
-    threads: int | None = Field(None, ge=1, description="CPU threads of a job; null: all cores, one job at a time")
-    index_gpu: Literal["none", "replicate", "shard"] = Field("none", description="indexes on `devices` GPUs")
-    hardware: str = Field("cpu", description="entry of config/hardware/ that `estimate` calculates with")
+    engine: Literal["auto", "faiss", "torch"] = Field(
+        "auto", description="of exact search; auto: torch on CUDA"
+    )
+    search_memory: int | None = Field(
+        None, ge=16, description="MiB that an exact search may hold; null: 2,048"
+    )
+    threads: int | None = Field(
+        None, ge=1, description="CPU threads of a job; null: all cores, one job at a time"
+    )
+    index_gpu: Literal["none", "replicate", "shard"] = Field(
+        "none", description="indexes on `devices` GPUs"
+    )
+    hardware: str = Field(
+        "cpu", description="entry of config/hardware/ that `estimate` calculates with"
+    )
     mirrors: Items[Mirror] = Field((), description="other places for downloads, tried in order")
 
 
@@ -129,65 +177,124 @@ class Execution(ExecutionSettings):
 
     model_config = ConfigDict(strict=False)
 
-    workers: int | None = Field(None, ge=1, description="CPU threads of this job; null: as many as cores")
-    shard: int | None = Field(None, ge=0, description="which shard this job computes, counted from 0")
+    workers: int | None = Field(
+        None, ge=1, description="CPU threads of this job; null: as many as cores"
+    )
+    shard: int | None = Field(
+        None, ge=0, description="which shard this job computes, counted from 0"
+    )
     path: str | None = Field(None, description="folder or file of the source")
     name: str | None = Field(None, description="name of the source")
-    files: tuple[dict[str, object], ...] | dict[str, object] | None = Field(None, description="files of the source")
+    files: tuple[dict[str, object], ...] | dict[str, object] | None = Field(
+        None, description="files of the source"
+    )
     checksum: str | None = Field(None, description="sha256 of the source")
     licence: str | None = Field(None, description="licence of the source, carried into model cards")
-    vectors: dict[str, object] | None = Field(None, description="of an encoder: how its models make them, by its files")
+    vectors: dict[str, object] | None = Field(
+        None, description="of an encoder: how its models make them, by its files"
+    )
     plugins: Items[str] = Field((), description="files of the plugins that the stage uses")
     heap: str | None = Field(None, description="memory of Java, as its -Xmx has it")
-    endpoint: Endpoint | None = Field(None, description="of a language model that a server runs: how it is asked")
-    counts: dict[str, int] | None = Field(None, description="how much the source is expected to hold")
+    endpoint: Endpoint | None = Field(
+        None, description="of a language model that a server runs: how it is asked"
+    )
+    counts: dict[str, int] | None = Field(
+        None, description="how much the source is expected to hold"
+    )
 
 
 class Settings(Section):
     """A configuration with recipes, catalogues and defaults filled in."""
 
-    dataset: DatasetRef = Field(description="the dataset that is searched: name in `datasets` or config/datasets/")
-    encoder: str = Field(description="what models start from: a name in `encoders`, a folder, or org/name on the hub")
+    dataset: DatasetRef = Field(
+        description="the dataset that is searched: name in `datasets` or config/datasets/"
+    )
+    encoder: str = Field(
+        description="what models start from: a name in `encoders`, a folder, or org/name on the hub"
+    )
     seed: int = Field(42, ge=0, description="of everything random that has no seed of its own")
-    seeds: Distinct[Seed] | None = Field(None, description="tables' rows are planned once per seed; null: `seed` alone")
-    stand_in: str | dict[str, str] | None = Field(None, description="searched instead of papers' datasets, or of each")
-    train_on: str | None = Field(None, description="dataset of models that name none; null: the one that is searched")
-    recipes: Items[str] = Field((), description="files of config/recipes/, each laid upon those before it")
+    seeds: Distinct[Seed] | None = Field(
+        None, description="tables' rows are planned once per seed; null: `seed` alone"
+    )
+    stand_in: str | dict[str, str] | None = Field(
+        None, description="searched instead of papers' datasets, or of each"
+    )
+    train_on: str | None = Field(
+        None, description="dataset of models that name none; null: the one that is searched"
+    )
+    recipes: Items[str] = Field(
+        (), description="files of config/recipes/, each laid upon those before it"
+    )
     plugins: Items[str] = Field(
         (), description="files, or names of installed plugins, that add losses, formats, stages"
     )
     bm25: Bm25 = Field(Bm25(), description="BM25")
-    sparse: dict[str, Sparse] = Field({}, description="variants of bm25, usable wherever a run's name is")
+    sparse: dict[str, Sparse] = Field(
+        {}, description="variants of bm25, usable wherever a run's name is"
+    )
     depth: Depth = Field(Depth(), description="passages per query of the runs, by split")
     rerank: Rerank = Field(Rerank(), description="re-ranking")
     lengths: Lengths = Field(Lengths(), description="longest texts, in tokens")
     encode: Encode = Field(Encode(), description="vectors of queries and passages")
     score: Score = Field(Score(), description="what is measured")
-    runs: dict[str, ImportedRun] = Field({}, description="released run files, usable wherever a system's name is")
-    fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
-    pipelines: dict[str, Pipeline] = Field({}, description="the best of several systems on dev, usable as a run")
-    ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
+    runs: dict[str, ImportedRun] = Field(
+        {}, description="released run files, usable wherever a system's name is"
+    )
+    fusions: dict[str, Fusion] = Field(
+        {}, description="several runs as one, usable wherever a run's name is"
+    )
+    pipelines: dict[str, Pipeline] = Field(
+        {}, description="the best of several systems on dev, usable as a run"
+    )
+    ensembles: dict[str, Ensemble] = Field(
+        {}, description="several cross-encoders, usable as one that scores pairs"
+    )
     comparisons: dict[str, Comparison] = Field(
         {}, description="models that compare passages, usable where a cross-encoder re-ranks"
     )
-    scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
-    aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")
-    perturbed: dict[str, PerturbedRun] = Field({}, description="runs on broken queries, usable as runs on the others")
-    validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")
+    scorers: dict[str, Scorer] = Field(
+        {}, description="plugins' scorers, usable where a cross-encoder re-ranks"
+    )
+    aggregations: dict[str, Aggregation] = Field(
+        {}, description="runs over windows as runs over their documents"
+    )
+    perturbed: dict[str, PerturbedRun] = Field(
+        {}, description="runs on broken queries, usable as runs on the others"
+    )
+    validation: ValidationSettings = Field(
+        ValidationSettings(), description="how checkpoints are validated"
+    )
     indexes: dict[str, IndexEntry | TermIndexEntry] = Field(
         {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"
     )
-    tradeoffs: Tradeoffs = Field(Tradeoffs(), description="what `snakemake index_tradeoffs` measures")
-    models: dict[str, ModelEntry] = Field({}, description="trained models; null: none of a recipe's, `like`: a base")
-    datasets: dict[str, SerializeAsAny[Dataset]] = Field({}, description="datasets, also those of config/datasets/")
-    encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
-    rerankers: dict[str, Reranker] = Field(
-        {}, description="published cross-encoders, also those of config/rerankers/; named wherever a trained one is"
+    tradeoffs: Tradeoffs = Field(
+        Tradeoffs(), description="what `snakemake index_tradeoffs` measures"
     )
-    tables: Items[str] = Field((), description="targets of `rule all`: paper/table of config/papers/, or a layout file")
-    sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")
-    systems: Items[RunRef] = Field((), description="further runs that are targets, as `tandem search` needs")
-    execution: ExecutionSettings = Field(ExecutionSettings(), description="how to run; in no key, changes no result")
+    models: dict[str, ModelEntry] = Field(
+        {}, description="trained models; null: none of a recipe's, `like`: a base"
+    )
+    datasets: dict[str, SerializeAsAny[Dataset]] = Field(
+        {}, description="datasets, also those of config/datasets/"
+    )
+    encoders: dict[str, EncoderEntry] = Field(
+        {}, description="starting encoders, also those of config/encoders/"
+    )
+    rerankers: dict[str, Reranker] = Field(
+        {},
+        description="published cross-encoders, also those of config/rerankers/; named wherever a trained one is",
+    )
+    tables: Items[str] = Field(
+        (), description="targets of `rule all`: paper/table of config/papers/, or a layout file"
+    )
+    sweeps: dict[str, Sweep] = Field(
+        {}, description="tables and plots over values of any keys; see docs/sweeps.md"
+    )
+    systems: Items[RunRef] = Field(
+        (), description="further runs that are targets, as `tandem search` needs"
+    )
+    execution: ExecutionSettings = Field(
+        ExecutionSettings(), description="how to run; in no key, changes no result"
+    )
 
     def section(self, name: str, kind: type[_SectionType]) -> _SectionType:
         """Return the value of a key that a plugin adds by `register_section`, of the type that it has there."""
@@ -234,7 +341,13 @@ RUN_KEYS = {"tables", "systems", "sweeps", "execution", "seed", "seeds"}
 
 
 def register_section(
-    name: str, annotation: Any, default: Any, description: str, block: Block | None = None, *, of_run: bool = False
+    name: str,
+    annotation: Any,
+    default: Any,
+    description: str,
+    block: Block | None = None,
+    *,
+    of_run: bool = False,
 ) -> None:
     """Add a key of the configuration: a section, or a mapping from names to sections.
 
@@ -249,7 +362,9 @@ def register_section(
     if name in Settings.model_fields or name in _ADDED_KEYS:
         raise UserError(f"key {name} is registered twice; rename one of them")
     if not name.isidentifier() or hasattr(Settings, name):
-        raise UserError(f"key {printable(name)}: allowed are letters, digits and _, and no name of pydantic's")
+        raise UserError(
+            f"key {printable(name)}: allowed are letters, digits and _, and no name of pydantic's"
+        )
     _ADDED_KEYS[name] = AddedKey(annotation, default, description, block)
     if of_run:
         RUN_KEYS.add(name)
@@ -278,4 +393,6 @@ def _extend_settings(added: tuple[str, ...]) -> type[Settings]:
     for name in added:
         key = _ADDED_KEYS[name]
         fields[name] = (key.annotation, Field(key.default, description=key.description))
-    return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, __module__=__name__, **fields)
+    return create_model(
+        "Settings", __base__=Settings, __doc__=Settings.__doc__, __module__=__name__, **fields
+    )

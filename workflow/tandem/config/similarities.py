@@ -18,16 +18,22 @@ class JelinekMercer(Section):
     """Query likelihood, smoothed by linear interpolation with the collection (Jelinek and Mercer 1980)."""
 
     type: Literal["jelinek_mercer"]
-    collection_weight: float = Field(0.1, gt=0, lt=1, description="λ: 0.1 suits short queries, 0.7 long ones")
+    collection_weight: float = Field(
+        0.1, gt=0, lt=1, description="λ: 0.1 suits short queries, 0.7 long ones"
+    )
 
 
 class Dfr(Section):
     """Divergence from randomness (Amati and van Rijsbergen 2002)."""
 
     type: Literal["dfr"]
-    basic_model: Literal["G", "IF", "In", "Ine"] = Field("In", description="of randomness, as Lucene names them")
+    basic_model: Literal["G", "IF", "In", "Ine"] = Field(
+        "In", description="of randomness, as Lucene names them"
+    )
     after_effect: Literal["B", "L"] = Field("L", description="B: Bernoulli's, L: Laplace's")
-    normalization: Literal["H1", "H2", "H3", "Z"] = Field("H2", description="of a term's frequency by length")
+    normalization: Literal["H1", "H2", "H3", "Z"] = Field(
+        "H2", description="of a term's frequency by length"
+    )
 
 
 class Boolean(Section):
@@ -47,7 +53,9 @@ class Lsi(TfIdf):
     """Latent semantic indexing: the cosine of TF-IDF vectors in few dimensions (Deerwester et al. 1990)."""
 
     type: Literal["lsi"]  # type: ignore[assignment]
-    dimensions: int = Field(200, ge=1, description="singular values that are kept; fewer than passages and terms")
+    dimensions: int = Field(
+        200, ge=1, description="singular values that are kept; fewer than passages and terms"
+    )
 
 
 LuceneSimilarity = Dirichlet | JelinekMercer | Dfr | Boolean
@@ -63,4 +71,6 @@ def _known_type(value: Any) -> Any:
     return value
 
 
-Similarity = Annotated[AnySimilarity, BeforeValidator(_known_type, json_schema_input_type=AnySimilarity)]
+Similarity = Annotated[
+    AnySimilarity, BeforeValidator(_known_type, json_schema_input_type=AnySimilarity)
+]

@@ -13,9 +13,15 @@ _USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@100
 class Score(Section):
     """What is measured."""
 
-    split: str | None = Field(None, description="null: the dataset's `score_split`, else test, else dev")
-    measures: Items[str] | None = Field(None, min_length=1, description="null: the dataset's, else `usual`")
-    usual: Items[str] = Field(_USUAL, min_length=1, description="measures of datasets that name none")
+    split: str | None = Field(
+        None, description="null: the dataset's `score_split`, else test, else dev"
+    )
+    measures: Items[str] | None = Field(
+        None, min_length=1, description="null: the dataset's, else `usual`"
+    )
+    usual: Items[str] = Field(
+        _USUAL, min_length=1, description="measures of datasets that name none"
+    )
 
 
 class PrintedTable(Section):
@@ -56,7 +62,9 @@ class Order(Section):
     """An order of two rows that papers report; the table says whether it holds here."""
 
     claim: str = Field(description="in words: `dense > lexical`")
-    higher: RowNamed = Field(description="the row that is better by it: its system, or system and first stage")
+    higher: RowNamed = Field(
+        description="the row that is better by it: its system, or system and first stage"
+    )
     lower: RowNamed = Field(description="the row that is worse by it")
 
 
@@ -91,7 +99,9 @@ class SplitColumns(Section):
     """The queries that some columns are of."""
 
     of: str = Field("", description="whose; absent: the configuration's dataset")
-    split: str = Field(description="the split; where the searched dataset lacks it, its columns are not measured")
+    split: str = Field(
+        description="the split; where the searched dataset lacks it, its columns are not measured"
+    )
 
 
 class TableRow(Section):
@@ -104,14 +114,24 @@ class TableRow(Section):
     printed: str | PrintedSystem | dict[str, float | None] | None = Field(
         None, description="by column, or the system in printed.csv"
     )
-    with_: dict[str, object] = Field({}, alias="with", description="dotted path of the configuration → its value here")
-    with_own: dict[str, object] = Field({}, description="the same, only where the paper's own dataset is searched")
-    columns: Items[str] = Field((), description="the datasets of the columns that it fills; absent: all")
+    with_: dict[str, object] = Field(
+        {}, alias="with", description="dotted path of the configuration → its value here"
+    )
+    with_own: dict[str, object] = Field(
+        {}, description="the same, only where the paper's own dataset is searched"
+    )
+    columns: Items[str] = Field(
+        (), description="the datasets of the columns that it fills; absent: all"
+    )
     dataset: str = Field("", description="absent: the column's")
     quoted: bool = Field(False, description="only printed values, no run")
-    baseline: RowReference | None = Field(None, description="what it is tested against; absent: its first stage's row")
+    baseline: RowReference | None = Field(
+        None, description="what it is tested against; absent: its first stage's row"
+    )
     hidden: bool = Field(False, description="computed, but not shown")
-    labels: Literal["corrected"] | None = Field(None, description="scored by the annotators' corrected labels")
+    labels: Literal["corrected"] | None = Field(
+        None, description="scored by the annotators' corrected labels"
+    )
     variant: Literal["dissimilar"] | None = Field(None, description="on a variant of the dataset")
 
 
@@ -121,34 +141,58 @@ class TableLayout(Section):
     title: str = Field(description="heading")
     note: str = Field("", description="text below the table")
     paper: Paper | None = Field(None, description="the paper that prints it")
-    printed_on: PrintedOn | None = Field(None, description="the dataset that the paper's numbers are of")
-    printed_from: PrintedTable | None = Field(None, description="where printed.csv has the printed values")
-    recipes: Items[str] = Field((), description="recipes that its runs need")
-    same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
-    configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
-    splits: dict[str, SplitColumns] = Field({}, description="a dataset of columns that is a split of another → which")
-    belongs_to: Items[str] = Field(
-        (), description="shipped configurations that it is laid out for, each as `--configfile` takes its files"
+    printed_on: PrintedOn | None = Field(
+        None, description="the dataset that the paper's numbers are of"
     )
-    skip_unknown: bool = Field(False, description="leave out rows of runs that the configuration does not have")
+    printed_from: PrintedTable | None = Field(
+        None, description="where printed.csv has the printed values"
+    )
+    recipes: Items[str] = Field((), description="recipes that its runs need")
+    same: dict[str, Items[str]] = Field(
+        {}, description="a dataset of the paper → others of the same collection"
+    )
+    configs: dict[str, str] = Field(
+        {}, description="a dataset of the paper → the configuration file for it"
+    )
+    splits: dict[str, SplitColumns] = Field(
+        {}, description="a dataset of columns that is a split of another → which"
+    )
+    belongs_to: Items[str] = Field(
+        (),
+        description="shipped configurations that it is laid out for, each as `--configfile` takes its files",
+    )
+    skip_unknown: bool = Field(
+        False, description="leave out rows of runs that the configuration does not have"
+    )
     trained_elsewhere: bool = Field(
-        False, description="its models come from another dataset than the searched one: refused where they do not"
+        False,
+        description="its models come from another dataset than the searched one: refused where they do not",
     )
     subset: Literal["similar", "others", "pooled"] | None = Field(
-        None, description="only queries that have a similar training query, that have none, or that were pooled"
+        None,
+        description="only queries that have a similar training query, that have none, or that were pooled",
     )
     decimals: int = Field(2, ge=0, le=4, description="of the values, in percent")
-    costs: bool = Field(False, description="show what each system costs: bytes searched, ms a query, training seconds")
-    baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
+    costs: bool = Field(
+        False,
+        description="show what each system costs: bytes searched, ms a query, training seconds",
+    )
+    baseline: RowReference | None = Field(
+        None, description="what rows without one of their own are tested against"
+    )
     columns: Items[TableColumn] = Field((), description="absent: the measures that are scored")
     rows: Items[TableRow] = Field(min_length=1, description="from top to bottom")
-    orders: Items[Order] = Field((), description="orders of two rows that are tested below the table")
+    orders: Items[Order] = Field(
+        (), description="orders of two rows that are tested below the table"
+    )
     systems: Literal["untrained", "all"] | None = Field(
-        None, description="further rows: the configuration's `systems`, all or those that need no training"
+        None,
+        description="further rows: the configuration's `systems`, all or those that need no training",
     )
 
 
-DEVIATIONS, EXACT, WIDEST = 3.0, 0.02, 3.0  # of a measured band: its rule, the least and the largest width, in points
+# of a measured band: its rule, the least and the largest width, in points
+DEVIATIONS, EXACT, WIDEST = 3.0, 0.02, 3.0
 
 
 class Band(Section):
@@ -162,16 +206,24 @@ class Band(Section):
     row: str | None = Field(None, description="as the layout names the system")
     first_stage: str | None = Field(None, description="as the layout names it")
     recipe: str | None = Field(None, description="the row's run")
-    dataset: str | None = Field(None, description="where it is searched; absent: only where nothing stands in")
+    dataset: str | None = Field(
+        None, description="where it is searched; absent: only where nothing stands in"
+    )
     split: str | None = Field(None, description="of the queries")
     queries: int | None = Field(None, ge=1, description="how many are scored")
     measure: str | None = Field(None, description="as ir-measures names it")
     value: float | None = Field(None, description="in percent; absent: what the paper prints")
     tolerance: float | None = Field(None, ge=0, description="|ours - value| up to this is a match")
     near: float | None = Field(None, ge=0, description="up to this is near, beyond is off")
-    sd: float | None = Field(None, ge=0, description="of what was measured here: standard deviation over the seeds")
-    source: str = Field(description="where value and tolerance come from; of what was measured here the page")
-    seeds: int | None = Field(None, ge=2, description="of what was measured here: how many; absent where sd is 0")
+    sd: float | None = Field(
+        None, ge=0, description="of what was measured here: standard deviation over the seeds"
+    )
+    source: str = Field(
+        description="where value and tolerance come from; of what was measured here the page"
+    )
+    seeds: int | None = Field(
+        None, ge=2, description="of what was measured here: how many; absent where sd is 0"
+    )
     deviations: Items[str] = Field((), description="what differs from the paper")
 
     @property
@@ -185,7 +237,9 @@ class Band(Section):
             raise problem(f": names dataset {self.dataset}, but no value that is expected there")
         if self.sd is None:
             if self.seeds is not None:
-                raise problem(".sd is missing: what was measured with several seeds has their standard deviation")
+                raise problem(
+                    ".sd is missing: what was measured with several seeds has their standard deviation"
+                )
             if self.tolerance is None or self.near is None:
                 raise problem(f".{'tolerance' if self.tolerance is None else 'near'} is missing")
             if self.near < self.tolerance:

@@ -4,7 +4,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tandem.config.base import Choice, Count, Distinct, IfSet, Items, Precision, Section, equals, is_one, problem
+from tandem.config.base import (
+    Choice,
+    Count,
+    Distinct,
+    IfSet,
+    Items,
+    Precision,
+    Section,
+    equals,
+    is_one,
+    problem,
+)
 from tandem.config.datasets import Perturbation
 from tandem.config.losses import (
     TERM_RECALL,
@@ -18,7 +29,8 @@ from tandem.config.losses import (
 )
 from tandem.config.references import Reference
 
-BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")  # to whom a teacher's scores are an order, ties no pair
+# to whom a teacher's scores are an order, ties no pair
+BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")
 DualLoss = Annotated[str, Choice(supervision, TERM_RECALL)]
 
 
@@ -35,7 +47,9 @@ class Lora(Section):
     targets: Annotated[
         Items[str] | None,
         Field(min_length=1),
-        BeforeValidator(_unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None),
+        BeforeValidator(
+            _unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None
+        ),
     ] = Field(None, description="names of linear layers; null or all-linear: all")
 
 
@@ -43,17 +57,28 @@ class Optimisation(Section):
     """Optimiser, schedule, duration: what trainings and pre-trainings share."""
 
     epochs: float = Field(1.0, gt=0, description="passes over the training data")
-    steps: int | None = Field(None, ge=1, description="optimiser steps; null: as many as `epochs` takes")
+    steps: int | None = Field(
+        None, ge=1, description="optimiser steps; null: as many as `epochs` takes"
+    )
     lr: float = Field(1e-5, gt=0, description="peak learning rate")
-    optimizer: Literal["adamw", "adam", "lamb", "adafactor"] = Field("adamw", description="update rule")
-    weight_decay: float = Field(0.01, ge=0, description="weight decay, not of biases and layer norms")
-    warmup: float = Field(0.1, ge=0, le=1, description="share of the steps over which the learning rate rises")
+    optimizer: Literal["adamw", "adam", "lamb", "adafactor"] = Field(
+        "adamw", description="update rule"
+    )
+    weight_decay: float = Field(
+        0.01, ge=0, description="weight decay, not of biases and layer norms"
+    )
+    warmup: float = Field(
+        0.1, ge=0, le=1, description="share of the steps over which the learning rate rises"
+    )
     schedule: Literal["linear", "linear_from_start", "constant"] = Field(
-        "linear", description="after the warm-up; linear_from_start: the fall to zero counts the warm-up's steps too"
+        "linear",
+        description="after the warm-up; linear_from_start: the fall to zero counts the warm-up's steps too",
     )
     clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: any")
     dropout: float | None = Field(None, ge=0, lt=1, description="null: the encoder's own")
-    precision: Precision = Field("auto", description="of the computation; auto: bf16 where the device has it")
+    precision: Precision = Field(
+        "auto", description="of the computation; auto: bf16 where the device has it"
+    )
     seed: int | None = Field(None, ge=0, description="null: the configuration's")
 
 
@@ -67,10 +92,15 @@ class PartTrain(Section):
 class Train(Optimisation):
     """How a model is trained: what all objectives share."""
 
-    queries_per_batch: int = Field(32, ge=1, description="lists (see `instance`) per step, over all devices")
+    queries_per_batch: int = Field(
+        32, ge=1, description="lists (see `instance`) per step, over all devices"
+    )
     list_size: int = Field(2, ge=2, description="passages per query: positives and negatives")
     positives: int = Field(
-        1, ge=1, exclude_if=is_one, description="positives of a list, drawn anew at each visit; the loss is their mean"
+        1,
+        ge=1,
+        exclude_if=is_one,
+        description="positives of a list, drawn anew at each visit; the loss is their mean",
     )
     budget_minutes: float | None = Field(
         None,
@@ -87,16 +117,24 @@ class Train(Optimisation):
         exclude_if=equals("given"),
         description="data: list_size, queries_per_batch and lr follow from the data and budget_minutes",
     )
-    choose: Literal["dev", "last"] = Field("dev", description="dev: the best checkpoint, the start too; last: the end")
-    patience: int | None = Field(3, ge=1, description="of `choose: dev`: end after so many validations without a gain")
-    checkpoints: int | None = Field(None, ge=1, description="train in this many stages, each validated during the next")
+    choose: Literal["dev", "last"] = Field(
+        "dev", description="dev: the best checkpoint, the start too; last: the end"
+    )
+    patience: int | None = Field(
+        3, ge=1, description="of `choose: dev`: end after so many validations without a gain"
+    )
+    checkpoints: int | None = Field(
+        None, ge=1, description="train in this many stages, each validated during the next"
+    )
     validate_every: int | None = Field(
         None,
         ge=1,
         description="steps between validations; null: a tenth of all steps where `choose` is dev, more where a budget "
         "pays for fewer validations; else there are none",
     )
-    validation_queries: int = Field(100, ge=1, description="queries that a training validates itself on")
+    validation_queries: int = Field(
+        100, ge=1, description="queries that a training validates itself on"
+    )
     validation_depth: int = Field(20, ge=1, description="passages of each of these queries")
 
     @property
@@ -113,15 +151,20 @@ class Train(Optimisation):
     def undecisive(self) -> tuple[str, ...]:
         """Keys that decide nothing: `budget_minutes` says how long is trained, `sizes: data` how large batches are."""
         length = ["steps", "epochs"] if self.budget_minutes is not None else []
-        sizes = ["lr", "queries_per_batch", *(["list_size"] if self.positives == 1 else [])]  # which is above positives
+        # which is above positives
+        sizes = ["lr", "queries_per_batch", *(["list_size"] if self.positives == 1 else [])]
         return (*length, *(sizes if self.sizes == "data" else []))
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         if self.sizes == "data" and self.budget_minutes is None:
-            raise problem(".sizes is data, but there is no budget_minutes, which decides how much is learned")
+            raise problem(
+                ".sizes is data, but there is no budget_minutes, which decides how much is learned"
+            )
         if self.positives >= self.list_size:
-            raise problem(f".positives is {self.positives}, but lists have {self.list_size} passages; raise list_size")
+            raise problem(
+                f".positives is {self.positives}, but lists have {self.list_size} passages; raise list_size"
+            )
         return self
 
 
@@ -143,10 +186,14 @@ class SingleTrain(Train, TakesLosses):
         description="visited once an epoch: each query, each positive, or each row of a release (docs/fidelity.md)",
     )
     resample: bool = Field(
-        True, exclude_if=bool, description="draw negatives anew at each visit; false: a positive's stay (not by query)"
+        True,
+        exclude_if=bool,
+        description="draw negatives anew at each visit; false: a positive's stay (not by query)",
     )
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
-    distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
+    distil: Distil | None = Field(
+        None, description="learn from a teacher's scores of the lists too"
+    )
     margin_bins: IfSet[int | None] = Field(
         None, ge=2, description="draw negatives evenly from so many ranges of the teacher's margins"
     )
@@ -159,11 +206,17 @@ class SingleTrain(Train, TakesLosses):
     @model_validator(mode="after")
     def _instances_fit(self) -> Self:
         if self.instance != "query" and self.positives > 1:
-            raise problem(f".positives is {self.positives}, but an instance of a {self.instance} has one; set it to 1")
+            raise problem(
+                f".positives is {self.positives}, but an instance of a {self.instance} has one; set it to 1"
+            )
         if self.margin_bins and (self.distil is None or self.instance != "query"):
-            raise problem(f".margin_bins is {self.margin_bins}, which needs a teacher (distil) and instance: query")
+            raise problem(
+                f".margin_bins is {self.margin_bins}, which needs a teacher (distil) and instance: query"
+            )
         if self.instance == "query" and not self.resample:
-            raise problem(".resample is false, but instance is query; set candidates.negatives instead, which stay")
+            raise problem(
+                ".resample is false, but instance is query; set candidates.negatives instead, which stay"
+            )
         return self
 
     @model_validator(mode="after")
@@ -178,12 +231,21 @@ class SingleTrain(Train, TakesLosses):
             raise problem(
                 f".groups give an order and no scores, but distil.loss is {loss}; allowed: {', '.join(BY_ORDER)}"
             )
-        ends, sizes = [group.last_rank for group in self.groups], [group.passages for group in self.groups]
+        ends, sizes = (
+            [group.last_rank for group in self.groups],
+            [group.passages for group in self.groups],
+        )
         ranks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        if sizes[0] != ranks[0] or any(size > count for size, count in zip(sizes, ranks, strict=True)):
-            raise problem(f".groups draw {sizes} of {ranks} ranks; of the first all, of others no more than there are")
+        if sizes[0] != ranks[0] or any(
+            size > count for size, count in zip(sizes, ranks, strict=True)
+        ):
+            raise problem(
+                f".groups draw {sizes} of {ranks} ranks; of the first all, of others no more than there are"
+            )
         if sum(sizes) != self.list_size:
-            raise problem(f".groups have {sum(sizes)} passages, but list_size is {self.list_size}; make them equal")
+            raise problem(
+                f".groups have {sum(sizes)} passages, but list_size is {self.list_size}; make them equal"
+            )
         return self
 
 
@@ -210,9 +272,13 @@ class SelfTeaching(Section):
 class DualTrain(SingleTrain):
     """How a dual encoder is trained."""
 
-    loss: DualLoss = Field("listwise", description="loss of each query's list; term_recall: DeepCT's, of its positive")
+    loss: DualLoss = Field(
+        "listwise", description="loss of each query's list; term_recall: DeepCT's, of its positive"
+    )
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
-    passage_centric: float = Field(0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss")
+    passage_centric: float = Field(
+        0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss"
+    )
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
     matryoshka: IfSet[Items[Count]] = Field(
         (), description="the loss also of vectors cut to so many numbers: [256, 128]"
@@ -223,7 +289,9 @@ class DualTrain(SingleTrain):
         le=1,
         description="of SpaDE: each encoder learns this share of a batch's lists, the hardest by the other; null: all",
     )
-    topics: IfSet[Topics | None] = Field(None, description="each batch has queries of one topic; null: any")
+    topics: IfSet[Topics | None] = Field(
+        None, description="each batch has queries of one topic; null: any"
+    )
     self_teaching: IfSet[SelfTeaching | None] = Field(
         None,
         description="queries with typos learn the query's own ranking too; the dataset is one of source perturbed, of "
@@ -244,18 +312,32 @@ class DualTrain(SingleTrain):
     @model_validator(mode="after")
     def _terms_fit(self) -> Self:
         if self.passage_centric and self.positives > 1:
-            raise problem(f".positives is {self.positives}, but passage_centric is about one positive; set it to 1")
+            raise problem(
+                f".positives is {self.positives}, but passage_centric is about one positive; set it to 1"
+            )
         if self.budget_minutes and self.distil and self.distil.in_batch:
-            raise problem(".budget_minutes does not count what distil.in_batch computes; say steps or epochs")
+            raise problem(
+                ".budget_minutes does not count what distil.in_batch computes; say steps or epochs"
+            )
         if self.budget_minutes and self.self_teaching:
-            raise problem(".budget_minutes does not count what self_teaching computes; say steps or epochs")
+            raise problem(
+                ".budget_minutes does not count what self_teaching computes; say steps or epochs"
+            )
         if len({*self.matryoshka}) < len(self.matryoshka):
-            raise problem(f".matryoshka is {[*self.matryoshka]}, which counts a cut twice; list each once")
+            raise problem(
+                f".matryoshka is {[*self.matryoshka]}, which counts a cut twice; list each once"
+            )
         others = ("distil", "passage_centric", "regularise", "matryoshka", "self_teaching")
-        if self.loss == TERM_RECALL and (key := next((key for key in others if getattr(self, key)), None)):
-            raise problem(f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out")
+        if self.loss == TERM_RECALL and (
+            key := next((key for key in others if getattr(self, key)), None)
+        ):
+            raise problem(
+                f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out"
+            )
         if self.loss == TERM_RECALL and self.positives > 1:
-            raise problem(f".positives is {self.positives}, but {TERM_RECALL} is about one positive; set it to 1")
+            raise problem(
+                f".positives is {self.positives}, but {TERM_RECALL} is about one positive; set it to 1"
+            )
         return self
 
     @model_validator(mode="after")
@@ -263,12 +345,26 @@ class DualTrain(SingleTrain):
         if self.live_negatives is None:
             return self
         if self.in_batch:
-            raise problem(".in_batch is true, but live_negatives are what a query learns from; set in_batch: false")
-        others = ("distil", "passage_centric", "regularise", "matryoshka", "self_teaching", "topics", "budget_minutes")
+            raise problem(
+                ".in_batch is true, but live_negatives are what a query learns from; set in_batch: false"
+            )
+        others = (
+            "distil",
+            "passage_centric",
+            "regularise",
+            "matryoshka",
+            "self_teaching",
+            "topics",
+            "budget_minutes",
+        )
         if key := next((key for key in others if getattr(self, key)), None):
-            raise problem(f".{key} is set, but live_negatives learns from what it retrieves alone; leave it out")
+            raise problem(
+                f".{key} is set, but live_negatives learns from what it retrieves alone; leave it out"
+            )
         if self.loss == TERM_RECALL or self.sizes == "data":
-            raise problem(f".live_negatives needs a loss of lists and sizes: given; loss is {self.loss}")
+            raise problem(
+                f".live_negatives needs a loss of lists and sizes: given; loss is {self.loss}"
+            )
         return self
 
 
@@ -276,7 +372,9 @@ class CrossTrain(SingleTrain):
     """How a cross-encoder is trained."""
 
     loss: Supervision = Field("pointwise", description="loss of each query's list")
-    in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
+    in_batch: bool = Field(
+        False, description="lists are lengthened by the other queries' positives"
+    )
 
     @property
     def visit_size(self) -> int:
@@ -286,9 +384,13 @@ class CrossTrain(SingleTrain):
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:
         if self.instance == "row" and (self.loss != "pointwise" or self.in_batch or self.distil):
-            raise problem(".instance is row, a single pair: it takes loss: pointwise, and neither in_batch nor distil")
+            raise problem(
+                ".instance is row, a single pair: it takes loss: pointwise, and neither in_batch nor distil"
+            )
         if self.distil and self.distil.in_batch:
-            raise problem(".distil.in_batch is of dual encoders, which score all passages of a batch; leave it out")
+            raise problem(
+                ".distil.in_batch is of dual encoders, which score all passages of a batch; leave it out"
+            )
         return self
 
 
@@ -297,19 +399,29 @@ class JointTrain(Train, TakesLosses):
 
     losses = (("semantics", distillation), ("supervision", supervision))
 
-    semantics: Distillation = Field("paper", description="how the retriever learns from the re-ranker; paper: both do")
-    temperature: float = Field(1.0, gt=0, description="of both softmaxes, where `semantics` is a kl with one")
-    teacher: Literal["dynamic", "static"] = Field("dynamic", description="static: the re-ranker does not learn")
+    semantics: Distillation = Field(
+        "paper", description="how the retriever learns from the re-ranker; paper: both do"
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="of both softmaxes, where `semantics` is a kl with one"
+    )
+    teacher: Literal["dynamic", "static"] = Field(
+        "dynamic", description="static: the re-ranker does not learn"
+    )
     supervision: Supervision = Field("listwise", description="the re-ranker's loss on the labels")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
-    in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
+    in_batch: bool = Field(
+        False, description="lists are lengthened by the other queries' positives"
+    )
     weight: float = Field(
         1.0,
         gt=0,
         exclude_if=is_one,
         description="weight of the distillation; if equal to queries_per_batch: Eq. 4 without 1/N",
     )
-    retriever: IfSet[PartTrain | None] = Field(None, description="what the retriever has of its own")
+    retriever: IfSet[PartTrain | None] = Field(
+        None, description="what the retriever has of its own"
+    )
     reranker: IfSet[PartTrain | None] = Field(None, description="what the re-ranker has of its own")
 
     def part(self, name: str) -> PartTrain:

@@ -43,7 +43,11 @@ def parse(model: type[_M], value: object, at: str = "") -> tuple[_M | None, list
             typed = _replaced(typed, place.path, _from_text(detail["input"], place.annotation))
     if typed is not value:
         result, details = _validated(model, typed)
-    places = [(_place(model, detail["loc"]), detail) for detail in details if not _follows(detail, details)]
+    places = [
+        (_place(model, detail["loc"]), detail)
+        for detail in details
+        if not _follows(detail, details)
+    ]
     lines = [(place.path, _line(place, detail, at)) for place, detail in _of_best_branches(places)]
     lines.sort(key=lambda line: [str(key) for key in line[0]])
     return result, list(dict.fromkeys(line for _, line in lines))
@@ -58,7 +62,9 @@ def _validated(model: type[_M], value: object) -> tuple[_M | None, list[ErrorDet
 
 def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
     """Return whether a list is too short only because of its wrong items."""
-    above = (other["loc"][: len(detail["loc"])] for other in details if other["loc"] != detail["loc"])
+    above = (
+        other["loc"][: len(detail["loc"])] for other in details if other["loc"] != detail["loc"]
+    )
     return detail["type"] == "too_short" and detail["loc"] in above
 
 
@@ -77,7 +83,9 @@ def with_secrets(value: dict[str, Any], at: str) -> dict[str, Any]:
 
 def no_object(at: str, value: object) -> str:
     """Return the line about a value, which is at a dotted path, where keys with values are needed."""
-    return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
+    return (
+        f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
+    )
 
 
 def refuse_too_large(config: Mapping[Any, Any]) -> None:
@@ -94,15 +102,27 @@ def refuse_too_large(config: Mapping[Any, Any]) -> None:
         while waiting:
             value, at = waiting.pop()
             seen += 1
-            inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+            inner = (
+                value.items()
+                if isinstance(value, dict)
+                else enumerate(value)
+                if isinstance(value, list)
+                else ()
+            )
             if inner and len(at) > DEEPEST:
                 place = ".".join(printable(key) for key in at[:4])
-                raise UserError(f"{place} contains itself, or is nested deeper than {DEEPEST} levels")
+                raise UserError(
+                    f"{place} contains itself, or is nested deeper than {DEEPEST} levels"
+                )
             if seen > MOST:
-                raise UserError(f"{printable(upper)} holds more than {MOST:,} values; allowed: fewer")
+                raise UserError(
+                    f"{printable(upper)} holds more than {MOST:,} values; allowed: fewer"
+                )
             if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:
                 place = ".".join(printable(key) for key in at)
-                numbers.append(f"{place} is {shortened(str(value))}; allowed: finite numbers below 2^53")
+                numbers.append(
+                    f"{place} is {shortened(str(value))}; allowed: finite numbers below 2^53"
+                )
             waiting += [(item, (*at, key)) for key, item in inner]
     if numbers:
         raise UserError("\n".join(sorted(numbers)))
@@ -120,10 +140,15 @@ def branches(annotation: Any) -> list[Any]:
 def allowed(annotation: Any) -> str:
     """Return what a type allows, in JSON's words: `integer or null`; the values where they can be listed."""
     options = branches(annotation)
-    values = [value for branch in options if get_origin(branch) is Literal for value in get_args(branch)]
+    values = [
+        value for branch in options if get_origin(branch) is Literal for value in get_args(branch)
+    ]
     if values:
         return ", ".join([*map(str, values), *(["null"] if type(None) in options else [])])
-    kinds = (NAMES.get(branch) or ("array" if get_origin(branch) in (tuple, list) else "object") for branch in options)
+    kinds = (
+        NAMES.get(branch) or ("array" if get_origin(branch) in (tuple, list) else "object")
+        for branch in options
+    )
     return " or ".join(dict.fromkeys(kinds))
 
 
@@ -146,14 +171,19 @@ def _place(model: type[BaseModel], location: tuple[str | int, ...]) -> _Place:
         options = [branch for branch in branches(annotation) if branch is not type(None)]
         if len(options) > 1:
             union = (tuple(path), annotation, str(key))
-            annotation = next((option for option in options if str(key).startswith(_tag(option))), None)
+            annotation = next(
+                (option for option in options if str(key).startswith(_tag(option))), None
+            )
             continue
         annotation = options[0] if options else None
         if key == "[key]":
             return _Place(tuple(path), str, known, union)
         path.append(key)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            fields = {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
+            fields = {
+                field.alias or name: field.annotation
+                for name, field in annotation.model_fields.items()
+            }
             known, annotation = list(fields), fields.get(str(key))
         else:
             arguments = get_args(annotation)
@@ -168,16 +198,24 @@ def _tag(annotation: Any) -> str:
     return str(getattr(origin, "__name__", origin))
 
 
-def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tuple[_Place, ErrorDetails]]:
+def _of_best_branches(
+    places: list[tuple[_Place, ErrorDetails]],
+) -> Iterator[tuple[_Place, ErrorDetails]]:
     """For each union that no branch fits, the errors of the best branch, or one error where the type is wrong."""
     unions: dict[tuple[str | int, ...], dict[str, list[tuple[_Place, ErrorDetails]]]] = {}
     for place, detail in places:
         if place.union is None:
             yield place, detail
         else:
-            unions.setdefault(place.union[0], {}).setdefault(place.union[2], []).append((place, detail))
+            unions.setdefault(place.union[0], {}).setdefault(place.union[2], []).append(
+                (place, detail)
+            )
     for path, by_branch in unions.items():
-        inner = [errors for errors in by_branch.values() if all(len(place.path) > len(path) for place, _ in errors)]
+        inner = [
+            errors
+            for errors in by_branch.values()
+            if all(len(place.path) > len(path) for place, _ in errors)
+        ]
         if inner:
             yield from min(inner, key=lambda errors: (_has_other_tag(errors), len(errors)))
         else:
@@ -187,7 +225,10 @@ def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tup
 
 def _has_other_tag(errors: list[tuple[_Place, ErrorDetails]]) -> bool:
     """Return whether a branch is of another `type`: a key that it allows a single value of has another."""
-    return any(detail["type"] == "literal_error" and len(get_args(place.annotation)) == 1 for place, detail in errors)
+    return any(
+        detail["type"] == "literal_error" and len(get_args(place.annotation)) == 1
+        for place, detail in errors
+    )
 
 
 def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
@@ -199,7 +240,11 @@ def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
             return f"{path} is missing"
         case "extra_forbidden":
             first, *others = (key := str(place.path[-1])).split(".")
-            nested = f"; write {': {'.join([first, *others])}: …{'}' * len(others)}" if first in place.known else ""
+            nested = (
+                f"; write {': {'.join([first, *others])}: …{'}' * len(others)}"
+                if first in place.known
+                else ""
+            )
             return f"{path} is not a known key{nested or nearest(key, place.known)}"
         case "problem":
             return f"{path}{context['message']}".removeprefix(".")

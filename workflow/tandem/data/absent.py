@@ -16,7 +16,9 @@ from tandem.data.rows import Rows
 from tandem.store.artifact import Artifact
 
 ABSENT_FILE = "absent.parquet"
-ABSENT_SCHEMA = pa.schema([("query", pa.uint32()), ("doc_id", pa.large_string()), ("score", pa.float32())])
+ABSENT_SCHEMA = pa.schema(
+    [("query", pa.uint32()), ("doc_id", pa.large_string()), ("score", pa.float32())]
+)
 
 
 class AbsentLines:
@@ -25,7 +27,8 @@ class AbsentLines:
     def __init__(self, parts: Iterable[pa.Table] = ()) -> None:
         self.table = pa.concat_tables([ABSENT_SCHEMA.empty_table(), *parts]).combine_chunks()
         queries = self.table["query"].to_numpy()
-        self.places = dict[int, tuple[int, int]]()  # of each query's row, where its lines begin and end
+        # of each query's row, where its lines begin and end
+        self.places = dict[int, tuple[int, int]]()
         if len(queries):
             starts = np.flatnonzero(np.diff(queries.astype(np.int64), prepend=-1)).tolist()
             for start, stop in pairwise([*starts, len(queries)]):
@@ -59,7 +62,9 @@ class AbsentLines:
         order = np.argsort(-all_scores, kind="stable")  # a stored list has no ties
         return [all_docs[place] for place in order.tolist()], all_scores[order]
 
-    def ranked(self, lists: Iterable[RankedRows], names: DatasetNames) -> Iterator[tuple[str, list[str], Floats]]:
+    def ranked(
+        self, lists: Iterable[RankedRows], names: DatasetNames
+    ) -> Iterator[tuple[str, list[str], Floats]]:
         """Yield (query id, document ids, scores) of each query, best first; last those with no line in `lists`."""
         left = dict.fromkeys(self.places)
         for query, rows, scores in lists:

@@ -73,8 +73,13 @@ def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
     models = sources()
     for name, entry in entries.items():
         if not isinstance(entry, dict) or entry.get("source") not in models:
-            raise UserError(f"datasets.{name}: no entry with a source; allowed are {', '.join(sorted(models))}")
-    return {name: read(models[entry["source"]], entry, f"datasets.{name}") for name, entry in entries.items()}
+            raise UserError(
+                f"datasets.{name}: no entry with a source; allowed are {', '.join(sorted(models))}"
+            )
+    return {
+        name: read(models[entry["source"]], entry, f"datasets.{name}")
+        for name, entry in entries.items()
+    }
 
 
 def format_catalogue(datasets: Entries) -> str:
@@ -93,7 +98,9 @@ def format_catalogue(datasets: Entries) -> str:
 
     lines = []
     for row in rows:
-        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
+        cells = [
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+        ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
@@ -101,7 +108,9 @@ def format_catalogue(datasets: Entries) -> str:
 def _format_row(name: str, entry: Dataset, presence: Presence) -> tuple[str, str, str, str, str]:
     counts = dict(entry.counts or {})
     passages = f"{counts.pop('passages'):,}" if "passages" in counts else ""
-    queries = " · ".join(f"{split} {count:,}" for split, count in counts.items() if not split.endswith("_qrels"))
+    queries = " · ".join(
+        f"{split} {count:,}" for split, count in counts.items() if not split.endswith("_qrels")
+    )
     members = f" ({len(entry.of)} datasets)" if isinstance(entry, Group) else ""
     return f"{name}{members}", passages, queries, str(presence), entry.licence or ""
 

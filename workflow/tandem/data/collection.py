@@ -48,7 +48,10 @@ class Collection:
         return int(pq.read_metadata(self.artifact.path(CORPUS)).num_rows)
 
     def batches(
-        self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text"), span: range | None = None
+        self,
+        rows: int = 16384,
+        columns: Sequence[str] = ("doc_id", "title", "text"),
+        span: range | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the corpus, or its rows `span`, as record batches of at most `rows` passages, in row order.
 
@@ -56,7 +59,9 @@ class Collection:
         """
         span = range(self.passages) if span is None else span
         with open_parquet(self.artifact.path(CORPUS)) as file:
-            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            sizes = [
+                file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)
+            ]
             bounds = list(accumulate(sizes, initial=0))
             groups = []
             for group, (start, stop) in enumerate(pairwise(bounds)):
@@ -64,7 +69,9 @@ class Collection:
                     groups.append(group)
 
             row = bounds[groups[0]] if groups else 0  # of the batch's first passage
-            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns)):
+            for batch in file.iter_batches(
+                batch_size=rows, row_groups=groups, columns=list(columns)
+            ):
                 first = max(span.start - row, 0)
                 stop = min(span.stop - row, batch.num_rows)
                 if first < stop:
@@ -81,19 +88,25 @@ class Collection:
 
     def query_texts(self) -> dict[str, str]:
         """Return query id → text of all splits."""
-        return dict(iterate_rows(pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"])))
+        return dict(
+            iterate_rows(pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"]))
+        )
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Return query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""
         judged: dict[str, dict[str, int]] = {}
-        for query, doc, relevance in iterate_rows(self._split(QRELS, split, ["query_id", "doc_id", "relevance"])):
+        for query, doc, relevance in iterate_rows(
+            self._split(QRELS, split, ["query_id", "doc_id", "relevance"])
+        ):
             judged.setdefault(query, {})[doc] = relevance
         return judged
 
     def excluded(self, split: str) -> dict[str, dict[str, int]]:
         """Return the part of `qrels` that is graded `EXCLUDED`; empty if the split has no such grade, or no qrels."""
         of_split = [("split", "==", split), ("relevance", "==", EXCLUDED)]
-        table = pq.read_table(self.artifact.path(QRELS), columns=["query_id", "doc_id"], filters=of_split)
+        table = pq.read_table(
+            self.artifact.path(QRELS), columns=["query_id", "doc_id"], filters=of_split
+        )
         judged: dict[str, dict[str, int]] = {}
         for query, doc in iterate_rows(table):
             judged.setdefault(query, {})[doc] = EXCLUDED
@@ -102,7 +115,9 @@ class Collection:
     def answers(self, split: str) -> dict[str, list[str]]:
         """Return query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
         if ANSWERS not in self.artifact.manifest.files:
-            raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
+            raise UserError(
+                f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched"
+            )
         of_split = self.known_answers(split)
         if not of_split:
             raise UserError(f"{self.artifact.path(ANSWERS)}: no query of split {split} has answers")
@@ -118,7 +133,9 @@ class Collection:
     def lists(self) -> Iterator[tuple[str, list[tuple[str, int, float | None]]]]:
         """Yield (query id, its (document id, label, score)) of the source's own training lists, in its order."""
         if LISTS not in self.artifact.manifest.files:
-            raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
+            raise UserError(
+                f"{self.artifact.folder}: has no training lists of its own; name a run instead"
+            )
         for query, group in groupby(stream_rows(self.artifact.path(LISTS)), key=itemgetter(0)):
             yield query, [(doc, label, score) for _, doc, label, score in group]
 

@@ -26,7 +26,12 @@ from tandem.data.forms import PASSAGES_SIDE, Composer
 from tandem.data.language import TextSample
 from tandem.data.sources import Listed, Source, open_source
 from tandem.data.splits import count_keys
-from tandem.data.statistics import CorpusStatistics, SplitStatistics, describe_splits, measure_lengths
+from tandem.data.statistics import (
+    CorpusStatistics,
+    SplitStatistics,
+    describe_splits,
+    measure_lengths,
+)
 from tandem.data.text import label_near_duplicates
 from tandem.data.validate import (
     OwnPassages,
@@ -46,7 +51,10 @@ from tandem.stages.data import DatasetParams
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
 
-_PART_SCHEMA = pa.schema([*tables.CORPUS_SCHEMA, ("words", pa.uint32()), ("characters", pa.uint32())])  # of a part
+# of a part
+_PART_SCHEMA = pa.schema(
+    [*tables.CORPUS_SCHEMA, ("words", pa.uint32()), ("characters", pa.uint32())]
+)
 
 
 def run(job: Job[DatasetParams]) -> None:
@@ -63,9 +71,13 @@ def run(job: Job[DatasetParams]) -> None:
     sums = {name: tables.Checksum() for name in parts}
     with writing(job) as draft:
         judged = tables.make_table(sums["qrels"].of(source.read_qrels()), tables.QRELS_SCHEMA)
-        answers = tables.make_table(sums["answers"].of(composer.answers(source.read_answers())), tables.ANSWERS_SCHEMA)
+        answers = tables.make_table(
+            sums["answers"].of(composer.answers(source.read_answers())), tables.ANSWERS_SCHEMA
+        )
         if judged.num_rows == answers.num_rows == 0:
-            raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
+            raise UserError(
+                "qrels: empty; a dataset needs judgements of at least one split, or answers"
+            )
         answered = answers["query_id"].to_pylist()
         rows = sums["queries"].of(composer.queries(source.read_queries()))
         queries = prepare_queries(rows, judged, answered, source, job.params, warnings)
@@ -73,25 +85,35 @@ def run(job: Job[DatasetParams]) -> None:
         corpus.write(sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
         if note := composer.note():
-            warnings.add(note) if composer.normalize == "none" else say(f"dataset {job.key} · {note}")
+            warnings.add(note) if composer.normalize == "none" else say(
+                f"dataset {job.key} · {note}"
+            )
         for line in corpus.own_passages.notes():  # scores say it where it matters
             say(f"dataset {job.key} · {line}")
         extra: dict[str, int] = {}
         if job.params.near_duplicates is not None:
-            judged, extra["near_duplicates"] = label_near_duplicates(judged, corpus.path, job.params.near_duplicates)
+            judged, extra["near_duplicates"] = label_near_duplicates(
+                judged, corpus.path, job.params.near_duplicates
+            )
         qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)
         if not any(query in queries.splits for query in answered):
             require_positives(qrels)
         count_negative_grades(qrels, source.literal_matches, warnings)
         tables.write_batches(
-            draft.path(QUERIES), tables.make_batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA
+            draft.path(QUERIES),
+            tables.make_batches(queries.rows(), tables.QUERIES_SCHEMA),
+            tables.QUERIES_SCHEMA,
         )
         tables.write_batches(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
         extra["answers"] = _write_answers(answers, queries, draft, warnings)
-        extra["lists"] = _write_lists(sums["lists"].of(source.read_lists()), queries, corpus.ids, draft, warnings)
+        extra["lists"] = _write_lists(
+            sums["lists"].of(source.read_lists()), queries, corpus.ids, draft, warnings
+        )
         domains = _write_domains(sums["domains"], source, corpus.ids, draft, warnings)
         passages = corpus.statistics.summary()
-        splits = describe_splits(queries.rows(), tables.iterate_rows(qrels), corpus.ids, corpus.statistics)
+        splits = describe_splits(
+            queries.rows(), tables.iterate_rows(qrels), corpus.ids, corpus.statistics
+        )
         checksum = tables.combine_checksums(sums.values())
         _compare(job, checksum, passages["count"], splits, warnings)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
@@ -105,7 +127,10 @@ def run(job: Job[DatasetParams]) -> None:
             checksum=checksum,
             not_nfc=composer.others,
             own_passages=dict(corpus.own_passages.counts),
-            texts={"passages": corpus.sample.facts(), "queries": TextSample(list(queries.texts.values())).facts()},
+            texts={
+                "passages": corpus.sample.facts(),
+                "queries": TextSample(list(queries.texts.values())).facts(),
+            },
             warnings=warnings.lines,
             source=source.facts,
         )
@@ -113,12 +138,18 @@ def run(job: Job[DatasetParams]) -> None:
 
 
 def _compare(
-    job: Job[DatasetParams], checksum: str, passages: int, splits: dict[str, SplitStatistics], warnings: Warnings
+    job: Job[DatasetParams],
+    checksum: str,
+    passages: int,
+    splits: dict[str, SplitStatistics],
+    warnings: Warnings,
 ) -> None:
     """Warn if the source is not the one that the configuration was written for."""
     expected = job.execution.checksum or job.params.checksum
     if expected and expected != checksum:
-        warnings.add(f"the source's checksum is {checksum}, expected {expected}: its content has changed")
+        warnings.add(
+            f"the source's checksum is {checksum}, expected {expected}: its content has changed"
+        )
 
     actual = {"passages": passages}
     actual |= {split: counts["queries"] for split, counts in splits.items()}
@@ -136,13 +167,17 @@ def _compare(
             warnings.add(f"{count:,} {what}, expected {number:,}")
 
 
-def _write_answers(answers: pa.Table, queries: SelectedQueries, draft: Draft, warnings: Warnings) -> int:
+def _write_answers(
+    answers: pa.Table, queries: SelectedQueries, draft: Draft, warnings: Warnings
+) -> int:
     """Write answers.parquet for selected queries, unless the source has none; return how many have answers."""
     if answers.num_rows == 0:
         return 0
     ids = answers["query_id"].to_pylist()
     require_unique("query", "answers", TextHashes(ids), ids.__getitem__)
-    rows = [(query, texts) for query, texts in tables.iterate_rows(answers) if query in queries.splits]
+    rows = [
+        (query, texts) for query, texts in tables.iterate_rows(answers) if query in queries.splits
+    ]
     blank = sum(not "".join(texts).strip() for _, texts in rows)
     warnings.count(blank, "questions have no answer text")
     batches = tables.make_batches(rows, tables.ANSWERS_SCHEMA)
@@ -151,10 +186,15 @@ def _write_answers(answers: pa.Table, queries: SelectedQueries, draft: Draft, wa
 
 
 def _write_lists(
-    rows: Iterable[Listed], queries: SelectedQueries, ids: TextHashes, draft: Draft, warnings: Warnings
+    rows: Iterable[Listed],
+    queries: SelectedQueries,
+    ids: TextHashes,
+    draft: Draft,
+    warnings: Warnings,
 ) -> int:
     """Write the known documents of the source's training lists, unless it has none, to lists.parquet; their number."""
-    counts: Counter[bool] = Counter()  # of the rows, by whether the dataset has their query and document
+    # of the rows, by whether the dataset has their query and document
+    counts: Counter[bool] = Counter()
 
     def iterate_known() -> Iterator[Listed]:
         """Yield the rows whose query and document the dataset has."""
@@ -176,7 +216,11 @@ def _write_lists(
 
 
 def _write_domains(
-    checksum: tables.Checksum, source: Source, passages: TextHashes, draft: Draft, warnings: Warnings
+    checksum: tables.Checksum,
+    source: Source,
+    passages: TextHashes,
+    draft: Draft,
+    warnings: Warnings,
 ) -> dict[str, int]:
     """Write the domain of every passage to domains.parquet, unless the source has none; passages by domain.
 
@@ -202,7 +246,9 @@ def _write_domains(
     known = int((rows >= 0).sum())
     if not known:
         doc, _ = next(source.read_domains())
-        raise UserError(f"domains: none of the {len(labelled):,} ids is a passage's, the first is {doc}; mend the ids")
+        raise UserError(
+            f"domains: none of the {len(labelled):,} ids is a passage's, the first is {doc}; mend the ids"
+        )
     warnings.count(len(labelled) - known, "domains are of passages that the corpus lacks")
     warnings.count(len(rows) - known, "passages have no domain")
 
@@ -242,7 +288,12 @@ class CorpusWriter:
     """
 
     def __init__(
-        self, job: Job[DatasetParams], source: Source, path: Path, composer: Composer, queries: SelectedQueries
+        self,
+        job: Job[DatasetParams],
+        source: Source,
+        path: Path,
+        composer: Composer,
+        queries: SelectedQueries,
     ) -> None:
         self.job = job
         self.source = source
@@ -269,8 +320,15 @@ class CorpusWriter:
             batches = self._measured(tables.prefetch_batches(self._hashed()), checksum, progress)
             tables.write_batches(self.path, batches, tables.CORPUS_SCHEMA)
             if progress.done == 0:
-                raise UserError(f"{self.place}: the corpus is empty; at least one passage is needed")
-        require_unique("document", self.place, self.ids, lambda row: tables.read_value(self.path, "doc_id", row))
+                raise UserError(
+                    f"{self.place}: the corpus is empty; at least one passage is needed"
+                )
+        require_unique(
+            "document",
+            self.place,
+            self.ids,
+            lambda row: tables.read_value(self.path, "doc_id", row),
+        )
 
     def _hashed(self) -> Iterator[pa.RecordBatch]:
         """Yield batches of the passages, after hashing them: the part that handles Python strings."""
@@ -309,7 +367,9 @@ class CorpusWriter:
         with pa.memory_map(str(self.parts.path(number))) as file, pa.ipc.open_file(file) as part:
             for index in range(part.num_record_batches):
                 batch = part.get_batch(index)
-                ids, titles, texts = (batch[name].to_pylist() for name in tables.CORPUS_SCHEMA.names)
+                ids, titles, texts = (
+                    batch[name].to_pylist() for name in tables.CORPUS_SCHEMA.names
+                )
                 yield Chunk(ids, titles, texts, batch)
 
     def _measured(
@@ -346,16 +406,25 @@ def run_shard(job: Job[DatasetParams]) -> Json:
                 chunks = read_chunks(source, spans[number].start, composer)
             of_part = islice(chunks, parts.rows // tables.ROWS_PER_GROUP)
             is_last = number + 1 == len(spans)
-            parts.write(number, partial(_write_part, of_part, job.params.title, progress, is_last, composer))
+            parts.write(
+                number, partial(_write_part, of_part, job.params.title, progress, is_last, composer)
+            )
             following = number + 1
     return {"parts": list(own)}
 
 
 def _write_part(
-    chunks: Iterator[Chunk], titles: bool, progress: Progress, is_last: bool, composer: Composer, path: Path
+    chunks: Iterator[Chunk],
+    titles: bool,
+    progress: Progress,
+    is_last: bool,
+    composer: Composer,
+    path: Path,
 ) -> Json:
     before = composer.others[PASSAGES_SIDE]
-    with pa.ipc.new_file(path, _PART_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    with pa.ipc.new_file(
+        path, _PART_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")
+    ) as writer:
         for batch in tables.prefetch_batches(chunk.batch for chunk in chunks):
             writer.write_batch(measure_batch(batch, titles))
             progress.add(batch.num_rows)

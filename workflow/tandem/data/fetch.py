@@ -139,9 +139,13 @@ def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float
             failures.append(f"{url} {fault}" if url != file.url else str(fault))
         except OSError as fault:
             where = f"{target}: cannot be written ({fault.strerror or fault})"
-            raise UserError(f"{where}; set {DATA_VARIABLE} to a folder of yours with enough space") from None
+            raise UserError(
+                f"{where}; set {DATA_VARIABLE} to a folder of yours with enough space"
+            ) from None
     message = f"{file.url}: cannot be fetched: {'; '.join(failures)}"
-    raise UserError(f"{message}. Name another place in execution.mirrors, or put the file at {target}")
+    raise UserError(
+        f"{message}. Name another place in execution.mirrors, or put the file at {target}"
+    )
 
 
 def _download(url: str, file: File, target: Path, pause: float) -> None:
@@ -271,17 +275,23 @@ def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
             raise InterruptedTransferError("the file is not the one that was begun")
         if start == 0:
             etag = response.headers.get("ETag", "")
-            validator = etag if etag.startswith('"') else response.headers.get("Last-Modified")  # no weak ETag: §13.1.5
+            # no weak ETag: §13.1.5
+            validator = etag if etag.startswith('"') else response.headers.get("Last-Modified")
             part.begin(Version(public_url, validator, size))
         total = (size or 0) >> 20  # bytes to MiB
-        with open(part.path, "ab") as out, Progress(label, total, "MiB", done=start >> 20) as progress:
+        with (
+            open(part.path, "ab") as out,
+            Progress(label, total, "MiB", done=start >> 20) as progress,
+        ):
             for piece in _iterate_pieces(response):
                 out.write(piece)
                 progress.add((out.tell() >> 20) - progress.done)
             out.flush()
             os.fsync(out.fileno())
         if size is not None and part.size != size:
-            raise InterruptedTransferError(f"the connection ended after {part.size:,} of {size:,} bytes")
+            raise InterruptedTransferError(
+                f"the connection ended after {part.size:,} of {size:,} bytes"
+            )
 
 
 def _place(response: requests.Response) -> tuple[int | None, int | None]:

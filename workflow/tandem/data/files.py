@@ -50,12 +50,19 @@ class DatasetFiles:
             self.folder = open_folder(Path(execution.path))
         elif isinstance(execution.files, dict) and execution.files:
             name = execution.name or job.out.parent.parent.name
-            entries = {key: read(File, file, f"datasets.{name}.files.{key}") for key, file in execution.files.items()}
+            entries = {
+                key: read(File, file, f"datasets.{name}.files.{key}")
+                for key, file in execution.files.items()
+            }
             self._downloads = Downloads(name, entries, execution.mirrors)
             self.folder = self._downloads.folder
         else:
             raise UserError("path: missing; name the folder that holds the dataset's files")
-        self.place = f"files of dataset {self._downloads.dataset}" if self._downloads else str(execution.path)
+        self.place = (
+            f"files of dataset {self._downloads.dataset}"
+            if self._downloads
+            else str(execution.path)
+        )
 
     def find_optional(self, *names: str) -> Path | None:
         """Return the first of several names (`/` allowed) that exists, plain or packed; None if none does."""
@@ -71,7 +78,9 @@ class DatasetFiles:
         """Return as `find_optional`; a `UserError` that lists the names if no file exists."""
         path = self.find_optional(*names)
         if path is None:
-            raise UserError(f"{self.place}: holds no {' or '.join(names)} (plain or packed); put it there")
+            raise UserError(
+                f"{self.place}: holds no {' or '.join(names)} (plain or packed); put it there"
+            )
         return path
 
     def find_by_split(self, names: Mapping[str, Iterable[str]]) -> list[tuple[str, Path]]:
@@ -109,7 +118,9 @@ def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
     return data
 
 
-def find_by_split(key: str, names: Mapping[str, str] | None, files: DatasetFiles) -> dict[str, Path]:
+def find_by_split(
+    key: str, names: Mapping[str, str] | None, files: DatasetFiles
+) -> dict[str, Path]:
     """Split → file of an entry's `{train: train.tsv, …}`, in the order train, dev, test, others; empty for None."""
     names = names or {}
     if not all(map(SPLIT.fullmatch, names)):
@@ -127,18 +138,23 @@ class Downloads:
     A name with `/` at its end stands for a folder of the URL's archive, `./` for one whose files have their own names.
     """
 
-    def __init__(self, dataset: str, files: Mapping[str, File], mirrors: Sequence[Mirror] = ()) -> None:
+    def __init__(
+        self, dataset: str, files: Mapping[str, File], mirrors: Sequence[Mirror] = ()
+    ) -> None:
         where = f"datasets.{dataset}.files"
         for name, file in files.items():
             if name != _HERE and not is_below(name):
-                raise UserError(f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed")
+                raise UserError(
+                    f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed"
+                )
             if name.endswith("/") and not (file.member or "").endswith("/"):
                 raise UserError(f"{where}: {name} is a folder; its member must end in `/` too")
         self.dataset = dataset
         self.files = files
         self.mirrors = mirrors
         self.folder = get_data_folder() / dataset
-        self._folders = [(name, name.removeprefix(_HERE)) for name in files if name.endswith("/")]  # and their prefixes
+        # and their prefixes
+        self._folders = [(name, name.removeprefix(_HERE)) for name in files if name.endswith("/")]
         self._paths: dict[str, Path] = {}
 
     def find(self, name: str) -> Path | None:
@@ -156,7 +172,9 @@ class Downloads:
         """Return the files whose names match a pattern, sorted by name; `*` does not cross `/`."""
         parts = pattern.split("/")
         # Of files in folders the paths are known; a file of its own is fetched only if its name matches.
-        paths: dict[str, Path | None] = {name: None for name in self.files if not name.endswith("/")}
+        paths: dict[str, Path | None] = {
+            name: None for name in self.files if not name.endswith("/")
+        }
         for name, prefix in self._folders:
             if not _match_parts(prefix.split("/")[:-1], parts, whole=False):
                 continue
@@ -218,7 +236,9 @@ class Downloads:
             return source
 
         # All members of this archive that the entry names are unpacked together: reading it takes long.
-        members = {other.member for other in self.files.values() if other.url == file.url and other.member}
+        members = {
+            other.member for other in self.files.values() if other.url == file.url and other.member
+        }
         return unpack_members(source, members, folder)[file.member]
 
     def _places(self, url: str) -> list[Path]:
@@ -226,7 +246,9 @@ class Downloads:
         own = self.folder / _get_last_part(url)
         if get_local_path(url):
             return [own]
-        same_name = {file.url for file in self.files.values() if _get_last_part(file.url) == own.name}
+        same_name = {
+            file.url for file in self.files.values() if _get_last_part(file.url) == own.name
+        }
         if same_name == {url}:
             return [own, get_cache_path(url)]
         return [get_cache_path(url)]
@@ -244,7 +266,9 @@ def _get_last_part(url: str) -> str:
 def _check_placed(path: Path, file: File) -> Path:
     """Return a file that was put there by hand; a `UserError` if it is another one."""
     if error := find_mismatch(path, file):
-        raise UserError(f"{path}: {error}; delete it to have it fetched, or put the right file there")
+        raise UserError(
+            f"{path}: {error}; delete it to have it fetched, or put the right file there"
+        )
     return path
 
 
@@ -255,7 +279,15 @@ def _match_parts(name: list[str], pattern: list[str], whole: bool = True) -> boo
 
 
 # What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
-_ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)
+_ARCHIVE_ERRORS = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    RuntimeError,
+    OSError,
+)
 
 
 def is_below(name: str) -> bool:
@@ -281,11 +313,17 @@ def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dic
     """
     for member in members:
         if member != _HERE and not is_below(member):
-            raise UserError(f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed")
+            raise UserError(
+                f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed"
+            )
     mark = archive.stat().st_mtime_ns
     paths = {member: folder / (_WHOLE_FOLDER if member == _HERE else member) for member in members}
     with locked(folder / ".lock"):
-        missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
+        missing = [
+            name
+            for name, path in paths.items()
+            if not (path.exists() and path.stat().st_mtime_ns == mark)
+        ]
         if not missing:
             return paths
         say(f"unpack {archive.name} · {', '.join(missing).replace(_HERE, 'all files')}")
@@ -325,7 +363,9 @@ def open_folder(path: Path) -> Path:
     if path.is_dir():
         return path
     if not is_archive(path):
-        raise UserError(f"{path}: no such folder; path names the folder or the archive that holds the dataset's files")
+        raise UserError(
+            f"{path}: no such folder; path names the folder or the archive that holds the dataset's files"
+        )
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:10]
     target = get_data_folder() / "archives" / f"{path.name}.{digest}"
     folder = unpack_members(path, [_HERE], target)[_HERE]
@@ -343,7 +383,9 @@ def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[
         if not matching:
             continue
         if not (is_plain and is_below(name)):
-            raise UserError(f"{archive}: {name} is a link or leaves its folder; only plain files are taken")
+            raise UserError(
+                f"{archive}: {name} is a link or leaves its folder; only plain files are taken"
+            )
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_entry() as source, open(path, "wb") as target:
@@ -372,19 +414,31 @@ def _iterate_entries(archive: Path) -> Iterator[tuple[str, bool, Callable[[], An
         with tarfile.open(archive, "r|*") as tape:
             for part in tape:
                 if not part.isdir():
-                    yield part.name.removeprefix("./"), part.isfile(), partial(tape.extractfile, part)
+                    yield (
+                        part.name.removeprefix("./"),
+                        part.isfile(),
+                        partial(tape.extractfile, part),
+                    )
 
 
-def _move(archive: Path, member: str, names: list[str], temporary: Path, path: Path, mark: int) -> None:
+def _move(
+    archive: Path, member: str, names: list[str], temporary: Path, path: Path, mark: int
+) -> None:
     """Give the unpacked file or folder of a member its final name."""
     if not names:
-        raise UserError(f"{archive}: holds no {member}; look what it is called there, or put the file in place by hand")
+        raise UserError(
+            f"{archive}: holds no {member}; look what it is called there, or put the file in place by hand"
+        )
     exact = member.endswith("/") or member in names
     if not exact and len(names) > 1:
-        raise UserError(f"{archive}: several files end in {member}: {', '.join(names[:5])}; name one with its path")
+        raise UserError(
+            f"{archive}: several files end in {member}: {', '.join(names[:5])}; name one with its path"
+        )
     source = temporary / (member if exact else names[0])
     if not source.exists():
-        raise UserError(f"{archive}: {member} is named twice among the files that are taken from it; name it once")
+        raise UserError(
+            f"{archive}: {member} is named twice among the files that are taken from it; name it once"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     os.utime(source, ns=(mark, mark))
     if path.is_dir():

@@ -28,7 +28,9 @@ _UNKNOWN_QUERY = "lines name queries that the split lacks"
 _UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
 _RANKS_STAY = "which keep their ranks where the run is scored"
 _REPEATED = "lines name a passage of their query again"
-_TIED = "lines have a rank that their query has already, and stand in the order of their passages' ids"
+_TIED = (
+    "lines have a rank that their query has already, and stand in the order of their passages' ids"
+)
 
 _Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
 
@@ -43,11 +45,17 @@ def run_given(job: Job[GivenParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     queries = collection.queries(job.params.split)
     with writing(job) as draft, Progress(f"given {job.key}", len(queries), "queries") as progress:
-        lines = write_run(job, draft, _rank_negatives(collection, queries, job.params.depth, progress))
+        lines = write_run(
+            job, draft, _rank_negatives(collection, queries, job.params.depth, progress)
+        )
         if not lines:
             error = f"{collection.artifact.folder}: its training lists hold no negative"
-            raise UserError(f"{error} for a query of split {job.params.split}; name a run instead of given")
-        draft.facts.update(queries=progress.done, lines=lines, without_negative=len(queries) - progress.done)
+            raise UserError(
+                f"{error} for a query of split {job.params.split}; name a run instead of given"
+            )
+        draft.facts.update(
+            queries=progress.done, lines=lines, without_negative=len(queries) - progress.done
+        )
 
 
 def _rank_negatives(
@@ -85,9 +93,13 @@ def run_imported(job: Job[ImportedParams]) -> None:
         rankings = _rank_lines(read(path), queries, docs, params, dropped, progress)
         written = write_run(job, draft, rankings, docs, keep_absent=True)
         if not written:
-            error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
+            error = (
+                f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
+            )
             reasons = "; ".join(f"{count:,} {what}" for what, count in dropped.items() if count)
-            raise UserError(f"{error} ({reasons or 'it is empty'}); its ids must be those of the dataset")
+            raise UserError(
+                f"{error} ({reasons or 'it is empty'}); its ids must be those of the dataset"
+            )
 
         warnings = Warnings(f"imported {job.key}")
         warnings.count(dropped.pop(_TIED, 0), _TIED)
@@ -119,7 +131,9 @@ def _rank_lines(
     for query, group in groupby(lines, key=itemgetter(0)):
         scored = list(group)
         if query in done:
-            raise UserError(f"{scored[0][2]}: query {query} again; the lines of a query must stand together")
+            raise UserError(
+                f"{scored[0][2]}: query {query} again; the lines of a query must stand together"
+            )
         done.add(query)
         if query not in queries:
             dropped[_UNKNOWN_QUERY] += len(scored)
@@ -131,7 +145,8 @@ def _rank_lines(
             best.setdefault(doc, score)
         dropped[_UNKNOWN_PASSAGE] += int((docs.rows(list(best), missing_ok=True) < 0).sum())
         dropped[_REPEATED] += len(scored) - len(best)
-        if params.format == "ranks":  # equal scores are common, an equal rank says that the order was lost
+        # equal scores are common, an equal rank says that the order was lost
+        if params.format == "ranks":
             dropped[_TIED] += len(best) - len(set(best.values()))
         progress.add(1)
         top = list(lower_ties(best.items()))[: params.depth]  # no tie is left to break otherwise
@@ -169,5 +184,7 @@ def read_margin_mse(path: Path) -> Iterator[RunLine]:
     place = str(path)
     for start in range(0, len(pairs), _PAIRS_PER_PIECE):
         piece = slice(start, start + _PAIRS_PER_PIECE)
-        for key, score in zip(pairs[piece].tolist(), all_scores[first[piece]].tolist(), strict=True):
+        for key, score in zip(
+            pairs[piece].tolist(), all_scores[first[piece]].tolist(), strict=True
+        ):
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score

@@ -14,7 +14,8 @@ from tandem.store.artifact import Artifact
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CHARACTERS = 400  # characters of a text
-_FEWEST_WORDS = 12  # of a text in Latin script, to say that it is in none of the languages below: titles are shorter
+# of a text in Latin script, to say that it is in none of the languages below: titles are shorter
+_FEWEST_WORDS = 12
 _LEAST_STOP_WORDS = 0.12  # of stop words among a text's words: English prose has about 0.4
 # A script that is of one language, as far as retrieval collections go.
 _LANGUAGE_OF_SCRIPT = {
@@ -22,7 +23,8 @@ _LANGUAGE_OF_SCRIPT = {
     "GREEK": "el", "HEBREW": "he",
 }  # fmt: skip
 TEXTS_SAMPLED = 2000  # texts of a collection, at least; at most twice as many
-_MOST_OTHERS = 0.2  # of the texts in another language: beyond, the analysis of one language does not fit
+# of the texts in another language: beyond, the analysis of one language does not fit
+_MOST_OTHERS = 0.2
 _LEAST_EXPECTED = 0.5  # of the texts in the language that is expected, at least
 _LEAST_NAMED = 0.01
 _LEAST_OF_SCRIPT = 0.8  # of a vocabulary's pieces
@@ -125,7 +127,9 @@ def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
     fits = identified <= _MOST_OTHERS and shares.get(language, 0.0) >= _LEAST_EXPECTED
     if not shares or not is_recognised or fits:
         return ""
-    return ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED)
+    return ", ".join(
+        f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED
+    )
 
 
 def warn_of_language(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
@@ -147,7 +151,9 @@ def warn_of_vocabulary(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str
     own = find_vocabulary_script(pieces)
     others = {name: share for name, share in scripts.items() if name != own}
     if own is not None and sum(others.values()) > _MOST_OTHERS:
-        shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED)
+        shares = ", ".join(
+            f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED
+        )
         yield f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
 
 

@@ -52,7 +52,9 @@ class Mentions:
         passages = rows[present]
         # One number for each pair of query and passage: equal ones meet.
         width = int(passages.max(initial=0)) + 1
-        _, first, back = np.unique(queries * width + passages, return_index=True, return_inverse=True)
+        _, first, back = np.unique(
+            queries * width + passages, return_index=True, return_inverse=True
+        )
         highest = np.zeros(len(first), np.int64)
         lowest = np.ones(len(first), np.int64)
         np.maximum.at(highest, back, labels)

@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable
 
 _LETTERS = re.compile(r"[^\W\d_]+")  # letters of any script
-FEWEST_LETTERS = 4  # letters of a word that gets a typo, if any is as long: short words are mostly function words
-_KEYBOARD_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a US keyboard, each half a key right of the one above
+# letters of a word that gets a typo, if any is as long: short words are mostly function words
+FEWEST_LETTERS = 4
+# of a US keyboard, each half a key right of the one above
+_KEYBOARD_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
 def name_perturbed(kind: str, query: str) -> str:

@@ -28,7 +28,15 @@ from tandem.data.reading import (
     read_records,
     split_csv,
 )
-from tandem.data.roles import ANSWERS_ROLE, ID_NAMES, PASSAGES_ROLE, QRELS_ROLE, QUERIES_ROLE, Role, match_columns
+from tandem.data.roles import (
+    ANSWERS_ROLE,
+    ID_NAMES,
+    PASSAGES_ROLE,
+    QRELS_ROLE,
+    QUERIES_ROLE,
+    Role,
+    match_columns,
+)
 from tandem.data.trec import is_topics, read_topics, read_trec
 from tandem.errors import UserError
 
@@ -43,7 +51,9 @@ _WHOLE_NUMBER = re.compile(r"-?\d+(\.0*)?")
 class FileReader(Protocol):
     """Read a file of some role."""
 
-    def __call__(self, path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
+    def __call__(
+        self, path: Path, role: Role, skipped: int = 0
+    ) -> Iterator[tuple[str, JsonObject]]:
         """Yield (place, record) of the records but the first `skipped`."""
 
 
@@ -77,7 +87,9 @@ def choose_reader(path: Path, role: Role) -> FileReader:
         return read_topics
     if suffix not in readers and role is not QRELS_ROLE:
         error = f"{path}: a file that ends in {suffix or 'nothing'}"
-        raise UserError(f"{error}; allowed are {', '.join(readers)}, all but .parquet also {', '.join(PACKED_ENDS)}")
+        raise UserError(
+            f"{error}; allowed are {', '.join(readers)}, all but .parquet also {', '.join(PACKED_ENDS)}"
+        )
     return readers.get(suffix, read_separated)
 
 
@@ -106,7 +118,9 @@ def read_json(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, J
     return _name_fields(islice(read_items(path), skipped, None), role)
 
 
-def _name_fields(records: Iterator[tuple[str, JsonObject]], role: Role) -> Iterator[tuple[str, JsonObject]]:
+def _name_fields(
+    records: Iterator[tuple[str, JsonObject]], role: Role
+) -> Iterator[tuple[str, JsonObject]]:
     """Yield records with the role's names for their fields."""
     last = None
     names: dict[str, str] = {}
@@ -127,7 +141,9 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
             names = list(fields.values())
             for name in names:
                 if file.schema_arrow.get_field_index(name) < 0:
-                    raise UserError(f"{path}: several columns {name}; rename those that are not meant")
+                    raise UserError(
+                        f"{path}: several columns {name}; rename those that are not meant"
+                    )
 
             # Whole row groups before the first wanted row are not read.
             groups = list(range(file.num_row_groups))
@@ -145,10 +161,14 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
                     yield f"{path} row {row}", dict(zip(fields, values, strict=True))
                 done += len(batch)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 after row {done}, {error.reason}; write its texts as UTF-8") from None
+        raise UserError(
+            f"{path}: not UTF-8 after row {done}, {error.reason}; write its texts as UTF-8"
+        ) from None
     except (pa.ArrowException, OSError) as error:
         why = str(error).partition("\n")[0]
-        raise UserError(f"{path}: no readable Parquet after row {done} ({why}); write or fetch it again") from None
+        raise UserError(
+            f"{path}: no readable Parquet after row {done} ({why}); write or fetch it again"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -174,7 +194,9 @@ def read_head(path: Path, role: Role) -> Head:
         columns = match_columns(f"{path}:{number}", names or [""], role, is_marked)
         if columns:
             return Head(columns, number)
-        is_comment = is_marked and has_comments and (line[1:2].isspace() or not _is_judgement(line, role))
+        is_comment = (
+            is_marked and has_comments and (line[1:2].isspace() or not _is_judgement(line, role))
+        )
         if not is_comment:
             return Head(None, number - 1)
     return Head(None, number)
@@ -204,7 +226,11 @@ def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
             if is_end(line, numbered):
                 return
             by = "white space" if by_space else "tabs"
-            needed = f"the header names {len(head.columns)}" if head.columns else f"a line is {role.line}"
+            needed = (
+                f"the header names {len(head.columns)}"
+                if head.columns
+                else f"a line is {role.line}"
+            )
             raise UserError(f"{path}:{number}: {describe_columns(columns, by)}; {needed}")
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
@@ -229,7 +255,9 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
         order = orders.get(len(row))
         if order is None:
             allowed = " or ".join(map(str, orders))
-            needed = f"the header names {allowed}" if columns else f"without a header they are {allowed}"
+            needed = (
+                f"the header names {allowed}" if columns else f"without a header they are {allowed}"
+            )
             raise UserError(f"{path}:{number}: {describe_columns(row, by)}; {needed}")
         yield f"{path}:{number}", dict(zip(order, row, strict=True))
 

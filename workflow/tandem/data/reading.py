@@ -25,7 +25,8 @@ from tandem.errors import UserError
 
 LONGEST_LINE = 32 << 20  # bytes of a line; a longer one is a file that is not what it claims
 BOM = b"\xef\xbb\xbf"
-PACKINGS = {  # what packed files begin with; of bzip2 also the mark of its first block, or of the end
+# what packed files begin with; of bzip2 also the mark of its first block, or of the end
+PACKINGS = {
     "gzip": rb"\x1f\x8b",
     "zip": rb"PK\x03\x04",
     "xz": rb"\xfd7zXZ\x00",
@@ -34,7 +35,8 @@ PACKINGS = {  # what packed files begin with; of bzip2 also the mark of its firs
     "zstd": rb"\x28\xb5\x2f\xfd",
 }
 _MARK_BYTES = 10  # bytes that say how a file is packed
-PACKED_ENDS = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")  # what may be added to the name of any text file
+# what may be added to the name of any text file
+PACKED_ENDS = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
 # Names of what editors, systems and downloads leave beside files: test.tsv.bak, test.tsv~, .DS_Store, Thumbs.db.
 _LEFTOVER = re.compile(
     r"[.#].*|~\$.*|.*(~|\.(bak|backup|old|orig|rej|save|sw[op]|te?mp|part|partial|crdownload))|thumbs\.db|desktop\.ini|__macosx",
@@ -43,8 +45,10 @@ _LEFTOVER = re.compile(
 _BEGINNING_BYTES = 4096  # bytes that say what a file is
 _BYTES_PER_PIECE = 1 << 18  # bytes read at a time
 _LARGEST_NUMBER = 1e38  # number; float32 has room below it, where tied scores fall
-PACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)  # the last of all others
-DEEPEST_ITEM = 500  # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
+# the last of all others
+PACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)
+# levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
+DEEPEST_ITEM = 500
 _DECODER = json.JSONDecoder()
 csv.field_size_limit(LONGEST_LINE)  # of the process; 128 KiB without it
 JsonObject = dict[str, Any]  # of a file, unchecked
@@ -84,7 +88,9 @@ def identify_packing(path: Path) -> str:
         with open(path, "rb") as file:
             start = file.read(_MARK_BYTES)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name a readable file") from None
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); name a readable file"
+        ) from None
     for name, mark in PACKINGS.items():
         if re.match(mark, start):
             return name
@@ -108,7 +114,9 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
         case "lz4" | "zstd" as name:
             import pyarrow as pa  # which the start of planning does without
 
-            return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), name), _BYTES_PER_PIECE)
+            return io.BufferedReader(
+                pa.CompressedInputStream(pa.OSFile(str(path)), name), _BYTES_PER_PIECE
+            )
     return open(path, "rb")
 
 
@@ -118,9 +126,15 @@ def _find_member(path: Path) -> tuple[zipfile.ZipFile, str]:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile:
         raise UserError(f"{path}: zip file is truncated or broken; fetch it again") from None
-    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    names = [
+        name
+        for name in archive.namelist()
+        if not name.endswith("/") and not name.startswith("__MACOSX/")
+    ]
     if len(names) != 1:
-        raise UserError(f"{path}: zip file holds {len(names)} files, one is allowed; name it as path, or unpack it")
+        raise UserError(
+            f"{path}: zip file holds {len(names)} files, one is allowed; name it as path, or unpack it"
+        )
     return archive, names[0]
 
 
@@ -141,7 +155,9 @@ def read_beginning(path: Path) -> bytes:
         return b""
 
 
-def iterate_lines(path: Path, longest: int = LONGEST_LINE, skipped: int = 0) -> Iterator[tuple[int, str]]:
+def iterate_lines(
+    path: Path, longest: int = LONGEST_LINE, skipped: int = 0
+) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, line without its end) of a UTF-8 file, plain or packed.
 
     The first `skipped` are passed over.
@@ -165,7 +181,9 @@ def iterate_lines(path: Path, longest: int = LONGEST_LINE, skipped: int = 0) -> 
                         line = line[len(BOM) :]
                     yield number, line.rstrip(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
-            where = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
+            where = (
+                f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
+            )
             raise UserError(f"{where}; convert the file to UTF-8") from None
         except PACKING_ERRORS as error:
             raise make_broken_error(path, f"line {number}", error) from None
@@ -175,7 +193,9 @@ def make_broken_error(path: Path, last: str, error: Exception) -> UserError:
     """Return the error of a file that could be read up to a place, such as `line 7`, and no further."""
     is_cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
     why = "truncated" if is_cut else f"broken ({error})"
-    return UserError(f"{path}: {identify_packing(path) or 'plain'} file is {why} after {last}; fetch it again")
+    return UserError(
+        f"{path}: {identify_packing(path) or 'plain'} file is {why} after {last}; fetch it again"
+    )
 
 
 def count_lines(path: Path) -> int:
@@ -241,15 +261,23 @@ def read_records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject
             message = f"{where}: not valid JSON, {error.msg} at column {error.colno}"
             raise UserError(f"{message}; one JSON object a line is allowed") from None
         except RecursionError:
-            raise UserError(f"{where}: JSON nested too deep; one flat object a line is allowed") from None
+            raise UserError(
+                f"{where}: JSON nested too deep; one flat object a line is allowed"
+            ) from None
         if not isinstance(record, dict):
-            raise UserError(f"{where}: a JSON {type(record).__name__}; one JSON object a line is allowed")
+            raise UserError(
+                f"{where}: a JSON {type(record).__name__}; one JSON object a line is allowed"
+            )
         yield where, record
 
 
 def describe_columns(columns: Sequence[str], by: str) -> str:
     """Describe a line of the wrong length for its error: `3 columns by tabs`, or `an empty line`."""
-    return f"{len(columns)} columns by {by}" if any(column.strip() for column in columns) else "an empty line"
+    return (
+        f"{len(columns)} columns by {by}"
+        if any(column.strip() for column in columns)
+        else "an empty line"
+    )
 
 
 def read_fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
@@ -287,7 +315,9 @@ def split_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]
             before = reader.line_num
     except csv.Error as error:
         where = f"{path}:{before + 1}: no valid CSV, {error}"
-        raise UserError(f"{where}; a text with commas or line ends stands in quotes, quotes inside doubled") from None
+        raise UserError(
+            f"{where}; a text with commas or line ends stands in quotes, quotes inside doubled"
+        ) from None
 
 
 def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, JsonObject]]:
@@ -305,19 +335,27 @@ def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, J
         try:
             start = file.read(_BEGINNING_BYTES).removeprefix(BOM)
             if not start.lstrip().startswith(b"["):
-                raise UserError(f"{path}: begins with {start[:20]!r}; a JSON array of objects is needed")
+                raise UserError(
+                    f"{path}: begins with {start[:20]!r}; a JSON array of objects is needed"
+                )
             shallow = _Shallow(path, file, start, deepest)
             for number, record in enumerate(
                 ijson.items(shallow, "item", use_float=True, buf_size=_BYTES_PER_PIECE), start=1
             ):
                 shallow.open = shallow.bytes = 0
                 if not isinstance(record, dict):
-                    raise UserError(f"{path}: item {number}: a JSON {type(record).__name__}; an object is needed")
+                    raise UserError(
+                        f"{path}: item {number}: a JSON {type(record).__name__}; an object is needed"
+                    )
                 yield f"{path}: item {number}", record
         except (ijson.JSONError, UnicodeDecodeError) as error:
             detail = error.args[0]  # bytes where the file's own are quoted
-            why = (detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)).partition("\n")[0]
-            raise UserError(f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again") from None
+            why = (
+                detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)
+            ).partition("\n")[0]
+            raise UserError(
+                f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again"
+            ) from None
         except PACKING_ERRORS as error:
             raise make_broken_error(path, f"item {number}", error) from None
 
@@ -338,11 +376,15 @@ class _Shallow:
 
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes; refuse items that are too long or nested too deep."""
-        data, self.start = (self.start[:size], self.start[size:]) if self.start else (self.file.read(size), b"")
+        data, self.start = (
+            (self.start[:size], self.start[size:]) if self.start else (self.file.read(size), b"")
+        )
         self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
         self.bytes += len(data)
         if self.bytes > LONGEST_LINE:
-            raise UserError(f"{self.path}: an item longer than {LONGEST_LINE >> 20} MiB; an array of objects is needed")
+            raise UserError(
+                f"{self.path}: an item longer than {LONGEST_LINE >> 20} MiB; an array of objects is needed"
+            )
         if self.open > self.deepest:
             raise UserError(
                 f"{self.path}: JSON nested deeper than {self.deepest} levels; an array of objects is needed"
@@ -386,7 +428,9 @@ def require_unicode(where: str, key: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UserError(f"{where}: {key} holds half of a surrogate pair; valid Unicode is needed") from None
+        raise UserError(
+            f"{where}: {key} holds half of a surrogate pair; valid Unicode is needed"
+        ) from None
     return value
 
 
@@ -434,7 +478,9 @@ def read_trec_run(path: Path) -> Iterator[RunLine]:
         if len(columns) != 6:
             if is_end(line, numbered):
                 return
-            raise UserError(f"{where}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
+            raise UserError(
+                f"{where}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`"
+            )
         yield columns[0], columns[2], where, parse_score(where, "score", columns[4])
 
 
@@ -451,7 +497,9 @@ def read_ranks(path: Path) -> Iterator[RunLine]:
 
 def read_triples(path: Path) -> Iterator[tuple[str, str, float, str, float]]:
     """Yield (query, positive, its score, negative, its score) of triples with a teacher's scores, see `_TRIPLE`."""
-    for where, (positive_score, negative_score, query, positive, negative) in read_fields(path, _TRIPLE, 5):
+    for where, (positive_score, negative_score, query, positive, negative) in read_fields(
+        path, _TRIPLE, 5
+    ):
         scores = [parse_score(where, "score", score) for score in (positive_score, negative_score)]
         yield query, positive, scores[0], negative, scores[1]
 

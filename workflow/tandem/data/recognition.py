@@ -24,12 +24,16 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
     if data[0].startswith(IRDS):
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
     listing = Listing.of([Path(name) for name in data])
-    formats = [name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT]
+    formats = [
+        name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT
+    ]
     formats.sort(key=lambda name: name != "beir")  # whose names of files are the surest
     for source in (*formats, LAST_RESORT):
         if (keys := dataset_format[source].recognise(listing)) is not None:
             if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
-                raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
+                raise UserError(
+                    f"--data {listing.folder}: holds the working folder; put the data into one of its own"
+                )
             return {"source": source, **keys}, str(listing.place)
     names = ", ".join(listing.names[:8]) or "nothing"
     hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXT_ENDS)}, or see docs/formats.md"

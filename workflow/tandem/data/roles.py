@@ -41,7 +41,9 @@ class Role:
             if name is not None:
                 resolved[field] = name
             elif field not in self.optional or (self.alone and len(names) > most):
-                raise UserError(f"{where}: no {field}; a field named {' or '.join(allowed)} is needed")
+                raise UserError(
+                    f"{where}: no {field}; a field named {' or '.join(allowed)} is needed"
+                )
         return resolved
 
 
@@ -55,11 +57,24 @@ PASSAGES_ROLE = Role(
     line="id, text or id, title, text, by tabs",
     optional=frozenset({"title"}),
 )
-QUERIES_ROLE = Role({"id": QUERY_IDS, "text": ("text", "query", "question")}, {2: ("id", "text")}, "id, text, by a tab")
+QUERIES_ROLE = Role(
+    {"id": QUERY_IDS, "text": ("text", "query", "question")},
+    {2: ("id", "text")},
+    "id, text, by a tab",
+)
 QRELS_ROLE = Role(
     fields={
         "query": ("query_id", "query-id", "qid"),
-        "document": ("doc_id", "corpus-id", "corpus_id", "docid", "pid", "docno", "document_id", "passage_id"),
+        "document": (
+            "doc_id",
+            "corpus-id",
+            "corpus_id",
+            "docid",
+            "pid",
+            "docno",
+            "document_id",
+            "passage_id",
+        ),
         "relevance": ("relevance", "score", "rel", "label"),
     },
     columns={
@@ -87,7 +102,9 @@ def make_domains_role(names: tuple[str, str] | None) -> Role:
     return Role({"id": document, "domain": domain}, {2: ("id", "domain")}, "id, domain, by a tab")
 
 
-def match_columns(where: str, names: Sequence[str], role: Role, marked: bool = False) -> tuple[str, ...] | None:
+def match_columns(
+    where: str, names: Sequence[str], role: Role, marked: bool = False
+) -> tuple[str, ...] | None:
     """Return the field of each column by names, `-` of none; None if the names are a record.
 
     Names of which the first is that of an id are none, unless they are `marked`: a `UserError` if they lack a needed
@@ -96,7 +113,8 @@ def match_columns(where: str, names: Sequence[str], role: Role, marked: bool = F
     names = [name.strip().lower() for name in names]
     fields: dict[str, str] = {}  # column → its field
     for field, allowed in role.fields.items():
-        name = next((name for name in allowed if name in names), "")  # of several of a field the role's first
+        # of several of a field the role's first
+        name = next((name for name in allowed if name in names), "")
         fields[name] = field
     columns = []
     for number, name in enumerate(names):

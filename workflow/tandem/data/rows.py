@@ -95,7 +95,9 @@ class IdRows:
         elif not known.all():
             first = queries[int(np.argmin(known))]
             number = int((~known).sum())
-            raise UserError(f"{self.where}: holds no {self.what} {first} ({number:,} of {len(queries):,} ids unknown)")
+            raise UserError(
+                f"{self.where}: holds no {self.what} {first} ({number:,} of {len(queries):,} ids unknown)"
+            )
         return rows
 
     def ids(self, rows: Rows) -> list[str]:
@@ -121,7 +123,9 @@ def split_rows(collection: Collection, split: str) -> Rows:
     rows = np.flatnonzero(np.asarray(pc.equal(splits, split))).astype(np.int64)
     if not len(rows):
         have = ", ".join(sorted(splits.unique().to_pylist()))
-        raise UserError(f"{collection.artifact.folder}: has no queries of the split {split}; it has {have or 'none'}")
+        raise UserError(
+            f"{collection.artifact.folder}: has no queries of the split {split}; it has {have or 'none'}"
+        )
     return rows
 
 
@@ -155,11 +159,17 @@ class PassageOrder:
                     check_files(dataset, [CORPUS])
                     write_order(Collection(dataset), folder, corpus)
         self.where = dataset.folder
-        self.ranks: NDArray[np.uint32] = np.load(folder / RANKS_FILE, mmap_mode="r", allow_pickle=False)
-        self.by_rank: NDArray[np.uint32] = np.load(folder / ROWS_FILE, mmap_mode="r", allow_pickle=False)
+        self.ranks: NDArray[np.uint32] = np.load(
+            folder / RANKS_FILE, mmap_mode="r", allow_pickle=False
+        )
+        self.by_rank: NDArray[np.uint32] = np.load(
+            folder / ROWS_FILE, mmap_mode="r", allow_pickle=False
+        )
         ends = np.load(folder / ENDS_FILE, mmap_mode="r", allow_pickle=False)
         text = np.memmap(folder / IDS_FILE, np.uint8, "r")
-        self._ids = pa.LargeStringArray.from_buffers(len(self.ranks), pa.py_buffer(ends), pa.py_buffer(text))
+        self._ids = pa.LargeStringArray.from_buffers(
+            len(self.ranks), pa.py_buffer(ends), pa.py_buffer(text)
+        )
 
     def ids(self, ranks: Rows) -> list[str]:
         """Return the id of each rank."""
@@ -185,7 +195,9 @@ class PassageOrder:
         return rows
 
 
-def write_order(collection: Collection, folder: Path, corpus: str, part: int = IDS_PER_PART) -> None:
+def write_order(
+    collection: Collection, folder: Path, corpus: str, part: int = IDS_PER_PART
+) -> None:
     """Write an order: ids are dealt out to files by splitters, and each file, of about `part` ids, is sorted by itself.
 
     `corpus` is the sha256 of the corpus, which identifies it.
@@ -255,7 +267,9 @@ def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path)
             rows = pc.add(order.cast(pa.uint32()), pa.scalar(row, pa.uint32()))
 
             # A part's ids stand together in the sorted batch: from its splitter to the next one's.
-            cuts = [bisect_left(ordered, splitter, key=methodcaller("as_py")) for splitter in splitters]
+            cuts = [
+                bisect_left(ordered, splitter, key=methodcaller("as_py")) for splitter in splitters
+            ]
             for file, (start, stop) in zip(files, pairwise([0, *cuts, len(ordered)]), strict=True):
                 if stop > start:
                     columns = [ordered[start:stop], rows[start:stop]]
@@ -282,6 +296,8 @@ def _is_whole(folder: Path, corpus: str) -> bool:
         metadata = json.loads((folder / META_FILE).read_text())
         if metadata["corpus"] != corpus:
             return False
-        return all(sha256(folder / name) == metadata["files"][name]["sha256"] for name in _ORDER_FILES)
+        return all(
+            sha256(folder / name) == metadata["files"][name]["sha256"] for name in _ORDER_FILES
+        )
     except (FileNotFoundError, ValueError, KeyError):
         return False

@@ -24,7 +24,15 @@ from tandem.config.retrieval import Ties
 from tandem.data import absent
 from tandem.data.absent import AbsentLines
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.columns import RUN_SCHEMA, DatasetNames, Floats, Floats64, RankedRows, RunBlock, open_column_writer
+from tandem.data.columns import (
+    RUN_SCHEMA,
+    DatasetNames,
+    Floats,
+    Floats64,
+    RankedRows,
+    RunBlock,
+    open_column_writer,
+)
 from tandem.data.rows import IdRows, PassageOrder, index_passages, index_queries
 from tandem.data.splits import LEARNED
 from tandem.data.tables import open_parquet
@@ -130,7 +138,11 @@ def _split_parts(lists: Iterable[RankedRows]) -> Iterator[list[RankedRows]]:
 
 
 def write_run(
-    job: Job[Any], draft: Draft, ranked: Iterable[NamedRanking], docs: IdRows | None = None, keep_absent: bool = False
+    job: Job[Any],
+    draft: Draft,
+    ranked: Iterable[NamedRanking],
+    docs: IdRows | None = None,
+    keep_absent: bool = False,
 ) -> int:
     """Write lists by ids as `write_rows` does.
 
@@ -183,9 +195,13 @@ def convert_to_rows(
             absent_parts.append(AbsentLines.part(owners, names, scored[unknown]))
 
         lists = np.split(rows, np.cumsum(sizes)[:-1])
-        for (query, listed, scores), query_row, passages in zip(block, query_rows.tolist(), lists, strict=True):
+        for (query, listed, scores), query_row, passages in zip(
+            block, query_rows.tolist(), lists, strict=True
+        ):
             if query in done:
-                raise UserError(f"{job.kind} {job.key}: query {query} again; its documents must come together")
+                raise UserError(
+                    f"{job.kind} {job.key}: query {query} again; its documents must come together"
+                )
             if len(set(listed)) != len(listed):
                 twice = next(doc for number, doc in enumerate(listed) if doc in listed[:number])
                 raise UserError(f"{job.kind} {job.key}: query {query} lists document {twice} twice")
@@ -211,7 +227,9 @@ def iter_rows(run: Artifact, dataset: Artifact) -> Iterator[RankedRows]:
     """
     searched = Path(run.upstream["dataset"]).name
     if searched != dataset.key:
-        raise UserError(f"{run.folder}: is a run over {searched}, not over {dataset.folder}; give a run over it")
+        raise UserError(
+            f"{run.folder}: is a run over {searched}, not over {dataset.folder}; give a run over it"
+        )
     return read_rows(run.path(RUN_FILE))
 
 
@@ -249,7 +267,9 @@ def require_run_split(run: Artifact, split: str | None) -> None:
     """Refuse a run of another split."""
     searched = run.params.get("split", split)
     if searched != split:
-        raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
+        raise UserError(
+            f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}"
+        )
 
 
 def break_ties_by_place(scores: np.ndarray[Any, np.dtype[np.floating]]) -> Floats:

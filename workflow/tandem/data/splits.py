@@ -24,7 +24,8 @@ SPLIT_WORDS = {
     "development": "dev", "test": "test",
 }  # fmt: skip
 _WORD = re.compile(r"[a-z]+\d*|\d+")
-_PRECEDENCE = {"dev": 1, "train": 2}  # behind test sets: what they contain is never validated or trained on
+# behind test sets: what they contain is never validated or trained on
+_PRECEDENCE = {"dev": 1, "train": 2}
 
 
 def read_split(path: Path) -> str:
@@ -60,7 +61,9 @@ def group_by_split(names: Iterable[str]) -> dict[str, list[str]]:
     """Split → names of files, by the first word in a name that names a split; without such a word it is `test`."""
     splits: dict[str, list[str]] = {}
     for name in names:
-        split = next((SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS), "test")
+        split = next(
+            (SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS), "test"
+        )
         splits.setdefault(split, []).append(name)
     return {split: splits[split] for split in sorted(splits, key=sort_key)}
 
@@ -89,10 +92,14 @@ def count_keys(splits: Iterable[str]) -> list[str]:
     return keys
 
 
-def require_splits(key: str, values: Mapping[str, _Value] | None, example: str) -> Mapping[str, _Value]:
+def require_splits(
+    key: str, values: Mapping[str, _Value] | None, example: str
+) -> Mapping[str, _Value]:
     """Return a mapping by split; refuse a missing or empty one, with `key` and an `example` of values in the error."""
     if not values or not all(map(SPLIT.fullmatch, values)):
-        raise UserError(f"{key}: {values!r}; at least one of train, dev, test with {example} is needed")
+        raise UserError(
+            f"{key}: {values!r}; at least one of train, dev, test with {example} is needed"
+        )
     return values
 
 
@@ -143,7 +150,9 @@ def move_share(
     below = [query for query in queries if compute_position(query) < share]
     moved = set(_select_lowest(below, most))
     if queries and not moved:
-        raise UserError(f"{key} is {share:g}, which none of {len(queries)} {source} queries falls into; raise it")
+        raise UserError(
+            f"{key} is {share:g}, which none of {len(queries)} {source} queries falls into; raise it"
+        )
     return {query: target if query in moved else split for query, split in splits.items()}
 
 

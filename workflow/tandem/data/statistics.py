@@ -90,12 +90,16 @@ def count_text_words(texts: pa.Array) -> NDArray[np.int64]:
     return counts
 
 
-def measure_lengths(titles: pa.Array, texts: pa.Array) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def measure_lengths(
+    titles: pa.Array, texts: pa.Array
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Return words and characters of each passage's contents."""
     titled = pc.not_equal(titles, "")
     if pc.any(titled).as_py():
         texts = pc.if_else(titled, pc.binary_join_element_wise(titles, texts, " "), texts)
-    return count_text_words(texts).astype(np.uint32), np.asarray(pc.utf8_length(texts)).astype(np.uint32)
+    return count_text_words(texts).astype(np.uint32), np.asarray(pc.utf8_length(texts)).astype(
+        np.uint32
+    )
 
 
 class CorpusStatistics:
@@ -123,7 +127,9 @@ class CorpusStatistics:
     def of_rows(self, rows: NDArray[np.int64]) -> PassageStatistics:
         """Return statistics of the passages in some rows; -1 is a passage that does not exist."""
         present = rows[rows >= 0]
-        words, characters = (np.frombuffer(counts, np.uint32)[present] for counts in (self._words, self._characters))
+        words, characters = (
+            np.frombuffer(counts, np.uint32)[present] for counts in (self._words, self._characters)
+        )
         return {
             "count": len(rows),
             "words": describe_distribution(words),

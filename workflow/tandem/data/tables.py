@@ -21,10 +21,14 @@ _SWITCH_SECONDS = 5e-5  # seconds
 _TEXT = pa.string()
 CORPUS_SCHEMA = pa.schema([("doc_id", _TEXT), ("title", _TEXT), ("text", _TEXT)])
 QUERIES_SCHEMA = pa.schema([("query_id", _TEXT), ("text", _TEXT), ("split", _TEXT)])
-QRELS_SCHEMA = pa.schema([("query_id", _TEXT), ("doc_id", _TEXT), ("relevance", pa.int32()), ("split", _TEXT)])
+QRELS_SCHEMA = pa.schema(
+    [("query_id", _TEXT), ("doc_id", _TEXT), ("relevance", pa.int32()), ("split", _TEXT)]
+)
 ANSWERS_SCHEMA = pa.schema([("query_id", _TEXT), ("answers", pa.list_(_TEXT))])
 DOMAINS_SCHEMA = pa.schema([("doc_id", _TEXT), ("domain", _TEXT)])
-LISTS_SCHEMA = pa.schema([("query_id", _TEXT), ("doc_id", _TEXT), ("label", pa.int32()), ("score", pa.float32())])
+LISTS_SCHEMA = pa.schema(
+    [("query_id", _TEXT), ("doc_id", _TEXT), ("label", pa.int32()), ("score", pa.float32())]
+)
 _Item = TypeVar("_Item")
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 _QUOTE, _BACKSLASH = b'"\\'

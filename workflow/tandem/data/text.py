@@ -43,7 +43,9 @@ def split_units(text: str, unit: str) -> list[tuple[int, int]] | range:
     return [word.span() for word in _WORD.finditer(text)]
 
 
-def cut_windows(text: str, length: int, stride: int, unit: str, most: int | None = None) -> list[str]:
+def cut_windows(
+    text: str, length: int, stride: int, unit: str, most: int | None = None
+) -> list[str]:
     """Return the windows of a text, in order, as they stand in it.
 
     Each has `length` units (`words` or `characters`), the last fewer.

@@ -19,7 +19,10 @@ _TOPIC = re.compile(r"<(/?)top(?:ic)?(\s[^<>]*)?>", re.IGNORECASE)
 _TOPIC_ID = re.compile(r"\b(?:number|num|id)\s*=\s*[\"']?([^\"'\s>]+)", re.IGNORECASE)
 _INLINE = r"(?:b|i|em|p|br|strong|su[bp]|u)\b"  # tags inside a field
 # A field ends where the next one begins or its own tag ends; TREC's have no end.
-_FIELD = re.compile(rf"<(?!{_INLINE})([a-z][\w-]*)[^<>]*>(.*?)(?=</?(?!{_INLINE})[a-z]|\Z)", re.IGNORECASE | re.DOTALL)
+_FIELD = re.compile(
+    rf"<(?!{_INLINE})([a-z][\w-]*)[^<>]*>(.*?)(?=</?(?!{_INLINE})[a-z]|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
 _ID_TAGS = ("num", "number", "identifier", "id")
 _TEXT_TAGS = ("title", "query", "question", "desc", "description", "summary")
 _LABEL = re.compile(r"^(topic|description)\s*:\s*", re.IGNORECASE)
@@ -76,7 +79,8 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
         if not number and attribute:
             number = attribute[1]
         label, _, rest = number.partition(":")
-        if label.strip().lower() == "number":  # TREC pads these in the topics, and not in the judgements
+        # TREC pads these in the topics, and not in the judgements
+        if label.strip().lower() == "number":
             number = rest.strip().lstrip("0")
         if not number:
             raise UserError(f"{path}:{start}: topic without <num>; give it one")
@@ -93,7 +97,9 @@ def _choose_field(fields: dict[str, str], names: Sequence[str]) -> str:
     return ""
 
 
-def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -> Iterator[tuple[int, str, str]]:
+def _iterate_elements(
+    path: Path, tags: re.Pattern[str], name: str, what: str
+) -> Iterator[tuple[int, str, str]]:
     """Yield (line of its tag, the tag's attributes, what stands up to its end) of each element.
 
     Args:
@@ -109,7 +115,9 @@ def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -
         for tag in tags.finditer(line):
             closes = bool(tag[1])
             if closes and not start:
-                raise UserError(f"{path}:{number}: </{name}> without <{name}>; a {what} is <{name}> … </{name}>")
+                raise UserError(
+                    f"{path}:{number}: </{name}> without <{name}>; a {what} is <{name}> … </{name}>"
+                )
             if not closes and start:
                 inside = f"<{name}> inside the {what} of line {start}"
                 raise UserError(f"{path}:{number}: {inside}; end that with </{name}>")
@@ -128,7 +136,9 @@ def _iterate_elements(path: Path, tags: re.Pattern[str], name: str, what: str) -
             parts.append(line[done:])
             size += len(line) - done
             if size > LONGEST_LINE:
-                raise UserError(f"{path}:{start}: a {what} beyond {LONGEST_LINE >> 20} MiB; end it with </{name}>")
+                raise UserError(
+                    f"{path}:{start}: a {what} beyond {LONGEST_LINE >> 20} MiB; end it with </{name}>"
+                )
     if start:
         where = f"{path}:{start}: no </{name}> up to the end of the file"
         raise UserError(f"{where}; end the {what} or fetch the file again")

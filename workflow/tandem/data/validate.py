@@ -108,7 +108,9 @@ def require_usable(what: str, place: str, first: int, *ids: str) -> None:
         return
     for row, name in enumerate(ids, start=first):
         if "\0" in name or name.split() != [name]:
-            error = f"{place}:{row}: {what} id {name!r}; an id must not be empty or hold white space"
+            error = (
+                f"{place}:{row}: {what} id {name!r}; an id must not be empty or hold white space"
+            )
             raise UserError(f"{error} or a null character")
 
 
@@ -216,7 +218,9 @@ def prepare_queries(
         ids.append(query)
         if not text.strip():
             if params.blank_queries == "error":
-                raise UserError(f"{place}:{number}: query {query} is blank; give it text or set blank_queries: drop")
+                raise UserError(
+                    f"{place}:{number}: query {query} is blank; give it text or set blank_queries: drop"
+                )
             blank += 1
         elif split or query in named:
             texts[query] = text
@@ -229,9 +233,13 @@ def prepare_queries(
 
     unknown = len(named.keys() - set(ids))
     judged_twice = "queries are judged in several splits;"
-    warnings.count(len(several) - split_by_file, f"{judged_twice} the first of test, dev, train keeps them")
+    warnings.count(
+        len(several) - split_by_file, f"{judged_twice} the first of test, dev, train keeps them"
+    )
     warnings.count(split_by_file, f"{judged_twice} that of their file keeps them")
-    warnings.count(unknown, "queries of the qrels are not among the queries; their qrels are dropped")
+    warnings.count(
+        unknown, "queries of the qrels are not among the queries; their qrels are dropped"
+    )
     warnings.count(blank, "queries are blank and were dropped")
     warnings.count(unjudged, "queries stand in no qrels and were dropped")
 
@@ -239,11 +247,15 @@ def prepare_queries(
     if params.train_from_test is not None:
         splits = move_share(splits, params.train_from_test, "test", "train")
     if params.dev_from_train is not None:
-        splits = move_share(splits, params.dev_from_train, "train", "dev", params.dev_from_train_most)
+        splits = move_share(
+            splits, params.dev_from_train, "train", "dev", params.dev_from_train_most
+        )
     limits = {split: params.most_queries(split) for split in USUAL_SPLITS}
     splits = draw_subset(splits, limits)
     if not splits:
-        raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels or answers")
+        raise UserError(
+            f"{place}: no query is left; a dataset needs at least one with text and qrels or answers"
+        )
     selected = {query: texts[query] for query in splits}
     return SelectedQueries(selected, splits, origins)
 
@@ -305,10 +317,14 @@ def select_qrels(
     elif unknown:
         _require_known_documents(table, known, params, source)
     warnings.count(unknown, f"judgements name documents that the corpus lacks and {done}")
-    return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS_PER_GROUP), tables.QRELS_SCHEMA)
+    return pa.Table.from_batches(
+        table.combine_chunks().to_batches(tables.ROWS_PER_GROUP), tables.QRELS_SCHEMA
+    )
 
 
-def _require_known_documents(table: pa.Table, known: NDArray[np.bool_], params: DatasetParams, source: Source) -> None:
+def _require_known_documents(
+    table: pa.Table, known: NDArray[np.bool_], params: DatasetParams, source: Source
+) -> None:
     """Refuse judgements of unknown documents: most of a split's, or any where `unknown_documents` says so."""
     match = find_mostly_unknown(table, known)
     if match is None and params.unknown_documents != "error":
@@ -355,7 +371,9 @@ def _select_of_queries(judged: pa.Table, queries: SelectedQueries) -> tuple[pa.T
 def require_positives(qrels: pa.Table) -> None:
     """Refuse a split without any relevant judgement: nothing could be scored or trained on it."""
     if not qrels.num_rows:
-        raise UserError("qrels: none is left; name the splits of queries and qrels alike, and give known passages")
+        raise UserError(
+            "qrels: none is left; name the splits of queries and qrels alike, and give known passages"
+        )
     for split in qrels["split"].unique().to_pylist():
         grades = qrels.filter(pc.equal(qrels["split"], split))["relevance"]
         if pc.max(grades).as_py() <= 0:

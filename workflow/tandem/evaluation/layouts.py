@@ -19,7 +19,8 @@ from tandem.config.tables import Band, RowReference, TableColumn, TableLayout, T
 from tandem.data.reading import iterate_lines, parse_score
 from tandem.errors import UserError
 
-System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
+# (system, first stage); the first stage is empty where nothing is re-ranked
+System = tuple[str, str]
 WRONG_NOTE_PREFIX = "wrong: "  # how the note of a number known to be wrong begins
 
 
@@ -106,12 +107,16 @@ class Layout(TableLayout):
             names.append(columns.of if columns else column.dataset)
         names += [row.dataset for row in self.rows]
         for row in self.rows:
-            names += [str(value) for path, value in row.with_.items() if has_dataset(path) and value]
+            names += [
+                str(value) for path, value in row.with_.items() if has_dataset(path) and value
+            ]
         return list(dict.fromkeys(name for name in names if name))
 
     def name_dataset(self, name: str) -> str:
         """Return the heading of the columns of a dataset."""
-        return next((c.dataset_name for c in self.columns if c.dataset == name and c.dataset_name), name)
+        return next(
+            (c.dataset_name for c in self.columns if c.dataset == name and c.dataset_name), name
+        )
 
     @property
     def printed(self) -> set[str]:
@@ -136,7 +141,8 @@ class PlannedRow(Model):
     seed: int = 0
     run: str = ""  # the key that its scores must be of; empty for a group of datasets
     instead: str = ""  # which datasets stand in where its models are trained
-    same_as: str = ""  # an earlier row with the same scores: this configuration does not tell the two apart
+    # an earlier row with the same scores: this configuration does not tell the two apart
+    same_as: str = ""
 
     @property
     def id(self) -> System:
@@ -151,7 +157,8 @@ class TablePlan(Model):
     layout: Layout
     rows: tuple[PlannedRow, ...]
     bands: tuple[Band, ...] = ()
-    skipped: dict[str, str] = Field(default_factory=dict)  # the layout's dataset → why its columns are not measured
+    # the layout's dataset → why its columns are not measured
+    skipped: dict[str, str] = Field(default_factory=dict)
 
 
 def has_dataset(path: str) -> bool:
@@ -186,14 +193,19 @@ def load_layout(path: Path) -> Layout:
 
     for name in source.splits:
         if not any(column.dataset == name for column in columns):
-            of = ", ".join(dict.fromkeys(column.dataset for column in columns if column.dataset)) or "none"
+            of = (
+                ", ".join(dict.fromkeys(column.dataset for column in columns if column.dataset))
+                or "none"
+            )
             raise UserError(f"{path}: splits.{name}: no column is of {name}; they are of {of}")
 
     printed = None
     if source.printed_from is not None:
         file = find_beside(path, "printed.csv")
         if file is None:
-            raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
+            raise UserError(
+                f"{path}: printed_from: there is no printed.csv beside it or in the folder above"
+            )
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
 
@@ -204,7 +216,9 @@ def load_layout(path: Path) -> Layout:
         higher = _find_named(f"{where}: higher", order.higher, scored)
         lower = _find_named(f"{where}: lower", order.lower, scored)
         if higher == lower:
-            raise UserError(f"{where}: {name_system(higher)} is both higher and lower; name two rows")
+            raise UserError(
+                f"{where}: {name_system(higher)} is both higher and lower; name two rows"
+            )
         rivals = {"higher": _make_reference(higher), "lower": _make_reference(lower)}
         orders.append(order.model_copy(update=rivals))
 
@@ -227,7 +241,11 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
     """
     rows = list(layout.rows)
     taken = {row.id for row in layout.rows}
-    plain = [row for row in rows if not (row.with_ or row.with_own or row.labels or row.variant or row.dataset)]
+    plain = [
+        row
+        for row in rows
+        if not (row.with_ or row.with_own or row.labels or row.variant or row.dataset)
+    ]
     known = {row.run for row in plain}
     names = {row.run: row.system for row in plain if not row.first_stage}
     for run in dict.fromkeys(systems):
@@ -236,7 +254,9 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
         first, _, system = run.rpartition("+")
         rival = first or "bm25"
         baseline = (names[rival], "") if rival in names else None
-        row = LayoutRow(system=system, first_stage=names.get(first, first), run=run, baseline=baseline)
+        row = LayoutRow(
+            system=system, first_stage=names.get(first, first), run=run, baseline=baseline
+        )
         if row.id not in taken:
             rows.append(row)
             names[run] = run
@@ -266,11 +286,15 @@ def _resolve_rows(
     for at, (row, own) in enumerate(zip(layout.rows, ids, strict=True)):
         where = f"{path}: rows.{at}"
         if own in ids[:at]:
-            raise UserError(f"{where}: {name_system(own)} is there twice; each system and first stage once")
+            raise UserError(
+                f"{where}: {name_system(own)} is there twice; each system and first stage once"
+            )
         if (row.run is not None) == row.quoted:
             raise UserError(f"{where}: {name_system(own)} needs a run, or quoted: true and none")
         if "dataset" in row.with_ or "dataset" in row.with_own:
-            raise UserError(f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched")
+            raise UserError(
+                f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched"
+            )
         datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
         for dataset in row.columns:
             if dataset not in datasets:
@@ -279,13 +303,21 @@ def _resolve_rows(
         printed, wrong = _read_printed_values(f"{where}.printed", row, columns, table)
         baseline = None if row.quoted else _find_baseline(where, layout, row, ids)
         if baseline in quoted:
-            raise UserError(f"{where}: baseline {name_system(baseline)} is quoted; a test needs its run")
-        changes = {"printed": printed, "wrong": wrong, "baseline": None if baseline == own else baseline}
+            raise UserError(
+                f"{where}: baseline {name_system(baseline)} is quoted; a test needs its run"
+            )
+        changes = {
+            "printed": printed,
+            "wrong": wrong,
+            "baseline": None if baseline == own else baseline,
+        }
         rows.append(LayoutRow.model_construct(**{**dict(row), "run": row.run or "", **changes}))
     return tuple(rows)
 
 
-def _find_baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System]) -> System | None:
+def _find_baseline(
+    where: str, layout: TableLayout, row: TableRow, ids: list[System]
+) -> System | None:
     if row.baseline is None and (row.first_stage, "") in ids:
         return row.first_stage, ""
     reference = row.baseline or layout.baseline
@@ -324,11 +356,17 @@ def _read_printed_values(
                 raise UserError(f"{where}.{measure}: no such column; add it to columns")
         return value or {}, {}
     if table is None:
-        raise UserError(f"{where}: names a system, but the layout has no printed_from: {{source, table}}")
+        raise UserError(
+            f"{where}: names a system, but the layout has no printed_from: {{source, table}}"
+        )
     system, setting = (value, "") if isinstance(value, str) else (value.system, value.setting)
     own = [line for line in table.lines if line.system == system and setting in ("", line.setting)]
     if not own:
-        names = list(dict.fromkeys(_describe(line.system, line.setting if setting else "") for line in table.lines))
+        names = list(
+            dict.fromkeys(
+                _describe(line.system, line.setting if setting else "") for line in table.lines
+            )
+        )
         name = _describe(system, setting)
         near = ", ".join(difflib.get_close_matches(name, names, 3) or names)
         raise UserError(f"{where}: {table.name} prints no {name}; it has {near}")
@@ -336,7 +374,9 @@ def _read_printed_values(
     wrong = {}
     for column in (column for column in columns if column.printed):
         if not any(_is_of_column(line, column) for line in table.lines):
-            raise UserError(f"{where}: {table.name} prints no {column.label}; set `printed: false` for that column")
+            raise UserError(
+                f"{where}: {table.name} prints no {column.label}; set `printed: false` for that column"
+            )
         fitting = [line for line in own if _is_of_column(line, column)]
         if len(fitting) > 1:
             problem = f"{table.name} prints several {column.name} of {system}"
@@ -388,10 +428,14 @@ def read_csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[st
     rows = csv.DictReader((line for _, line in iterate_lines(path)), strict=True)
     try:
         if rows.fieldnames != columns:
-            raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}")
+            raise UserError(
+                f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}"
+            )
         for row in rows:
             if None in row or None in row.values():
-                raise UserError(f"{path}:{rows.line_num}: not {len(columns)} columns; quote a text with commas")
+                raise UserError(
+                    f"{path}:{rows.line_num}: not {len(columns)} columns; quote a text with commas"
+                )
             yield f"{path}:{rows.line_num}", row
     except csv.Error as error:
         raise UserError(f"{path}:{rows.line_num}: no valid CSV, {error}") from None

@@ -39,9 +39,11 @@ _Integers = NDArray[np.int64]
 _MATCHES_FILE = "matches.parquet"
 _CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)
 _ROWS_PER_GROUP = 131_072
-PASSAGES_PER_BLOCK = 4096  # passages of the corpus that are read, and handed to a process, at a time
+# passages of the corpus that are read, and handed to a process, at a time
+PASSAGES_PER_BLOCK = 4096
 _QUERIES_PER_BLOCK = 100  # whose lists are Python objects at a time
-PATTERN_SECONDS = 1.0  # seconds of processor time for one search by a user's pattern; some would take years
+# seconds of processor time for one search by a user's pattern; some would take years
+PATTERN_SECONDS = 1.0
 
 
 @cache
@@ -105,7 +107,9 @@ class Matcher:
             return needle
         try:
             return regex.compile(needle, regex.IGNORECASE | regex.UNICODE | regex.MULTILINE)
-        except Exception:  # whatever it is: beside its own error the package raises RecursionError and others
+        except (
+            Exception
+        ):  # whatever it is: beside its own error the package raises RecursionError and others
             self.broken += 1
             return None
 
@@ -152,10 +156,16 @@ def run(job: Job[MatchParams]) -> None:
     timeouts = 0
     workers = min(job.execution.workers or 1, -(-collection.passages // PASSAGES_PER_BLOCK))
     pieces = results.pieces(collection, params.title, f"match {job.key}")
-    for pairs, values, given_up in map_in_order(_match, pieces, workers, 1, partial(_start, matcher)):
+    for pairs, values, given_up in map_in_order(
+        _match, pieces, workers, 1, partial(_start, matcher)
+    ):
         relevant[pairs] = values
         timeouts += given_up
-    counts = {"broken_patterns": matcher.broken, "empty_answers": matcher.empty, "timeouts": timeouts}
+    counts = {
+        "broken_patterns": matcher.broken,
+        "empty_answers": matcher.empty,
+        "timeouts": timeouts,
+    }
     problems = [f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number]
     with writing(job) as draft:
         columns = {
@@ -164,10 +174,18 @@ def run(job: Job[MatchParams]) -> None:
             "rank": pa.array(results.ranks),
             "relevant": pa.array(relevant),
         }
-        pq.write_table(pa.table(columns), draft.path(_MATCHES_FILE), row_group_size=_ROWS_PER_GROUP, compression="zstd")
-        draft.facts.update(questions=len(answers), pairs=len(results), passages=len(results.ids), **counts)
+        pq.write_table(
+            pa.table(columns),
+            draft.path(_MATCHES_FILE),
+            row_group_size=_ROWS_PER_GROUP,
+            compression="zstd",
+        )
+        draft.facts.update(
+            questions=len(answers), pairs=len(results), passages=len(results.ids), **counts
+        )
         draft.facts["missing"] = len(answers) - len(np.unique(results.questions))
-        first: _Integers = np.full(len(answers), np.iinfo(np.int64).max)  # rank of each question's first match
+        # rank of each question's first match
+        first: _Integers = np.full(len(answers), np.iinfo(np.int64).max)
         np.minimum.at(first, results.questions[relevant], results.ranks[relevant])
         cutoffs = (k for k in _CUTOFFS if k <= params.depth)
         draft.facts["success"] = {str(k): float(np.mean(first <= k)) for k in cutoffs}
@@ -197,8 +215,12 @@ class _RunPairs:
     into `ids`, the distinct document ids. A run with none of the questions is a `UserError`.
     """
 
-    def __init__(self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int) -> None:
-        ranked = ((numbers[q], docs[:depth]) for q, docs, _ in iter_run(run, dataset) if q in numbers)
+    def __init__(
+        self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int
+    ) -> None:
+        ranked = (
+            (numbers[q], docs[:depth]) for q, docs, _ in iter_run(run, dataset) if q in numbers
+        )
         questions: list[int] = []
         lengths: list[int] = []
         names = []

@@ -30,7 +30,8 @@ from tandem.errors import UserError
 
 Qrels = dict[str, dict[str, int]]
 ScoredRanking = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
-_RankingGrades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement
+# of a ranking, from the first rank on; 0 where a passage has no judgement
+_RankingGrades = Sequence[int]
 QUERIES_PER_EVALUATION = 1000
 # Files of stages that choose by a measure: what they chose, and all that they tried with its value.
 CHOSEN = "chosen.json"
@@ -58,7 +59,9 @@ class DCG(measures.Measure):  # type: ignore[misc]
         "dcg": measures.ParamInfo(
             dtype=str, choices=["exp-log2", "log2", "review"], default="exp-log2", desc="formula"
         ),
-        "normalised": measures.ParamInfo(dtype=bool, default=False, desc="divide by the ideal ranking's"),
+        "normalised": measures.ParamInfo(
+            dtype=bool, default=False, desc="divide by the ideal ranking's"
+        ),
     }
 
 
@@ -94,7 +97,9 @@ def compute_err(ranked: _RankingGrades, cutoff: int) -> float:
     unsatisfied = 1.0
     for rank, grade in enumerate(ranked[:cutoff], 1):
         if grade > _HIGHEST_GRADE:
-            raise UserError(f"measures: ERR: a relevance is {grade}; allowed are grades up to {_HIGHEST_GRADE}")
+            raise UserError(
+                f"measures: ERR: a relevance is {grade}; allowed are grades up to {_HIGHEST_GRADE}"
+            )
         satisfied = (2 ** max(grade, 0) - 1) / 2**_HIGHEST_GRADE
         value += unsatisfied * satisfied / rank
         unsatisfied *= 1 - satisfied
@@ -126,9 +131,14 @@ class _Evaluator(providers.Evaluator):  # type: ignore[misc]
         for query, scores in RunConverter(run).as_dict_of_dict().items():
             if query in self.qrels:
                 judged = self.qrels[query]
-                ranked = [judged.get(doc, 0) for doc in sorted(scores, key=lambda doc: (-scores[doc], doc))]
+                ranked = [
+                    judged.get(doc, 0)
+                    for doc in sorted(scores, key=lambda doc: (-scores[doc], doc))
+                ]
                 for measure in self.measures:
-                    yield ir_measures.Metric(query, measure, _compute_value(measure, ranked, list(judged.values())))
+                    yield ir_measures.Metric(
+                        query, measure, _compute_value(measure, ranked, list(judged.values()))
+                    )
 
 
 class _Provider(providers.Provider):  # type: ignore[misc]
@@ -153,7 +163,9 @@ class _Provider(providers.Provider):  # type: ignore[misc]
 
 measures.register(F1())
 measures.register(DCG())
-_OTHERS = [provider for provider in ir_measures.DefaultPipeline.providers if provider.NAME != "gdeval"]
+_OTHERS = [
+    provider for provider in ir_measures.DefaultPipeline.providers if provider.NAME != "gdeval"
+]
 PROVIDERS = providers.FallbackProvider([_Provider(), *_OTHERS])
 
 
@@ -168,13 +180,16 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
         raise UserError("measures: the list is empty; name at least one, such as RR@10")
     for at, measure in enumerate(parsed):
         if measure in parsed[:at]:
-            raise UserError(f"measures: {names[at]} is {names[parsed.index(measure)]} again; each is listed once")
+            raise UserError(
+                f"measures: {names[at]} is {names[parsed.index(measure)]} again; each is listed once"
+            )
     return parsed
 
 
 @cache
 def _parse(name: str) -> ir_measures.Measure:
-    written = {alias: measure.NAME for alias, measure in measures.registry.items()}  # MRR → RR, and RR → RR
+    # MRR → RR, and RR → RR
+    written = {alias: measure.NAME for alias, measure in measures.registry.items()}
     known = sorted(set(written.values()) - {"Accuracy"})
     base, _, at = name.partition("@")
     base = base.split("(")[0]
@@ -192,11 +207,17 @@ def _parse(name: str) -> ir_measures.Measure:
         measure = ir_measures.parse_measure(name)
         supported = PROVIDERS.supports(measure)
     except (AssertionError, ValueError, KeyError, TypeError):
-        example = "IPrec@0.5, with a recall" if base == "IPrec" else f"{base}@10, or {base} where it takes no cutoff"
+        example = (
+            "IPrec@0.5, with a recall"
+            if base == "IPrec"
+            else f"{base}@10, or {base} where it takes no cutoff"
+        )
         raise UserError(f"measures: {name} is malformed; write {example}") from None
     cutoff = measure.params.get("cutoff", 1)
     if not supported or not isinstance(cutoff, int) or cutoff < 1:
-        raise UserError(f"measures: {name} cannot be computed; give a cutoff of at least 1, as in {base}@10")
+        raise UserError(
+            f"measures: {name} cannot be computed; give a cutoff of at least 1, as in {base}@10"
+        )
     if str(measure) != name:
         raise UserError(f"measures: {name} is written {measure} here")
     return measure
@@ -216,7 +237,11 @@ def list_answerable(qrels: Qrels) -> list[str]:
 
     The same denominator as the MS MARCO script's, which divides by the number of reference queries, in the run or not.
     """
-    return [query for query, judged in qrels.items() if any(relevance > 0 for relevance in judged.values())]
+    return [
+        query
+        for query, judged in qrels.items()
+        if any(relevance > 0 for relevance in judged.values())
+    ]
 
 
 def evaluate(
@@ -235,20 +260,28 @@ def evaluate(
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
     seen = 0
-    counted = (ranked for ranked in skip_excluded(run, qrels, ignore_identical_ids) if ranked[0] in rows)
+    counted = (
+        ranked for ranked in skip_excluded(run, qrels, ignore_identical_ids) if ranked[0] in rows
+    )
     while batch := list(islice(counted, QUERIES_PER_EVALUATION)):
         ranked = {query: order_by_score(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
         evaluator = PROVIDERS.evaluator(measures, {query: qrels[query] for query in ranked})
         try:
-            for metric in evaluator.iter_calc({query: _number_down(ranking) for query, ranking in ranked.items()}):
+            for metric in evaluator.iter_calc(
+                {query: _number_down(ranking) for query, ranking in ranked.items()}
+            ):
                 values[rows[metric.query_id], columns[metric.measure]] = metric.value
         except ZeroDivisionError:
             names = ", ".join(map(str, measures))
-            raise UserError(f"measures: one of {names} divides by 0 for these qrels; name others") from None
+            raise UserError(
+                f"measures: one of {names} divides by 0 for these qrels; name others"
+            ) from None
     for measure in measures:
         if measure.NAME == "NumRel":  # of judgements, whatever the run lists
-            values[:, columns[measure]] = [sum(grade > 0 for grade in qrels[query].values()) for query in queries]
+            values[:, columns[measure]] = [
+                sum(grade > 0 for grade in qrels[query].values()) for query in queries
+            ]
     return Evaluation(queries, values, len(queries) - seen)
 
 
@@ -282,6 +315,8 @@ def skip_excluded(
             yield query, docs, scores
             continue
         ignored = query if ignore_identical_ids else None
-        counting = [row for row, doc in enumerate(docs) if doc != ignored and judged.get(doc) != EXCLUDED]
+        counting = [
+            row for row, doc in enumerate(docs) if doc != ignored and judged.get(doc) != EXCLUDED
+        ]
         if counting:
             yield query, [docs[row] for row in counting], scores[counting]

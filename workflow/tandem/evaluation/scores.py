@@ -65,24 +65,38 @@ def read_relevance(
         unknown = qrels.keys() - collection.queries(split).keys() if "labels" in inputs else None
         if unknown:
             lacks = f"labels {len(unknown):,} queries that split {split} lacks, the first {min(unknown)}"
-            raise UserError(f"{labels.folder}: {lacks}; give labels of {collection.artifact.folder}")
-        result = Relevance(list_answerable(qrels), qrels, "labels" if "labels" in inputs else "qrels")
+            raise UserError(
+                f"{labels.folder}: {lacks}; give labels of {collection.artifact.folder}"
+            )
+        result = Relevance(
+            list_answerable(qrels), qrels, "labels" if "labels" in inputs else "qrels"
+        )
         if not result.queries:
-            raise UserError(f"{labels.folder}: split {split} has no relevant judgement; nothing to score")
-    for role in {"subset", "others"} & inputs.keys():  # only the queries that it names for the split, or all others
+            raise UserError(
+                f"{labels.folder}: split {split} has no relevant judgement; nothing to score"
+            )
+    # only the queries that it names for the split, or all others
+    for role in {"subset", "others"} & inputs.keys():
         path = inputs[role].path(QUERIES)
-        names = pq.read_table(path, columns=["query_id"], filters=[("split", "==", split)])["query_id"]
+        names = pq.read_table(path, columns=["query_id"], filters=[("split", "==", split)])[
+            "query_id"
+        ]
         named = set(names.to_pylist())
         queries = [query for query in result.queries if (query in named) == (role == "subset")]
         if not queries:
-            count = f"{'none' if role == 'subset' else 'all'} of the {len(result.queries):,} queries"
+            count = (
+                f"{'none' if role == 'subset' else 'all'} of the {len(result.queries):,} queries"
+            )
             raise UserError(f"{path}: names {count} of split {split}")
         result = replace(result, queries=queries)
     return result
 
 
 def _read_matches(
-    inputs: Mapping[str, Artifact], split: str, collection: Collection, measures: Sequence[ir_measures.Measure]
+    inputs: Mapping[str, Artifact],
+    split: str,
+    collection: Collection,
+    measures: Sequence[ir_measures.Measure],
 ) -> Relevance:
     """Return qrels of matches: a matched passage has relevance 1, and all questions with answers count, as in DPR.
 
@@ -91,12 +105,16 @@ def _read_matches(
     match = inputs["match"]
     run = inputs["run"]
     if "labels" in inputs:
-        raise UserError("score: labels and match are both inputs; only one of them can define relevance")
+        raise UserError(
+            "score: labels and match are both inputs; only one of them can define relevance"
+        )
     params = match.params_as(MatchParams)
     matched_run = Path(match.upstream["run"]).name
     if matched_run != run.key or params.split != split:
         problem = f"{match.folder}: matched {matched_run} on split {params.split}"
-        raise UserError(f"{problem}, but scored is {run.key} on split {split}; give its own matches")
+        raise UserError(
+            f"{problem}, but scored is {run.key} on split {split}; give its own matches"
+        )
     depth = params.depth
     allowed = ", ".join(f"{name}@k" for name in OF_THE_TOP)
     for measure in measures:
@@ -138,20 +156,34 @@ def run(job: Job[ScoreParams]) -> None:
     """
     members = job.params.members
     names = list(job.params.measures)
-    result, source, short = score_run(job) if members is None else (average_members(job, members), "members", 0)
+    result, source, short = (
+        score_run(job) if members is None else (average_members(job, members), "members", 0)
+    )
     with writing(job) as draft:
         write_scores(draft, result, names)
         draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
         if result.missing == len(result.queries):
-            warn(job, draft, f"none of the {len(result.queries)} queries has a result: every value is 0")
+            warn(
+                job,
+                draft,
+                f"none of the {len(result.queries)} queries has a result: every value is 0",
+            )
         elif result.missing:
-            warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
+            warn(
+                job,
+                draft,
+                f"{result.missing} of {len(result.queries)} queries have no result and count as 0",
+            )
         own_passages = "" if job.params.ignore_identical_ids else _warn_of_own_passages(job)
         if own_passages:
             warn(job, draft, own_passages)
         if short:
             left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"
-            by = "judgements or ignore_identical_ids" if job.params.ignore_identical_ids else "judgements"
+            by = (
+                "judgements or ignore_identical_ids"
+                if job.params.ignore_identical_ids
+                else "judgements"
+            )
             warn(job, draft, f"{left}, since {by} exclude the others; raise depth")
 
 
@@ -170,7 +202,11 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
     result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
     if result.missing == len(result.queries):
         _require_queries(ranking, Collection(dataset), params.split)
-    return result, judged.source, _count_short(ranking, dataset, judged, measures, params.ignore_identical_ids)
+    return (
+        result,
+        judged.source,
+        _count_short(ranking, dataset, judged, measures, params.ignore_identical_ids),
+    )
 
 
 def _warn_of_own_passages(job: Job[ScoreParams]) -> str:
@@ -191,7 +227,11 @@ def _require_queries(run: Artifact, collection: Collection, split: str) -> None:
 
 
 def _count_short(
-    run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure], ignore: bool
+    run: Artifact,
+    dataset: Artifact,
+    judged: Relevance,
+    measures: Sequence[ir_measures.Measure],
+    ignore: bool,
 ) -> int:
     """Count the queries that have fewer results than the measures look at, because some of theirs do not count.
 
@@ -200,7 +240,10 @@ def _count_short(
     if not ignore and not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
         return 0
     lengths = {query: len(docs) for query, docs, _ in iter_ranking(run, dataset)}
-    left = {query: len(docs) for query, docs, _ in skip_excluded(iter_ranking(run, dataset), judged.qrels, ignore)}
+    left = {
+        query: len(docs)
+        for query, docs, _ in skip_excluded(iter_ranking(run, dataset), judged.qrels, ignore)
+    }
     cut = max(lengths.values(), default=0)  # a shorter list has all that a first stage found
     least = min(cut, max(measure.params.get("cutoff", 1) for measure in measures))
     return sum(lengths.get(query) == cut and left.get(query, 0) < least for query in judged.queries)
@@ -257,7 +300,9 @@ def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str],
     available = list_measures(artifact)
     for measure in measures:
         if measure not in available:
-            raise UserError(f"{path}: holds no {measure}; it holds {', '.join(available)}; add it to the measures")
+            raise UserError(
+                f"{path}: holds no {measure}; it holds {', '.join(available)}; add it to the measures"
+            )
     # The stage writes a full grid, query by query, so reading it back is a reshape.
     table = pq.read_table(path, columns=["query_id", "value"])
     grid = table["value"].to_numpy().reshape(-1, len(available))
@@ -265,7 +310,9 @@ def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str],
     return queries, grid[:, [available.index(measure) for measure in measures]]
 
 
-def read_aligned(artifacts: Sequence[Artifact], measures: Sequence[str]) -> tuple[list[str], Floats64]:
+def read_aligned(
+    artifacts: Sequence[Artifact], measures: Sequence[str]
+) -> tuple[list[str], Floats64]:
     """Return the same queries of several systems: query ids and values, shape (systems, queries, measures).
 
     Two systems that were scored on different queries are a `UserError`.
@@ -275,5 +322,7 @@ def read_aligned(artifacts: Sequence[Artifact], measures: Sequence[str]) -> tupl
     for artifact, (others, _) in zip(artifacts, scores, strict=True):
         if others != queries:
             problem = f"scored {len(others)} queries that are not the {len(queries)} of {artifacts[0].folder}"
-            raise UserError(f"{artifact.folder}: {problem}; systems are compared on the same dataset and split")
+            raise UserError(
+                f"{artifact.folder}: {problem}; systems are compared on the same dataset and split"
+            )
     return queries, np.stack([values for _, values in scores])

@@ -11,7 +11,8 @@ from scipy.special import fdtri, stdtr, stdtrit
 
 from tandem.data.columns import Floats64
 
-MOST_ENUMERATED = 14  # queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
+# queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
+MOST_ENUMERATED = 14
 CELLS_PER_BLOCK = 4_000_000  # of a block of draws: 32 MB of float64
 _SIGN_PATTERNS = 100_000
 _RESAMPLES = 10_000
@@ -20,7 +21,9 @@ _TOLERANCE = 1e-9  # relative: sums that are equal on paper differ in their last
 _HALVINGS = 60  # of the interval that p lies in: its width is below 1e-18 then
 
 
-def run_randomisation_test(differences: Floats64, samples: int = _SIGN_PATTERNS, seed: int = _SEED) -> Floats64:
+def run_randomisation_test(
+    differences: Floats64, samples: int = _SIGN_PATTERNS, seed: int = _SEED
+) -> Floats64:
     """Return the two-sided p of the paired randomisation (sign-flip) test, a column at a time.
 
     Under the null hypothesis a query's difference d_q is as likely as its negative, so
@@ -142,7 +145,9 @@ def _cross_factors(differences: Floats64) -> tuple[Floats64, Floats64]:
     return error, share
 
 
-def _average_quantiles(probability: Floats64 | float, share: Floats64, seeds: int, queries: int) -> Floats64:
+def _average_quantiles(
+    probability: Floats64 | float, share: Floats64, seeds: int, queries: int
+) -> Floats64:
     """Return the mean of Student's quantiles for seeds and queries, weighted by their shares of the variance."""
     of_seeds = stdtrit(seeds - 1, probability)
     of_queries = stdtrit(queries - 1, probability)
@@ -158,13 +163,16 @@ def _solve_p(t: Floats64, share: Floats64, seeds: int, queries: int) -> Floats64
     high: Floats64 = np.maximum(of_seeds, of_queries)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        above = _average_quantiles(middle / 2, share, seeds, queries) > -t  # lower tails: tiny p keep their digits
+        # lower tails: tiny p keep their digits
+        above = _average_quantiles(middle / 2, share, seeds, queries) > -t
         low = np.where(above, low, middle)
         high = np.where(above, middle, high)
     return high
 
 
-def compute_margins(differences: Floats64, low: Floats64, high: Floats64, confidence: float = 0.95) -> Floats64:
+def compute_margins(
+    differences: Floats64, low: Floats64, high: Floats64, confidence: float = 0.95
+) -> Floats64:
     """Return half the width of an interval of a mean difference: what the test may have missed.
 
     By the bootstrap over queries of the means over seeds; where seeds differ at least that of `run_seeded_test`, with

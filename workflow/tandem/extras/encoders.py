@@ -37,33 +37,63 @@ def choose_encoder(name: str, *, configurations: Configurations = ()) -> None:
     entry = published_entry(known, name)
     read = entry.source != "hub" or entry.pooling is None
     folder = described_folder(entry, fetch=True) if read else None
-    place = (entry.name or entry.package or entry.path or "") + (f"@{entry.revision}" if entry.revision else "")
+    place = (entry.name or entry.package or entry.path or "") + (
+        f"@{entry.revision}" if entry.revision else ""
+    )
     described = described_by(entry)
     own = entry_of_hub(known, name) if entry.source == "hub" else None
-    lines = [("source", entry.source, place), *list_choices(entry, described, f"encoders.{own or name}")]
+    lines = [
+        ("source", entry.source, place),
+        *list_choices(entry, described, f"encoders.{own or name}"),
+    ]
     prompts = read_optional(folder / LIBRARY).get("prompts") or {} if folder else {}
-    prompt, others = find_passage_prompt(prompts), [name for name in prompts if name not in ("query", *PASSAGE)]
-    if entry.prompts.passage is None and "passage" in described.get("prompts", {}) and prompt in PASSAGE[1:]:
-        differs = f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
+    prompt, others = (
+        find_passage_prompt(prompts),
+        [name for name in prompts if name not in ("query", *PASSAGE)],
+    )
+    if (
+        entry.prompts.passage is None
+        and "passage" in described.get("prompts", {})
+        and prompt in PASSAGE[1:]
+    ):
+        differs = (
+            f"no {PASSAGE[0]}: {prompt} is taken; sentence-transformers' encode_document puts none"
+        )
         lines.append(("", _FROM_FILES, f"{differs}, as prompts: {{passage: ''}} in an entry does"))
     if others and not chosen_by(entry, described).get("prompts"):
         lines.append(
-            ("", _FROM_FILES, f"prompts {', '.join(others)} are of no side; say prompts: {{query: …}} in an entry")
+            (
+                "",
+                _FROM_FILES,
+                f"prompts {', '.join(others)} are of no side; say prompts: {{query: …}} in an entry",
+            )
         )
     if folder and (limit := find_longest_input(folder)):
         lines.append(("longest input", _FROM_FILES, f"{limit} tokens"))
     print(columns(lines))
 
 
-def list_choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tuple[str, str, str]]:
+def list_choices(
+    entry: PublishedEncoder, described: Json, where: str
+) -> Iterator[tuple[str, str, str]]:
     """Yield (key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
     chosen, own = chosen_by(entry, described), json_of(entry)
     for key in (*TOWERS, "prompts"):
         if key in chosen and chosen[key] not in ({}, []):
             is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
-            by = where if is_own else _FROM_FILES if described.get(key) == chosen[key] else "representation"
+            by = (
+                where
+                if is_own
+                else _FROM_FILES
+                if described.get(key) == chosen[key]
+                else "representation"
+            )
             yield key, by, json.dumps(chosen[key], ensure_ascii=False)
         elif key == "pooling":
-            yield key, "nobody", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"
+            yield (
+                key,
+                "nobody",
+                f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused",
+            )
         elif key in UNDESCRIBED:
             yield key, "default", json.dumps(UNDESCRIBED[key])

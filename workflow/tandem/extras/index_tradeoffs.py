@@ -32,7 +32,9 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
     grid = tabulate_tradeoffs(lines, recalls, artifact)
     plots = [plot for name in recalls for plot in draw_tradeoffs(lines, name)]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
-    html = render_template("grid.html", title=_TITLE, notes=grid.notes, grid=grid, charts=plots, source=source)
+    html = render_template(
+        "grid.html", title=_TITLE, notes=grid.notes, grid=grid, charts=plots, source=source
+    )
     write_views(out, {".csv": text, ".md": write_markdown(grid), ".html": html})
 
 
@@ -47,7 +49,14 @@ def format_setting(line: "pd.Series[Any]") -> str:
 def tabulate_tradeoffs(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) -> PageTable:
     """Return a row for each setting of each index, and how it was measured."""
     has_terms = "active_terms" in lines
-    head = ["index", "by" if has_terms else "FAISS", "search", *recalls, "ms a query", "queries/s together"]
+    head = [
+        "index",
+        "by" if has_terms else "FAISS",
+        "search",
+        *recalls,
+        "ms a query",
+        "queries/s together",
+    ]
     head.append("bytes a vector")
     if has_terms:
         head.append("active terms")
@@ -83,7 +92,9 @@ def draw_tradeoffs(lines: pd.DataFrame, recall: str) -> list[Markup]:
             latency = _collect_series(own, "ms_per_query", recall)
             figures.append(draw_lines(title, latency, "ms a query, one thread", recall, log=True))
             size = _collect_series(own, "bytes_per_vector", recall)
-            figures.append(draw_points(f"{recall} against size, {how}", size, "bytes a vector", recall))
+            figures.append(
+                draw_points(f"{recall} against size, {how}", size, "bytes a vector", recall)
+            )
     return figures
 
 

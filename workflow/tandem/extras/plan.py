@@ -70,17 +70,24 @@ class FullPlan(Plan):
     def _plan_term_tradeoffs(self, model: str, split: str, params: Json) -> Stage:
         """Return the stage that measures indexes of weights of terms against one another."""
         entry, data, ctx = self.settings.tradeoffs, self.settings.dataset, self.planner.ctx
-        params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
+        # of vectors
+        params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}
         upstream = plan_impacts(ctx, model, split, "tradeoffs.model", data)
         params["seismic"] = []
         for name in entry.indexes:
             built = find_index(ctx, name, "tradeoffs.indexes")
             if isinstance(built, ExactTermIndex):
-                raise UserError(f"tradeoffs.indexes: {name} ranks by other weights than all others; leave it out")
+                raise UserError(
+                    f"tradeoffs.indexes: {name} ranks by other weights than all others; leave it out"
+                )
             if isinstance(built, SeismicIndex):
                 number = len(params["seismic"])
-                params["seismic"].append({"name": name, **json_of(built, *SeismicSearch.model_fields)})
-                upstream[f"seismic.{number}"] = plan_seismic(ctx, upstream, f"{model}@{name}", built, data)
+                params["seismic"].append(
+                    {"name": name, **json_of(built, *SeismicSearch.model_fields)}
+                )
+                upstream[f"seismic.{number}"] = plan_seismic(
+                    ctx, upstream, f"{model}@{name}", built, data
+                )
         return ctx.stage("term_tradeoffs", data, f"{model}.{split}", params, upstream)
 
     def check_file(self, target: str) -> None:

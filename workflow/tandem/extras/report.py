@@ -15,7 +15,14 @@ from tandem.extras.sweep_page import add_sweeps
 from tandem.extras.targets import CONFIGURATION_SUFFIXES, open_scored
 from tandem.plan.views import views_folder
 from tandem.report.commands import JSON, CsvFiles, write_report
-from tandem.report.page import PageTable, align_text, format_difference, format_number, format_p, mark
+from tandem.report.page import (
+    PageTable,
+    align_text,
+    format_difference,
+    format_number,
+    format_p,
+    mark,
+)
 from tandem.report.results import Cell, FilledRow, Table, read_table
 from tandem.report.scored import warn_of_few_seeds
 from tandem.report.sections import Addition, adds_to_report
@@ -59,7 +66,9 @@ def _add_parts(added: Json) -> list[Addition]:
     """Return what packages add to the report, in the order of their names."""
     for name in added:
         if name not in adds_to_report:
-            raise UserError(f"--added: {name} adds nothing to the report{nearest(name, list(adds_to_report))}")
+            raise UserError(
+                f"--added: {name} adds nothing to the report{nearest(name, list(adds_to_report))}"
+            )
     return [adds_to_report[name](added[name]) for name in sorted(added)]
 
 
@@ -69,12 +78,17 @@ def compare_configurations(a: str, b: str) -> list[PageTable]:
     A configuration without tables, or two that have none in common, is a `UserError`.
     """
     folders = [Path(views_folder(list_configuration_files(name)), "tables") for name in (a, b)]
-    names = [{str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.json")} for folder in folders]
+    names = [
+        {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.json")}
+        for folder in folders
+    ]
     for folder, own in zip(folders, names, strict=True):
         if not own:
             raise UserError(f"--compare: {folder} has no tables; `tandem run` makes them")
     if not (both := sorted(names[0] & names[1])):
-        lists = (f"{name} has {', '.join(sorted(own))}" for name, own in zip((a, b), names, strict=True))
+        lists = (
+            f"{name} has {', '.join(sorted(own))}" for name, own in zip((a, b), names, strict=True)
+        )
         raise UserError(f"--compare: {a} and {b} have no table in common: {', '.join(lists)}")
     first, second = ([read_table(folder / f"{name}.json") for name in both] for folder in folders)
     return [compare_tables(*tables, a, b) for tables in zip(first, second, strict=True)]
@@ -84,7 +98,10 @@ def list_configuration_files(name: str) -> list[Path]:
     """Return the files of a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml; or the file `a+b.yaml`."""
     if Path(name).is_file():
         return [Path(name)]
-    return [Path(part if part.endswith(CONFIGURATION_SUFFIXES) else f"{part}.yaml") for part in name.split("+")]
+    return [
+        Path(part if part.endswith(CONFIGURATION_SUFFIXES) else f"{part}.yaml")
+        for part in name.split("+")
+    ]
 
 
 def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
@@ -107,7 +124,12 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
             if cell.value is not None and other_cell.value is not None:
                 change = other_cell.value - cell.value
                 difference = f"{format_difference(change)} {mark(change, p) or ' '}"
-            line += [format_number(cell.value), format_number(other_cell.value), difference, format_p(p)]
+            line += [
+                format_number(cell.value),
+                format_number(other_cell.value),
+                difference,
+                format_p(p),
+            ]
 
     notes = [_LEGEND.format(a=a, b=b)]
     if is_tested:
@@ -127,8 +149,14 @@ def _test_differences(
     pairs: Sequence[tuple[FilledRow, FilledRow]], cells: Sequence[tuple[Cell, Cell]]
 ) -> list[float | None]:
     """Return p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
-    differences = [_subtract_runs(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
-    raw = [run_seeded_test(difference[..., None])[0] for difference in differences if difference is not None]
+    differences = [
+        _subtract_runs(*rows, *column) for rows, column in zip(pairs, cells, strict=True)
+    ]
+    raw = [
+        run_seeded_test(difference[..., None])[0]
+        for difference in differences
+        if difference is not None
+    ]
     corrected = iter(correct_by_holm(np.array(raw)).tolist())
     return [None if difference is None else next(corrected) for difference in differences]
 

@@ -37,7 +37,9 @@ def unescape_formula(cell: str) -> str:
 
 def unescape_id(cell: str) -> str:
     """Return the id in a cell that `escape_id` wrote, even if a spreadsheet has dropped the apostrophe."""
-    return cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *FORMULA_MARKS))) else cell
+    return (
+        cell[1:] if cell.startswith(tuple(f"'{mark}" for mark in ("'", *FORMULA_MARKS))) else cell
+    )
 
 
 def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -63,7 +65,9 @@ def read_filled_rows(
     """
     text = (f"{line}\n" for _, line in iterate_lines(path))
     first = next(text, "")
-    rows = csv.reader(chain([first], text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
+    rows = csv.reader(
+        chain([first], text), delimiter=max(_DELIMITERS, key=first.count), strict=True
+    )
     try:
         header = [name.strip() for name in next(rows, [])]
         places = _find_columns(path, header, columns, optional)
@@ -73,7 +77,9 @@ def read_filled_rows(
             if not any(stripped):
                 continue
             if len(cells) <= needed:
-                raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
+                raise UserError(
+                    f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}"
+                )
             values = []
             for name in (*columns, *optional):
                 place = places.get(name, len(stripped))
@@ -84,10 +90,14 @@ def read_filled_rows(
         raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None
 
 
-def _find_columns(path: Path, header: Sequence[str], columns: Sequence[str], optional: Sequence[str]) -> dict[str, int]:
+def _find_columns(
+    path: Path, header: Sequence[str], columns: Sequence[str], optional: Sequence[str]
+) -> dict[str, int]:
     """Return the place of each column that a sheet has; refuse a sheet that lacks one of `columns`."""
     missing = [name for name in columns if name not in header]
     if missing:
         present = ", ".join(header[:12]) or "nothing"
-        raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
+        raise UserError(
+            f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row"
+        )
     return {name: header.index(name) for name in (*columns, *optional) if name in header}

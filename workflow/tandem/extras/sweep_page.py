@@ -90,7 +90,9 @@ def render_sweep_csv(result: SweepResult) -> str:
         printed = "" if line.printed is None else f"{line.printed:g}"
         where = [*values, line.system, result.dataset, result.split, line.measure]
         lines.append([*where, line.runs, *numbers, p, printed, " ".join(line.stages)])
-    return csv_text([*result.paths, "system", "dataset", "split", "measure", *_MEASURED_COLUMNS], lines)
+    return csv_text(
+        [*result.paths, "system", "dataset", "split", "measure", *_MEASURED_COLUMNS], lines
+    )
 
 
 def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = (_LEGEND,)) -> PageTable:
@@ -109,7 +111,8 @@ def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = (_LEGEND,)) -> 
     rows: list[list[str]] = []
     links = {}
     width = len(result.measures)
-    for start in range(0, len(result.lines), width):  # lines of a point and system stand in the order of the measures
+    # lines of a point and system stand in the order of the measures
+    for start in range(0, len(result.lines), width):
         lines = result.lines[start : start + width]
         row = [*(format_path_value(lines[0].point[path]) for path in result.paths), lines[0].system]
         for line, column in zip(lines, columns, strict=True):
@@ -149,9 +152,9 @@ def cross_paths(result: SweepResult) -> list[PageTable]:
         rows: dict[str, dict[str, str]] = {}
         for line in result.lines:
             if line.measure == measure:
-                rows.setdefault(_name_series(result, line), {})[format_path_value(line.point[result.x])] = (
-                    format_line_value(line)
-                )
+                rows.setdefault(_name_series(result, line), {})[
+                    format_path_value(line.point[result.x])
+                ] = format_line_value(line)
         cells = [[name, *(values[column] for column in x)] for name, values in rows.items()]
         grids.append(PageTable(f"{measure} along {shorten_path(result.x)}", ["", *x], cells))
     return grids
@@ -177,7 +180,9 @@ def view_sweep(result: SweepResult, address: Callable[[Origin], str]) -> SweepVi
     """Return what a page shows of a sweep."""
     charts = [_draw_figure(result, measure) for measure in result.measures]
     addresses = {key: address(run) for key, run in result.runs.items()}
-    return SweepView(result, charts, tabulate_sweep(result, (_LEGEND, BANDS)), cross_paths(result), addresses)
+    return SweepView(
+        result, charts, tabulate_sweep(result, (_LEGEND, BANDS)), cross_paths(result), addresses
+    )
 
 
 def add_sweeps(files: Sequence[Path]) -> Addition:
@@ -192,7 +197,9 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
 
         views = [view_sweep(result, address) for result in results]
         return (
-            PageSection("sweeps", "Sweeps", render_macro("_sweeps.html", "swept", views), "results") if views else None
+            PageSection("sweeps", "Sweeps", render_macro("_sweeps.html", "swept", views), "results")
+            if views
+            else None
         )
 
     return Addition(section=section)
@@ -201,8 +208,11 @@ def add_sweeps(files: Sequence[Path]) -> Addition:
 def render_svg(result: SweepResult) -> str:
     """Return all measures below one another, as a drawing that needs no style sheet."""
     charts = [draw_sweep(result, measure).properties(title=measure) for measure in result.measures]
-    drawing = str(draw_svg(make_specification(altair.vconcat(*charts).resolve_scale(color="shared"))))
-    css = read_asset("report.css").split("@media")[0]  # its light colours take the place of its variables
+    drawing = str(
+        draw_svg(make_specification(altair.vconcat(*charts).resolve_scale(color="shared")))
+    )
+    # its light colours take the place of its variables
+    css = read_asset("report.css").split("@media")[0]
     for name, colour in re.findall(r"--([\w-]+):\s*(?:light-dark\()?(#[0-9a-fA-F]+)", css):
         drawing = drawing.replace(f"var(--{name})", colour)
     return drawing.replace("<svg ", '<svg style="background: #fff" ', 1) + "\n"
@@ -211,32 +221,54 @@ def render_svg(result: SweepResult) -> str:
 def draw_sweep(result: SweepResult, measure: str) -> Any:
     """Draw a measure along the axis; bands are ± one standard deviation over seeds, of one seed the interval."""
     lines = [line for line in result.lines if line.measure == measure]
-    numbers = all(type(line.point[result.x]) in (int, float) for line in lines)  # True and False are no numbers here
+    # True and False are no numbers here
+    numbers = all(type(line.point[result.x]) in (int, float) for line in lines)
     data = [_make_datum(result, line, numbers) for line in lines]
     names = [str(name) for name in dict.fromkeys(row["series"] for row in data)]
     title = shorten_path(result.x)
     if numbers:
-        ticks: list[Any] = sorted({line.point[result.x] for line in lines}, key=lambda value: float(str(value)))
+        ticks: list[Any] = sorted(
+            {line.point[result.x] for line in lines}, key=lambda value: float(str(value))
+        )
         scale: dict[str, Any] = {"type": result.scale}
         if result.scale == "linear":
             scale["zero"] = False
-        elif ticks[0] <= 0:  # which has no logarithm: the axis is linear below the smallest of the others
-            scale = {"type": "symlog", "constant": min((abs(tick) for tick in ticks if tick), default=1)}
+        elif (
+            ticks[0] <= 0
+        ):  # which has no logarithm: the axis is linear below the smallest of the others
+            scale = {
+                "type": "symlog",
+                "constant": min((abs(tick) for tick in ticks if tick), default=1),
+            }
         x = altair.X("x:Q", title=title, scale=altair.Scale(nice=False, **scale))
         x = x.axis(values=ticks) if len(ticks) <= 12 else x
     else:
         x = altair.X("x:N", title=title, sort=None)
-    base = altair.Chart().encode(x=x, color=set_colours("series", names, legend=len(names) <= MOST_NAMED))
+    base = altair.Chart().encode(
+        x=x, color=set_colours("series", names, legend=len(names) <= MOST_NAMED)
+    )
     y = altair.Y("y:Q", title=f"{measure}, %", scale=altair.Scale(zero=False))
-    tooltip = ["series:N", altair.Tooltip("at:N", title=title), altair.Tooltip("text:N", title=measure)]
+    tooltip = [
+        "series:N",
+        altair.Tooltip("at:N", title=title),
+        altair.Tooltip("text:N", title=measure),
+    ]
     line = base.mark_line(point=True, strokeWidth=2).encode(y=y, tooltip=tooltip)
     bounds = {"y": altair.Y("low:Q", title=f"{measure}, %"), "y2": "high:Q"}
-    band = base.mark_area(opacity=0.15).encode(**bounds) if numbers else base.mark_rule(opacity=0.4).encode(**bounds)
+    band = (
+        base.mark_area(opacity=0.15).encode(**bounds)
+        if numbers
+        else base.mark_rule(opacity=0.4).encode(**bounds)
+    )
     layers = [band, line]
     if any(row["printed"] is not None for row in data):
         tips = [altair.Tooltip("printed:Q", title="printed")]
         crosses = base.transform_filter("datum.printed !== null")
-        layers.append(crosses.mark_point(shape="cross", filled=True, size=70).encode(y="printed:Q", tooltip=tips))
+        layers.append(
+            crosses.mark_point(shape="cross", filled=True, size=70).encode(
+                y="printed:Q", tooltip=tips
+            )
+        )
     return altair.layer(*layers, data=embed_data(data)).properties(width=WIDTH, height=HEIGHT)
 
 
@@ -266,9 +298,16 @@ def _name_series(result: SweepResult, line: SweepLine) -> str:
 def _draw_figure(result: SweepResult, measure: str) -> Markup:
     lines, x = [line for line in result.lines if line.measure == measure], shorten_path(result.x)
     numbers = [
-        [_name_series(result, line), format_path_value(line.point[result.x]), format_line_value(line)] for line in lines
+        [
+            _name_series(result, line),
+            format_path_value(line.point[result.x]),
+            format_line_value(line),
+        ]
+        for line in lines
     ]
     best = max(lines, key=lambda line: line.value)
     place = f"{x} {format_path_value(best.point[result.x])}"
     summary = f"Highest: {format_line_value(best)}, {_name_series(result, best)} at {place}"
-    return draw_figure(f"{measure} along {x}", draw_sweep(result, measure), summary, ["", x, measure], numbers)
+    return draw_figure(
+        f"{measure} along {x}", draw_sweep(result, measure), summary, ["", x, measure], numbers
+    )

@@ -13,7 +13,13 @@ from tandem.data.columns import Floats64
 from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import bootstrap_mean, correct_by_holm, run_seeded_test
 from tandem.report.results import Origin, read_result_json, to_json, to_percent
-from tandem.report.scored import describe_origin, name_unit, open_score_artifact, run_folder, warn_of_few_seeds
+from tandem.report.scored import (
+    describe_origin,
+    name_unit,
+    open_score_artifact,
+    run_folder,
+    warn_of_few_seeds,
+)
 from tandem.store.lineage import walk
 
 SweepPoint = dict[str, object]  # dotted path → value
@@ -61,10 +67,12 @@ class SweepLine:
     measure: str
     runs: int  # how many different runs the mean is over: 1 where no seed touches the system
     value: float  # mean over runs and queries
-    sd: float | None  # standard deviation of the runs' means, n - 1 in the denominator; None for one run
+    # standard deviation of the runs' means, n - 1 in the denominator; None for one run
+    sd: float | None
     low: float  # 95 % bootstrap interval over queries, of each query's mean over runs
     high: float
-    change: float | None  # from the same system at the baseline; None at the baseline and where it is the same run
+    # from the same system at the baseline; None at the baseline and where it is the same run
+    change: float | None
     p: float | None  # of the test of that difference, Holm-corrected over the measure's comparisons
     printed: float | None  # a paper's value
     stages: list[str]  # keys of the runs
@@ -84,7 +92,11 @@ class SweepResult(SweepHeader):
     @property
     def caption(self) -> str:
         """Return what it was measured on, with how many seeds, and against what it was tested."""
-        stand_in = f" (stands in for {self.stands_in_for}: not comparable in level)" if self.stands_in_for else ""
+        stand_in = (
+            f" (stands in for {self.stands_in_for}: not comparable in level)"
+            if self.stands_in_for
+            else ""
+        )
         runs = max(line.runs for line in self.lines)
         seeds = f"means over {runs} seeds" if runs > 1 else "one seed"
         against = label_point(self.baseline)
@@ -102,7 +114,9 @@ def shorten_path(path: str) -> str:
 
 def label_point(point: SweepPoint) -> str:
     """`rocketqav2.list_size 8, seed 1`."""
-    return ", ".join(f"{shorten_path(path)} {format_path_value(value)}" for path, value in point.items())
+    return ", ".join(
+        f"{shorten_path(path)} {format_path_value(value)}" for path, value in point.items()
+    )
 
 
 def format_path_value(value: object) -> str:
@@ -118,9 +132,13 @@ def read_result(path: Path) -> SweepResult:
 
 def compute_sweep(plan: SweepPlan) -> SweepResult:
     """Compute the numbers of a planned sweep; a `UserError` for a measure or queries that not all scores have."""
-    artifacts = {folder: open_score_artifact(folder) for folder in dict.fromkeys(row.scores for row in plan.rows)}
+    artifacts = {
+        folder: open_score_artifact(folder)
+        for folder in dict.fromkeys(row.scores for row in plan.rows)
+    }
     measures = plan.measures or list_shared_measures(list(artifacts.values()))
-    queries, values = read_aligned(list(artifacts.values()), measures)  # shape (artifacts, queries, measures)
+    # shape (artifacts, queries, measures)
+    queries, values = read_aligned(list(artifacts.values()), measures)
     place_by_folder = {folder: place for place, folder in enumerate(artifacts)}
 
     # Of each point and system the different runs: where no seed touches a system, all seeds have one.
@@ -131,7 +149,9 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
         folders = cells.setdefault((_make_key(row.point), row.system), [])
         if row.scores not in folders:
             folders.append(row.scores)
-    by_cell = [values[[place_by_folder[folder] for folder in folders]] for folders in cells.values()]
+    by_cell = [
+        values[[place_by_folder[folder] for folder in folders]] for folders in cells.values()
+    ]
     means = np.stack([runs.mean(axis=0) for runs in by_cell])  # (cells, queries, measures)
     low, high = _bootstrap_intervals(means)
 
@@ -144,7 +164,9 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
             baselines[place_by_cell[key, system]] = place_by_cell[baseline_key, system]
     p: dict[int, Floats64] = {}  # per measure of each cell that has a baseline, corrected
     if baselines:
-        raw = np.stack([run_seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()])
+        raw = np.stack(
+            [run_seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()]
+        )
         p = dict(zip(baselines, np.apply_along_axis(correct_by_holm, 0, raw), strict=True))
 
     run_keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
@@ -182,7 +204,9 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
         queries=len(queries),
         measures=measures,
         lines=lines,
-        runs={run_keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()},
+        runs={
+            run_keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()
+        },
         unit=name_unit(next(iter(artifacts.values()))),
         warnings=warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else [],
     )

@@ -35,7 +35,8 @@ STORE = "store.json"
 DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
 _FOLDER_DEPTH = 4  # folders between a bundle's and an artifact's
 CONFIGURATION_SUFFIXES = (".yaml", ".yml", ".json")  # suffixes of a configuration's files
-_FLAGS_WITH_VALUE = ("--configfile=", "--configfiles=", "--config=")  # flags that are written with their value
+# flags that are written with their value
+_FLAGS_WITH_VALUE = ("--configfile=", "--configfiles=", "--config=")
 ALIVE_SECONDS = 120.0  # seconds: a job that has written its progress since is running
 
 
@@ -71,16 +72,27 @@ class Configuration:
     @property
     def name(self) -> str:
         """Return what it is called in messages, without secrets."""
-        return str(redacted(" ".join([*map(str, self.files), *self.values]) or "config/config.yaml"))
+        return str(
+            redacted(" ".join([*map(str, self.files), *self.values]) or "config/config.yaml")
+        )
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
         """Return the command, to be shown, that builds files; it has `***` for the secrets of `--config`.
 
         `system` is one that no table of the configuration names.
         """
-        own = Configuration(self.files, [*self.values, *([f"systems=[{system}]"] if system else [])])
+        own = Configuration(
+            self.files, [*self.values, *([f"systems=[{system}]"] if system else [])]
+        )
         snakefile = [] if Path("Snakefile").is_file() else ["-s", str(ROOT / "Snakefile")]
-        words = ["snakemake", *snakefile, "--cores", str(count_usable_cores()), *targets, *own.words]
+        words = [
+            "snakemake",
+            *snakefile,
+            "--cores",
+            str(count_usable_cores()),
+            *targets,
+            *own.words,
+        ]
         return shlex.join(redacted(words))
 
 
@@ -102,16 +114,24 @@ Configurations = Annotated[
 def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str]]:
     """Return configurations on a command line, as `Configurations` describes them, and the other words."""
     configurations, rest, target = list[Configuration](), list[str](), ""
-    words = [part for word in words for part in (word.split("=", 1) if word.startswith(_FLAGS_WITH_VALUE) else [word])]
+    words = [
+        part
+        for word in words
+        for part in (word.split("=", 1) if word.startswith(_FLAGS_WITH_VALUE) else [word])
+    ]
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word in ("--configfile", "--configfiles"):
             if not following.endswith(CONFIGURATION_SUFFIXES):
-                raise UserError(f"{f'{word} {following}'.strip()}: allowed: YAML files, such as mine.yaml")
+                raise UserError(
+                    f"{f'{word} {following}'.strip()}: allowed: YAML files, such as mine.yaml"
+                )
             configurations.append(Configuration())
             target = "files"
         elif word == "--config":
             if "=" not in following or following.startswith("--"):
-                raise UserError(f"{f'--config {following}'.strip()}: allowed: key=value, such as seed=7")
+                raise UserError(
+                    f"{f'--config {following}'.strip()}: allowed: key=value, such as seed=7"
+                )
             if not configurations or configurations[-1].values:
                 configurations.append(Configuration())
             target = "values"
@@ -142,7 +162,9 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
         if path.suffix == ".json":
             is_file = path.is_file() and path.parts[0] != RESULTS.name
         else:
-            is_file = path.suffix in CONFIGURATION_SUFFIXES and (len(word.split()) == 1 or path.is_file())
+            is_file = path.suffix in CONFIGURATION_SUFFIXES and (
+                len(word.split()) == 1 or path.is_file()
+            )
         if is_file:
             files.append(path)
         else:
@@ -169,9 +191,13 @@ def find_artifact(word: str) -> Artifact:
     manifests = RESULTS.glob(f"*/*/{glob.escape(folder.name)}/{MANIFEST}") if folder.name else ()
     folders = sorted(path.parent for path in manifests)
     if not folders:
-        raise UserError(f"{word}: no finished artifact; give a folder with a {MANIFEST}, or a key below {RESULTS}/")
+        raise UserError(
+            f"{word}: no finished artifact; give a folder with a {MANIFEST}, or a key below {RESULTS}/"
+        )
     if len(folders) > 1:
-        raise UserError(f"{word}: stands for {', '.join(map(str, folders))}; give one of these folders")
+        raise UserError(
+            f"{word}: stands for {', '.join(map(str, folders))}; give one of these folders"
+        )
     return open_artifact(folders[0], verify=False)
 
 
@@ -186,8 +212,14 @@ def open_scored(scored: Lineage) -> Artifact:
 def iterate_artifact_folders(root: Path) -> Iterator[Path]:
     """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted; no links."""
     if not root.is_dir():
-        configuration = f"; a configuration is checked by `tandem estimate {root}`" if root.suffix == ".yaml" else ""
-        raise UserError(f"{root}: no such folder; give results/ or a folder below it{configuration}")
+        configuration = (
+            f"; a configuration is checked by `tandem estimate {root}`"
+            if root.suffix == ".yaml"
+            else ""
+        )
+        raise UserError(
+            f"{root}: no such folder; give results/ or a folder below it{configuration}"
+        )
     if KEY.fullmatch(root.absolute().name) and _is_kind(get_kind(root)):
         yield root
     else:
@@ -203,7 +235,9 @@ def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
     keyed = _is_kind(folder.absolute().name)
     try:
         with os.scandir(folder) as entries:
-            paths = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+            paths = sorted(
+                Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)
+            )
     except (FileNotFoundError, PermissionError):
         return
     for path in paths:
@@ -235,4 +269,6 @@ def read_manifest(folder: Path) -> Manifest | None:
 def is_running(folder: Path) -> bool:
     """Return whether a job, or a shard of it, has written its progress a moment ago."""
     files = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
-    return any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE_SECONDS for path in files)
+    return any(
+        path.is_file() and time.time() - path.stat().st_mtime < ALIVE_SECONDS for path in files
+    )

@@ -13,8 +13,11 @@ from tandem.data.collection import Collection, join_contents
 
 # Scripts written without spaces: a run of them is no word, its pairs of neighbouring characters stand for words.
 _UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_RUN = regex.compile(rf"(?V1)(?P<unspaced>[{_UNSPACED_SCRIPTS}]+)|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED_SCRIPTS}]]+")
-_COMMON_SHARE = 0.1  # a word that a larger share of the passages holds says nothing about what is asked
+_RUN = regex.compile(
+    rf"(?V1)(?P<unspaced>[{_UNSPACED_SCRIPTS}]+)|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED_SCRIPTS}]]+"
+)
+# a word that a larger share of the passages holds says nothing about what is asked
+_COMMON_SHARE = 0.1
 _SHORTEST_CORRECTED = 5  # letters; shorter words have neighbours by chance
 
 
@@ -61,14 +64,20 @@ class Rarity:
 
     def __init__(self, collection: Collection, queries: Iterable[str]) -> None:
         words = {word for query in queries for word in split_into_terms(query)}
-        corrected = [word for word in words if len(word) >= _SHORTEST_CORRECTED and set(word) <= set(ascii_lowercase)]
+        corrected = [
+            word
+            for word in words
+            if len(word) >= _SHORTEST_CORRECTED and set(word) <= set(ascii_lowercase)
+        ]
         self.near = {word: list_edits(word) for word in corrected}
         counted = words.union(*self.near.values())
 
         self.passages, self.counts = collection.passages, Counter[str]()
         for batch in collection.batches(columns=("title", "text")):
             for title, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                self.counts.update(counted.intersection(split_into_terms(join_contents(title, text))))
+                self.counts.update(
+                    counted.intersection(split_into_terms(join_contents(title, text)))
+                )
 
     def weigh(self, query: list[str]) -> dict[str, float]:
         """Return the query's content words, in order, with ln(1 + (N - n + ½) / (n + ½)), as Lucene's BM25 weighs them.

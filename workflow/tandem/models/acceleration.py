@@ -18,21 +18,39 @@ from tandem.cluster.progress import say
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import device, has_bf16, is_onednn_used, keep_memory, resolve_precision, rows_change_bits
+from tandem.models.device import (
+    device,
+    has_bf16,
+    is_onednn_used,
+    keep_memory,
+    resolve_precision,
+    rows_change_bits,
+)
 from tandem.models.dual import DualEncoder
-from tandem.models.encoding import FLOAT32, LENGTH_MULTIPLE, MASKED, PACKED_ATTENTION, PACKED_FAMILIES, register
+from tandem.models.encoding import (
+    FLOAT32,
+    LENGTH_MULTIPLE,
+    MASKED,
+    PACKED_ATTENTION,
+    PACKED_FAMILIES,
+    register,
+)
 from tandem.models.pair_prompts import WrittenWords
 from tandem.models.sparse import SparseEncoder
 
 _COMPILED_SHAPES = (
-    64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
+    # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
+    64
 )
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
 _ACTIVATED_LAYERS = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
-_NO_ACTIVATION: tuple[str, list[float], str] = ("none", [], "")  # of oneDNN's product: no activation
+# of oneDNN's product: no activation
+_NO_ACTIVATION: tuple[str, list[float], str] = ("none", [], "")
 
 
-def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, training: bool) -> None:
+def accelerate(
+    models: nn.Module, execution: Execution, tokens: int, mode: str, training: bool
+) -> None:
     """Choose how the dual encoders and cross-encoders among `models` run, once they are on their device.
 
     Args:
@@ -47,24 +65,34 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
         keep_memory()
     for model in models.modules():
         if isinstance(model, DualEncoder | CrossEncoder):
-            encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
+            encoders: list[Any] = [
+                module for module in model.modules() if hasattr(module, "set_attn_implementation")
+            ]
             packed = model.packs and is_packed(encoders, execution.attention, mode)
             model.packed = max(1, tokens // LENGTH_MULTIPLE) * LENGTH_MULTIPLE if packed else None
-            usual = execution.compile == "auto" and packed and device().type == "cuda" and can_compile()
+            usual = (
+                execution.compile == "auto" and packed and device().type == "cuda" and can_compile()
+            )
             # layers whose weights oneDNN has laid out for inference are never compiled
-            compiled = (execution.compile == "always" or usual) and (training or not is_onednn_used())
+            compiled = (execution.compile == "always" or usual) and (
+                training or not is_onednn_used()
+            )
             if isinstance(model, CrossEncoder) and is_onednn_used() and not training:
                 model.any_rows = not rows_change_bits(resolve_precision(mode))
                 if isinstance(model.head, nn.Linear):
                     model.head = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
                 elif isinstance(model.head, WrittenWords):
                     layer: Any = model.encoder
-                    output = FrozenLinear(layer.get_output_embeddings(), torch.float32, tokens, gelu=False)
+                    output = FrozenLinear(
+                        layer.get_output_embeddings(), torch.float32, tokens, gelu=False
+                    )
                     layer.set_output_embeddings(output)
                 else:
                     freeze(model.head, "fp32", tokens)
             if isinstance(model, SparseEncoder) and is_onednn_used() and not training:
-                model.split_heads(lambda layer: FrozenLinear(layer, choose_dtype(mode), tokens, gelu=False))
+                model.split_heads(
+                    lambda layer: FrozenLinear(layer, choose_dtype(mode), tokens, gelu=False)
+                )
             for encoder in encoders:
                 if not training:
                     freeze(encoder, mode, tokens)
@@ -83,7 +111,8 @@ def _choose_attention(encoder: Any, packed: bool, training: bool) -> str | None:
     if packed:
         return PACKED_ATTENTION
     if training and device().type == "cpu":
-        return "eager"  # the fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes
+        # the fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes
+        return "eager"
     if encoder.config.model_type not in PACKED_FAMILIES:
         return None
     if is_onednn_used():
@@ -111,9 +140,14 @@ def can_compile() -> bool:
 
     Without, a line says so.
     """
-    names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]  # as Triton looks for one
+    # as Triton looks for one
+    names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
     header = Path(sysconfig.get_paths()["include"], "Python.h")
-    missing = "" if any(map(shutil.which, names)) else f"none of the C compilers {', '.join(names)} is on the path"
+    missing = (
+        ""
+        if any(map(shutil.which, names))
+        else f"none of the C compilers {', '.join(names)} is on the path"
+    )
     if not missing and not header.is_file():
         missing = f"{header} is missing, which a system has in python3-dev"
     if missing:
@@ -134,7 +168,9 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
     import torch._inductor.config
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _COMPILED_SHAPES)
+    torch._dynamo.config.recompile_limit = max(
+        torch._dynamo.config.recompile_limit, _COMPILED_SHAPES
+    )
     torch._inductor.config.deterministic = True
     for layer in encoder.modules():
         if isinstance(layer, GradientCheckpointingLayer):
@@ -152,7 +188,9 @@ class FrozenLinear(nn.Module):
         self.in_features = plain.in_features
         self.out_features = plain.out_features
         self.dtype = dtype
-        self.activation: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else _NO_ACTIVATION
+        self.activation: tuple[str, list[float], str] = (
+            ("gelu", [], "none") if gelu else _NO_ACTIVATION
+        )
         weight = plain.weight.detach().to(dtype).contiguous()
         self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
         self.bias = None if plain.bias is None else plain.bias.detach().to(dtype)
@@ -162,7 +200,9 @@ class FrozenLinear(nn.Module):
         rows = inputs.to(self.dtype)
         alone = rows.numel() == self.in_features
         # for a single row, as of a wide head and one pair, oneDNN has another kernel, and sums in another order
-        product = _multiply(torch.cat([rows, rows]) if alone else rows, self.weight, self.bias, *self.activation)
+        product = _multiply(
+            torch.cat([rows, rows]) if alone else rows, self.weight, self.bias, *self.activation
+        )
         return product[:1] if alone else product
 
 
@@ -171,7 +211,9 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
     dtype = choose_dtype(mode)
     tied = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     for parent in list(model.modules()):
-        fused = {linear: act for linear, act in _ACTIVATED_LAYERS if _is_gelu(getattr(parent, act, None))}
+        fused = {
+            linear: act for linear, act in _ACTIVATED_LAYERS if _is_gelu(getattr(parent, act, None))
+        }
         for name, child in list(parent.named_children()):
             if type(child) is not nn.Linear:
                 continue
@@ -179,7 +221,9 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
                 setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
-            elif id(child.weight) not in tied:  # embeddings, which a head may share, are not rounded
+            elif (
+                id(child.weight) not in tied
+            ):  # embeddings, which a head may share, are not rounded
                 child.to(dtype)  # what autocast would do with every batch
 
 
@@ -202,7 +246,9 @@ class LearningLinear(nn.Linear):
     """
 
     def __init__(self, plain: nn.Linear, rows: int) -> None:
-        super().__init__(plain.in_features, plain.out_features, plain.bias is not None, device="meta")
+        super().__init__(
+            plain.in_features, plain.out_features, plain.bias is not None, device="meta"
+        )
         self.weight = plain.weight
         self.bias = plain.bias
         self.rows = rows
@@ -225,7 +271,10 @@ class LearningLinear(nn.Linear):
         if transposed not in self.layouts or self.layouts[transposed][0] != current:
             weight = self.weight.detach()
             weight = (weight.t() if transposed else weight).contiguous()
-            self.layouts[transposed] = (current, torch.ops.mkldnn._reorder_linear_weight(weight, self.rows))
+            self.layouts[transposed] = (
+                current,
+                torch.ops.mkldnn._reorder_linear_weight(weight, self.rows),
+            )
         return self.layouts[transposed][1]
 
 
@@ -233,7 +282,9 @@ class _Linear(torch.autograd.Function):
     """y = x Wᵀ + b, dx = dy W, dW = dyᵀ x, db = Σ dy."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, layer: LearningLinear) -> Tensor:
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, layer: LearningLinear
+    ) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.layer = layer
         return _multiply(inputs, layer.laid_out(transposed=False), bias)
@@ -245,7 +296,9 @@ class _Linear(torch.autograd.Function):
         flat = gradient.flatten(0, -2)
         needs_inputs, needs_weight, needs_bias, _ = ctx.needs_input_grad
         return (
-            _multiply(gradient, ctx.layer.laid_out(transposed=True), None) if needs_inputs else None,
+            _multiply(gradient, ctx.layer.laid_out(transposed=True), None)
+            if needs_inputs
+            else None,
             _multiply(flat.t(), inputs.flatten(0, -2).t(), None) if needs_weight else None,
             flat.sum(0) if needs_bias else None,
             None,
@@ -253,7 +306,9 @@ class _Linear(torch.autograd.Function):
 
 
 def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None, *activation: Any) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, *(activation or _NO_ACTIVATION))
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(
+        inputs, weight, bias, *(activation or _NO_ACTIVATION)
+    )
     return product
 
 

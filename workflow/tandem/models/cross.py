@@ -23,8 +23,20 @@ from tandem.models.device import place_all, precision
 from tandem.models.encoding import encode_and_pool, make_equal_batches
 from tandem.models.folders import WEIGHTS_FILE
 from tandem.models.generators import load_generator
-from tandem.models.heads import HEAD_LAYERS, check_reranker, find_relevant_label, read_saved_activation
-from tandem.models.hub import check_length, check_weights, from_folder, load_encoder, load_tokenizer, save_encoder
+from tandem.models.heads import (
+    HEAD_LAYERS,
+    check_reranker,
+    find_relevant_label,
+    read_saved_activation,
+)
+from tandem.models.hub import (
+    check_length,
+    check_weights,
+    from_folder,
+    load_encoder,
+    load_tokenizer,
+    save_encoder,
+)
 from tandem.models.pair_prompts import PLAIN_PAIR, Around, PairOptions, WrittenWords, adapt_template
 from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
@@ -38,7 +50,8 @@ from tandem.store.job import Job, writing
 # Where oneDNN multiplies without AMX, rows change no bit: nothing is filled up, and a finer step pads less.
 PAIR_LENGTH_STEP = 16
 FINE_STEP = 8
-COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
+# of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
+COSINE_SCALE = 20.0
 _HEAD_FILE = f"2_Dense/{WEIGHTS_FILE}"
 # A power of two: what is scaled by it and back loses no bit. tanh(c x) is c x to x² c² / 3:
 # two parts in a million for x = 10, two in a hundred thousand for x = 30.
@@ -81,7 +94,9 @@ class CrossEncoder(nn.Module):
         self.options = options
         self.around = around
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
-        self.head: nn.Module = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
+        self.head: nn.Module = head or nn.Linear(
+            1 if pooling == "segments" else int(config.hidden_size), 1
+        )
 
     @classmethod
     def start(cls, folder: Path, pooling: str, options: PairOptions = PLAIN_PAIR) -> Self:
@@ -99,7 +114,8 @@ class CrossEncoder(nn.Module):
             encoder, classifier = Classifier.load(folder, new=True)
             return cls(encoder, pooling, classifier, options, around)
         model = cls(load_encoder(folder), pooling, None, options, around)
-        if around is None or pooling != "cls":  # the first token of a prompt sees the texts as any other does
+        # the first token of a prompt sees the texts as any other does
+        if around is None or pooling != "cls":
             check_pooling(model.encoder, pooling, folder)
         head: Any = model.head
         if pooling == "segments":
@@ -116,7 +132,9 @@ class CrossEncoder(nn.Module):
         model, tokenizer = load_generator(folder)
         if not model.config.is_encoder_decoder:
             problem = f"is a decoder alone ({model.config.model_type})"
-            raise UserError(f"{folder}: {problem}; pooling decoder needs an encoder with a decoder, such as T5")
+            raise UserError(
+                f"{folder}: {problem}; pooling decoder needs an encoder with a decoder, such as T5"
+            )
         return cls(model, "decoder", WrittenWords(model, tokenizer, options.words), options, around)
 
     @classmethod
@@ -144,7 +162,12 @@ class CrossEncoder(nn.Module):
         """
         save = None
         if not isinstance(self.head, WrittenWords):
-            save = partial(save_whole, head=self.head, pooling=self.pooling, is_plain=self.options == PLAIN_PAIR)
+            save = partial(
+                save_whole,
+                head=self.head,
+                pooling=self.pooling,
+                is_plain=self.options == PLAIN_PAIR,
+            )
         save_encoder(self.encoder, tokenizer, folder, save)
         if isinstance(self.head, nn.Linear):
             save_head(folder, self.head)
@@ -181,7 +204,12 @@ class CrossEncoder(nn.Module):
         return scores
 
     def forward(
-        self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, multiple: int = 1
+        self,
+        queries: TokenTexts,
+        passages: TokenTexts,
+        template: Template,
+        mode: str,
+        multiple: int = 1,
     ) -> Tensor:
         """Scores of pairs as one batch, padded or packed.
 
@@ -191,7 +219,12 @@ class CrossEncoder(nn.Module):
         Returns:
             Logits, shape (pairs,), float32.
         """
-        return self.logits(self.pairs(Ragged.of(queries), Ragged.of(passages), template), mode, self.packed, multiple)
+        return self.logits(
+            self.pairs(Ragged.of(queries), Ragged.of(passages), template),
+            mode,
+            self.packed,
+            multiple,
+        )
 
     def pairs(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
         """Pairs as the encoder reads them; with `segments` all tokens are of type 0, as a dual encoder knows them."""
@@ -201,7 +234,9 @@ class CrossEncoder(nn.Module):
         return inputs
 
     @torch.inference_mode()
-    def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
+    def score(
+        self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int
+    ) -> Ids:
         """Return scores that do not depend on which pairs are scored together.
 
         Pairs are grouped by padded length (a multiple of `PAIR_LENGTH_STEP`) and computed in batches of a fixed number
@@ -216,7 +251,13 @@ class CrossEncoder(nn.Module):
         first = Ragged.of(queries)
         second = Ragged.of(passages)
         step = FINE_STEP if self.any_rows else PAIR_LENGTH_STEP
-        padded = -(-self.adapt(template).pair_lengths(np.diff(first.offsets), np.diff(second.offsets)) // step) * step
+        padded = (
+            -(
+                -self.adapt(template).pair_lengths(np.diff(first.offsets), np.diff(second.offsets))
+                // step
+            )
+            * step
+        )
         scores = np.empty(len(padded), np.float32)
         batches = list[Ids]()
         computed = list[Tensor]()
@@ -226,7 +267,8 @@ class CrossEncoder(nn.Module):
             logits = self.logits(inputs, mode, packed=None, multiple=int(padded[batch[0]]))
             batches.append(batch)
             computed.append(logits[: len(batch)])
-        if batches:  # read at once: looking at each batch would leave a GPU idle while the next is put together
+        # read at once: looking at each batch would leave a GPU idle while the next is put together
+        if batches:
             scores[np.concatenate(batches)] = torch.cat(computed).cpu().numpy()
         return scores
 
@@ -259,7 +301,9 @@ class Classifier(nn.Module):
         self.norm = whole.get_submodule(layers.norm) if layers.norm else nn.Identity()
         self.activation: nn.Module = ACT2FN[getattr(config, layers.activation, layers.activation)]
         dropout = getattr(config, "classifier_dropout", None)
-        self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1) if dropout is None else dropout)
+        self.dropout = nn.Dropout(
+            getattr(config, "hidden_dropout_prob", 0.1) if dropout is None else dropout
+        )
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Logits of relevance, shape (pairs, 1), of pooled vectors, shape (pairs, dim)."""
@@ -281,12 +325,17 @@ class Classifier(nn.Module):
         whole, report = from_folder(AutoModelForSequenceClassification, folder, **options)
         family = whole.config.model_type
         if family not in HEAD_LAYERS:
-            raise UserError(f"{folder}: {family} has no head that is known here; allowed: {', '.join(HEAD_LAYERS)}")
+            raise UserError(
+                f"{folder}: {family} has no head that is known here; allowed: {', '.join(HEAD_LAYERS)}"
+            )
         if report["missing_keys"] and not new:
-            raise UserError(f"{folder}: holds no {min(report['missing_keys'])}: a re-ranker needs its whole head")
+            raise UserError(
+                f"{folder}: holds no {min(report['missing_keys'])}: a re-ranker needs its whole head"
+            )
         if not new:
             check_weights(folder, report)
-        if activation := read_saved_activation(folder):  # where `AutoModel…` keeps it, whatever file it is from
+        # where `AutoModel…` keeps it, whatever file it is from
+        if activation := read_saved_activation(folder):
             whole.config.sentence_transformers = {"activation_fn": activation}
         head = cls(whole, folder / "config.json")
         encoder = whole.base_model
@@ -298,7 +347,10 @@ class Classifier(nn.Module):
 def save_head(folder: Path, head: nn.Module) -> None:
     """Write a linear head as sentence-transformers has one, a module of its own."""
     (folder / _HEAD_FILE).parent.mkdir()
-    weights = {f"linear.{name}": weight.detach().cpu().contiguous() for name, weight in head.named_parameters()}
+    weights = {
+        f"linear.{name}": weight.detach().cpu().contiguous()
+        for name, weight in head.named_parameters()
+    }
     save_file(weights, folder / _HEAD_FILE)
 
 
@@ -308,14 +360,19 @@ def load_head(folder: Path, head: nn.Module) -> None:
     head.load_state_dict({name: weights[f"linear.{name}"] for name in ("weight", "bias")})
 
 
-def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str, is_plain: bool = True) -> None:
+def save_whole(
+    encoder: Any, folder: Path, head: nn.Module, pooling: str, is_plain: bool = True
+) -> None:
     """Write an encoder and its head as one `…ForSequenceClassification`.
 
     Where the family's head cannot compute what the head does, an empty tensor takes its place:
     `AutoModelForSequenceClassification` then refuses the folder instead of drawing a head at random, and `AutoModel`
     does not see it. The same of pairs that are not `is_plain`, whose prompt the tokenizer does not write.
     """
-    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoModelForSequenceClassification
+    from transformers import (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        AutoModelForSequenceClassification,
+    )
 
     config = copy.deepcopy(encoder.config)
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
@@ -326,12 +383,19 @@ def save_whole(encoder: Any, folder: Path, head: nn.Module, pooling: str, is_pla
     with torch.device("meta"):
         whole = AutoModelForSequenceClassification.from_config(config)
     prefix = f"{whole.base_model_prefix}."
-    weights = {f"{prefix}{name}": tensor.cpu().contiguous() for name, tensor in encoder.state_dict().items()}
+    weights = {
+        f"{prefix}{name}": tensor.cpu().contiguous()
+        for name, tensor in encoder.state_dict().items()
+    }
     if is_plain and (own := name_head_weights(head, pooling, config.model_type)):
         whole.load_state_dict(weights | own, assign=True)
         whole.save_pretrained(folder)
         return
-    outside = [name for name, layer in whole.named_modules() if isinstance(layer, nn.Linear) and prefix not in name]
+    outside = [
+        name
+        for name, layer in whole.named_modules()
+        if isinstance(layer, nn.Linear) and prefix not in name
+    ]
     encoder.save_pretrained(folder, state_dict=weights | {f"{outside[-1]}.weight": torch.empty(0)})
 
 
@@ -354,7 +418,10 @@ def name_head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, T
     size = head.in_features
     weight = head.weight.detach().cpu()
     bias = head.bias.detach().cpu()
-    first = {f"{layers.dense}.weight": _SMALL_SCALE * torch.eye(size), f"{layers.dense}.bias": torch.zeros(size)}
+    first = {
+        f"{layers.dense}.weight": _SMALL_SCALE * torch.eye(size),
+        f"{layers.dense}.bias": torch.zeros(size),
+    }
     return first | {f"{layers.out}.weight": weight / _SMALL_SCALE, f"{layers.out}.bias": bias}
 
 

@@ -28,21 +28,43 @@ from tandem.stages.base import Json
 
 # Files of before sentence-transformers 5 have a switch for each pooling; some have another name than the pooling.
 _POOLING_SWITCH = "pooling_mode_"
-_OLD_POOLINGS = {f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")}
-_TEMPERATURE = 0.05  # the inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss
-_MASK_MODULES = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
+_OLD_POOLINGS = {
+    f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")
+}
+# the inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss
+_TEMPERATURE = 0.05
+# modules behind the layers, in either order
+_MASK_MODULES = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])
 _SKIPPED_TOKENS = "tokens that are left out besides passages' punctuation"
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
 # The packages whose modules are computed here; no other code is.
 _LIBRARY_PREFIX = re.compile(r"^(sentence_transformers|pylate)\..*\.")
 # Of options of transformers those that change no vector.
 _HARMLESS = {
-    *("add_pooling_layer", "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "model_max_length"),
-    *("padding_side", "torch_dtype", "trust_remote_code", "unpad_inputs", "use_cache", "use_fast", "use_safetensors"),
+    *(
+        "add_pooling_layer",
+        "attn_implementation",
+        "device_map",
+        "dtype",
+        "low_cpu_mem_usage",
+        "model_max_length",
+    ),
+    *(
+        "padding_side",
+        "torch_dtype",
+        "trust_remote_code",
+        "unpad_inputs",
+        "use_cache",
+        "use_fast",
+        "use_safetensors",
+    ),
     "use_memory_efficient_attention",
 }
 # How an encoder reads texts: the output of its forward pass that the modules behind it take.
-_READ_OUTPUTS = [{"method": "forward", "method_output_name": output} for output in ("last_hidden_state", "logits")]
+_READ_OUTPUTS = [
+    {"method": "forward", "method_output_name": output}
+    for output in ("last_hidden_state", "logits")
+]
 _MARKER_KEYS = {
     "query": ("query_prefix", "query_token_id"),
     "passage": ("document_prefix", "doc_token_id"),
@@ -64,14 +86,21 @@ def describe_towers(folder: Path) -> Json:
         return _describe_stanford(folder) if is_stanford(folder) else {}
     try:
         modules = [
-            (_LIBRARY_PREFIX.sub("", str(row["type"])), str(row["path"])) for row in read_model_json(listed, list)
+            (_LIBRARY_PREFIX.sub("", str(row["type"])), str(row["path"]))
+            for row in read_model_json(listed, list)
         ]
     except (KeyError, TypeError):
-        raise UserError(f"{listed}: lists no modules with type and path; mend or remove it") from None
+        raise UserError(
+            f"{listed}: lists no modules with type and path; mend or remove it"
+        ) from None
     names = [name for name, _ in modules]
     if "MultiVectorMask" in names:
         return _describe_token_vectors(folder, modules)
-    if names[:2] == ["Transformer", "Dense"] and set(names[1:]) == {"Dense"} and read_markers(folder):
+    if (
+        names[:2] == ["Transformer", "Dense"]
+        and set(names[1:]) == {"Dense"}
+        and read_markers(folder)
+    ):
         return _describe_pylate(folder, modules)
     if names in SPARSE:
         return _describe_sparse(folder, folder / modules[1][1] / "config.json")
@@ -91,10 +120,16 @@ def describe_towers(folder: Path) -> Json:
     config = read_optional(folder / LIBRARY)
     similarity = _read_similarity(folder, config, "cosine", "dot")
     if unit and similarity == "dot" and config.get("truncate_dim"):
-        raise _refuse_unknown(folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot")
+        raise _refuse_unknown(
+            folder / LIBRARY, "truncate_dim behind Normalize with the similarity dot"
+        )
     if unit or similarity == "cosine":
         towers |= {"normalize": True, "temperature": _TEMPERATURE}
-    optional = {"prompts": _read_prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
+    optional = {
+        "prompts": _read_prompts(folder / LIBRARY, config),
+        "dense": dense,
+        "dim": config.get("truncate_dim"),
+    }
     return towers | {key: value for key, value in optional.items() if value}
 
 
@@ -108,7 +143,10 @@ def _describe_token_vectors(folder: Path, modules: list[tuple[str, str]]) -> Jso
     names = [name for name, _ in modules]
     dense = [path for name, path in modules if name == "Dense"]
     behind = names[1 + len(dense) :]
-    if names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)] or sorted(behind) not in _MASK_MODULES:
+    if (
+        names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)]
+        or sorted(behind) not in _MASK_MODULES
+    ):
         raise _refuse_unknown(listed, f"the order {', '.join(names)}")
     mask_path = folder / dict(modules)["MultiVectorMask"] / "config.json"
     read = _find_inputs_file(folder)
@@ -171,7 +209,9 @@ def check_dense(folder: Path, dense: Iterable[str]) -> None:
             if not isinstance(layer.get(key), int):
                 raise UserError(f"{path}: {key} is {layer.get(key)}; expected a whole number")
         if size not in (None, layer["in_features"]):
-            problem = f"in_features is {layer['in_features']}, expected {size}, which {before} makes"
+            problem = (
+                f"in_features is {layer['in_features']}, expected {size}, which {before} makes"
+            )
             raise UserError(f"{path}: {problem}; copy the layers that belong to the encoder")
         size = layer["out_features"]
         before = name
@@ -238,7 +278,9 @@ def _describe_stanford(folder: Path) -> Json:
     """
     path = folder / METADATA
     config = read_optional(folder / METADATA)
-    _require(path, config, "query_token_id", "doc_token_id", "dim", "query_maxlen", "mask_punctuation")
+    _require(
+        path, config, "query_token_id", "doc_token_id", "dim", "query_maxlen", "mask_punctuation"
+    )
     for key, value in {"similarity": "cosine", "interaction": "colbert"}.items():
         if config.get(key, value) != value:
             raise _refuse_unknown(path, f"the {key} {config[key]}")
@@ -254,7 +296,9 @@ def _describe_stanford(folder: Path) -> Json:
 
 def _require(path: Path, config: Json, *keys: str) -> None:
     if missing := [key for key in keys if config.get(key) is None]:
-        raise UserError(f"{path}: does not say {', '.join(missing)}; add what the model was trained with")
+        raise UserError(
+            f"{path}: does not say {', '.join(missing)}; add what the model was trained with"
+        )
 
 
 def _describe_sparse(folder: Path, path: Path, **known: str) -> Json:
@@ -271,7 +315,12 @@ def _describe_sparse(folder: Path, path: Path, **known: str) -> Json:
     if library.get("max_active_dims"):
         representation["top"] = library["max_active_dims"]
 
-    towers: Json = {"pooling": "max", "normalize": False, "temperature": 1.0, "representation": representation}
+    towers: Json = {
+        "pooling": "max",
+        "normalize": False,
+        "temperature": 1.0,
+        "representation": representation,
+    }
     prompts = _read_prompts(folder / LIBRARY, library)
     if prompts:
         towers["prompts"] = prompts
@@ -282,7 +331,9 @@ def _read_pooling(path: Path) -> str:
     """Return the pooling of `1_Pooling/config.json`: `pooling_mode`, in older files one switch for each."""
     config = read_model_json(path)
     switched = [
-        key.removeprefix(_POOLING_SWITCH) for key, on in config.items() if key.startswith(_POOLING_SWITCH) and on
+        key.removeprefix(_POOLING_SWITCH)
+        for key, on in config.items()
+        if key.startswith(_POOLING_SWITCH) and on
     ]
     modes = config.get("pooling_mode", [_OLD_POOLINGS.get(name, name) for name in switched])
     modes = modes if isinstance(modes, list) else [modes]
@@ -309,13 +360,17 @@ def _read_prompts(path: Path, config: Json) -> dict[str, str]:
     default = config.get("default_prompt_name")
     if default not in (None, "query", *PASSAGE) and prompts.get(default) and not sides:
         hint = "say prompts: {query: …, passage: …} in an entry of encoders; '' is none"
-        raise UserError(f"{path}: has the prompt {default} for all texts, and none for queries or passages; {hint}")
+        raise UserError(
+            f"{path}: has the prompt {default} for all texts, and none for queries or passages; {hint}"
+        )
     return sides
 
 
 def _find_inputs_file(folder: Path) -> Path:
     """Return the file about a model's inputs, by any of its names."""
-    return next((folder / name for name in INPUTS if read_optional(folder / name)), folder / INPUTS[0])
+    return next(
+        (folder / name for name in INPUTS if read_optional(folder / name)), folder / INPUTS[0]
+    )
 
 
 def _check_inputs(folder: Path) -> None:

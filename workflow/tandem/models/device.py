@@ -32,7 +32,9 @@ def device() -> torch.device:
         if gpus:
             cuda = torch.version.cuda
             why = f"it needs a driver for CUDA {cuda}" if cuda else "it was built without CUDA"
-            say(f"computes on the CPU: torch {torch.__version__} sees none of the GPUs {', '.join(gpus)}; {why}")
+            say(
+                f"computes on the CPU: torch {torch.__version__} sees none of the GPUs {', '.join(gpus)}; {why}"
+            )
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
@@ -93,7 +95,11 @@ def keep_memory() -> None:
 
 def is_onednn_used() -> bool:
     """Return whether weights are laid out for oneDNN here."""
-    return device().type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+    return (
+        device().type == "cpu"
+        and torch.backends.mkldnn.is_available()
+        and bool(torch.backends.mkldnn.enabled)
+    )
 
 
 def rows_change_bits(mode: str) -> bool:
@@ -119,7 +125,9 @@ def has_bf16() -> bool:
     """Return whether the device multiplies bfloat16 natively; emulation would be slower than float32."""
     if device().type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_avx512_bf16_supported()
+    return (
+        bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_avx512_bf16_supported()
+    )
 
 
 def resolve_precision(setting: str) -> str:
@@ -131,4 +139,6 @@ def resolve_precision(setting: str) -> str:
 
 def precision(setting: str) -> torch.autocast:
     """Return a context whose forward passes run in this precision (weights stay float32)."""
-    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16")
+    return torch.autocast(
+        device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16"
+    )

@@ -17,7 +17,14 @@ from tandem.models.encoding import check_range, encode_and_pool, make_equal_batc
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
 from tandem.models.ragged import Ids, Ragged, split_by_tokens
-from tandem.models.saving import INPUT, Dense, DualShape, StaticQueries, describe_encoder, describe_two_towers
+from tandem.models.saving import (
+    INPUT,
+    Dense,
+    DualShape,
+    StaticQueries,
+    describe_encoder,
+    describe_two_towers,
+)
 from tandem.models.tokens import Template, TokenTexts
 from tandem.models.usage import InputLengths, describe_dual_usage
 
@@ -47,7 +54,8 @@ class DualEncoder(nn.Module):
     packed: int | None = None
     packs = True  # whether it can read packed texts
     load_tower: Callable[[Path], Any] = staticmethod(load_encoder)
-    usage: Callable[[DualShape, InputLengths], str] = staticmethod(describe_dual_usage)  # for the model's card
+    # for the model's card
+    usage: Callable[[DualShape, InputLengths], str] = staticmethod(describe_dual_usage)
     reads = INPUT  # what its linear layers read
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
@@ -62,7 +70,15 @@ class DualEncoder(nn.Module):
         self.options = REPRESENTATIONS[shape.type].model_validate(dict(shape.representation))
 
     @classmethod
-    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
+    def start(
+        cls,
+        folder: Path,
+        shared: bool,
+        pooling: str,
+        normalize: bool,
+        temperature: float,
+        **more: Any,
+    ) -> Self:
         """Return a dual encoder from a pre-trained encoder: both towers start from the same weights.
 
         New linear layers, where a representation has them, are drawn from torch's generator, alike on both sides. A
@@ -87,7 +103,9 @@ class DualEncoder(nn.Module):
         """Check what starts from an encoder, and add new layers; here it must be pooled so, and have `dim` numbers."""
         check_pooling(self.towers["query"], self.pooling, folder)
         if shape.dim is not None and shape.dim > self.whole:
-            raise UserError(f"{folder}: dim is {shape.dim}, but its vectors have {self.whole} numbers")
+            raise UserError(
+                f"{folder}: dim is {shape.dim}, but its vectors have {self.whole} numbers"
+            )
 
     def _add_layers(self, layers: list[Dense]) -> None:
         """New linear layers: the same where towers are shared, else alike; none where no model reads a query."""
@@ -100,7 +118,9 @@ class DualEncoder(nn.Module):
         """Return the dual encoder of this class that `save` wrote; see `load_dual`."""
         shape = DualShape.read(folder)
         if representation[shape.type] is not cls:
-            raise UserError(f"{folder}: is of representation {shape.type}, which cannot be used here")
+            raise UserError(
+                f"{folder}: is of representation {shape.type}, which cannot be used here"
+            )
         query, passage = ("shared", "shared") if shape.shared else SIDES
         return cls._read(folder / query, folder / passage, shape)
 
@@ -109,7 +129,10 @@ class DualEncoder(nn.Module):
         """Return the towers of two folders; only one is read where they are shared, or the query's is static."""
         folders = (passage,) if shape.shared or shape.static else (query, passage)
         towers = [cls.load_tower(folder) for folder in folders]
-        layers = [nn.ModuleList(Dense.load(folder / name, cls.reads) for name in shape.dense) for folder in folders]
+        layers = [
+            nn.ModuleList(Dense.load(folder / name, cls.reads) for name in shape.dense)
+            for folder in folders
+        ]
         model = cls(towers[0], towers[-1], shape)
         model.dense.update({"query": layers[0], "passage": layers[-1]})
         if shape.static:
@@ -136,7 +159,12 @@ class DualEncoder(nn.Module):
     def whole(self) -> int:
         """Return how many numbers a vector has before it is cut to `dim`."""
         tower: Any = self.towers["passage"]
-        return int([tower.config.hidden_size, *(layer.linear.out_features for layer in self.layers("passage"))][-1])
+        return int(
+            [
+                tower.config.hidden_size,
+                *(layer.linear.out_features for layer in self.layers("passage")),
+            ][-1]
+        )
 
     @property
     def dimension(self) -> int:
@@ -145,9 +173,18 @@ class DualEncoder(nn.Module):
 
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write each tower as a folder that transformers and sentence-transformers load, and two together as one."""
-        first = 2 if self.reads == INPUT else 1  # the place of the first linear layer among the modules that are called
+        # the place of the first linear layer among the modules that are called
+        first = 2 if self.reads == INPUT else 1
         shape = DualShape(
-            *(self.shared, self.pooling, self.normalize, self.temperature, self.dimension, self.dim, self.prompts),
+            *(
+                self.shared,
+                self.pooling,
+                self.normalize,
+                self.temperature,
+                self.dimension,
+                self.dim,
+                self.prompts,
+            ),
             dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), first)],
             representation={} if is_single(self.options) else self.options.model_dump(),
             marked=self.mark(tokenizer),
@@ -179,7 +216,9 @@ class DualEncoder(nn.Module):
         """Write the same for the folder of two towers, of which each is described already."""
         describe_two_towers(folder, *SIDES, shape)
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Vectors of texts.
 
         Args:
@@ -189,7 +228,9 @@ class DualEncoder(nn.Module):
             Shape (texts, dimension), float32.
         """
         inputs = template.single_inputs(texts, side)
-        vectors = encode_and_pool(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
+        vectors = encode_and_pool(
+            self.towers[side], inputs, self.pooling, mode, self.packed, multiple
+        )
         for layer in self.layers(side):
             vectors = layer(vectors)
         vectors = vectors[:, : self.dim]
@@ -207,7 +248,9 @@ class DualEncoder(nn.Module):
         return dot_scores(queries, passages, self.temperature)
 
     @torch.inference_mode()
-    def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
+    def score(
+        self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int
+    ) -> Ids:
         """s(q, p) of pairs by their texts' token ids, shape (pairs,), float32; a text of several is encoded once.
 
         Of fp16 numbers, in float64; no bit depends on which pairs are scored together: see `make_equal_batches`.
@@ -217,22 +260,33 @@ class DualEncoder(nn.Module):
         places = []
         for side, texts in (("query", Ragged.of(queries)), ("passage", Ragged.of(passages))):
             known: dict[bytes, int] = {}
-            places.append([known.setdefault(texts[row].tobytes(), len(known)) for row in range(len(texts))])
+            places.append(
+                [known.setdefault(texts[row].tobytes(), len(known)) for row in range(len(texts))]
+            )
             first = np.unique(places[-1], return_index=True)[1]
-            sides.append(encode_all(self, side, texts.take(first), template, mode, budget, torch.float16, equal=True))
+            sides.append(
+                encode_all(
+                    self, side, texts.take(first), template, mode, budget, torch.float16, equal=True
+                )
+            )
         scores = np.empty(len(places[0]), np.float32)
         for start in range(0, len(scores), _PAIRS_PER_BLOCK):
             query, passage = (
-                side[at[start : start + _PAIRS_PER_BLOCK]] for side, at in zip(sides, places, strict=True)
+                side[at[start : start + _PAIRS_PER_BLOCK]]
+                for side, at in zip(sides, places, strict=True)
             )
-            pairs = self.scores(move_to_device(query).double(), move_to_device(passage).double()[:, None])
+            pairs = self.scores(
+                move_to_device(query).double(), move_to_device(passage).double()[:, None]
+            )
             scores[start : start + _PAIRS_PER_BLOCK] = pairs[:, 0].float().cpu().numpy()
         return scores
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
         """Refuse texts that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
         padded = -(-(max(query, passage) + template.extra[0]) // LENGTH_STEP) * LENGTH_STEP
-        check_length(self.towers["passage"], padded, f"{where}: the longer of query and passage, padded,")
+        check_length(
+            self.towers["passage"], padded, f"{where}: the longer of query and passage, padded,"
+        )
 
 
 def load_dual(folder: Path) -> DualEncoder:
@@ -281,7 +335,10 @@ def encode_batches(
     by_length = ((batch, len(batch)) for batch in split_by_tokens(padded, budget, packed))
     for batch, rows in make_equal_batches(padded, budget) if equal else by_length:
         filled = np.pad(batch, (0, rows - len(batch)), mode="edge")
-        yield batch, model.encode(side, texts.take(filled), template, mode, LENGTH_STEP)[: len(batch)]
+        yield (
+            batch,
+            model.encode(side, texts.take(filled), template, mode, LENGTH_STEP)[: len(batch)],
+        )
         on_batch(lengths[batch])
 
 
@@ -309,7 +366,9 @@ def encode_all(
     shape = model.shape(side, texts.longest + template.extra[0])
     result = torch.zeros((len(texts), *shape), dtype=dtype, device=device())
     largest = torch.zeros((), device=device())
-    for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch, equal):
+    for rows, vectors in encode_batches(
+        model, side, texts, template, mode, budget, on_batch, equal
+    ):
         largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
         result[place_array(rows), : vectors.shape[1]] = vectors.to(dtype)
     hint = "train with normalize: true, or look for a diverged model"

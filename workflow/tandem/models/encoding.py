@@ -28,10 +28,12 @@ FLOAT32 = "tandem_float32"
 MASKED = "tandem_masked"
 # Encoders of transformers that hand keyword arguments down to an attention over whole texts.
 PACKED_FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
-LENGTH_MULTIPLE = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
+# the length of a row's longest text is rounded up to a multiple of it, so that few values occur
+LENGTH_MULTIPLE = 128
 # Batches of `make_equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
 _LEAST_ROWS = 8
-_CPU_TOKENS = 1024  # of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
+# of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
+_CPU_TOKENS = 1024
 
 
 def fill_length(tokens: int, budget: int) -> int:
@@ -71,13 +73,17 @@ def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
         rows["token_type_ids"] = np.pad(inputs.types, (0, empty))
     tensors: dict[str, Any] = {name: torch.from_numpy(row)[None] for name, row in rows.items()}
     bounds = torch.from_numpy(sum_lengths(lengths).astype(np.int32))
-    return tensors | {"cu_seq_lens_q": bounds, "max_length_q": -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE}
+    return tensors | {
+        "cu_seq_lens_q": bounds,
+        "max_length_q": -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE,
+    }
 
 
 def register() -> None:
     """Make these attentions known to transformers."""
     if torch.cuda.is_available():
-        importlib.import_module("torch.nn.attention.varlen")  # before layers are compiled that call it
+        # before layers are compiled that call it
+        importlib.import_module("torch.nn.attention.varlen")
     functions = {
         PACKED_ATTENTION: compute_packed_attention,
         FLOAT32: compute_attention_in_float32,
@@ -120,17 +126,25 @@ def compute_packed_attention(
         Shape (1, tokens, heads, dim), and no weights.
     """
     if cu_seq_lens_q is None:
-        mixed, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+        mixed, _ = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, scaling, **options
+        )
         return mixed, None
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     half = q.dtype in (torch.bfloat16, torch.float16)
-    has_kernel = q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256  # of PyTorch, of variable length
+    # of PyTorch, of variable length
+    has_kernel = q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
     compute = compute_by_kernel if has_kernel else compute_by_padding
     return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
 
 
 def compute_attention_in_float32(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """Run PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
 
@@ -143,7 +157,13 @@ def compute_attention_in_float32(
 
 
 def compute_by_kernel(
-    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    longest: int,
+    scaling: float,
+    dropout: float,
 ) -> Tensor:
     """Compute what `compute_by_padding` does, by the kernel.
 
@@ -155,14 +175,22 @@ def compute_by_kernel(
     arguments = (query, key, value, bounds, bounds, longest, longest)
     mixed: Tensor
     if dropout:
-        mixed, *_ = torch.ops.aten._flash_attention_forward(*arguments, dropout, False, False, scale=scaling)
+        mixed, *_ = torch.ops.aten._flash_attention_forward(
+            *arguments, dropout, False, False, scale=scaling
+        )
     else:
         mixed, _ = varlen_attn(*arguments, scale=scaling, return_aux=AuxRequest(lse=True))
     return mixed
 
 
 def compute_by_padding(
-    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    longest: int,
+    scaling: float,
+    dropout: float,
 ) -> Tensor:
     """Compute the attention of each text to itself on padded copies: for any device and precision.
 
@@ -207,7 +235,9 @@ def make_equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
             yield members[start : start + rows], rows
 
 
-def encode_and_pool(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int) -> Tensor:
+def encode_and_pool(
+    encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int
+) -> Tensor:
     """Run an encoder and pool.
 
     Args:
@@ -217,7 +247,9 @@ def encode_and_pool(encoder: Any, inputs: Inputs, pooling: str, mode: str, packe
     Returns:
         Shape (texts, dim), of segments (texts, 2, dim), float32.
     """
-    arguments = inputs.padded(multiple) if packed is None else pack_texts(inputs, packed, encoder.config)
+    arguments = (
+        inputs.padded(multiple) if packed is None else pack_texts(inputs, packed, encoder.config)
+    )
     placed: dict[str, Any] = {}
     for name, value in arguments.items():
         placed[name] = move_to_device(value) if isinstance(value, Tensor) else value
@@ -228,7 +260,9 @@ def encode_and_pool(encoder: Any, inputs: Inputs, pooling: str, mode: str, packe
         _dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
     with precision(mode):
         hidden = encoder(**placed).last_hidden_state
-    first = place_array(inputs.first) if pooling == "segments" and inputs.first is not None else None
+    first = (
+        place_array(inputs.first) if pooling == "segments" and inputs.first is not None else None
+    )
     if packed is None:
         mask = placed["attention_mask"]
         if first is None:
@@ -310,6 +344,10 @@ def check_range(largest: float, dtype: torch.dtype, where: str, hint: str) -> No
     """
     limit = torch.finfo(dtype).max
     if math.isnan(largest):
-        raise UserError(f"{where}: a vector holds nan; look for NaN in its weights, or for a training that diverged")
+        raise UserError(
+            f"{where}: a vector holds nan; look for NaN in its weights, or for a training that diverged"
+        )
     if largest > limit:
-        raise UserError(f"{where}: a vector holds {largest:g}, {str(dtype)[6:]} ends at {limit:g}; {hint}")
+        raise UserError(
+            f"{where}: a vector holds {largest:g}, {str(dtype)[6:]} ends at {limit:g}; {hint}"
+        )

@@ -28,27 +28,47 @@ INPUTS = tuple(
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 # Its keys with options of transformers, by their names of now and of before.
-OPTIONS = tuple(f"{of}_{what}" for of in ("model", "config", "processor", "tokenizer") for what in ("kwargs", "args"))
+OPTIONS = tuple(
+    f"{of}_{what}"
+    for of in ("model", "config", "processor", "tokenizer")
+    for what in ("kwargs", "args")
+)
 # Where the files say how long a text may be, the first that does so counting.
 _LENGTH_KEYS = (
     *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
     *((name, "max_seq_length") for name in INPUTS),
     ("tokenizer_config.json", "model_max_length"),
 )
-SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
+# the second before version 5.4
+SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])
 _ROUTER_FILE = "router_config.json"
-_JSON_TYPE_NAMES = {dict: "object", list: "list", int: "whole number", str: "string"}  # of JSON, in words
-_VALUE_TYPES: dict[str, type] = {  # what the keys that are read have, in any file, where they have something
-    **dict.fromkeys(("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict),
+# of JSON, in words
+_JSON_TYPE_NAMES = {dict: "object", list: "list", int: "whole number", str: "string"}
+# what the keys that are read have, in any file, where they have something
+_VALUE_TYPES: dict[str, type] = {
+    **dict.fromkeys(
+        ("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict
+    ),
     **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
     **dict.fromkeys(("architectures", "skiplist_words"), list),
-    **dict.fromkeys(("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int),
+    **dict.fromkeys(
+        ("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int
+    ),
     **dict.fromkeys(("default_prompt_name",), str),
     **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
 }
 # Families whose positions are counted from behind the padding's number.
 BEHIND_PADDING = (
-    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
+    *(
+        "camembert",
+        "data2vec-text",
+        "ibert",
+        "longformer",
+        "luke",
+        "mpnet",
+        "roberta",
+        "roberta-prelayernorm",
+    ),
     *("xlm-roberta", "xlm-roberta-xl", "xmod"),
 )
 
@@ -128,13 +148,18 @@ def check_tokenizer(folder: Path) -> None:
 
 def _list_names(folder: Path) -> str:
     """Return what is in a folder, as messages say it."""
-    return ", ".join(sorted(path.name for path in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
+    return (
+        ", ".join(sorted(path.name for path in folder.glob("*"))[:8])
+        if folder.is_dir()
+        else "no such folder"
+    )
 
 
 def _explain_mend(folder: Path, hint: str) -> str:
     """Return what to do about a folder without a whole model: merge an adapter, else as `hint` says."""
     merge = (
-        "it is an adapter of peft alone: merge it into its model (merge_and_unload) and save that with its tokenizer"
+        "it is an adapter of peft alone: "
+        "merge it into its model (merge_and_unload) and save that with its tokenizer"
     )
     return merge if (folder / "adapter_config.json").is_file() else hint
 
@@ -157,8 +182,12 @@ def list_weight_files(folder: Path) -> list[Path]:
         )
     shards = read_model_json(index).get("weight_map")
     names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
-    if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
-        raise UserError(f"{index}: names no shards (weight_map: tensor to file beside it); save the model anew")
+    if not names or any(
+        Path(name).name != name or not name.endswith(".safetensors") for name in names
+    ):
+        raise UserError(
+            f"{index}: names no shards (weight_map: tensor to file beside it); save the model anew"
+        )
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise UserError(
             f"{folder}: {missing[0]} is missing, which {_WEIGHTS_INDEX} names; fetch or copy all {len(names)} shards"
@@ -193,7 +222,11 @@ def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
         files |= set(own.glob(pattern))
     files -= set(list_weight_files(own))
     if static:
-        files |= {*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.pooling / "config.json"}
+        files |= {
+            *static.queries.glob("*.json"),
+            *static.queries.glob("*.txt"),
+            static.pooling / "config.json",
+        }
     lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -27,7 +27,9 @@ def load_generator(folder: Path) -> tuple[Any, Any]:
             f"{folder}: neither its generation_config.json nor its tokenizer names a token that ends a text"
         )
     if pair and start_token(model) is None:
-        raise UserError(f"{folder}: config.json names no decoder_start_token_id, with which its texts begin")
+        raise UserError(
+            f"{folder}: config.json names no decoder_start_token_id, with which its texts begin"
+        )
     return model.eval(), tokenizer
 
 
@@ -35,7 +37,9 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
     """Return the tokens that end a text, as the model's generation settings name them, else the tokenizer's."""
     ends = model.generation_config.eos_token_id
     if ends is None:
-        ends = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+        ends = (
+            tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+        )
     if ends is None:
         return []
     return [ends] if isinstance(ends, int) else list(ends)

@@ -14,7 +14,8 @@ from tandem.models.folders import LIBRARY, check_tokenizer, read_model_json, rea
 
 _CLASSIFIER_SUFFIX = "ForSequenceClassification"
 _ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking
-_RELEVANT_LABELS = ("label_1", "relevant", "yes", "true", "positive", "1")  # names of the label of relevant passages
+# names of the label of relevant passages
+_RELEVANT_LABELS = ("label_1", "relevant", "yes", "true", "positive", "1")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ def read_saved_score(folder: Path) -> str | None:
     if not _read_architecture(config).endswith(_CLASSIFIER_SUFFIX):
         return None
     relevant = find_relevant_label(config, path)
-    return "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
+    return (
+        "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
+    )
 
 
 def read_saved_activation(folder: Path) -> str | None:
@@ -67,7 +70,14 @@ def read_saved_activation(folder: Path) -> str | None:
     described = config.get("sentence_transformers") or {}
     library = read_optional(folder / LIBRARY) if (folder / "modules.json").is_file() else {}
     names = (library.get("activation_fn"), described.get("activation_fn"))
-    return next((str(name) for name in (*names, config.get("sbert_ce_default_activation_function")) if name), None)
+    return next(
+        (
+            str(name)
+            for name in (*names, config.get("sbert_ce_default_activation_function"))
+            if name
+        ),
+        None,
+    )
 
 
 def check_reranker(folder: Path) -> None:
@@ -86,17 +96,22 @@ def check_reranker(folder: Path) -> None:
         raise UserError(f"{path}: model_type is {family}{own}; allowed: {', '.join(HEAD_LAYERS)}")
     activation = read_saved_activation(folder)
     if activation is not None and activation.rpartition(".")[2] not in _ACTIVATIONS:
-        raise UserError(f"{folder}: the activation of scores is {activation}; allowed: {', '.join(_ACTIVATIONS)}")
+        raise UserError(
+            f"{folder}: the activation of scores is {activation}; allowed: {', '.join(_ACTIVATIONS)}"
+        )
     if problem := find_foreign_inputs(folder):
         raise UserError(f"{problem[0]}: describes {problem[1]}, which is not computed here")
     beside = folder / LIBRARY
     if prompt := read_optional(beside).get("default_prompt_name"):
-        raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
+        raise UserError(
+            f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here"
+        )
     find_relevant_label(config, path)
     check_tokenizer(folder)
 
 
-WRITING = ("ForCausalLM", "LMHeadModel")  # how the classes of decoders end that predict a next token
+# how the classes of decoders end that predict a next token
+WRITING = ("ForCausalLM", "LMHeadModel")
 
 
 def check_generator(folder: Path) -> None:
@@ -108,7 +123,9 @@ def check_generator(folder: Path) -> None:
     name = _read_architecture(config)
     if not config.get("is_encoder_decoder") and not name.endswith(WRITING):
         allowed = f"an encoder with a decoder (T5, BART), or a decoder (…{' or …'.join(WRITING)})"
-        raise UserError(f"{path}: architectures is {name}, which has no decoder that writes; allowed: {allowed}")
+        raise UserError(
+            f"{path}: architectures is {name}, which has no decoder that writes; allowed: {allowed}"
+        )
     check_tokenizer(folder)
 
 
@@ -127,7 +144,9 @@ def find_relevant_label(config: dict[str, Any], path: Path) -> int | None:
         return None
     relevant = [at for at, name in names.items() if name.strip().lower() in _RELEVANT_LABELS]
     if len(names) != 2:
-        raise UserError(f"{path}: has {len(names)} labels; allowed: 1, or 2 of which one is relevance")
+        raise UserError(
+            f"{path}: has {len(names)} labels; allowed: 1, or 2 of which one is relevance"
+        )
     if len(relevant) != 1:
         raise UserError(
             f"{path}: id2label names {' and '.join(names.values())}; one must be: {', '.join(_RELEVANT_LABELS)}"

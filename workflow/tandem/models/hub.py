@@ -17,9 +17,32 @@ from tandem.models.folders import ENCODER_FILES, METADATA, WEIGHTS_FILE, check_f
 COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}")
 # Heads that transformers puts on encoders for its tasks: vectors of texts need none of them.
 _HEADS = {
-    *("classification_head", "classifier", "cls", "decoder", "discriminator_predictions", "generator_lm_head"),
-    *("generator_predictions", "head", "lm_head", "lm_loss", "lm_predictions", "mask_predictions", "pooler"),
-    *("pre_classifier", "pred_layer", "predictions", "qa_outputs", "score", "shared", "sop_classifier"),
+    *(
+        "classification_head",
+        "classifier",
+        "cls",
+        "decoder",
+        "discriminator_predictions",
+        "generator_lm_head",
+    ),
+    *(
+        "generator_predictions",
+        "head",
+        "lm_head",
+        "lm_loss",
+        "lm_predictions",
+        "mask_predictions",
+        "pooler",
+    ),
+    *(
+        "pre_classifier",
+        "pred_layer",
+        "predictions",
+        "qa_outputs",
+        "score",
+        "shared",
+        "sop_classifier",
+    ),
     *("vocab_layer_norm", "vocab_projector", "vocab_transform"),
 }
 # Classes of tokenizers that heeded `add_eos_token` before transformers 5.
@@ -33,7 +56,9 @@ def find_package(package: str, folder: str) -> Path:
     """Return the folder inside an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"encoder: the package {package} is not installed; pip install it or choose another encoder")
+        raise UserError(
+            f"encoder: the package {package} is not installed; pip install it or choose another encoder"
+        )
     return Path(spec.submodule_search_locations[0]) / folder
 
 
@@ -61,7 +86,9 @@ def _fetch_snapshot(name: str, revision: str, patterns: list[str], **options: bo
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, **options))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {reason}") from None
+        raise UserError(
+            f"encoder: cannot fetch {name} at {revision} from the hub: {reason}"
+        ) from None
 
 
 @contextmanager
@@ -84,7 +111,11 @@ def report_loading(folder: Path) -> Iterator[None]:
             ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         cut = isinstance(error, SafetensorError)
-        hint = "; fetch its weights again: the download is not whole, or brought a pointer of git lfs" if cut else ""
+        hint = (
+            "; fetch its weights again: the download is not whole, or brought a pointer of git lfs"
+            if cut
+            else ""
+        )
         raise UserError(f"{folder}: transformers cannot load it: {reason}{hint}") from None
 
 
@@ -100,7 +131,11 @@ def load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
     config = read_optional(folder / "tokenizer_config.json")
     name = str(config.get("tokenizer_class")).removesuffix("Fast")
-    if config.get("add_eos_token") and tokenizer.eos_token and (name in _ENDING_TOKENIZERS or "auto_map" in config):
+    if (
+        config.get("add_eos_token")
+        and tokenizer.eos_token
+        and (name in _ENDING_TOKENIZERS or "auto_map" in config)
+    ):
         around = tokenizer("a")["input_ids"]
         if around[-1] != tokenizer.eos_token_id:
             tokenizer.add_bos_token = around[0] == tokenizer.bos_token_id
@@ -119,7 +154,11 @@ def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
 
 def hash_tokenizer(text: str) -> str:
     """sha256 of what a fast tokenizer does, from its `tokenizer.json`; the last call's truncation does not count."""
-    parts = {name: part for name, part in json.loads(text).items() if name not in ("truncation", "padding")}
+    parts = {
+        name: part
+        for name, part in json.loads(text).items()
+        if name not in ("truncation", "padding")
+    }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -146,7 +185,11 @@ def check_weights(folder: Path, report: Any, missing: Sequence[str] = ()) -> Non
         count = len(missing) + len(wrong) - 1
         more = f" and {count} more" if count else ""
         own = "auto_map" in read_optional(folder / "config.json")
-        hint = "they are of code of its own, which is never run" if own else "copy the files that belong together"
+        hint = (
+            "they are of code of its own, which is never run"
+            if own
+            else "copy the files that belong together"
+        )
         raise UserError(f"{folder}: its weights {problem}{more}, by config.json; {hint}")
 
 
@@ -157,7 +200,10 @@ def _check_code(config: Any, folder: Path) -> None:
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
-    decodes = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    decodes = (
+        type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+        and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    )
     code = (getattr(config, "auto_map", None) or {}).get("AutoModel")
     if decodes and code and not hasattr(config, "is_causal"):
         hint = "say in config.json, of a copy, whether a token sees what follows (is_causal: false) or not (true)"
@@ -175,14 +221,19 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     Heads of transformers' tasks are left out as well, and not named.
     """
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
-    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_TEXT_ENCODING_MAPPING,
+        MODEL_MAPPING,
+    )
 
     check_folder(folder)
     with report_loading(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     _check_code(config, folder)
     # of T5 and its relatives the encoder alone
-    texts, whole = (names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
+    texts, whole = (
+        names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING)
+    )
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
     options: dict[str, Any] = {}
     if layers is not None:
@@ -191,9 +242,17 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
         model, report = from_folder(auto, folder, add_pooling_layer=False, **options)
     except TypeError:  # families without a pooling layer do not take the option
         model, report = from_folder(auto, folder, **options)
-    check_weights(folder, report, sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")))
-    known = {*_HEADS, *dict(model.named_children())}  # within the encoder's own parts stand buffers of older versions
-    names = {name: name.removeprefix(f"{model.base_model_prefix}.").split(".")[0] for name in report["unexpected_keys"]}
+    check_weights(
+        folder,
+        report,
+        sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")),
+    )
+    # within the encoder's own parts stand buffers of older versions
+    known = {*_HEADS, *dict(model.named_children())}
+    names = {
+        name: name.removeprefix(f"{model.base_model_prefix}.").split(".")[0]
+        for name in report["unexpected_keys"]
+    }
     return model, sorted(name for name, part in names.items() if part not in known)
 
 
@@ -224,10 +283,14 @@ def check_length(model: Any, tokens: int, what: str) -> None:
         if limit and name.endswith("position_embeddings") and padding is not None:
             limit -= padding + 1  # the RoBERTa family's positions start after the padding's number
     if limit and tokens > limit:
-        raise UserError(f"{what} allows inputs of {tokens} tokens; the model ({config.model_type}) takes {limit}")
+        raise UserError(
+            f"{what} allows inputs of {tokens} tokens; the model ({config.model_type}) takes {limit}"
+        )
 
 
-def save_encoder(encoder: Any, tokenizer: Any, folder: Path, save: Callable[[Any, Path], None] | None = None) -> None:
+def save_encoder(
+    encoder: Any, tokenizer: Any, folder: Path, save: Callable[[Any, Path], None] | None = None
+) -> None:
     """Write an encoder and its tokenizer for transformers; LoRA's adapter is merged, and also written to adapter/.
 
     `save` writes the merged encoder into the folder; None has transformers do it.

@@ -22,12 +22,17 @@ def list_learning_encoders(models: nn.Module) -> list[Any]:
     from transformers import PreTrainedModel
 
     encoders = list[Any]()
-    within = set[nn.Module]()  # the stacks of an encoder with a decoder are models of transformers, too
+    # the stacks of an encoder with a decoder are models of transformers, too
+    within = set[nn.Module]()
     for part in models.modules():
         if isinstance(part, PreTrainedModel) and part.base_model is part and part not in within:
             encoders.append(part)
             within.update(part.modules())
-    return [encoder for encoder in encoders if any(weights.requires_grad for weights in encoder.parameters())]
+    return [
+        encoder
+        for encoder in encoders
+        if any(weights.requires_grad for weights in encoder.parameters())
+    ]
 
 
 def add_lora(models: nn.Module, params: Lora) -> None:
@@ -35,12 +40,20 @@ def add_lora(models: nn.Module, params: Lora) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     for encoder in list_learning_encoders(models):
-        linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
+        linear = {
+            name.split(".")[-1]
+            for name, module in encoder.named_modules()
+            if isinstance(module, nn.Linear)
+        }
         if not linear:
-            raise UserError("lora is set, but the encoder has no linear layer (layers: 0); leave it out")
+            raise UserError(
+                "lora is set, but the encoder has no linear layer (layers: 0); leave it out"
+            )
         unknown = sorted(set(params.targets or ()) - linear)
         if unknown:
-            raise UserError(f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}")
+            raise UserError(
+                f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}"
+            )
         config = LoraConfig(
             r=params.rank,
             lora_alpha=params.alpha,
@@ -65,9 +78,13 @@ def freeze_layers(models: nn.Module, count: int) -> None:
         family = encoder.config.model_type
         stack, layers = find_layers(encoder)
         if layers is None:
-            raise UserError(f"train.freeze_layers is {count}, but layers of {family} share their weights; set it to 0")
+            raise UserError(
+                f"train.freeze_layers is {count}, but layers of {family} share their weights; set it to 0"
+            )
         if count >= size:
-            raise UserError(f"train.freeze_layers is {count}, but the encoder has {size} layers; allowed: below {size}")
+            raise UserError(
+                f"train.freeze_layers is {count}, but the encoder has {size} layers; allowed: below {size}"
+            )
         encoder.requires_grad_(False)
         layers[count:].requires_grad_(True)
         holder = encoder.get_submodule(stack.rpartition(".")[0])
@@ -92,12 +109,21 @@ def merge_lora(encoder: Any) -> Any:
 def save_adapter(encoder: Any, folder: Path) -> None:
     """Write the adapter alone, as `peft.PeftModel.from_pretrained` loads it onto what the training started from."""
     folder.mkdir(parents=True, exist_ok=True)
-    learned = {name: p.detach().cpu().contiguous() for name, p in encoder.named_parameters() if ".lora_" in name}
-    tensors = {f"base_model.model.{name.replace('.default.', '.')}": tensor for name, tensor in learned.items()}
+    learned = {
+        name: p.detach().cpu().contiguous()
+        for name, p in encoder.named_parameters()
+        if ".lora_" in name
+    }
+    tensors = {
+        f"base_model.model.{name.replace('.default.', '.')}": tensor
+        for name, tensor in learned.items()
+    }
     save_file(tensors, folder / "adapter_model.safetensors")
     # around a model that predicts tokens the adapter is known to the encoder within
     config = encoder.base_model.peft_config["default"].to_dict()
-    plain = {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
+    plain = {
+        name: sorted(value) if isinstance(value, set) else value for name, value in config.items()
+    }
     write_json(folder / "adapter_config.json", dict(sorted(plain.items())))
 
 
@@ -117,9 +143,13 @@ def keep_layers(encoder: Any, count: int) -> None:
     name, layers = find_layers(encoder)
     size, family = encoder.config.num_hidden_layers, encoder.config.model_type
     if layers is None:
-        raise UserError(f"query_layers is {count}, but layers of {family} share their weights; leave it out")
+        raise UserError(
+            f"query_layers is {count}, but layers of {family} share their weights; leave it out"
+        )
     if count >= size:
-        raise UserError(f"query_layers is {count}, but the encoder has {size} layers; allowed: below {size}")
+        raise UserError(
+            f"query_layers is {count}, but the encoder has {size} layers; allowed: below {size}"
+        )
     encoder.set_submodule(name, layers[:count])
     cut_configuration(encoder.config, count)
 

@@ -19,7 +19,15 @@ from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import add_markers, load_tokenizer
 from tandem.models.ragged import DIGIT, Ids, Ragged, join_digits
-from tandem.models.saving import LIBRARY_CONFIG, MODEL, TOKEN_VECTORS, TRANSFORMER, Dense, DualShape, list_modules
+from tandem.models.saving import (
+    LIBRARY_CONFIG,
+    MODEL,
+    TOKEN_VECTORS,
+    TRANSFORMER,
+    Dense,
+    DualShape,
+    list_modules,
+)
 from tandem.models.token_weights import OwnTokens
 from tandem.models.tokens import Template, TokenTexts
 from tandem.models.usage import InputLengths, describe_tandem_usage
@@ -50,7 +58,9 @@ class TokenVectors(DualEncoder):
     @classmethod
     def _refuse(cls, folder: Path, shape: DualShape) -> None:
         if shape.dim is not None:
-            raise UserError(f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}")
+            raise UserError(
+                f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}"
+            )
 
     def _begin(self, folder: Path, shape: DualShape) -> None:
         self._embed_markers(folder)
@@ -73,14 +83,18 @@ class TokenVectors(DualEncoder):
         passage.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         if not self.shared:
             query.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-            query.get_input_embeddings().load_state_dict(passage.get_input_embeddings().state_dict())
+            query.get_input_embeddings().load_state_dict(
+                passage.get_input_embeddings().state_dict()
+            )
 
     def mark(self, tokenizer: Any) -> dict[str, str]:
         """Add the markers to a tokenizer, and return them with the prompts, as texts; see `DualShape.marked`."""
         markers = self.options.side_markers
         add_markers(tokenizer, markers)
         return {
-            side: mark_prompt(tokenizer, markers.get(side), self.prompts.get(side, "")) for side in SIDES if markers
+            side: mark_prompt(tokenizer, markers.get(side), self.prompts.get(side, ""))
+            for side in SIDES
+            if markers
         }
 
     @classmethod
@@ -88,10 +102,14 @@ class TokenVectors(DualEncoder):
         model = super()._read(query, passage, shape)
         tokenizer = load_tokenizer(query)
         if model.options.query_tokens and tokenizer.mask_token_id is None:
-            raise UserError(f"{query}: its tokenizer has no mask token to fill queries up; set query_tokens to null")
+            raise UserError(
+                f"{query}: its tokenizer has no mask token to fill queries up; set query_tokens to null"
+            )
         marks = list(string.punctuation) if model.options.skip_punctuation else []
         unknown = (None, tokenizer.unk_token_id)
-        skipped = sorted({token for token in tokenizer.convert_tokens_to_ids(marks) if token not in unknown})
+        skipped = sorted(
+            {token for token in tokenizer.convert_tokens_to_ids(marks) if token not in unknown}
+        )
         model.know(int(tokenizer.mask_token_id or 0), skipped)
         return model
 
@@ -115,7 +133,9 @@ class TokenVectors(DualEncoder):
         least: Ids = np.minimum(counts, self.options.first(side) or counts)
         return least
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Compute vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
         rows = Ragged.of(texts)
         expanded = self.options.query_tokens if side == "query" else None
@@ -181,14 +201,31 @@ class TokenVectors(DualEncoder):
         write_json(folder / "sentence_bert_config.json", inputs)
         words = list(string.punctuation) if self.options.skip_punctuation else []
         mask = f"{1 + len(shape.dense)}_MultiVectorMask"
-        write_json(folder / mask / "config.json", {"skiplist_words": words, "skiplist_tasks": ["document"]})
+        write_json(
+            folder / mask / "config.json", {"skiplist_words": words, "skiplist_tasks": ["document"]}
+        )
         if shape.normalize:
-            write_json(folder / f"{2 + len(shape.dense)}_Normalize/config.json", {"module_input_name": TOKEN_VECTORS})
-        prompts = {"query": shape.before.get("query", ""), "document": shape.before.get("passage", "")}
-        kind = {"model_type": "MultiVectorEncoder", "similarity_fn_name": "maxsim", "prompts": prompts}
-        write_json(folder / LIBRARY_CONFIG, MODEL | kind | self._pylate(load_tokenizer(folder), prompts, words))
+            write_json(
+                folder / f"{2 + len(shape.dense)}_Normalize/config.json",
+                {"module_input_name": TOKEN_VECTORS},
+            )
+        prompts = {
+            "query": shape.before.get("query", ""),
+            "document": shape.before.get("passage", ""),
+        }
+        kind = {
+            "model_type": "MultiVectorEncoder",
+            "similarity_fn_name": "maxsim",
+            "prompts": prompts,
+        }
+        write_json(
+            folder / LIBRARY_CONFIG,
+            MODEL | kind | self._pylate(load_tokenizer(folder), prompts, words),
+        )
 
-    def _pylate(self, tokenizer: Any, prompts: dict[str, str], skipped: list[str]) -> dict[str, object]:
+    def _pylate(
+        self, tokenizer: Any, prompts: dict[str, str], skipped: list[str]
+    ) -> dict[str, object]:
         """Return what those read who know PyLate's keys: without them they take markers of their own.
 
         Args:
@@ -197,7 +234,8 @@ class TokenVectors(DualEncoder):
         """
         expanded = self.options.query_tokens
         config: dict[str, object] = {
-            f"{side}_prefix": find_leading_token(tokenizer, prompt) for side, prompt in prompts.items()
+            f"{side}_prefix": find_leading_token(tokenizer, prompt)
+            for side, prompt in prompts.items()
         }
         if expanded:
             config["query_length"] = expanded
@@ -214,9 +252,13 @@ class TokenVectors(DualEncoder):
         """
         if lengths.titled or shape.representation.keys() & {"query_vectors", "passage_vectors"}:
             return describe_tandem_usage(shape, lengths)
-        query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
+        query, passage = (
+            ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
+        )
         tokens = lengths.passage + lengths.single
-        theirs = _LIBRARY_EXAMPLE.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
+        theirs = _LIBRARY_EXAMPLE.format(
+            query=query, passage=passage, tokens=tokens, temperature=shape.temperature
+        )
         return f"{describe_tandem_usage(shape, lengths)}\n\n{theirs}"
 
 
@@ -229,7 +271,10 @@ def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
     if marker is None or prompt.startswith(marker):
         return prompt
     probe = f"{prompt}a b"
-    expected = [tokenizer.convert_tokens_to_ids(marker), *tokenizer(probe, add_special_tokens=False)["input_ids"]]
+    expected = [
+        tokenizer.convert_tokens_to_ids(marker),
+        *tokenizer(probe, add_special_tokens=False)["input_ids"],
+    ]
     spaced = tokenizer(f"{marker} {probe}", add_special_tokens=False)["input_ids"]
     return f"{marker} {prompt}" if spaced == expected else f"{marker}{prompt}"
 
@@ -288,7 +333,9 @@ class Coil(OwnTokens):
         counts: Ids = np.maximum(own + self.options.pieces, 1)
         return counts
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Compute rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
 
         Without E a text that has no tokens of its own has a row for the first special one: none is nothing at all.
@@ -334,7 +381,10 @@ def compute_max_sim(queries: Tensor, passages: Tensor, same_token: bool = False)
     of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
     blocks = passages.split(max(1, PRODUCTS_PER_BLOCK // max(1, of_one)), axis)
     if torch.is_grad_enabled() and len(blocks) > 1:  # products are computed again instead of kept
-        parts = [checkpoint(_compute_block, queries, block, same_token, use_reentrant=False) for block in blocks]
+        parts = [
+            checkpoint(_compute_block, queries, block, same_token, use_reentrant=False)
+            for block in blocks
+        ]
         return torch.cat(parts, 1)
     return torch.cat([_compute_block(queries, block, same_token) for block in blocks], 1)
 
@@ -343,7 +393,12 @@ def _compute_block(queries: Tensor, passages: Tensor, same_token: bool) -> Tenso
     formula = "qid,pjd->qpij" if passages.dim() == 3 else "qid,qpjd->qpij"
     is_token = passages.detach().any(-1)[..., None, :]
     if not same_token:
-        return torch.einsum(formula, queries, passages).masked_fill(~is_token, -torch.inf).amax(-1).sum(-1)
+        return (
+            torch.einsum(formula, queries, passages)
+            .masked_fill(~is_token, -torch.inf)
+            .amax(-1)
+            .sum(-1)
+        )
     query_ids = join_digits(queries.detach())
     passage_ids = join_digits(passages.detach())
     matches = is_token & (query_ids[:, None, :, None] == passage_ids[..., None, :])

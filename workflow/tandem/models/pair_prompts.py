@@ -101,7 +101,9 @@ class OutputLayer(nn.Linear):
     """
 
     def __init__(self, plain: nn.Linear) -> None:
-        super().__init__(plain.in_features, plain.out_features, plain.bias is not None, device="meta")
+        super().__init__(
+            plain.in_features, plain.out_features, plain.bias is not None, device="meta"
+        )
         self.weight = plain.weight
         self.bias = plain.bias
 
@@ -123,14 +125,18 @@ class WrittenWords(nn.Module):
 
     def __init__(self, model: Any, tokenizer: Any, words: Sequence[str]) -> None:
         super().__init__()
-        self.register_buffer("ids", torch.tensor([find_word(tokenizer, word) for word in words]), persistent=False)
+        self.register_buffer(
+            "ids", torch.tensor([find_word(tokenizer, word) for word in words]), persistent=False
+        )
         self.start = start_token(model) or 0
         model.set_output_embeddings(OutputLayer(model.get_output_embeddings()))
 
     def forward(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Return the scores of pairs, shape (pairs,), by an encoder with a decoder."""
         start = inputs["input_ids"].new_full((len(inputs["input_ids"]), 1), self.start)
-        logits: Tensor = model(**inputs, decoder_input_ids=start, use_cache=False).logits[:, 0, self.ids]
+        logits: Tensor = model(**inputs, decoder_input_ids=start, use_cache=False).logits[
+            :, 0, self.ids
+        ]
         return logits[:, 0] if len(self.ids) == 1 else logits[:, 0] - logits[:, 1]
 
 
@@ -146,5 +152,9 @@ def find_word(tokenizer: Any, word: str) -> int:
     vocabulary = tokenizer.get_vocab()
     if word in vocabulary:
         return int(vocabulary[word])
-    problem = f"{printable(word)} is {len(ids)} tokens of its tokenizer" if len(ids) > 1 else f"it has no {word!r}"
+    problem = (
+        f"{printable(word)} is {len(ids)} tokens of its tokenizer"
+        if len(ids) > 1
+        else f"it has no {word!r}"
+    )
     raise UserError(f"{tokenizer.name_or_path}: words: {problem}; name a word that is a token")

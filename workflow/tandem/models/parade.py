@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from tandem.config.models import PARADE_POOLINGS, ParadeOptions
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
-from tandem.models.cross import FINE_STEP, PAIR_LENGTH_STEP, CrossEncoder, load_head, read_cross, save_head, save_whole
+from tandem.models.cross import (
+    FINE_STEP,
+    PAIR_LENGTH_STEP,
+    CrossEncoder,
+    load_head,
+    read_cross,
+    save_head,
+    save_whole,
+)
 from tandem.models.device import place_array
 from tandem.models.encoding import encode_and_pool, make_equal_batches
 from tandem.models.folders import WEIGHTS_FILE, read_parade
@@ -27,8 +35,10 @@ from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.store.files import write_json
 
 AGGREGATOR_FILE = f"3_Aggregator/{WEIGHTS_FILE}"
-_OF_CROSS_ENCODERS = ("encoder.", "head.")  # weights that every cross-encoder has; all others aggregate
-DOCUMENTS_PER_BATCH = 8  # whose vectors are aggregated together: always as many, filled up, so that bits stay the same
+# weights that every cross-encoder has; all others aggregate
+_OF_CROSS_ENCODERS = ("encoder.", "head.")
+# whose vectors are aggregated together: always as many, filled up, so that bits stay the same
+DOCUMENTS_PER_BATCH = 8
 _STANDARD_DEVIATION = 0.02  # of new weights, as BERT's
 Options = parameters_of(ParadeOptions)
 
@@ -61,7 +71,9 @@ class Parade(CrossEncoder):
             width = int(getattr(config, "intermediate_size", 4 * size))
             dropout = self.dropout.p
             for _ in range(options.layers):
-                layer = nn.TransformerEncoderLayer(size, heads, width, dropout, "gelu", 1e-12, batch_first=True)
+                layer = nn.TransformerEncoderLayer(
+                    size, heads, width, dropout, "gelu", 1e-12, batch_first=True
+                )
                 self.layers.append(layer)
 
     @classmethod
@@ -71,7 +83,9 @@ class Parade(CrossEncoder):
         The head must be linear on one vector, and what is read a query and a passage without a prompt.
         """
         if cross.options != PLAIN_PAIR or not isinstance(cross.head, nn.Linear):
-            raise UserError("parade: it starts from a cross-encoder with a linear head that reads no prompt")
+            raise UserError(
+                "parade: it starts from a cross-encoder with a linear head that reads no prompt"
+            )
         model = cls(cross.encoder, cross.pooling, options)
         model.head = cross.head
         for name, parameter in model.named_parameters():
@@ -90,15 +104,21 @@ class Parade(CrossEncoder):
         model = cls(load_encoder(folder), read_cross(folder)["pooling"], options)
         load_head(folder, model.head)
         if (folder / AGGREGATOR_FILE).is_file():
-            missing, unknown = model.load_state_dict(load_file(folder / AGGREGATOR_FILE), strict=False)
+            missing, unknown = model.load_state_dict(
+                load_file(folder / AGGREGATOR_FILE), strict=False
+            )
             absent = [name for name in missing if not name.startswith(_OF_CROSS_ENCODERS)]
             if absent or unknown:
-                raise UserError(f"{folder / AGGREGATOR_FILE}: does not hold {(absent or unknown)[0]} as its model does")
+                raise UserError(
+                    f"{folder / AGGREGATOR_FILE}: does not hold {(absent or unknown)[0]} as its model does"
+                )
         return model
 
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write a folder that `load_cross` reads; transformers loads the encoder, and refuses it as a classifier."""
-        save_encoder(self.encoder, tokenizer, folder, partial(save_whole, head=self.head, pooling="parade"))
+        save_encoder(
+            self.encoder, tokenizer, folder, partial(save_whole, head=self.head, pooling="parade")
+        )
         save_head(folder, self.head)
         own = {
             name: tensor.detach().cpu().contiguous()
@@ -122,7 +142,12 @@ class Parade(CrossEncoder):
         return self.adapt(template).pair_inputs(queries.take(owners), documents.windows)
 
     def forward(
-        self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, multiple: int = 1
+        self,
+        queries: TokenTexts,
+        passages: TokenTexts,
+        template: Template,
+        mode: str,
+        multiple: int = 1,
     ) -> Tensor:
         """Scores of pairs of a query and a document as one batch, padded or packed.
 
@@ -176,7 +201,9 @@ class Parade(CrossEncoder):
     def _transform(self, vectors: Tensor, stands: Tensor, template: Template) -> Tensor:
         """Return the first state of the Transformer over the first special token's embedding and the vectors."""
         encoder: Any = self.encoder
-        first = torch.tensor([template.pair[0][0] if template.pair[0] else template.pad], device=vectors.device)
+        first = torch.tensor(
+            [template.pair[0][0] if template.pair[0] else template.pad], device=vectors.device
+        )
         token = encoder.get_input_embeddings()(first).to(vectors.dtype)
         states = torch.cat([token.expand(len(vectors), 1, -1), vectors], 1)
         hidden = torch.cat([torch.zeros_like(stands[:, :1]), ~stands], 1)
@@ -185,7 +212,9 @@ class Parade(CrossEncoder):
         return states[:, 0]
 
     @torch.inference_mode()
-    def score(self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int) -> Ids:
+    def score(
+        self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int
+    ) -> Ids:
         """Return scores that do not depend on which pairs are scored together; see `CrossEncoder.score`.
 
         Windows are encoded in batches of one length each, documents aggregated in batches of one number of windows
@@ -201,14 +230,18 @@ class Parade(CrossEncoder):
         owners = np.repeat(np.arange(len(documents)), sizes)
         step = FINE_STEP if self.any_rows else PAIR_LENGTH_STEP
         read = self.adapt(template)
-        lengths = read.pair_lengths(np.diff(first.offsets)[owners], np.diff(documents.windows.offsets))
+        lengths = read.pair_lengths(
+            np.diff(first.offsets)[owners], np.diff(documents.windows.offsets)
+        )
         padded = -(-lengths // step) * step
         config: Any = self.encoder.config
         vectors = np.empty((len(padded), int(config.hidden_size)), np.float32)
         for batch, rows in make_equal_batches(padded, budget):
             inputs = read.pair_inputs(first.take(owners[batch]), documents.windows.take(batch))
             inputs = inputs if self.any_rows else inputs.filled(rows)
-            pooled = encode_and_pool(self.encoder, inputs, self.pooling, mode, None, int(padded[batch[0]]))
+            pooled = encode_and_pool(
+                self.encoder, inputs, self.pooling, mode, None, int(padded[batch[0]])
+            )
             vectors[batch] = pooled[: len(batch)].cpu().numpy()
 
         scores = np.empty(len(documents), np.float32)

@@ -45,36 +45,51 @@ class PlainTextTokenizer:
         """Return the id of a special token; a `KeyError` of any other."""
         return self._tokenizer.get_vocab()[self._names[token]]
 
-    def tokenise(self, texts: Sequence[str], length: int | None = None) -> tuple[list[list[int]], list[bool]]:
+    def tokenise(
+        self, texts: Sequence[str], length: int | None = None
+    ) -> tuple[list[list[int]], list[bool]]:
         """Token ids of texts, perhaps behind a `prompt`, cut to `length`; and which of them were cut."""
         if length is None:
             self._tokenizer.no_truncation()
         else:
             self._tokenizer.enable_truncation(length, direction=self._cut_from)
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings], [bool(encoding.overflowing) for encoding in encodings]
+        return [encoding.ids for encoding in encodings], [
+            bool(encoding.overflowing) for encoding in encodings
+        ]
 
 
 def _rename(config: Json, names: Mapping[str, str]) -> Json:
     """Return a `tokenizer.json` that puts nothing around texts, with other names of special tokens and the same ids."""
-    added = [token | {"content": names.get(token["content"], token["content"])} for token in config["added_tokens"]]
+    added = [
+        token | {"content": names.get(token["content"], token["content"])}
+        for token in config["added_tokens"]
+    ]
     around: Json = {"post_processor": None, "truncation": None, "padding": None}
-    return config | around | {"added_tokens": added, "model": _rename_pieces(config["model"], names)}
+    return (
+        config | around | {"added_tokens": added, "model": _rename_pieces(config["model"], names)}
+    )
 
 
 def _rename_pieces(model: Json, names: Mapping[str, str]) -> Json:
     """Return the part `model` of a `tokenizer.json` with other names for some of its pieces."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
-        renamed: Json = {"vocab": {names.get(piece, piece): number for piece, number in vocabulary.items()}}
+        renamed: Json = {
+            "vocab": {names.get(piece, piece): number for piece, number in vocabulary.items()}
+        }
     else:  # of a unigram model: pieces with their scores, by their ids
         renamed = {"vocab": [[names.get(piece, piece), score] for piece, score in vocabulary]}
     if "merges" in model:
         inner = model.get("continuing_subword_prefix") or ""
         # A pair that is, or would make, a special token from a text's pieces is there no more.
-        merged = ([left, right, left + right.removeprefix(inner)] for left, right in model["merges"])
+        merged = (
+            [left, right, left + right.removeprefix(inner)] for left, right in model["merges"]
+        )
         renamed["merges"] = [
-            [left, right] for left, right, whole in merged if names.keys().isdisjoint((left, right, whole))
+            [left, right]
+            for left, right, whole in merged
+            if names.keys().isdisjoint((left, right, whole))
         ]
     if model.get("unk_token"):
         renamed["unk_token"] = names.get(model["unk_token"], model["unk_token"])

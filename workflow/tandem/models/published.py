@@ -50,7 +50,8 @@ _P = TypeVar("_P", bound=EncoderParams)
 _PROJECTION_WEIGHT = "linear.weight"  # among the weights of Stanford's checkpoints
 _QUERIES = "query"
 POOLING = "1_SpladePooling"
-_VOCABULARY_PARTS = (3, 4, 5, 6)  # the texts' last words stand at a third, a quarter, … of the vocabulary
+# the texts' last words stand at a third, a quarter, … of the vocabulary
+_VOCABULARY_PARTS = (3, 4, 5, 6)
 _CLOSE = 1e-5  # vectors as near as this are one
 # tokens behind a text by which no state of its own tokens changes more
 PADDING = 8
@@ -75,7 +76,9 @@ def run(job: Job[EncoderParams]) -> None:
     planned = job.execution.vectors
     described = describe_towers(source) if planned else {}
     if described and described != planned:
-        keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
+        keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace(
+            '"', ""
+        )
         entry = f"{{source: hub, name: {params.name}, revision: {params.revision}, {keys}}}"
         raise UserError(f"encoder: {params.name} describes {keys}; name it under encoders: {entry}")
     with writing(job) as draft:
@@ -86,11 +89,18 @@ def run(job: Job[EncoderParams]) -> None:
             adopt_static(static, draft.folder / "hf")
         if params.layers:
             load_encoder(source, params.layers).save_pretrained(draft.folder / "hf")
-            (draft.folder / "hf" / _WEIGHTS_INDEX).unlink(missing_ok=True)  # of shards, which are now one file
-        unread = check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
+            # of shards, which are now one file
+            (draft.folder / "hf" / _WEIGHTS_INDEX).unlink(missing_ok=True)
+        unread = check_encoder(
+            draft.folder / "hf", source, str(planned["pooling"]) if planned else ""
+        )
         if unread and not read_markers(source):
             others = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-            warn(job, draft, f"{source}: no layer of the encoder reads {unread[0]}{others}; vectors are without them")
+            warn(
+                job,
+                draft,
+                f"{source}: no layer of the encoder reads {unread[0]}{others}; vectors are without them",
+            )
         record_origin(job, draft, weights, commit)
 
 
@@ -113,7 +123,9 @@ def require_files(source: Path, params: EncoderParams) -> None:
         return
     digest = hash_files(source)
     if digest != expected:
-        raise UserError(f"{source}: sha256 of its other files is {digest}, expected {expected}; start again")
+        raise UserError(
+            f"{source}: sha256 of its other files is {digest}, expected {expected}; start again"
+        )
 
 
 def copy_model(source: Path, draft: Draft) -> None:
@@ -181,15 +193,28 @@ def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
     The folder is then what sentence-transformers loads, wherever the parts lay before. A `UserError` if queries have
     another tokenizer than passages.
     """
-    own, theirs = (hash_tokenizer(load_tokenizer(at).backend_tokenizer.to_str()) for at in (folder, static.queries))
+    own, theirs = (
+        hash_tokenizer(load_tokenizer(at).backend_tokenizer.to_str())
+        for at in (folder, static.queries)
+    )
     if own != theirs:
-        raise UserError(f"{static.queries}: its tokenizer is not that of the passages, which is not computed here")
+        raise UserError(
+            f"{static.queries}: its tokenizer is not that of the passages, which is not computed here"
+        )
     (folder / _QUERIES).mkdir()
-    for path in sorted([*static.queries.glob("*.json"), *static.queries.glob("*.txt"), static.queries / WEIGHTS_FILE]):
+    for path in sorted(
+        [
+            *static.queries.glob("*.json"),
+            *static.queries.glob("*.txt"),
+            static.queries / WEIGHTS_FILE,
+        ]
+    ):
         shutil.copyfile(path, folder / _QUERIES / path.name)
     (folder / POOLING).mkdir(exist_ok=True)
     shutil.copyfile(static.pooling / "config.json", folder / POOLING / "config.json")
-    describe_router(folder, {_QUERIES: "SparseStaticEmbedding"}, {"": "Transformer", POOLING: "SpladePooling"})
+    describe_router(
+        folder, {_QUERIES: "SparseStaticEmbedding"}, {"": "Transformer", POOLING: "SpladePooling"}
+    )
 
 
 def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
@@ -210,15 +235,23 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
         rows = model.get_input_embeddings().weight.shape[0]
         size = model.config.hidden_size
     except (AttributeError, RuntimeError):  # transformers' words for a model of texts and pictures
-        raise UserError(f"{source}: {kind} is not an encoder of texts alone; choose one of texts") from None
+        raise UserError(
+            f"{source}: {kind} is not an encoder of texts alone; choose one of texts"
+        ) from None
     if len(tokenizer) > rows:
-        raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
+        raise UserError(
+            f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}"
+        )
     special = set(tokenizer.all_special_ids)
     if len(tokenizer) <= len(special):
         hint = "copy the tokenizer's files that belong to the weights"
-        raise UserError(f"{source}: its tokenizer has no word, only {len(special)} special tokens; {hint}")
+        raise UserError(
+            f"{source}: its tokenizer has no word, only {len(special)} special tokens; {hint}"
+        )
     if tokenizer.cls_token and tokenizer.sep_token and not any(Template.of(tokenizer).single):
-        problem = f"has {tokenizer.cls_token} and {tokenizer.sep_token}, but puts neither around a text"
+        problem = (
+            f"has {tokenizer.cls_token} and {tokenizer.sep_token}, but puts neither around a text"
+        )
         raise UserError(f"{source}: its tokenizer {problem}; mend post_processor in tokenizer.json")
     inputs = tokenizer("a", "b", return_tensors="pt")
     longer = {name: nn.functional.pad(row, (0, PADDING)) for name, row in inputs.items()}
@@ -243,17 +276,25 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
 def _check_finite(states: Tensor, model: Any, where: Path) -> None:
     """Refuse what an encoder makes of a text where it is NaN or infinite."""
     if not bool(states.isfinite().all()):
-        broken = [name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())]
+        broken = [
+            name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())
+        ]
         cause = f"so does {broken[0]} among its weights" if broken else "though its weights do not"
         value = "nan" if bool(states.isnan().any()) else "inf"
-        raise UserError(f"{where}: the vector of a text holds {value}, {cause}; fetch or save the model anew")
+        raise UserError(
+            f"{where}: the vector of a text holds {value}, {cause}; fetch or save the model anew"
+        )
 
 
 def check_pairs(folder: Path) -> None:
     """Refuse a cross-encoder's tokenizer that puts nothing between two texts: query and passage would run together."""
     if not Template.of(load_tokenizer(folder)).pair[1]:
-        problem = "puts no token between two texts, so a cross-encoder cannot tell query from passage"
-        raise UserError(f"{folder}: its tokenizer {problem}; choose another, or mend post_processor in tokenizer.json")
+        problem = (
+            "puts no token between two texts, so a cross-encoder cannot tell query from passage"
+        )
+        raise UserError(
+            f"{folder}: its tokenizer {problem}; choose another, or mend post_processor in tokenizer.json"
+        )
 
 
 def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = None) -> None:
@@ -277,12 +318,20 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
     special = set(tokenizer.all_special_ids)
     words = [at for at in range(len(tokenizer)) if at not in special]
     middle = words[len(words) // 2]
-    texts = Ragged.of([np.array([middle, words[len(words) // part]], np.int64) for part in _VOCABULARY_PARTS])
-    inputs = {key: value.to(model.device) for key, value in template.single_inputs(texts).padded().items()}
+    texts = Ragged.of(
+        [np.array([middle, words[len(words) // part]], np.int64) for part in _VOCABULARY_PARTS]
+    )
+    inputs = {
+        key: value.to(model.device) for key, value in template.single_inputs(texts).padded().items()
+    }
     inputs.pop("token_type_ids", None)
     with torch.inference_mode():
-        vectors = pool_states(model.eval()(**inputs).last_hidden_state, inputs["attention_mask"], pooling)
+        vectors = pool_states(
+            model.eval()(**inputs).last_hidden_state, inputs["attention_mask"], pooling
+        )
     _check_finite(vectors, model, name or folder)
     if torch.allclose(vectors, vectors[:1].expand_as(vectors), rtol=_CLOSE, atol=_CLOSE):
         token = "the first token" if pooling == "cls" else "what it pools"
-        raise UserError(f"{where}, but {token} of {model.config.model_type} sees nothing of the text; {hint}")
+        raise UserError(
+            f"{where}, but {token} of {model.config.model_type} sees nothing of the text; {hint}"
+        )

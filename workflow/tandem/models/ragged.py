@@ -11,9 +11,11 @@ import numpy as np
 
 Ids = np.ndarray[Any, np.dtype[Any]]
 
-OVERHEAD = 128  # tokens: about what another forward and backward pass costs in casts of weights and sums of gradients
+# tokens: about what another forward and backward pass costs in casts of weights and sums of gradients
+OVERHEAD = 128
 
-DIGIT = 2048  # the base in which ids stand among a vector's numbers: fp16 has every whole number up to it
+# the base in which ids stand among a vector's numbers: fp16 has every whole number up to it
+DIGIT = 2048
 
 
 def join_digits(rows: Any) -> Any:
@@ -154,7 +156,11 @@ def _map_file(path: Path, dtype: str) -> Ids:
 
 
 def write_ragged(
-    folder: Path, name: str, batches: Iterable[Ragged | list[list[int]]], dtype: str, titled: bool = False
+    folder: Path,
+    name: str,
+    batches: Iterable[Ragged | list[list[int]]],
+    dtype: str,
+    titled: bool = False,
 ) -> tuple[int, int]:
     """Write rows of ids as they come, and return the numbers of rows and of tokens.
 
@@ -169,7 +175,11 @@ def write_ragged(
         _write_header(offsets, 1)
         offsets.write(np.zeros(1, "<i8").tobytes())
         for batch in batches:
-            part = batch if isinstance(batch, Ragged) else Ragged.of([np.asarray(row, dtype) for row in batch])
+            part = (
+                batch
+                if isinstance(batch, Ragged)
+                else Ragged.of([np.asarray(row, dtype) for row in batch])
+            )
             offsets.write((tokens + part.offsets[1:]).astype("<i8").tobytes())
             rows += len(part)
             tokens += int(part.offsets[-1])
@@ -187,7 +197,9 @@ def _write_header(file: BinaryIO, count: int) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def split_by_tokens(lengths: Ids, budget: int, packed: bool = False) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+def split_by_tokens(
+    lengths: Ids, budget: int, packed: bool = False
+) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Split rows into batches of at most `budget` tokens: rows times longest, or where packed the sum of the lengths.
 
     Returns the row indices of each batch. Rows are sorted by (length, index): the split depends on the lengths alone,

@@ -39,9 +39,17 @@ TRANSFORMER = {
     "module_output_name": "token_embeddings",
 }
 # Scores are dot products; a temperature divides them, which changes no ranking.
-MODEL: dict[str, object] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
+MODEL: dict[str, object] = {
+    "model_type": "SentenceTransformer",
+    "prompts": {},
+    "default_prompt_name": None,
+}
 MODEL["similarity_fn_name"] = "dot"
-_CROSS_CONFIG = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
+_CROSS_CONFIG = {
+    "activation_fn": "torch.nn.modules.activation.Sigmoid",
+    "model_type": "CrossEncoder",
+    "prompts": {},
+}
 
 
 @dataclass(frozen=True)
@@ -85,19 +93,30 @@ class DualShape:
 
     def write(self, folder: Path) -> None:
         """Write `dual.json`: what is rarely there is left out where it is not."""
-        content = {name: value for name, value in asdict(self).items() if value not in (None, {}, [], ())}
+        content = {
+            name: value for name, value in asdict(self).items() if value not in (None, {}, [], ())
+        }
         write_json(folder / "dual.json", content)
 
 
 def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
     """Make an encoder's folder with states of `dimension` a SentenceTransformer whose similarity is the dot product."""
-    _describe_pooled(folder, dimension, shape.pooling, _list_modules_behind(shape), make_model_config(shape.before))
+    _describe_pooled(
+        folder,
+        dimension,
+        shape.pooling,
+        _list_modules_behind(shape),
+        make_model_config(shape.before),
+    )
 
 
 def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape) -> None:
     """Make two folders, described already, one SentenceTransformer: `encode_query` and `encode_document` take one."""
     places = _place_modules(["Transformer", "Pooling", *_list_modules_behind(shape)])
-    describe_router(folder, *({str(Path(tower) / place): name for place, name in places} for tower in (query, passage)))
+    describe_router(
+        folder,
+        *({str(Path(tower) / place): name for place, name in places} for tower in (query, passage)),
+    )
     write_json(folder / LIBRARY_CONFIG, make_model_config(shape.before))
 
 
@@ -107,7 +126,10 @@ def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str
     parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
     structure = {"query": list(query), "document": list(passage)}
     write_json(folder / "modules.json", list_modules(["Router"]))
-    write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
+    write_json(
+        folder / "router_config.json",
+        {"types": types, "structure": structure, "parameters": parameters},
+    )
 
 
 def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
@@ -119,7 +141,9 @@ def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
     write_json(folder / "2_Dense/config.json", size | activation | names)
 
 
-def _describe_pooled(folder: Path, dimension: int, pooling: str, behind: list[str], config: object) -> None:
+def _describe_pooled(
+    folder: Path, dimension: int, pooling: str, behind: list[str], config: object
+) -> None:
     write_json(folder / "modules.json", list_modules(["Transformer", "Pooling", *behind]))
     write_json(folder / "sentence_bert_config.json", TRANSFORMER)
     vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
@@ -129,7 +153,9 @@ def _describe_pooled(folder: Path, dimension: int, pooling: str, behind: list[st
 
 def _list_modules_behind(shape: DualShape) -> list[str]:
     """Return the modules behind the pooling: the cut at `dim` is saved as one more linear layer."""
-    return ["Dense"] * (len(shape.dense) + (shape.dim is not None)) + ["Normalize"] * shape.normalize
+    return ["Dense"] * (len(shape.dense) + (shape.dim is not None)) + [
+        "Normalize"
+    ] * shape.normalize
 
 
 def make_model_config(prompts: Mapping[str, str]) -> dict[str, object]:
@@ -141,7 +167,10 @@ def make_model_config(prompts: Mapping[str, str]) -> dict[str, object]:
 def list_modules(names: list[str]) -> list[dict[str, object]]:
     """`modules.json`: the modules in the order they are called."""
     places = enumerate(_place_modules(names))
-    return [{"idx": i, "name": str(i), "path": place, "type": _MODULE_TYPES[name]} for i, (place, name) in places]
+    return [
+        {"idx": i, "name": str(i), "path": place, "type": _MODULE_TYPES[name]}
+        for i, (place, name) in places
+    ]
 
 
 def _place_modules(names: list[str]) -> list[tuple[str, str]]:
@@ -164,23 +193,33 @@ class Dense(nn.Module):
 
         A `UserError` if it does more than a linear layer with an activation.
         """
-        if missing := [name for name in ("config.json", WEIGHTS_FILE) if not (folder / name).is_file()]:
+        if missing := [
+            name for name in ("config.json", WEIGHTS_FILE) if not (folder / name).is_file()
+        ]:
             raise UserError(f"{folder}: {missing[0]} is missing; only safetensors are loaded")
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
-        activation = getattr(nn, name.rpartition(".")[2], None) if name.startswith("torch.nn.") else None
+        activation = (
+            getattr(nn, name.rpartition(".")[2], None) if name.startswith("torch.nn.") else None
+        )
         read, written = (config.get(f"module_{what}_name") or reads for what in ("input", "output"))
         plain = read == written == reads and not config.get("use_residual")
         if activation is None or not plain:
             of = "a text's vector" if reads == INPUT else "tokens' vectors"
-            raise UserError(f"{folder}: is not a linear layer of {of} with an activation of PyTorch")
+            raise UserError(
+                f"{folder}: is not a linear layer of {of} with an activation of PyTorch"
+            )
         linear = nn.Linear(config["in_features"], config["out_features"], config.get("bias", True))
         try:
             weights = load_file(folder / WEIGHTS_FILE)
-            linear.load_state_dict({name.removeprefix("linear."): value.float() for name, value in weights.items()})
+            linear.load_state_dict(
+                {name.removeprefix("linear."): value.float() for name, value in weights.items()}
+            )
         except (SafetensorError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[-1].strip()
-            raise UserError(f"{folder}: its weights do not fit ({reason}); fetch the layer's files again") from None
+            raise UserError(
+                f"{folder}: its weights do not fit ({reason}); fetch the layer's files again"
+            ) from None
         return cls(linear, activation(), reads)
 
     @classmethod
@@ -203,8 +242,15 @@ class Dense(nn.Module):
         kind = type(self.activation)
         size = {"in_features": self.linear.in_features, "out_features": self.linear.out_features}
         activation = {"activation_function": f"{kind.__module__}.{kind.__qualname__}"}
-        names = {} if self.reads == INPUT else {"module_input_name": self.reads, "module_output_name": self.reads}
-        write_json(folder / "config.json", size | {"bias": self.linear.bias is not None} | activation | names)
+        names = (
+            {}
+            if self.reads == INPUT
+            else {"module_input_name": self.reads, "module_output_name": self.reads}
+        )
+        write_json(
+            folder / "config.json",
+            size | {"bias": self.linear.bias is not None} | activation | names,
+        )
 
 
 class StaticQueries(nn.Module):
@@ -239,7 +285,9 @@ class StaticQueries(nn.Module):
         queries = cls.load(static.queries)
         if len(queries.weight) != vocabulary:
             size = f"{len(queries.weight)} weights of queries' tokens"
-            raise UserError(f"{static.queries}: has {size}, but the passages' encoder a vocabulary of {vocabulary}")
+            raise UserError(
+                f"{static.queries}: has {size}, but the passages' encoder a vocabulary of {vocabulary}"
+            )
         return queries
 
     def forward(self, texts: Ragged) -> Tensor:

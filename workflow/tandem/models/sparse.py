@@ -36,7 +36,18 @@ LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
 TERMS = 512
 # Families whose head ends with a linear layer, which gives the logits as they are.
 LINEAR_HEADS = (
-    *("albert", "bert", "camembert", "distilbert", "electra", "ernie", "modernbert", "mpnet", "roberta", "xlm-roberta"),
+    *(
+        "albert",
+        "bert",
+        "camembert",
+        "distilbert",
+        "electra",
+        "ernie",
+        "modernbert",
+        "mpnet",
+        "roberta",
+        "xlm-roberta",
+    ),
 )
 _SPLADE_FOLDER = "1_SpladePooling"
 _FILL_MASK: dict[str, object] = {
@@ -56,7 +67,9 @@ def load_masked_lm(folder: Path) -> Any:
     model, report = from_folder(AutoModelForMaskedLM, folder)
     if report["missing_keys"]:
         hint = "pre-train one: an entry of encoders with source: pretrain, objective: mlm and this encoder as start"
-        raise UserError(f"{folder}: has no language-modelling head, which representation: sparse needs; {hint}")
+        raise UserError(
+            f"{folder}: has no language-modelling head, which representation: sparse needs; {hint}"
+        )
     check_weights(folder, report)
     return model
 
@@ -78,7 +91,8 @@ class SparseEncoder(DualEncoder):
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
         super().__init__(query, passage, shape)
-        self.last_layers = nn.ModuleDict()  # by side, in parts of the vocabulary; filled by `split_heads`
+        # by side, in parts of the vocabulary; filled by `split_heads`
+        self.last_layers = nn.ModuleDict()
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
@@ -86,7 +100,9 @@ class SparseEncoder(DualEncoder):
         model = super()._read(query, passage, shape)
         if shape.static:
             saved = query != passage
-            model.towers["query"] = StaticQueries.load(query) if saved else StaticQueries.beside(passage, model.whole)
+            model.towers["query"] = (
+                StaticQueries.load(query) if saved else StaticQueries.beside(passage, model.whole)
+            )
         return model
 
     @classmethod
@@ -104,22 +120,33 @@ class SparseEncoder(DualEncoder):
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Make a tower's folder a SparseEncoder."""
-        pooling = {"pooling_strategy": self.options.pooling, "activation_function": self.options.activation}
+        pooling = {
+            "pooling_strategy": self.options.pooling,
+            "activation_function": self.options.activation,
+        }
         write_json(folder / "sentence_bert_config.json", _FILL_MASK)
-        write_json(folder / _SPLADE_FOLDER / "config.json", pooling | {"embedding_dimension": self.dimension})
+        write_json(
+            folder / _SPLADE_FOLDER / "config.json",
+            pooling | {"embedding_dimension": self.dimension},
+        )
         write_json(folder / "modules.json", list_modules(["Transformer", "SpladePooling"]))
         self._configure(folder)
 
     def describe_both(self, folder: Path, shape: DualShape) -> None:
         """Write the same for the folder of two towers; static weights of queries are a folder of their own."""
-        query, passage = ({side: "Transformer", f"{side}/{_SPLADE_FOLDER}": "SpladePooling"} for side in SIDES)
+        query, passage = (
+            {side: "Transformer", f"{side}/{_SPLADE_FOLDER}": "SpladePooling"} for side in SIDES
+        )
         static = self.options.queries == "tokens"
         describe_router(folder, {"query": "SparseStaticEmbedding"} if static else query, passage)
         self._configure(folder)
 
     def _configure(self, folder: Path) -> None:
         top = {"max_active_dims": self.options.top} if self.options.top else {}
-        write_json(folder / LIBRARY_CONFIG, make_model_config(self.prompts) | {"model_type": "SparseEncoder"} | top)
+        write_json(
+            folder / LIBRARY_CONFIG,
+            make_model_config(self.prompts) | {"model_type": "SparseEncoder"} | top,
+        )
 
     def split_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
         """Take the last layer of each tower's head out of it, in parts of `TERMS` terms: `encode` pools one by one.
@@ -136,10 +163,14 @@ class SparseEncoder(DualEncoder):
             if isinstance(tower, StaticQueries) or config.model_type not in LINEAR_HEADS:
                 continue
             if tower not in taken:
-                taken[tower] = nn.ModuleList(prepare(part) for part in split_layer(take_last_layer(tower), TERMS))
+                taken[tower] = nn.ModuleList(
+                    prepare(part) for part in split_layer(take_last_layer(tower), TERMS)
+                )
             self.last_layers[side] = taken[tower]
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Weights of texts, as many texts at a time as keep the logits in memory; see `DualEncoder.encode`.
 
         Returns:
@@ -179,7 +210,9 @@ def split_layer(layer: nn.Linear, outputs: int) -> Iterator[nn.Linear]:
     """Yield the layer as several, of so many of its outputs each, in order; they share its weights."""
     for start in range(0, layer.out_features, outputs):
         rows = slice(start, start + outputs)
-        part = nn.Linear(layer.in_features, len(layer.weight[rows]), layer.bias is not None, device="meta")
+        part = nn.Linear(
+            layer.in_features, len(layer.weight[rows]), layer.bias is not None, device="meta"
+        )
         part.weight = nn.Parameter(layer.weight[rows].detach(), requires_grad=False)
         if layer.bias is not None:
             part.bias = nn.Parameter(layer.bias[rows].detach(), requires_grad=False)
@@ -188,13 +221,24 @@ def split_layer(layer: nn.Linear, outputs: int) -> Iterator[nn.Linear]:
 
 def refuse_single(folder: Path, shape: DualShape) -> None:
     """Refuse what only single vectors have: another pooling, length 1, fewer numbers, further layers."""
-    own = {"pooling": shape.pooling != "max", "normalize": shape.normalize, "dim": shape.dim, "dense": shape.dense}
+    own = {
+        "pooling": shape.pooling != "max",
+        "normalize": shape.normalize,
+        "dim": shape.dim,
+        "dense": shape.dense,
+    }
     if refused := [name for name, value in own.items() if value]:
-        hint = f"leave it out; what {shape.type} has is in `representation: {{type: {shape.type}, …}}`"
-        raise UserError(f"{folder}: {refused[0]} is of single vectors, but representation is {shape.type}; {hint}")
+        hint = (
+            f"leave it out; what {shape.type} has is in `representation: {{type: {shape.type}, …}}`"
+        )
+        raise UserError(
+            f"{folder}: {refused[0]} is of single vectors, but representation is {shape.type}; {hint}"
+        )
 
 
-def weigh_terms(logits: Tensor, mask: Tensor | None, pooling: str, activation: str = "relu") -> Tensor:
+def weigh_terms(
+    logits: Tensor, mask: Tensor | None, pooling: str, activation: str = "relu"
+) -> Tensor:
     """w_j = max_i f(logit_ij), or Σ_i f(logit_ij), with f(x) = log(1 + ReLU(x)) (Formal et al. 2021).
 
     Args:
@@ -206,7 +250,8 @@ def weigh_terms(logits: Tensor, mask: Tensor | None, pooling: str, activation: s
     """
     wide = torch.promote_types(logits.dtype, torch.float32)
     padding = None if mask is None else mask[..., None] == 0
-    if pooling == "max":  # f grows: the largest weight is that of the largest logit, and no more than it is kept
+    # f grows: the largest weight is that of the largest logit, and no more than it is kept
+    if pooling == "max":
         logits = logits if padding is None else logits.masked_fill(padding, -torch.inf)
         # amax is several times faster, but would share the gradient among equal logits.
         highest = logits.max(1).values if logits.requires_grad else logits.amax(1)
@@ -216,7 +261,11 @@ def weigh_terms(logits: Tensor, mask: Tensor | None, pooling: str, activation: s
 
 
 def weigh_terms_by_parts(
-    states: Tensor, mask: Tensor, layers: Iterable[nn.Module], pooling: str, activation: str = "relu"
+    states: Tensor,
+    mask: Tensor,
+    layers: Iterable[nn.Module],
+    pooling: str,
+    activation: str = "relu",
 ) -> Tensor:
     """Return the same from what the layer that makes the logits reads, a part of the vocabulary at a time.
 
@@ -229,14 +278,20 @@ def weigh_terms_by_parts(
     """
     tokens = mask == 1
     if pooling == "sum":
-        return torch.cat([weigh_terms(layer(states), mask, pooling, activation) for layer in layers], dim=1)
+        return torch.cat(
+            [weigh_terms(layer(states), mask, pooling, activation) for layer in layers], dim=1
+        )
     # Padding becomes copies of its text's first token, which change no maximum: states are fewer than logits to fill.
     filled = states.where(tokens[..., None], states[:, :1])
-    weights = torch.cat([weigh_terms(layer(filled), None, pooling, activation) for layer in layers], dim=1)
+    weights = torch.cat(
+        [weigh_terms(layer(filled), None, pooling, activation) for layer in layers], dim=1
+    )
     return weights.masked_fill_(~tokens.any(1)[:, None], 0.0)  # a text without tokens
 
 
-def compute_in_rows(compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int) -> Tensor:
+def compute_in_rows(
+    compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int
+) -> Tensor:
     """Vectors of texts, shape (texts, width), as many texts at a time as keep `width` numbers for each token in memory.
 
     `inputs` are of shape (texts, tokens, …) each, and `compute` takes some of the texts.
@@ -278,7 +333,10 @@ def keep_largest(vectors: Tensor, top: int) -> Tensor:
 
 
 def join_sparse_rows(
-    batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: torch.dtype = torch.float32, where: str = ""
+    batches: Iterable[tuple[Ids, Tensor]],
+    dimension: int,
+    dtype: torch.dtype = torch.float32,
+    where: str = "",
 ) -> csr_array:
     """Return the non-negative weights that `encode_batches` makes, as a sparse matrix; `where` is their model's folder.
 

@@ -99,7 +99,9 @@ class UniCoil(OwnTokens):
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
         tower = self.towers[side]
         rows = Ragged.of(texts)
@@ -139,7 +141,9 @@ class Spade(UniCoil):
         A start is one folder with a masked language model.
         """
         model = super()._read(query, passage, shape)
-        model.towers[EXPANSION] = load_masked_lm(passage if query == passage else passage.parent / EXPANSION)
+        model.towers[EXPANSION] = load_masked_lm(
+            passage if query == passage else passage.parent / EXPANSION
+        )
         return model
 
     def save(self, folder: Path, tokenizer: Any) -> None:
@@ -153,7 +157,9 @@ class Spade(UniCoil):
         model.part = part
         return model
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
         texts = Ragged.of(texts)
         if side == "query" or self.part == "weights":
@@ -169,7 +175,9 @@ class Spade(UniCoil):
         expansion = compute_in_rows(expand, inputs, self.dimension)
         if self.part == "expansion":
             return expansion
-        return (1 - share) * super().encode(side, texts, template, mode, multiple) + share * expansion
+        return (1 - share) * super().encode(
+            side, texts, template, mode, multiple
+        ) + share * expansion
 
 
 @representation("uhd")
@@ -197,7 +205,9 @@ class UltraHighDimensional(OwnTokens):
         last = max(self.options.layers or (0,))
         count = tower.config.num_hidden_layers
         if last > count:
-            raise UserError(f"representation.layers names layer {last}; allowed: 1 to {count}, the encoder's")
+            raise UserError(
+                f"representation.layers names layer {last}; allowed: 1 to {count}, the encoder's"
+            )
         width = self.options.width
         buckets = range(self.options.buckets)
         return [Dense(nn.Linear(hidden, width), nn.Identity(), TOKEN_VECTORS) for _ in buckets]
@@ -207,16 +217,23 @@ class UltraHighDimensional(OwnTokens):
         """Return how many dimensions there are."""
         return self.options.width * self.options.buckets
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Weights of texts, shape (texts, buckets · width), float32, not negative; see `DualEncoder.encode`."""
-        states, _, own = self.states(side, Ragged.of(texts), template, mode, multiple, self.options.layers)
+        states, _, own = self.states(
+            side, Ragged.of(texts), template, mode, multiple, self.options.layers
+        )
         layers = self.layers(side)
 
         def compete(part: dict[str, Tensor]) -> Tensor:
             with precision(mode):
                 by_layer = part["states"].chunk(len(layers), dim=-1)
                 buckets = [layer(hidden) for layer, hidden in zip(layers, by_layer, strict=True)]
-            return torch.cat([keep_winners(logits, part["own"], self.options.winners) for logits in buckets], dim=1)
+            return torch.cat(
+                [keep_winners(logits, part["own"], self.options.winners) for logits in buckets],
+                dim=1,
+            )
 
         vectors = compute_in_rows(compete, {"states": states, "own": own}, self.dimension)
         return (vectors > 0).to(vectors) if self.options.binary and not self.training else vectors
@@ -237,7 +254,9 @@ class PolyEncoder(OwnTokens):
 
     def new_layers(self, hidden: int) -> list[Dense]:
         """Return the codes of a query; a passage's side has them too, unused."""
-        return [Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKEN_VECTORS)]
+        return [
+            Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKEN_VECTORS)
+        ]
 
     @property
     def whole(self) -> int:
@@ -249,14 +268,18 @@ class PolyEncoder(OwnTokens):
         """Return how many vectors each text has: a passage one, a query one for each code."""
         return (self.options.codes, self.dimension) if side == "query" else (self.dimension,)
 
-    def encode(self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Vectors of texts, shape (texts, dimension) of passages and (texts, codes, dimension) of queries, float32."""
         texts = Ragged.of(texts)
         states, _, _ = self.states(side, texts, template, mode, multiple)
         if side == "passage":
             return states[:, 0]
         lengths = place_array(np.diff(texts.offsets)) + template.extra[0]
-        padding = torch.arange(states.shape[1], device=states.device) >= lengths.clamp(min=1)[:, None]
+        padding = (
+            torch.arange(states.shape[1], device=states.device) >= lengths.clamp(min=1)[:, None]
+        )
         (codes,) = self.layers(side)
         attention: Tensor = codes(states).masked_fill(padding[..., None], float("-inf")).softmax(1)
         return attention.transpose(1, 2) @ states
@@ -264,5 +287,7 @@ class PolyEncoder(OwnTokens):
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
         """s(q, p) over this model's temperature; a passage in a query's place has one vector."""
         codes = queries if queries.dim() > 2 else queries[:, None]
-        products = torch.einsum("qmd,qpd->qpm" if passages.dim() > 2 else "qmd,pd->qpm", codes, passages)
+        products = torch.einsum(
+            "qmd,qpd->qpm" if passages.dim() > 2 else "qmd,pd->qpm", codes, passages
+        )
         return (products.softmax(-1) * products).sum(-1) / self.temperature

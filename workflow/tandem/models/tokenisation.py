@@ -76,7 +76,9 @@ class Side:
         (heads, _) = self._behind_prompt(titles)
         (bodies, _) = self.tokenizer.tokenise(texts, self.length)
         room = self.length - len(template.pair[1])
-        self._count([len(head) + len(body) > room for head, body in zip(heads, bodies, strict=True)])
+        self._count(
+            [len(head) + len(body) > room for head, body in zip(heads, bodies, strict=True)]
+        )
         return template.with_titles(heads, bodies, self.length)
 
     def _behind_prompt(self, texts: list[str]) -> tuple[list[list[int]], list[bool]]:
@@ -106,7 +108,9 @@ class Tokeniser:
         self.plain = PlainTextTokenizer(self.tokenizer)
         self.dtype = "uint16" if len(self.tokenizer) <= 1 << 16 else "uint32"
         template = Template.of(self.tokenizer)
-        self.template = replace(template, titled=job.params.titled, longest_pair=job.params.pair_length)
+        self.template = replace(
+            template, titled=job.params.titled, longest_pair=job.params.pair_length
+        )
 
     def write_parts(self) -> dict[int, Json]:
         """Write the parts of this job that are missing; return each part's number of texts that were cut."""
@@ -116,7 +120,13 @@ class Tokeniser:
         """Write the ids of some passages, in files as the artifact has them of all."""
         side = Side("passage", self.job.params, self.plain)
         folder.mkdir()
-        write_ragged(folder, _PASSAGES, self.passage_ids(span, side, progress), self.dtype, self.template.titled)
+        write_ragged(
+            folder,
+            _PASSAGES,
+            self.passage_ids(span, side, progress),
+            self.dtype,
+            self.template.titled,
+        )
         return {"cut": side.cut}
 
     def passage_ids(self, span: range, side: Side, progress: Progress) -> Iterator[Ragged]:
@@ -126,7 +136,9 @@ class Tokeniser:
             if self.template.titled:
                 ids = side.tokenise_titled(titles, texts, self.template)
             else:
-                rows = side.tokenise([join_contents(*row) for row in zip(titles, texts, strict=True)])
+                rows = side.tokenise(
+                    [join_contents(*row) for row in zip(titles, texts, strict=True)]
+                )
                 ids = Ragged.of([np.array(row, self.dtype) for row in rows])
             progress.add(len(ids), tokens=len(ids.ids))
             yield ids
@@ -153,8 +165,15 @@ def run(job: Job[TokensParams]) -> None:
         _, n_tokens = write_ragged(draft.folder, _PASSAGES, ids, dtype, template.titled)
         write_ragged(draft.folder, "queries", tokenise_queries(data, query), dtype)
         digest = hash_tokenizer(tokenizer.backend_tokenizer.to_str())
-        write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
-        draft.facts |= {"passages": passage.texts, "queries": query.texts, "passage_tokens": n_tokens}
+        write_json(
+            draft.path("meta.json"),
+            {"dtype": dtype, "tokenizer": digest, "template": template.plain()},
+        )
+        draft.facts |= {
+            "passages": passage.texts,
+            "queries": query.texts,
+            "passage_tokens": n_tokens,
+        }
         draft.facts["truncated"] = {"passages": passage.cut, "queries": query.cut}
         for side in (passage, query):
             if side.cut > _WORTH_A_WARNING * side.texts:

@@ -57,7 +57,9 @@ class Inputs:
         types = None if self.types is None else np.pad(self.types, (0, more))
         first = None if self.first is None else np.pad(self.first, (0, more))
         ids = np.pad(self.ids, (0, more), constant_values=self.pad)
-        return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
+        return Inputs(
+            ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first
+        )
 
     def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
         """Pad to tensors, shape (rows, longest), for transformers: of `least` tokens or more, up to a multiple."""
@@ -148,7 +150,9 @@ class Template:
         texts = Ragged.of(texts)
         before = _repeat(self.single[0], len(texts))
         after = _repeat(self.single[1], len(texts))
-        inputs = Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
+        inputs = Inputs.join(
+            [(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad
+        )
         if self.titled and side == "passage" and self.types is not None:
             return replace(inputs, types=self._title_types(texts, self.types))
         return inputs
@@ -175,7 +179,9 @@ class Template:
             longest - len(between),
         )
         rows = []
-        for title, text, in_title, in_text in zip(titles, texts, title_lengths, text_lengths, strict=True):
+        for title, text, in_title, in_text in zip(
+            titles, texts, title_lengths, text_lengths, strict=True
+        ):
             rows.append(np.array([*title[:in_title], *between, *text[:in_text]], np.int64))
         return replace(Ragged.of(rows), titles=title_lengths)
 
@@ -187,19 +193,25 @@ class Template:
             texts: how many texts the second one is, with each of which the first is read.
         """
         lengths = texts * (first + self.extra[1]) + second
-        return lengths if self.longest_pair is None else np.minimum(lengths, texts * self.longest_pair)
+        return (
+            lengths if self.longest_pair is None else np.minimum(lengths, texts * self.longest_pair)
+        )
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
         """Join pairs (query, passage) with special tokens, cut to `longest_pair`; those between are the query's."""
         if self.longest_pair is not None:
             limit = self.longest_pair - self.extra[1]
-            first_lengths, second_lengths = cut_longest_first(np.diff(first.offsets), np.diff(second.offsets), limit)
+            first_lengths, second_lengths = cut_longest_first(
+                np.diff(first.offsets), np.diff(second.offsets), limit
+            )
             first = first.cut(first_lengths)
             second = second.cut(second_lengths)
         before, between, after = (_repeat(part, len(first)) for part in self.pair)
         texts = (before, first, between, second, after)
         segments = self.types or (0, 0, 0, 0, 0)
-        inputs = Inputs.join(list(zip(texts, segments, strict=True)), self.types is not None, self.pad)
+        inputs = Inputs.join(
+            list(zip(texts, segments, strict=True)), self.types is not None, self.pad
+        )
         first_segment = np.diff(first.offsets) + len(self.pair[0]) + len(self.pair[1])
         return replace(inputs, first=first_segment)
 
@@ -207,7 +219,9 @@ class Template:
 def count_title_tokens(passages: Ragged) -> Ids:
     """Return how many tokens the titles of passages have, shape (passages,)."""
     if passages.titles is None:
-        raise ValueError("these passages do not know where their titles end: take them from the tokens' `passages`")
+        raise ValueError(
+            "these passages do not know where their titles end: take them from the tokens' `passages`"
+        )
     return passages.titles
 
 
@@ -219,7 +233,9 @@ def _find(ids: list[int], part: list[int], start: int = 0) -> int:
     for i in range(start, len(ids) - len(part) + 1):
         if ids[i : i + len(part)] == part:
             return i
-    raise UserError(f"encoder: its tokenizer makes {part} of a text alone, but {ids} of it among other tokens")
+    raise UserError(
+        f"encoder: its tokenizer makes {part} of a text alone, but {ids} of it among other tokens"
+    )
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,12 @@ template, plain = {template}, PlainTextTokenizer(tokenizer)
 vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", {passage}))]
 scores = {scores}
 ```"""
-_PLAIN_EXAMPLE = {"imports": "", "template": "Template.of(tokenizer)", "parts": "text", "passage": "[text]"}
+_PLAIN_EXAMPLE = {
+    "imports": "",
+    "template": "Template.of(tokenizer)",
+    "parts": "text",
+    "passage": "[text]",
+}
 _SEGMENTS_EXAMPLE = """\
 ```python
 import torch
@@ -95,7 +100,10 @@ class InputLengths:
 
 def write_front_matter(part: str, base: str | None, licence: str | None) -> str:
     """Return the YAML block that the hub reads: `part` is `dual` or `cross`; what is unknown is left out."""
-    fields: dict[str, object] = {"library_name": "sentence-transformers", "pipeline_tag": _TASKS[part]}
+    fields: dict[str, object] = {
+        "library_name": "sentence-transformers",
+        "pipeline_tag": _TASKS[part],
+    }
     fields |= {"base_model": base} if base else {}
     fields |= {"license": licence.lower()} if licence else {}
     fields["tags"] = ["sentence-transformers", "tandem", "passage-retrieval", f"{part}-encoder"]
@@ -107,10 +115,15 @@ def describe_dual_usage(shape: DualShape, lengths: InputLengths) -> str:
 
     Each block ends with `scores`, shape (queries, passages).
     """
-    query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
+    query, passage = (
+        ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
+    )
     query_tokens = lengths.query + lengths.single
     passage_tokens = lengths.passage + lengths.single
-    texts = [json.dumps(shape.before.get(side, "") + text, ensure_ascii=False) for side, text in _EXAMPLE_TEXTS]
+    texts = [
+        json.dumps(shape.before.get(side, "") + text, ensure_ascii=False)
+        for side, text in _EXAMPLE_TEXTS
+    ]
     names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
     words = ", ".join(add_prompt(shape, *text) for text in _EXAMPLE_TEXTS)
     ours = _TANDEM_EXAMPLE.format(
@@ -122,7 +135,11 @@ def describe_dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     if shape.dense:  # transformers does not know them
         return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
-    pool = f"({POOLING_CODE[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOLING_CODE[shape.pooling]
+    pool = (
+        f"({POOLING_CODE[shape.pooling]})[:, :{shape.dim}]"
+        if shape.dim
+        else POOLING_CODE[shape.pooling]
+    )
     sides = [f"[{text}]" for text in texts]
     star = ""
     if lengths.titled:
@@ -176,7 +193,11 @@ def describe_tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
     words = [*_EXAMPLE_TEXTS]
     if lengths.titled:
         joined = f"template.with_titles([title], [text], {lengths.passage})"
-        how = {"imports": "from dataclasses import replace\n", "parts": "title, text", "passage": joined}
+        how = {
+            "imports": "from dataclasses import replace\n",
+            "parts": "title, text",
+            "passage": joined,
+        }
         how["template"] = "replace(Template.of(tokenizer), titled=True)"
         words = [_EXAMPLE_TEXTS[0], ("passage", "a title"), ("text", "a passage")]
     texts = ", ".join(add_prompt(shape, *text) for text in words)
@@ -229,12 +250,16 @@ def _describe_writing(cross: Mapping[str, Any]) -> str:
 
     Its tokenizer reads the whole prompt at once, whose ids are the same where tokens begin with their blank.
     """
-    text = cross["prompt"].format(query="a query", passage="a passage", first="a passage", second="another")
+    text = cross["prompt"].format(
+        query="a query", passage="a passage", first="a passage", second="another"
+    )
     words = [
         f"logits[:, tokenizer.convert_tokens_to_ids(tokenizer.tokenize({json.dumps(word)}))[0]]"
         for word in cross["words"]
     ]
-    score = f"scores = {words[0]}" if len(words) == 1 else f"scores = {words[0]} - (\n    {words[1]}\n)"
+    score = (
+        f"scores = {words[0]}" if len(words) == 1 else f"scores = {words[0]} - (\n    {words[1]}\n)"
+    )
     return _WRITING_EXAMPLE.format(text=json.dumps(text), score=score)
 
 
@@ -263,10 +288,15 @@ scores = model([query], [text], Template.of(tokenizer), "fp32")
     if pooling == "decoder":
         return "\n\n".join([ours, _describe_writing(cross)])
     if cross["passages"] > 1:
-        return "\n\n".join([ours, "Only so: no other library here reads two passages beside a query."])
+        return "\n\n".join(
+            [ours, "Only so: no other library here reads two passages beside a query."]
+        )
     if cross["prompt"]:
         return "\n\n".join(
-            [ours, "Only so: neither transformers nor sentence-transformers writes its prompt around the texts."]
+            [
+                ours,
+                "Only so: neither transformers nor sentence-transformers writes its prompt around the texts.",
+            ]
         )
     predicted = "" if logit in (None, _SINGLE_LOGIT) else f"\nscores = {logit}"
     theirs = f"""\

@@ -60,7 +60,8 @@ def tabulate_lists(lists: list[DrawnList]) -> pa.Table:
         [entry.kind for entry in lists for _ in entry.sources],
     ]
     return pa.table(
-        [pa.array(*column) for column in zip(columns, CANDIDATES_SCHEMA.types, strict=True)], schema=CANDIDATES_SCHEMA
+        [pa.array(*column) for column in zip(columns, CANDIDATES_SCHEMA.types, strict=True)],
+        schema=CANDIDATES_SCHEMA,
     )
 
 
@@ -81,7 +82,9 @@ def draw_lists(pool: QueryPool, params: CandidatesParams) -> Iterator[DrawnList]
             yield labelled
         return
     if denoise is None or denoise.hybrid:
-        yield draw_undenoised(pool, negatives, np.random.default_rng([params.seed, 0, pool.query]), first)
+        yield draw_undenoised(
+            pool, negatives, np.random.default_rng([params.seed, 0, pool.query]), first
+        )
     if denoise is not None:
         yield draw_denoised(pool, negatives, denoise, rng, first)
 
@@ -110,10 +113,15 @@ def write_part(
     useful = []
     for pool, lists in zip(pools, drawn, strict=True):
         report.add_pool(pool)
-        useful.append([entry for entry in lists if report.add_list(entry, count_list_negatives(pool, params))])
+        useful.append(
+            [entry for entry in lists if report.add_list(entry, count_list_negatives(pool, params))]
+        )
     folder.mkdir()
     entries = [entry for lists in useful for entry in lists]
-    pq.write_table(tabulate_lists(entries) if entries else CANDIDATES_SCHEMA.empty_table(), folder / _LISTS_FILE)
+    pq.write_table(
+        tabulate_lists(entries) if entries else CANDIDATES_SCHEMA.empty_table(),
+        folder / _LISTS_FILE,
+    )
     for name, scores in report.all_scores().items():
         np.save(folder / f"{name}.npy", scores)
     lines = [sum(len(entry.rows) for entry in lists) for lists in useful]
@@ -144,7 +152,9 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
     facts = dict[int, Json]()
     source = pools.source()
     without_run = len(pools.known)
-    total = sum(len(span) for number, span in enumerate(parts.spans(without_run)) if parts.is_own(number))
+    total = sum(
+        len(span) for number, span in enumerate(parts.spans(without_run)) if parts.is_own(number)
+    )
     numbers = count()
     with Progress(f"candidates {job.key}", total, "queries") as progress:
         while entries := list(islice(source, parts.rows)):
@@ -168,16 +178,22 @@ def run(job: Job[CandidatesParams]) -> None:
     facts, report.without_run = write_parts(job, parts)
     for number, part in facts.items():
         folder = parts.path(number)
-        scores = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in report.scores}
+        scores = {
+            name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in report.scores
+        }
         report.add(part["report"], scores)
     if not report.lists:
         parts.remove()
         raise UserError(f"candidates {job.key}: {explain_nothing_drawn(job.params, report)}")
     with writing(job) as draft:
-        with open_column_writer(draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS) as writer:
+        with open_column_writer(
+            draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS
+        ) as writer:
             lines = np.array([lines for part in facts.values() for lines in part["lines"]])
             tables = (pq.read_table(parts.path(number) / _LISTS_FILE) for number in facts)
-            for group in group_rows(tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))):
+            for group in group_rows(
+                tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))
+            ):
                 writer.write_table(group)
         result = report.finish()
         write_json(draft.path("report.json"), result)

@@ -14,7 +14,13 @@ from tandem.negatives.lists import QueryPool
 from tandem.negatives.report import NegativesReport
 from tandem.negatives.sources import Pools
 from tandem.retrieval.exact import Array
-from tandem.retrieval.pair_scores import PairScores, average_logits, average_probabilities, open_judges, to_probability
+from tandem.retrieval.pair_scores import (
+    PairScores,
+    average_logits,
+    average_probabilities,
+    open_judges,
+    to_probability,
+)
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
@@ -43,13 +49,19 @@ class Judge:
         self.judges = open_judges(job)
         self.calibration: Calibration | None = None
         self.facts: Json = {}  # for the manifest
-        if "calibration" in job.inputs:  # a run of dev, whose pools follow the rules of the training queries'
+        # a run of dev, whose pools follow the rules of the training queries'
+        if "calibration" in job.inputs:
             judged = job.params.denoise.calibrate_queries if job.params.denoise else None
-            params = job.params.model_copy(update={"split": "dev", "queries": judged, "below_positive": None})
-            inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
+            params = job.params.model_copy(
+                update={"split": "dev", "queries": judged, "below_positive": None}
+            )
+            # of the training run
+            inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}
             inputs["run"] = job.inputs["calibration"]
             pools = Pools(replace(job, params=params, inputs=inputs), docs, queries)
-            self.calibration = fit_calibration(pools.pooled(pools.source(), NegativesReport()), self.judges, job.key)
+            self.calibration = fit_calibration(
+                pools.pooled(pools.source(), NegativesReport()), self.judges, job.key
+            )
             self.facts["calibration"] = asdict(self.calibration)
 
     def __call__(self, group: list[QueryPool]) -> None:
@@ -64,7 +76,9 @@ class Judge:
         give(group, probabilities)
 
 
-def fit_calibration(source: Iterator[QueryPool], judges: list[PairScores], label: str) -> Calibration:
+def fit_calibration(
+    source: Iterator[QueryPool], judges: list[PairScores], label: str
+) -> Calibration:
     """Fit to the mean logits of the known positives and of the other passages of pools; see `fit_line`."""
     positives = [np.empty(0, np.float32)]
     others = [np.empty(0, np.float32)]
@@ -77,7 +91,9 @@ def fit_calibration(source: Iterator[QueryPool], judges: list[PairScores], label
     wrong = np.concatenate(others)
     if not len(right) or not len(wrong):
         problem = f"dev has {len(right)} known positives and {len(wrong)} other candidates"
-        raise UserError(f"candidates {label}: denoise.calibrate is dev, but {problem}; leave it out")
+        raise UserError(
+            f"candidates {label}: denoise.calibrate is dev, but {problem}; leave it out"
+        )
     slope, intercept = fit_line(right, wrong)
     return Calibration(slope, intercept, len(right), len(wrong))
 

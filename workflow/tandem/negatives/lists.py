@@ -116,7 +116,9 @@ def keep_below(pool: QueryPool, below: BelowPositive, judged: bool) -> None:
     `mine_hard_negatives`. Where none has one, the run ranks all passages above the positives: all are barred. If
     `judged`, the judge's probabilities are compared instead of the run's scores.
     """
-    own, positives = (pool.judged, pool.judged_positives) if judged else (pool.scores, pool.positive_scores)
+    own, positives = (
+        (pool.judged, pool.judged_positives) if judged else (pool.scores, pool.positive_scores)
+    )
     lowest = positives[np.isfinite(positives)].min(initial=np.inf).astype(np.float64)
     if np.isinf(lowest):
         pool.barred_as = "no positive has a score"
@@ -154,7 +156,9 @@ def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: fl
     copies = np.zeros(len(rows), bool)
     for place, row in enumerate(rows.tolist()):
         grams = hash_token_trigrams(texts[row])
-        copies[place] = any(measure_similarity(grams, original) >= threshold for original in originals)
+        copies[place] = any(
+            measure_similarity(grams, original) >= threshold for original in originals
+        )
     return copies
 
 
@@ -183,21 +187,29 @@ class DrawnList:
     sources: list[str]
 
 
-def choose_negatives(count: int, size: int | None, rng: np.random.Generator, first: bool = False) -> Array:
+def choose_negatives(
+    count: int, size: int | None, rng: np.random.Generator, first: bool = False
+) -> Array:
     """Indices of `size` of `count` things in their order, drawn without replacement, or the first; all for None."""
     if size is None or size >= count:
         return np.arange(count)
     return np.arange(size) if first else np.sort(rng.permutation(count)[:size])
 
 
-def draw_undenoised(pool: QueryPool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> DrawnList:
+def draw_undenoised(
+    pool: QueryPool, negatives: int | None, rng: np.random.Generator, first: bool = False
+) -> DrawnList:
     """Return the known positives and passages of the window: random ones, or the first."""
     far = np.flatnonzero(pool.far)
     return _assemble("undenoised", pool, far[choose_negatives(len(far), negatives, rng, first)])
 
 
 def draw_denoised(
-    pool: QueryPool, negatives: int | None, denoise: Denoise, rng: np.random.Generator, first: bool = False
+    pool: QueryPool,
+    negatives: int | None,
+    denoise: Denoise,
+    rng: np.random.Generator,
+    first: bool = False,
 ) -> DrawnList:
     """Return the known positives, those the judge is sure of, and sure negatives: random ones, or the first.
 
@@ -207,7 +219,11 @@ def draw_denoised(
     """
     below = pool.judged < denoise.negative_below
     certain = np.flatnonzero(below & pool.far)
-    accepted = _NO_ROWS if denoise.positive_above is None else np.flatnonzero(pool.judged > denoise.positive_above)
+    accepted = (
+        _NO_ROWS
+        if denoise.positive_above is None
+        else np.flatnonzero(pool.judged > denoise.positive_above)
+    )
     # Each passage has one reason: it is accepted, else barred, else unsure.
     far = int(pool.far[accepted].sum())
     pool.dropped["accepted as positive"] = len(accepted)
@@ -223,7 +239,11 @@ def draw_denoised(
 
 
 def judge_labelled(
-    pool: QueryPool, negatives: int | None, denoise: Denoise, rng: np.random.Generator, first: bool = False
+    pool: QueryPool,
+    negatives: int | None,
+    denoise: Denoise,
+    rng: np.random.Generator,
+    first: bool = False,
 ) -> DrawnList | None:
     """Positive and negatives by the judge alone, for a query without labels (RocketQA's fourth step).
 
@@ -238,17 +258,25 @@ def judge_labelled(
     certain = certain[certain != best]
     pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - 1
     pool.dropped["accepted as positive"] = 1
-    return _assemble("denoised", pool, certain[choose_negatives(len(certain), negatives, rng, first)], best)
+    return _assemble(
+        "denoised", pool, certain[choose_negatives(len(certain), negatives, rng, first)], best
+    )
 
 
 def _assemble(
-    kind: str, pool: QueryPool, chosen: Array, accepted: Array = _NO_ROWS, backfill: Array = _NO_ROWS
+    kind: str,
+    pool: QueryPool,
+    chosen: Array,
+    accepted: Array = _NO_ROWS,
+    backfill: Array = _NO_ROWS,
 ) -> DrawnList:
     """Put a list together: the qrels' positives, the judge's, the chosen negatives, and the backfill's."""
     taken = np.concatenate([accepted, chosen])
     known = len(pool.positives)
     window = zip((pool.rows, pool.ranks, pool.scores), pool.beyond, strict=True)
-    rows, ranks, scores = (np.concatenate([inside[taken], beyond[backfill]]) for inside, beyond in window)
+    rows, ranks, scores = (
+        np.concatenate([inside[taken], beyond[backfill]]) for inside, beyond in window
+    )
     positives = known + len(accepted)
     negatives = len(chosen) + len(backfill)
     judged = [pool.judged_positives, pool.judged[taken], fill_unknown(len(backfill))]

@@ -14,9 +14,11 @@ from tandem.store.lineage import stage_name
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 _BINS = 20
-_LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
+# of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
+_LEAST_WON = 0.6
 _MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
-NEAR_COPY = 0.5  # Jaccard similarity of token trigrams from which a passage counts as a copy of a positive
+# Jaccard similarity of token trigrams from which a passage counts as a copy of a positive
+NEAR_COPY = 0.5
 _ADDED = (
     "queries",
     "too_few",
@@ -44,7 +46,9 @@ class NegativesReport:
 
     def __init__(self, denoise: Denoise | None = None) -> None:
         self.denoise = denoise
-        self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
+        self.queries = self.too_few = self.without_positive = self.without_run = self.won = (
+            self.compared
+        ) = 0
         self.judged_passages = self.removed = self.near_copies = self.removed_near_copies = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -66,7 +70,10 @@ class NegativesReport:
 
     def all_scores(self) -> dict[str, Array]:
         """Return the scores of all pools, by kind."""
-        return {name: np.concatenate([np.empty(0, np.float32), *own]) for name, own in self.scores.items()}
+        return {
+            name: np.concatenate([np.empty(0, np.float32), *own])
+            for name, own in self.scores.items()
+        }
 
     def add_pool(self, pool: QueryPool) -> None:
         """Count a query and the passages that its pool lost."""
@@ -77,7 +84,9 @@ class NegativesReport:
             higher = pool.judged_positives[:, None] > pool.judged
             self.won = self.won + int(higher.sum())
             self.compared = self.compared + higher.size
-        self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
+        self.scores["negatives"].append(
+            pool.judged if judged else pool.scores[np.isfinite(pool.scores)]
+        )
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
     def add_denoised(self, pool: QueryPool, copies: Array) -> None:
@@ -138,7 +147,9 @@ class NegativesReport:
             "percentiles": {name: _compute_percentiles(values) for name, values in joined.items()},
             "histogram": {
                 "edges": [round(float(e), 6) for e in edges],
-                **{name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()},
+                **{
+                    name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()
+                },
             },
         }
 
@@ -150,16 +161,24 @@ def _share(part: int, whole: int) -> float | None:
 def _compute_percentiles(values: Array) -> dict[str, float] | None:
     if not len(values):
         return None
-    return {f"p{p}": round(float(v), 6) for p, v in zip(_PERCENTILES, np.percentile(values, _PERCENTILES), strict=True)}
+    return {
+        f"p{p}": round(float(v), 6)
+        for p, v in zip(_PERCENTILES, np.percentile(values, _PERCENTILES), strict=True)
+    }
 
 
 def warn_of_judges(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
     """Return a line for each judge that has learned nothing, else one if they tell nothing apart or miss positives."""
     guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
-    lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
+    lines = [
+        f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing"
+        for model in guessing
+    ]
     if not lines and report.won < _LEAST_WON * report.compared:
         share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
-        lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
+        lines = [
+            f"the judge ranks a relevant passage above another in {share}: it denoises nothing"
+        ]
     return lines or warn_of_thresholds(judges, report)
 
 
@@ -172,12 +191,18 @@ def warn_of_thresholds(judges: Sequence[Artifact], report: NegativesReport) -> l
     shares = report.below()
     anchored = report.denoise is not None and report.denoise.calibrate
     relative = [
-        stage_name(model.key) for model in judges if _find_loss(model) not in (None, "pointwise") and not anchored
+        stage_name(model.key)
+        for model in judges
+        if _find_loss(model) not in (None, "pointwise") and not anchored
     ]
-    text = ", ".join(f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items())
+    text = ", ".join(
+        f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items()
+    )
     if shares and relative:
         cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
-        return [f"{cause}: {text}; set the thresholds by these shares, calibrate: dev, or judge by loss: pointwise"]
+        return [
+            f"{cause}: {text}; set the thresholds by these shares, calibrate: dev, or judge by loss: pointwise"
+        ]
     if shares and report.denoise and shares[report.denoise.negative_below] > _MOST_LOST:
         return [f"{text}: so many relevant passages count as sure negatives; lower negative_below"]
     return []

@@ -37,11 +37,14 @@ class PositiveLabels:
         self.docs = docs
         self.least_grade = params.least_grade
         self.ignore_identical_ids = params.ignore_identical_ids
-        self.name = "answer" if params.labels == "answers" else params.labels  # the origin of a positive
+        # the origin of a positive
+        self.name = "answer" if params.labels == "answers" else params.labels
         self.window = slice(params.first_rank - 1, params.depth)
         self.first = params.positives
         by_qrels = self.labels == "qrels"
-        self.qrels = collection.qrels(params.split) if by_qrels else collection.excluded(params.split)
+        self.qrels = (
+            collection.qrels(params.split) if by_qrels else collection.excluded(params.split)
+        )
         self.queries = list(self.qrels if by_qrels else collection.queries(params.split))
         self.answers = read_answering_passages(job)
 
@@ -57,14 +60,22 @@ class PositiveLabels:
         judged = self.qrels.get(query, {})
         answering = self.answers.get(query, ())
         if self.labels == "answers":
-            return self._rows([doc for doc in ids[self.window] if doc in answering and doc not in judged][:1])
-        return self._rows([doc for doc, relevance in judged.items() if relevance >= self.least_grade])
+            return self._rows(
+                [doc for doc in ids[self.window] if doc in answering and doc not in judged][:1]
+            )
+        return self._rows(
+            [doc for doc, relevance in judged.items() if relevance >= self.least_grade]
+        )
 
     def barred(self, query: str) -> Array:
         """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""
         judged = self.qrels.get(query, {})
         left_out = (LITERAL_MATCH, EXCLUDED)
-        neither = [doc for doc, grade in judged.items() if grade in left_out or 0 < grade < self.least_grade]
+        neither = [
+            doc
+            for doc, grade in judged.items()
+            if grade in left_out or 0 < grade < self.least_grade
+        ]
         neither += [query] if self.ignore_identical_ids else []
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
 
@@ -80,14 +91,17 @@ def read_answering_passages(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     match = job.inputs["match"]
     run = job.inputs["run"]
     if Path(match.upstream["run"]).name != run.key:
-        raise UserError(f"candidates: {match.folder} has matched {match.upstream['run']}; expected {run.folder}")
+        raise UserError(
+            f"candidates: {match.folder} has matched {match.upstream['run']}; expected {run.folder}"
+        )
     documents: dict[str, set[str]] = {}
     for query, doc in read_matches(match):
         documents.setdefault(query, set()).add(doc)
     return documents
 
 
-SourceRanking = tuple[str, list[str], Array, Array]  # query, ids, rows and scores of its documents, best first
+# query, ids, rows and scores of its documents, best first
+SourceRanking = tuple[str, list[str], Array, Array]
 SourceRankings = Iterator[SourceRanking]
 
 
@@ -97,7 +111,9 @@ def name_source(job: Job[CandidatesParams]) -> str:
 
 
 @negatives("run")
-def from_run(job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows) -> SourceRankings:
+def from_run(
+    job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows
+) -> SourceRankings:
     """Yield the documents of the input `run`."""
     names = queries.all.to_pylist()
     needs_ids = labels.labels == "answers"
@@ -106,7 +122,9 @@ def from_run(job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, q
 
 
 @negatives("random")
-def from_corpus(job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows) -> SourceRankings:
+def from_corpus(
+    job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows
+) -> SourceRankings:
     """`depth` passages drawn from the corpus for every query that has labels; they have no score."""
     at = queries.rows(labels.queries)
     for query, row in zip(labels.queries, at, strict=True):
@@ -140,7 +158,9 @@ class Pools:
         entries = negatives[name](self.job, self.labels, self.docs, self.queries)
         return check_entries(entries, name, len(self.docs)) if negatives.plugin(name) else entries
 
-    def pooled(self, entries: Iterable[SourceRanking], report: NegativesReport) -> Iterator[QueryPool]:
+    def pooled(
+        self, entries: Iterable[SourceRanking], report: NegativesReport
+    ) -> Iterator[QueryPool]:
         """Yield the pools of queries with a known positive in the corpus, or of all queries if the judge decides."""
         params = self.job.params
         labels = self.labels
@@ -151,7 +171,9 @@ class Pools:
             if query in self.known and query not in self.selected:
                 continue
             by_rank = labels.labels == "rank"
-            positives = labels.first_ranked(query, rows) if by_rank else labels.positives(query, ids)
+            positives = (
+                labels.first_ranked(query, rows) if by_rank else labels.positives(query, ids)
+            )
             if not len(positives) and labels.labels != "judge":
                 report.without_positive += 1
                 continue
@@ -160,13 +182,17 @@ class Pools:
             run = (rows, scores)
             texts = self.passages
             similar = params.near_duplicates
-            pool = make_pool(row, positives, run, window, beyond, texts, barred, similar, self.scored)
+            pool = make_pool(
+                row, positives, run, window, beyond, texts, barred, similar, self.scored
+            )
             pool.labelled = labels.name
             pool.source = name_source(self.job)
             yield pool
 
 
-def check_entries(entries: Iterable[SourceRanking], name: str, passages: int) -> Iterator[SourceRanking]:
+def check_entries(
+    entries: Iterable[SourceRanking], name: str, passages: int
+) -> Iterator[SourceRanking]:
     """Entries with rows and scores as arrays; a `UserError` where they are not a score and a row of a corpus each."""
     for entry in entries:
         try:
@@ -179,11 +205,17 @@ def check_entries(entries: Iterable[SourceRanking], name: str, passages: int) ->
             ) from None
         right = rows.ndim == 1 and rows.shape == scores.shape and len(np.unique(rows)) == len(rows)
         if not right or rows.min(initial=0) < 0 or rows.max(initial=0) >= passages:
-            problem = f"must give different rows from 0 to {passages - 1:,}, each with a score or NaN"
+            problem = (
+                f"must give different rows from 0 to {passages - 1:,}, each with a score or NaN"
+            )
             raise UserError(f"candidates: {name}, passages of {query}: {problem}")
         yield query, ids, rows, scores
 
 
 def draw_queries(queries: list[str], most: int | None, seed: int) -> set[str]:
     """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
-    return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
+    return set(
+        sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[
+            :most
+        ]
+    )

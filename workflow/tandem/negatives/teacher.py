@@ -18,7 +18,13 @@ from tandem.models.device import use_workers
 from tandem.models.ragged import join_ranges
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset, require_tokens
-from tandem.retrieval.pair_scores import PairScores, Requests, average_logits, open_judges, score_shard
+from tandem.retrieval.pair_scores import (
+    PairScores,
+    Requests,
+    average_logits,
+    open_judges,
+    score_shard,
+)
 from tandem.retrieval.pair_store import pair_keys
 from tandem.stages.negatives import TeacherParams
 from tandem.store.artifact import Artifact
@@ -44,7 +50,10 @@ def run(job: Job[TeacherParams]) -> None:
     use_workers(job.execution.workers)
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     rows = len(lists.passages)
-    with writing(job) as draft, Progress(f"teacher {job.key}", rows * len([*judges, *runs]), "pairs") as progress:
+    with (
+        writing(job) as draft,
+        Progress(f"teacher {job.key}", rows * len([*judges, *runs]), "pairs") as progress,
+    ):
         parts: Iterator[_ScoredRows]
         if job.params.weights or job.params.normalize != "none":
             parts = iter([(slice(None), weigh_scores(job, lists, progress))])
@@ -52,7 +61,9 @@ def run(job: Job[TeacherParams]) -> None:
             parts = score_by_judges(open_judges(job), lists, progress)
         else:
             parts = read_run_scores(job, job.inputs["run"], lists, progress)
-        scores = np.lib.format.open_memmap(draft.path("scores.npy"), mode="w+", dtype=np.float32, shape=(rows,))
+        scores = np.lib.format.open_memmap(
+            draft.path("scores.npy"), mode="w+", dtype=np.float32, shape=(rows,)
+        )
         scores[:] = np.nan
         for rows_of_part, values in parts:
             scores[rows_of_part] = values
@@ -61,10 +72,14 @@ def run(job: Job[TeacherParams]) -> None:
         if not draft.facts["scored"]:
             names = " and ".join(str(job.inputs[role].folder) for role in runs)
             problem = f"teacher {job.key}: {names} has a score for none of the {rows:,} pairs"
-            raise UserError(f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries")
+            raise UserError(
+                f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries"
+            )
 
 
-def score_by_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
+def score_by_judges(
+    judges: list[PairScores], lists: Lists, progress: Progress
+) -> Iterator[_ScoredRows]:
     """Yield the cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
     for part in split_spans(len(lists.passages), PAIRS_PER_GROUP):
         queries, passages = lists.pair_rows(part.start, part.stop)
@@ -116,7 +131,9 @@ def normalise_scores(scores: Array, offsets: Array, how: str) -> Array:
     return result
 
 
-def read_run_scores(job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress) -> Iterator[_ScoredRows]:
+def read_run_scores(
+    job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress
+) -> Iterator[_ScoredRows]:
     """Yield the scores of a run for the pairs it holds, by query."""
     order = np.argsort(lists.queries, kind="stable")
     by_query = lists.queries[order]

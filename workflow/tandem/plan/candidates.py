@@ -7,7 +7,14 @@ from tandem.config.references import CROSS_PARTS, Name
 from tandem.config.training import Train
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
-from tandem.plan.context import ALWAYS_THERE, Context, json_of, list_system_blocks, plans_reference, require_depth
+from tandem.plan.context import (
+    ALWAYS_THERE,
+    Context,
+    json_of,
+    list_system_blocks,
+    plans_reference,
+    require_depth,
+)
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import judges, pair_scoring_dual, tokens
 from tandem.plan.graph import Stage
@@ -33,13 +40,19 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     if distil:
         _check_distil(f"{at}.train", entry.train, distil)
         if lists.also and distil.from_:
-            raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
+            raise UserError(
+                f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out"
+            )
 
     check_refresh(at, entry)
     if lists.one_list and not lists.also:
-        raise UserError(f"{at}.candidates.one_list joins a query's lists, but there is one; name others under also")
+        raise UserError(
+            f"{at}.candidates.one_list joins a query's lists, but there is one; name others under also"
+        )
     if any(more.one_list for more in lists.also):
-        raise UserError(f"{at}.candidates.also: one_list is of candidates itself; leave it out there")
+        raise UserError(
+            f"{at}.candidates.also: one_list is of candidates itself; leave it out there"
+        )
 
     places = {"candidates": lists}
     for number, more in enumerate(lists.also):
@@ -70,13 +83,17 @@ def check_refresh(at: str, entry: ModelEntry) -> None:
     if lists.refresh is None:
         return
     if entry.objective != "dual":
-        raise UserError(f"{at}.candidates.refresh is of dual encoders, which retrieve; {at} is {entry.objective}")
+        raise UserError(
+            f"{at}.candidates.refresh is of dual encoders, which retrieve; {at} is {entry.objective}"
+        )
     if (train.checkpoints or 0) < 2:
         raise UserError(
             f"{at}.candidates.refresh needs train.checkpoints, of which each has its own lists; set it to 2 or more"
         )
     if train.steps is None:
-        raise UserError(f"{at}.candidates.refresh needs train.steps: later lists must not change how long is trained")
+        raise UserError(
+            f"{at}.candidates.refresh needs train.steps: later lists must not change how long is trained"
+        )
     if lists.labels != "qrels":
         raise UserError(
             f"{at}.candidates.refresh: labels is {lists.labels}, by which each draw has other queries; set qrels"
@@ -87,7 +104,9 @@ def _check_distil(at: str, train: Train, distil: Distil) -> None:
     """Refuse distillation without a teacher, other than one weight each, and keys of a teacher of the lists alone."""
     if not distil.from_:
         if distil.in_batch is None:
-            raise UserError(f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch")
+            raise UserError(
+                f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch"
+            )
         own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
         if own:
             problem = "is of a teacher of the lists, but there is only one in_batch; say from"
@@ -97,7 +116,9 @@ def _check_distil(at: str, train: Train, distil: Distil) -> None:
         raise UserError(f"{numbers}, but from names {len(distil.from_)} teachers")
     for key in ("margin_bins", "groups"):
         if getattr(train, key) and not distil.from_:
-            raise UserError(f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from")
+            raise UserError(
+                f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from"
+            )
 
 
 def _has_scores(lists: Candidates) -> bool:
@@ -109,42 +130,62 @@ def _check_judging(at: str, lists: Candidates) -> None:
     """Refuse labels without the run or the judge that they need, and denoising that does not fit them."""
     denoise = lists.denoise
     if lists.labels != "qrels" and lists.least_grade > 1:
-        raise UserError(f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades")
+        raise UserError(
+            f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades"
+        )
 
     _check_ranks(at, lists)
     if lists.labels == "judge":
         if denoise is None or denoise.positive_above is None or denoise.hybrid:
-            raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
+            raise UserError(
+                f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid"
+            )
         if denoise.backfill:
-            raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
+            raise UserError(
+                f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives"
+            )
         if lists.near_duplicates:
             why = "labels is judge, so there is no positive to compare with"
             raise UserError(f"{at}.near_duplicates: {why}; leave it out")
 
     if denoise and denoise.backfill and lists.negatives is None:
-        raise UserError(f"{at}.denoise.backfill fills lists up to negatives, which is null; set it, or leave it out")
+        raise UserError(
+            f"{at}.denoise.backfill fills lists up to negatives, which is null; set it, or leave it out"
+        )
     if denoise and denoise.calibrate and (lists.labels != "qrels" or not _has_scores(lists)):
-        raise UserError(f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come")
+        raise UserError(
+            f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come"
+        )
     if lists.look_ahead and lists.labels != "qrels":
-        raise UserError(f"{at}.look_ahead: labels is {lists.labels}, but it searches with a known positive; set qrels")
+        raise UserError(
+            f"{at}.look_ahead: labels is {lists.labels}, but it searches with a known positive; set qrels"
+        )
     if lists.look_ahead and lists.below_positive is not None and lists.below_positive.by is None:
         raise UserError(
             f"{at}.below_positive: scores of look_ahead are of positives, not queries; say by: a cross-encoder"
         )
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
-        raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
+        raise UserError(
+            f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run"
+        )
 
 
 def _check_ranks(at: str, lists: Candidates) -> None:
     """Refuse labels by rank without a rank down to which passages are positives, and negatives of these ranks."""
     if lists.labels != "rank":
         if lists.positives is not None:
-            raise UserError(f"{at}.positives is of labels: rank, but labels is {lists.labels}; leave it out")
+            raise UserError(
+                f"{at}.positives is of labels: rank, but labels is {lists.labels}; leave it out"
+            )
         return
     if is_source(lists.from_):
-        raise UserError(f"{at}.labels is rank, but from is {lists.from_}, which ranks no passage; name a run")
+        raise UserError(
+            f"{at}.labels is rank, but from is {lists.from_}, which ranks no passage; name a run"
+        )
     if lists.positives is None:
-        raise UserError(f"{at}.labels is rank, which needs positives: how many of the run's first passages are some")
+        raise UserError(
+            f"{at}.labels is rank, which needs positives: how many of the run's first passages are some"
+        )
     if lists.first_rank <= lists.positives:
         first = f"{at}.first_rank is {lists.first_rank}, but the first {lists.positives} passages are positives"
         raise UserError(f"{first}; raise it")
@@ -163,13 +204,17 @@ def _check_below_positive(at: str, lists: Candidates) -> None:
         raise UserError(f"{at}.below_positive: {why}; leave it out")
     if below.by is None:
         if not _has_scores(lists):
-            raise UserError(f"{at}.below_positive: {lists.from_} has no scores of positives; say by: a cross-encoder")
+            raise UserError(
+                f"{at}.below_positive: {lists.from_} has no scores of positives; say by: a cross-encoder"
+            )
         return
     if denoise and denoise.by != below.by:
         names = f"{', '.join(below.by)}, but denoise.by is {', '.join(denoise.by)}"
         raise UserError(f"{at}.below_positive.by is {names}; lists have the same judges for both")
     if denoise and denoise.backfill:
-        raise UserError(f"{at}.denoise.backfill: its passages are not judged; leave below_positive.by or it out")
+        raise UserError(
+            f"{at}.denoise.backfill: its passages are not judged; leave below_positive.by or it out"
+        )
 
 
 def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
@@ -183,14 +228,18 @@ def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
         return
     if pool.declared.scoring.of == "chosen":
         why = f"how deep the runs of the pipeline {lists.from_} have scores is decided later"
-        raise UserError(f"{at}.below_positive: {why}; draw lists from one of them, or say by: a cross-encoder")
+        raise UserError(
+            f"{at}.below_positive: {why}; draw lists from one of them, or say by: a cross-encoder"
+        )
     if below.share is not None and not _has_zero(pool):
         why = f"the scores of {lists.from_} have no zero (neither BM25 nor a cosine)"
         raise UserError(f"{at}.below_positive.share: {why}; say margin, or by: a cross-encoder")
     deepest = _deepest(lists)
     if pool.declared.scoring.of == "top" and pool.values["depth"] < deepest:
         why = f"{lists.from_} re-ranks only {pool.values['depth']} passages per query"
-        raise UserError(f"{at}.depth is {deepest}, but {why}, the others have no score; lower depth")
+        raise UserError(
+            f"{at}.depth is {deepest}, but {why}, the others have no score; lower depth"
+        )
 
 
 def _has_zero(run: Stage) -> bool:
@@ -237,7 +286,9 @@ def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[
     """Plan the lists that a model is trained on, by role: `candidates`, and of joined ones `candidates.1`, …"""
     upstream = {"candidates": _draw(ctx, f"{at}.candidates", lists, data)}
     for number, more in enumerate(lists.also):
-        upstream[f"candidates.{number + 1}"] = _draw(ctx, f"{at}.candidates.also.{number}", more, data)
+        upstream[f"candidates.{number + 1}"] = _draw(
+            ctx, f"{at}.candidates.also.{number}", more, data
+        )
     return upstream
 
 
@@ -278,7 +329,11 @@ def plan_teacher(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     the cross-encoder teaches; as `<model>.retriever`, its run.
     """
     assert isinstance(name.section, Distil)
-    return {"teacher": _score_lists(ctx, name.path, name.section, scope.inputs["candidates"], scope.dataset)}
+    return {
+        "teacher": _score_lists(
+            ctx, name.path, name.section, scope.inputs["candidates"], scope.dataset
+        )
+    }
 
 
 def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, data: str) -> Stage:
@@ -325,7 +380,9 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
     runs = [name for name in names if name not in crosses]
     if runs and distil.normalize is None:
         why = f"the scores of {runs[0]} may have another scale than the others'"
-        raise UserError(f"{at}.normalize is missing: {why}; say z_score or min_max, or none if they are alike")
+        raise UserError(
+            f"{at}.normalize is missing: {why}; say z_score or min_max, or none if they are alike"
+        )
     params: Json = {"normalize": distil.normalize or "none"}
     if distil.weights is None and not runs:
         return params
@@ -352,4 +409,6 @@ def scores_pairs(ctx: Context, name: str) -> bool:
     entry = ctx.settings.models.get(ctx.model_name(name))
     if entry is None:
         return name in ctx.settings.rerankers
-    return entry.objective == "cross" or (entry.objective == "joint" and not name.endswith(".retriever"))
+    return entry.objective == "cross" or (
+        entry.objective == "joint" and not name.endswith(".retriever")
+    )

@@ -30,7 +30,8 @@ PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is 
 _SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
 TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
 Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage is left out
-EntryKey = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
+# block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
+EntryKey = tuple[str, str]
 
 # By representation: `(ctx, system, split, where, data, index) -> stage` that writes the run of a dual encoder; `index`
 # is the name behind its `@`, None for exact search.
@@ -49,12 +50,16 @@ plans_dataset: Registry[Callable[..., Stage]] = Registry("dataset", "plans_datas
 plans_encoder: Registry[Callable[..., Stage]] = Registry("encoder", "plans_encoder", "plan")
 plans_tokenizer: Registry[Callable[..., Stage]] = Registry("tokenizer", "plans_tokenizer", "plan")
 # By sort of reference: `(ctx, name, scope) -> {role: stage}` of the entries that a key names, see `plan_references`.
-plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry("reference", "plans_reference", "plan")
+plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry(
+    "reference", "plans_reference", "plan"
+)
 # By name: the class of what may be asked for beside tables, sweeps and the report, see `tandem.plan.plan.View`.
 plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 # By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes beside a run: `labels` in the place of the
 # dataset's, a `subset` of the queries, or the `others`.
-restricts_score: Registry[Callable[..., Upstream]] = Registry("restriction", "restricts_score", "plan")
+restricts_score: Registry[Callable[..., Upstream]] = Registry(
+    "restriction", "restricts_score", "plan"
+)
 # By a layout's word: `(ctx, name, audited, dataset) -> None` that enters a variant of a dataset under a name; `audited`
 # plans what the variant is made from.
 plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_variant", "plan")
@@ -175,7 +180,9 @@ class Context:
 
     def planned_models(self) -> dict[str, Stage]:
         """Return name → stage of the models and re-rankers that are planned so far."""
-        entries = {name: stage for (block, name), stage in self._entries.items() if block == "models"}
+        entries = {
+            name: stage for (block, name), stage in self._entries.items() if block == "models"
+        }
         return {name: stage for name, stage in entries.items() if isinstance(stage, Stage)}
 
     def stage(
@@ -190,7 +197,9 @@ class Context:
         """Register a stage, or return the equal one that is there."""
         folder_name = name.replace("/", "_")
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
-        stage = Stage(kind, dataset, folder_name, _type_params(kind, params), inputs, dict(execution or {}))
+        stage = Stage(
+            kind, dataset, folder_name, _type_params(kind, params), inputs, dict(execution or {})
+        )
         if self.settings.plugins:
             stage = _add_plugins(stage)
         return self.stages.put(stage)
@@ -198,7 +207,9 @@ class Context:
     def enter_dataset(self, name: str, entry: Dataset, purpose: str) -> None:
         """Add a dataset that planning makes for a purpose; refuse a name that another dataset has."""
         if self.datasets.setdefault(name, entry) != entry:
-            raise UserError(f"datasets.{name} has the name of a dataset made for {purpose}; name it otherwise")
+            raise UserError(
+                f"datasets.{name} has the name of a dataset made for {purpose}; name it otherwise"
+            )
 
     def execution(self, *keys: str) -> Json:
         """Return options of `execution` for a stage."""
@@ -242,12 +253,26 @@ class Context:
         """
         known = self._objectives
         if name not in known:
-            fit = [model for model, objective in known.items() if not objectives or objective in objectives]
-            folder = f"; the folder of that name is ./{name}" if name and Path(name).is_dir() else ""
-            raise UserError(f"{where}: {name} is no model{folder or nearest(name, [*fit, *also], more)}")
+            fit = [
+                model
+                for model, objective in known.items()
+                if not objectives or objective in objectives
+            ]
+            folder = (
+                f"; the folder of that name is ./{name}" if name and Path(name).is_dir() else ""
+            )
+            raise UserError(
+                f"{where}: {name} is no model{folder or nearest(name, [*fit, *also], more)}"
+            )
         if objectives and known[name] not in objectives:
-            hint = "; name an entry of comparisons that has it as by" if known[name] == COMPARING else ""
-            raise UserError(f"{where}: {name} is a {known[name]} model, needed is {' or '.join(objectives)}{hint}")
+            hint = (
+                "; name an entry of comparisons that has it as by"
+                if known[name] == COMPARING
+                else ""
+            )
+            raise UserError(
+                f"{where}: {name} is a {known[name]} model, needed is {' or '.join(objectives)}{hint}"
+            )
 
     @cached_property
     def _objectives(self) -> dict[str, str]:
@@ -264,7 +289,8 @@ class Context:
         train = models[stem].train
         if not train.checkpoints:
             return None
-        first = 1 if train.choose == "last" else 0  # 0, the start, is a checkpoint where it may be the best
+        # 0, the start, is a checkpoint where it may be the best
+        first = 1 if train.choose == "last" else 0
         is_planned = first <= int(number) <= train.checkpoints
         return (stem, int(number)) if is_planned else None
 
@@ -303,8 +329,11 @@ class Context:
         needed = PARTS.get(objectives[0]) if objectives else None
         if not checkpoint and needed and name not in (stem, f"{stem}.{needed}"):
             hint = f", or a list to re-rank: bm25+{name}" if needed == PARTS["dual"] else ""
-            raise UserError(f"{where}: {name} is the other part of {stem}; needed is {stem}.{needed}{hint}")
-        if checkpoint and stem in self.checkpoints:  # also while the model's own validations are planned
+            raise UserError(
+                f"{where}: {name} is the other part of {stem}; needed is {stem}.{needed}{hint}"
+            )
+        # also while the model's own validations are planned
+        if checkpoint and stem in self.checkpoints:
             return self.checkpoints[stem][checkpoint[1]]
         return self.entry("models", stem)
 
@@ -326,7 +355,12 @@ class Context:
         return all(self._has_name(name) for name in names)
 
     def _has_name(self, name: str) -> bool:
-        if name in ALWAYS_THERE or self.is_sparse(name) or self.untrained(name) or self.has_model(name):
+        if (
+            name in ALWAYS_THERE
+            or self.is_sparse(name)
+            or self.untrained(name)
+            or self.has_model(name)
+        ):
             return True
         return any(name in getattr(self.settings, block) for block in list_system_blocks())
 
@@ -430,4 +464,6 @@ def require_depth(run: Stage, deepest: int, where: str) -> None:
     depth = run.values["depth"]
     if deepest > depth:
         raise_key = key.format(name=run.system)
-        raise UserError(f"{where} is {deepest}, but {run.system} goes only {depth} deep; raise {raise_key}")
+        raise UserError(
+            f"{where} is {deepest}, but {run.system} goes only {depth} deep; raise {raise_key}"
+        )

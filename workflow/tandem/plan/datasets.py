@@ -21,7 +21,15 @@ from tandem.data.reading import PACKED_ENDS, is_leftover
 from tandem.data.splits import VALIDATED, count_keys, group_qrels
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, has_dataset
-from tandem.plan.context import Context, checks_entry, json_of, plans_dataset, plans_entry, plans_reference, strings
+from tandem.plan.context import (
+    Context,
+    checks_entry,
+    json_of,
+    plans_dataset,
+    plans_entry,
+    plans_reference,
+    strings,
+)
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, number_roles, plan_references
 from tandem.stages.base import Json
@@ -76,8 +84,12 @@ def plan_dataset(ctx: Context, name: str) -> Stage:
     if entry.source in plans_dataset:
         return plans_dataset[entry.source](ctx, name, entry)
     if isinstance(entry, Group):
-        raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
-    return make_dataset(ctx, name, entry, plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED)))
+        raise Unavailable(
+            f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}"
+        )
+    return make_dataset(
+        ctx, name, entry, plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
+    )
 
 
 @plans_reference("dataset")
@@ -88,7 +100,9 @@ def plan_named_datasets(ctx: Context, name: Name, scope: Scope) -> dict[str, Sta
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
     """Return the stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
-    params = {key: value for key, value in json_of(entry).items() if value is not None or key in NULLABLE}
+    params = {
+        key: value for key, value in json_of(entry).items() if value is not None or key in NULLABLE
+    }
     made_of = [stage for stage in upstream.values() if stage.declared.holds == "collection"]
     if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form
         forms = {stage.values["normalize"] for stage in made_of}
@@ -109,11 +123,16 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
         if not Path(entry.path).exists():
             begins = "" if Path(entry.path).is_absolute() else f"; paths begin in {Path.cwd()}"
             hint = f"; {entry.where}" if entry.where else ""
-            raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}{hint}")
+            raise UserError(
+                f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}{hint}"
+            )
         params["fingerprint"] = fingerprint(Path(entry.path), _read_files(entry, Path(entry.path)))
         execution["path"] = entry.path
     elif entry.files:
-        files = {file: file_entry.model_dump(exclude_none=True) for file, file_entry in entry.files.items()}
+        files = {
+            file: file_entry.model_dump(exclude_none=True)
+            for file, file_entry in entry.files.items()
+        }
         identities = [[file, *map(values.get, IDENTITY)] for file, values in files.items()]
         params["downloads"] = sorted(identities)
         mirrors = [json_of(mirror) for mirror in ctx.settings.execution.mirrors]
@@ -131,7 +150,9 @@ def _check_counts(ctx: Context, name: str, entry: Dataset) -> None:
     keys = count_keys(entry.always_has or splits(ctx, name) or counts)
     for key in counts:
         if key not in keys:
-            raise UserError(f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}")
+            raise UserError(
+                f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}"
+            )
 
 
 @plans_dataset("cropped_sentences")
@@ -149,7 +170,9 @@ def find_base(at: str, entry: OfSearched) -> str:
         UserError: it is the one that is searched, and names none.
     """
     if entry.of is None:
-        raise UserError(f"{at}.of is null, the dataset that is searched, which is this one; name another")
+        raise UserError(
+            f"{at}.of is null, the dataset that is searched, which is this one; name another"
+        )
     return entry.of
 
 
@@ -164,7 +187,9 @@ def find_windows(ctx: Context, name: str, where: str) -> Windows:
     """Return the entry of a dataset of windows; `where` is the key that names it."""
     entry = ctx.datasets.get(name)
     if not isinstance(entry, Windows):
-        known = [other for other, other_entry in ctx.datasets.items() if isinstance(other_entry, Windows)]
+        known = [
+            other for other, other_entry in ctx.datasets.items() if isinstance(other_entry, Windows)
+        ]
         problem = f"{where} is {printable(name)}, which is no dataset of source windows"
         raise UserError(f"{problem}{nearest(name, known)}")
     return entry
@@ -181,7 +206,8 @@ def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
     paths = set[Path]()
     for name in names:
         for end in ("", *PACKED_ENDS):
-            paths.add(folder / f"{name}{end}")  # missing or not: a file that appears later is another fingerprint
+            # missing or not: a file that appears later is another fingerprint
+            paths.add(folder / f"{name}{end}")
             matching = folder.glob(f"{name}{end}".lstrip("/"))
             paths.update(filterfalse(is_leftover, matching))
     return sorted(paths)
@@ -199,7 +225,8 @@ def check_group(ctx: Context, name: str) -> None:
 def splits(ctx: Context, name: str) -> set[str] | None:
     """Return the splits of a dataset, as its entry or its folder tells without reading it; None if it does not."""
     if name not in ctx.splits:
-        ctx.splits[name] = None  # of a dataset that is made of itself, which is refused where it is planned
+        # of a dataset that is made of itself, which is refused where it is planned
+        ctx.splits[name] = None
         ctx.splits[name] = _splits(ctx, name)
     return ctx.splits[name]
 
@@ -219,7 +246,9 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
         in_folder = group_qrels(filter(Path.is_file, paths))
         return (in_folder.keys() | drawn) or {"test"}
     # An entry that says how many queries each split has.
-    counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}
+    counted = {
+        key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")
+    }
     if counted:
         return counted | drawn
     return set(entry.always_has) or None
@@ -245,7 +274,11 @@ def draw_missing_dev(ctx: Context) -> None:
 
     for name in needing:
         entry = ctx.datasets.get(name)
-        if entry is None or entry.relevance != "qrels" or "dev_from_train" in entry.model_fields_set:
+        if (
+            entry is None
+            or entry.relevance != "qrels"
+            or "dev_from_train" in entry.model_fields_set
+        ):
             continue
         if any(names_in(entry, "")):  # its splits are those of other datasets
             continue
@@ -275,7 +308,11 @@ def require_split(ctx: Context, name: str, split: str, what: str) -> None:
 
 
 def choose_dataset(
-    named: str, stand_in: str | Mapping[str, str] | None, configured: str, of_table: Collection[str], otherwise: str
+    named: str,
+    stand_in: str | Mapping[str, str] | None,
+    configured: str,
+    of_table: Collection[str],
+    otherwise: str,
 ) -> str:
     """Return our dataset for one that a paper names, each as the catalogue does.
 
@@ -324,8 +361,11 @@ class StandIns:
         if not named or self.layout.printed_on is None:
             return named or searched
         configured = self.collection(searched)
-        ours = choose_dataset(named, self.settings.stand_in, configured, self.layout.datasets, otherwise or searched)
-        is_searched_itself = ours == named == configured  # perhaps under another name, as without labels
+        ours = choose_dataset(
+            named, self.settings.stand_in, configured, self.layout.datasets, otherwise or searched
+        )
+        # perhaps under another name, as without labels
+        is_searched_itself = ours == named == configured
         return searched if is_searched_itself else ours
 
     def changed(self, changes: Mapping[str, Any]) -> Json:

@@ -27,7 +27,9 @@ def plan_aggregation(ctx: Context, name: str, split: str, where: str, data: str)
     at = f"aggregations.{name}"
     documents = _documents_of(ctx, name)
     if documents != data:
-        raise UserError(f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}")
+        raise UserError(
+            f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}"
+        )
 
     searched_data = entry.windows if entry.by is None else data
     with ctx.opening("aggregations", name):
@@ -64,9 +66,13 @@ def check_aggregation(ctx: Context, name: str) -> None:
     entry = ctx.settings.aggregations[name]
     at = f"aggregations.{name}"
     if entry.by is None and entry.scores is not None:
-        raise UserError(f"{at}.scores is {entry.scores}, but there is no {at}.by: only its scores can be turned")
+        raise UserError(
+            f"{at}.scores is {entry.scores}, but there is no {at}.by: only its scores can be turned"
+        )
     if entry.by is not None and entry.missing is not None:
-        raise UserError(f"{at}.missing is {entry.missing}, but {at}.by scores every window; leave it out")
+        raise UserError(
+            f"{at}.missing is {entry.missing}, but {at}.by scores every window; leave it out"
+        )
 
     data = _documents_of(ctx, name)
     for reason in why_on_no_split(ctx, data, lambda split: run(ctx, name, split, at, data)):
@@ -93,19 +99,31 @@ def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: st
     at = f"perturbed.{name}"
     broken = ctx.dataset_entry(entry.dataset)
     if not isinstance(broken, Perturbed):
-        raise UserError(f"{at}.dataset is {printable(entry.dataset)}, which is no dataset of source perturbed")
+        raise UserError(
+            f"{at}.dataset is {printable(entry.dataset)}, which is no dataset of source perturbed"
+        )
     if entry.kind not in broken.kinds:
         kinds = ", ".join(broken.kinds)
-        raise UserError(f"{at}.kind is {entry.kind}, but datasets.{entry.dataset}.kinds has {kinds}")
+        raise UserError(
+            f"{at}.kind is {entry.kind}, but datasets.{entry.dataset}.kinds has {kinds}"
+        )
     if broken.of != data:
-        raise UserError(f"{where}: {name} is on queries of {broken.of} ({entry.dataset}), not of {data}")
+        raise UserError(
+            f"{where}: {name} is on queries of {broken.of} ({entry.dataset}), not of {data}"
+        )
     if broken.split != split:
-        raise Unavailable(f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone")
+        raise Unavailable(
+            f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone"
+        )
 
     broken_split = f"{split}_{entry.kind}"
     with ctx.opening("perturbed", name):
         inputs = plan_references(ctx, entry, at, Scope(entry.dataset, broken_split))
-    params = {"split": split, "depth": run_depth(ctx, broken_split, entry.dataset), "kind": entry.kind}
+    params = {
+        "split": split,
+        "depth": run_depth(ctx, broken_split, entry.dataset),
+        "kind": entry.kind,
+    }
     upstream = {"dataset": dataset(ctx, data), **inputs}
     return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)
 

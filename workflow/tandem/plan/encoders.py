@@ -16,7 +16,14 @@ from tandem.config.representations import Representation
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_reranker
-from tandem.plan.context import Context, checks_entry, json_of, plans_encoder, plans_reference, plans_tokenizer
+from tandem.plan.context import (
+    Context,
+    checks_entry,
+    json_of,
+    plans_encoder,
+    plans_reference,
+    plans_tokenizer,
+)
 from tandem.plan.datasets import dataset, find_windows
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope
@@ -70,7 +77,9 @@ def untrained(ctx: Context, name: str) -> Stage:
             f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is no system as it is; "
             f"say pooling: {', '.join(get_args(Pooling))}"
         )
-    return ctx.stage("untrained", start.dataset, start.name, UNDESCRIBED | chosen, {"encoder": start})
+    return ctx.stage(
+        "untrained", start.dataset, start.name, UNDESCRIBED | chosen, {"encoder": start}
+    )
 
 
 def _plan_published_encoder(ctx: Context, name: str) -> Stage:
@@ -84,7 +93,9 @@ def _plan_published_encoder(ctx: Context, name: str) -> Stage:
         return {"vectors": described_by(entry) or usual}
 
     by_its_files = entry.pooling is None
-    return plan_published(ctx, "encoder", f"encoders.{name}", entry, describe if by_its_files else None)
+    return plan_published(
+        ctx, "encoder", f"encoders.{name}", entry, describe if by_its_files else None
+    )
 
 
 def plan_published(
@@ -129,7 +140,11 @@ def tokenizer(ctx: Context, name: str) -> Stage:
 
 
 def tokens(
-    ctx: Context, name: str, data: str, part: str = "cross", representation: Representation | None = None
+    ctx: Context,
+    name: str,
+    data: str,
+    part: str = "cross",
+    representation: Representation | None = None,
 ) -> Stage:
     """Plan the token ids of a dataset by an encoder's tokenizer; those of part `dual` begin with its prompts.
 
@@ -141,9 +156,16 @@ def tokens(
     if known not in ctx.memo:
         source = tokenizer(ctx, name)
         lengths = ctx.settings.lengths
-        params: Json = {"query_length": lengths.query, "passage_length": lengths.passage, "prompts": {}}
+        params: Json = {
+            "query_length": lengths.query,
+            "passage_length": lengths.passage,
+            "prompts": {},
+        }
         if part == "dual":
-            params |= {"prompts": towers(ctx, name).get("prompts", {}), "titled": lengths.titles == "segment"}
+            params |= {
+                "prompts": towers(ctx, name).get("prompts", {}),
+                "titled": lengths.titles == "segment",
+            }
             params["markers"] = markers
         elif part == "cross" and lengths.pair is not None:  # a passage has what its query leaves
             params |= {"passage_length": lengths.pair, "pair_length": lengths.pair}
@@ -236,7 +258,9 @@ def check_reranker_entry(ctx: Context, name: str) -> None:
     ctx.model(name, f"rerankers.{name}")
 
 
-def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tuple[str, ...]) -> dict[str, Stage]:
+def judges(
+    ctx: Context, names: list[str], where: str, data: str, objectives: tuple[str, ...]
+) -> dict[str, Stage]:
     """Plan cross-encoders and the token ids that each reads, by role: `judge.0` with `judge_tokens.0`, ….
 
     `where` is the key that names the models or ensembles, `objectives` what each must be.
@@ -250,7 +274,12 @@ def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tu
 
 
 def judge_with_tokens(
-    ctx: Context, name: str, where: str, data: str, objectives: tuple[str, ...], also: Iterable[str] = ()
+    ctx: Context,
+    name: str,
+    where: str,
+    data: str,
+    objectives: tuple[str, ...],
+    also: Iterable[str] = (),
 ) -> tuple[Stage, Stage]:
     """Return a model that scores pairs, and the token ids that it reads; see `judges`.
 
@@ -260,7 +289,9 @@ def judge_with_tokens(
     if dual is not None:
         return dual, tokens_of_dual(ctx, name, dual, data)
     if ctx.untrained(name):
-        kinds = "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
+        kinds = (
+            "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
+        )
         raise UserError(f"{where}: {name} counts as an encoder that scores no pairs; {kinds}")
     known = chain(ctx.settings.ensembles, _pair_scoring(ctx), also)
     model = ctx.model(name, where, objectives, known)
@@ -276,7 +307,9 @@ def texts_of_cross(ctx: Context, name: str, data: str, where: str) -> str:
         return data
     windows = find_windows(ctx, parade.windows, f"models.{name}.parade.windows")
     if windows.of != data:
-        raise UserError(f"{where}: {name} reads windows of {windows.of} ({parade.windows}), not of {data}")
+        raise UserError(
+            f"{where}: {name} reads windows of {windows.of} ({parade.windows}), not of {data}"
+        )
     return parade.windows
 
 

@@ -34,16 +34,21 @@ def plan_fusion(ctx: Context, name: str, split: str, where: str, data: str) -> S
 def _plan_members(ctx: Context, name: str, split: str, data: str) -> dict[str, Stage]:
     """Plan the inputs of a fusion: the dataset and the runs."""
     with ctx.opening("fusions", name):
-        runs = plan_references(ctx, ctx.settings.fusions[name], f"fusions.{name}", Scope(data, split))
+        runs = plan_references(
+            ctx, ctx.settings.fusions[name], f"fusions.{name}", Scope(data, split)
+        )
     return {"dataset": dataset(ctx, data), **runs}
 
 
 def _plan_tuning(ctx: Context, name: str, data: str) -> Stage:
     """Plan the choice of a fusion's settings."""
-    params = _tuning_params(ctx, name, data)  # before its runs: where it is impossible, that is the reason
+    # before its runs: where it is impossible, that is the reason
+    params = _tuning_params(ctx, name, data)
     split = params["split"]
     require_split(ctx, data, split, f"fusions.{name}.tune.split: searches")
-    return ctx.stage("tune_fusion", data, f"{name}.{split}", params, _plan_members(ctx, name, split, data))
+    return ctx.stage(
+        "tune_fusion", data, f"{name}.{split}", params, _plan_members(ctx, name, split, data)
+    )
 
 
 def _tuning_params(ctx: Context, name: str, data: str) -> Json:
@@ -57,7 +62,9 @@ def _tuning_params(ctx: Context, name: str, data: str) -> Json:
     labelled = ctx.dataset_entry(data)
     keys = entry.method_keys
     if labelled.relevance == "answers":
-        problem = f"{at}.{keys.tuned} is null: to be tuned, but dataset {data} has answers and no qrels"
+        problem = (
+            f"{at}.{keys.tuned} is null: to be tuned, but dataset {data} has answers and no qrels"
+        )
         raise Unavailable(f"{problem}; set it")
 
     split = entry.tune.split
@@ -65,7 +72,12 @@ def _tuning_params(ctx: Context, name: str, data: str) -> Json:
     own_depth = f" and {at}.depth" if entry.depth else ""
     require_deep(f"{at}.tune.measure", entry.tune.measure, depth, split, own_depth)
 
-    params: Json = {"method": entry.method, "depth": depth, "split": split, "measure": entry.tune.measure}
+    params: Json = {
+        "method": entry.method,
+        "depth": depth,
+        "split": split,
+        "measure": entry.tune.measure,
+    }
     params |= json_of(entry.tune, keys.candidates)
     params |= _keys_beside_tuned(entry)
     params["ignore_identical_ids"] = labelled.ignore_identical_ids
@@ -115,22 +127,33 @@ def _check_weights(name: str, entry: Fusion) -> None:
         raise UserError(f"{at}.of is {list(entry.of)}; two runs or more are fused")
     if entry.method != "weighted":
         if weights is not None:
-            raise UserError(f"{at}.weights is {list(weights)}, but {entry.method} takes none; used by weighted")
+            raise UserError(
+                f"{at}.weights is {list(weights)}, but {entry.method} takes none; used by weighted"
+            )
         return
     if weights is not None:
         fit = len(weights) == runs and any(weights) and all(map(isfinite, weights))
         if not fit:
-            raise UserError(f"{at}.weights is {list(weights)}; allowed: {runs} numbers, one a run, not all 0")
+            raise UserError(
+                f"{at}.weights is {list(weights)}; allowed: {runs} numbers, one a run, not all 0"
+            )
         return
 
     step = entry.tune.step
     steps = round(1 / step)
     if not isclose(steps * step, 1, rel_tol=1e-6):
-        raise UserError(f"{at}.tune.step is {step}, which does not divide 1; allowed are 0.5, 0.25, 0.2, 0.1, …")
-    combinations = comb(steps + runs - 1, runs - 1)  # ways to share `steps` equal parts among the runs
+        raise UserError(
+            f"{at}.tune.step is {step}, which does not divide 1; allowed are 0.5, 0.25, 0.2, 0.1, …"
+        )
+    # ways to share `steps` equal parts among the runs
+    combinations = comb(steps + runs - 1, runs - 1)
     if combinations > MOST_COMBINATIONS:
-        problem = f"{at}.tune.step is {step}, which makes {combinations:,} combinations of {runs} weights"
-        raise UserError(f"{problem}; allowed: {MOST_COMBINATIONS:,}; raise it, fuse fewer runs or set weights")
+        problem = (
+            f"{at}.tune.step is {step}, which makes {combinations:,} combinations of {runs} weights"
+        )
+        raise UserError(
+            f"{problem}; allowed: {MOST_COMBINATIONS:,}; raise it, fuse fewer runs or set weights"
+        )
 
 
 def list_unused_fusion_keys(settings: Settings) -> list[str]:
@@ -147,8 +170,12 @@ def list_unused_fusion_keys(settings: Settings) -> list[str]:
         for key in ("k", "normalize"):
             if key in written and key not in keys_of[entry.method]:
                 users = ", ".join(method for method, keys in keys_of.items() if key in keys)
-                lines.append(f"fusions.{name}.{key} has no effect with method {entry.method}; used by {users}")
+                lines.append(
+                    f"fusions.{name}.{key} has no effect with method {entry.method}; used by {users}"
+                )
         if "tune" in written and not entry.is_tuned:
             tuned = f"fusions.{name}.{entry.method_keys.tuned}"
-            lines.append(f"fusions.{name}.tune has no effect: {tuned} is set; with null it is tuned")
+            lines.append(
+                f"fusions.{name}.tune has no effect: {tuned} is set; with null it is tuned"
+            )
     return lines

@@ -40,7 +40,8 @@ class Stage:
     dataset: str
     name: str
     params: Any
-    upstream: dict[str, "Stage"] = field(default_factory=dict, repr=False)  # else a stage would print all behind it
+    # else a stage would print all behind it
+    upstream: dict[str, "Stage"] = field(default_factory=dict, repr=False)
     execution: Json = field(default_factory=dict)
 
     @property
@@ -88,19 +89,27 @@ class Stage:
     @property
     def inputs(self) -> dict[str, str]:
         """Role → manifest of each upstream stage; dots become underscores, as Snakemake's names want it."""
-        return {role.replace(".", "_"): stage.manifest for role, stage in sorted(self.upstream.items())}
+        return {
+            role.replace(".", "_"): stage.manifest for role, stage in sorted(self.upstream.items())
+        }
 
     @property
     def args(self) -> str:
         """The stage as command-line flags, sorted and quoted for a shell."""
         inputs = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
-        params = [(f"--params.{path}", format_value(value)) for path, value in self._public["params"].items()]
+        params = [
+            (f"--params.{path}", format_value(value))
+            for path, value in self._public["params"].items()
+        ]
         return _format_flags(inputs + params)
 
     @property
     def how(self) -> str:
         """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
-        options = [(f"--run.{name}", format_value(value)) for name, value in self._public["execution"].items()]
+        options = [
+            (f"--run.{name}", format_value(value))
+            for name, value in self._public["execution"].items()
+        ]
         return _format_flags(options)
 
     @property
@@ -144,7 +153,9 @@ class Stages(dict[tuple[str, str], Stage]):
     def find(self, kind: str, key: str) -> Stage:
         """Return the stage of a key; the KeyError for an unknown one says where keys are listed."""
         if (kind, key) not in self:
-            raise KeyError(f"the configuration has no {kind} {key}; `snakemake -n` lists its stages")
+            raise KeyError(
+                f"the configuration has no {kind} {key}; `snakemake -n` lists its stages"
+            )
         return self[kind, key]
 
 
@@ -175,7 +186,11 @@ def read_behind_inputs(stage: Stage) -> list[Stage]:
     """Return the stages behind a stage's inputs whose artifacts it reads, too."""
     if stage.declared.holds not in ("checkpoint", "training"):
         return _compared_behind(stage)
-    return [above for above in upstream_first(stage.upstream.values()) if above.declared.holds in ORIGINS]
+    return [
+        above
+        for above in upstream_first(stage.upstream.values())
+        if above.declared.holds in ORIGINS
+    ]
 
 
 def _compared_behind(stage: Stage) -> list[Stage]:
@@ -184,13 +199,22 @@ def _compared_behind(stage: Stage) -> list[Stage]:
     searched = [part for part in stage.upstream.values() if part.declared.holds in SEARCHED]
     if own is None or all(part.upstream["dataset"].digest == own.digest for part in searched):
         return []
-    return [part.upstream[role] for part in searched for role in ("dataset", "tokens") if role in part.upstream]
+    return [
+        part.upstream[role]
+        for part in searched
+        for role in ("dataset", "tokens")
+        if role in part.upstream
+    ]
 
 
 def read_by_views(shown: Iterable[Stage]) -> list[Stage]:
     """Return the stages that a view is of, and those behind them whose artifacts tables and pages read."""
     named = {stage.folder for stage in shown}
-    return [stage for stage in upstream_first(shown) if stage.folder in named or stage.declared.holds not in UNREAD]
+    return [
+        stage
+        for stage in upstream_first(shown)
+        if stage.folder in named or stage.declared.holds not in UNREAD
+    ]
 
 
 class Placement:
@@ -249,5 +273,11 @@ class Placement:
         if nodes == 1:
             return {"gpu": gpu, "start": "", "nodes": 1}  # slurm may distribute GPUs over nodes
         # `mpi` has the slurm plugin start the job's shell once instead of under an srun of its own.
-        tasks = {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "gres": f"gpu:{devices}"}
+        tasks = {
+            "mpi": "srun",
+            "nodes": nodes,
+            "tasks": nodes,
+            "tasks_per_gpu": 0,
+            "gres": f"gpu:{devices}",
+        }
         return {"start": srun, **tasks}

@@ -19,7 +19,9 @@ from tandem.store.files import fingerprint
 def plan_entry_of_runs(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
     """Plan a run of a released file, or of the kind of stage that the entry names."""
     kind = ctx.settings.runs[name].stage
-    return _plan_by_kind(ctx, name, kind, split, data) if kind else import_run(ctx, name, split, data)
+    return (
+        _plan_by_kind(ctx, name, kind, split, data) if kind else import_run(ctx, name, split, data)
+    )
 
 
 def import_run(ctx: Context, name: str, split: str, data: str) -> Stage:
@@ -35,7 +37,11 @@ def import_run(ctx: Context, name: str, split: str, data: str) -> Stage:
     except UserError as error:
         raise UserError(f"{at}: {error}") from None
 
-    params = {**json_of(entry, "format", "ties"), **searched(ctx, split, data), "fingerprint": fingerprint(path)}
+    params = {
+        **json_of(entry, "format", "ties"),
+        **searched(ctx, split, data),
+        "fingerprint": fingerprint(path),
+    }
     upstream = {"dataset": dataset(ctx, data)}
     return ctx.stage("imported", data, f"{name}.{split}", params, upstream, {"path": str(path)})
 
@@ -46,7 +52,9 @@ def _plan_by_kind(ctx: Context, name: str, kind: str, split: str, data: str) -> 
     at = f"runs.{name}"
     allowed = [known for known, declared in KINDS.items() if declared.in_runs]
     if kind not in allowed:
-        raise UserError(f"{at}.stage: {kind} is no kind of stage for `runs`{nearest(kind, allowed)}")
+        raise UserError(
+            f"{at}.stage: {kind} is no kind of stage for `runs`{nearest(kind, allowed)}"
+        )
 
     model = KINDS[kind].params
     of_runs = searched(ctx, split, data)
@@ -55,9 +63,13 @@ def _plan_by_kind(ctx: Context, name: str, kind: str, split: str, data: str) -> 
         lacking = of_runs.keys() - entry.params.keys() - model.model_fields.keys()
         if lacking:
             names = " and ".join(sorted(lacking))
-            raise UserError(f"{at}.stage: {kind} has no parameter {names}, as runs do; derive its model from RunParams")
+            raise UserError(
+                f"{at}.stage: {kind} has no parameter {names}, as runs do; derive its model from RunParams"
+            )
         params = read(model, params, f"{at}.params")
 
     with ctx.opening("runs", name):
         inputs = plan_references(ctx, entry, at, Scope(data, split))
-    return ctx.stage(kind, data, f"{name}.{split}", params, {"dataset": dataset(ctx, data), **inputs})
+    return ctx.stage(
+        kind, data, f"{name}.{split}", params, {"dataset": dataset(ctx, data), **inputs}
+    )

@@ -31,7 +31,9 @@ def plan_bm25(ctx: Context, system: str, split: str, where: str, data: str) -> S
     """Plan the run of BM25, `bm25`, or of it with another analyzer, `bm25.<analyzer>`."""
     analyzer = system.partition(".")[2]
     if analyzer and analyzer not in ANALYZERS:
-        raise UserError(f"{where}: bm25.{analyzer} has an unknown analyzer{nearest(analyzer, list(ANALYZERS))}")
+        raise UserError(
+            f"{where}: bm25.{analyzer} has an unknown analyzer{nearest(analyzer, list(ANALYZERS))}"
+        )
     is_usual = analyzer in ("", _analyzer(ctx, Sparse(), data))
     variant = Sparse.model_validate({"analyzer": analyzer or None})
     return _search(ctx, "bm25" if is_usual else system, "bm25", variant, split, data)
@@ -39,7 +41,10 @@ def plan_bm25(ctx: Context, system: str, split: str, where: str, data: str) -> S
 
 def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data: str) -> Stage:
     """Plan the search by a variant, whose path in the configuration is `at`."""
-    upstream = {"dataset": dataset(ctx, data), _engine(ctx, variant): _index(ctx, at, variant, data)}
+    upstream = {
+        "dataset": dataset(ctx, data),
+        _engine(ctx, variant): _index(ctx, at, variant, data),
+    }
     method = _method_params(variant)
     params = searched(ctx, split, data) | method
     own = plan_references(ctx, variant, at, Scope(data, split))
@@ -70,7 +75,11 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     engine = _engine(ctx, variant)
     analyzer = _analyzer(ctx, variant, data)
     language = ctx.dataset_entry(data).language
-    params: Json = {"analyzer": analyzer, "language": language, "fields": variant.fields is not None}
+    params: Json = {
+        "analyzer": analyzer,
+        "language": language,
+        "fields": variant.fields is not None,
+    }
     place = f"datasets.{data}.language is {printable(language)}"
     if engine == "lucene":
         params["vectors"] = variant.rm3 is not None
@@ -79,15 +88,25 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
             raise UserError(f"{place}, which Lucene has no analyzer for; {allowed}")
     else:
         if analyzer in STEMMING_ANALYZERS and language != "en":
-            raise UserError(f"{place}, and bm25s stems English alone; set {at}.analyzer to none, whitespace or jieba")
+            raise UserError(
+                f"{place}, and bm25s stems English alone; set {at}.analyzer to none, whitespace or jieba"
+            )
         if analyzer not in WITHOUT_JAVA:
-            raise UserError(f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}")
+            raise UserError(
+                f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}"
+            )
     indexed = corpus_dataset(ctx, data)
     return ctx.stage(engine, indexed, analyzer, params, {"dataset": dataset(ctx, indexed)})
 
 
 def _tune(
-    ctx: Context, name: str, at: str, variant: Sparse, method: Json, upstream: dict[str, Stage], data: str
+    ctx: Context,
+    name: str,
+    at: str,
+    variant: Sparse,
+    method: Json,
+    upstream: dict[str, Stage],
+    data: str,
 ) -> Stage:
     """Plan the choice of k1 and b, by searches as the variant's."""
     tune = ctx.settings.bm25.tune
@@ -134,15 +153,21 @@ def check_variant(ctx: Context, name: str) -> None:
     variant = ctx.settings.sparse[name]
     at = f"sparse.{name}"
     engine = _engine(ctx, variant)
-    plan_references(ctx, variant, at, Scope(ctx.settings.dataset, reported_split(ctx, ctx.settings.dataset)))
+    plan_references(
+        ctx, variant, at, Scope(ctx.settings.dataset, reported_split(ctx, ctx.settings.dataset))
+    )
     if variant.similarity:
         _check_similarity(variant, at)
     _CHECKS_BY_ENGINE[engine](variant, at)
     if variant.match == "all" and variant.rm3:
-        raise UserError(f"{at} has rm3 and match all, but no passage has all terms of feedback; leave one of them out")
+        raise UserError(
+            f"{at} has rm3 and match all, but no passage has all terms of feedback; leave one of them out"
+        )
     _check_fields(variant, at)
     if variant.delta is not None and FORMULAS[variant.formula] is None:
-        raise UserError(f"{at}.delta is of bm25+ and bm25l, but formula is {variant.formula}; leave it out")
+        raise UserError(
+            f"{at}.delta is of bm25+ and bm25l, but formula is {variant.formula}; leave it out"
+        )
     for key in ("k1", "b") if variant.tuned else ():
         if getattr(variant, key) is not None:
             raise UserError(f"{at}.{key} is set, but {at}.tuned chooses it; leave one of them out")
@@ -151,7 +176,9 @@ def check_variant(ctx: Context, name: str) -> None:
 def _check_for_lucene(variant: Sparse, at: str) -> None:
     """Refuse what Lucene does not compute."""
     if variant.formula != "lucene":
-        raise UserError(f"{at}.formula is {variant.formula}, which Lucene lacks; set {at}.engine to bm25s")
+        raise UserError(
+            f"{at}.formula is {variant.formula}, which Lucene lacks; set {at}.engine to bm25s"
+        )
     if variant.field_b:
         reason = "Lucene adds the fields' lengths up before b counts, so that all have one"
         raise UserError(f"{at}.field_b: {reason}; set {at}.engine to bm25s, or {at}.b")
@@ -160,26 +187,39 @@ def _check_for_lucene(variant: Sparse, at: str) -> None:
 def _check_for_bm25s(variant: Sparse, at: str) -> None:
     """Refuse what bm25s does not compute."""
     if variant.match == "all":
-        raise UserError(f"{at}.match needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
+        raise UserError(
+            f"{at}.match needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}"
+        )
     if variant.rm3:
-        raise UserError(f"{at}.rm3 needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
+        raise UserError(
+            f"{at}.rm3 needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}"
+        )
 
 
-_CHECKS_BY_ENGINE: dict[str, Callable[[Sparse, str], None]] = {"lucene": _check_for_lucene, "bm25s": _check_for_bm25s}
+_CHECKS_BY_ENGINE: dict[str, Callable[[Sparse, str], None]] = {
+    "lucene": _check_for_lucene,
+    "bm25s": _check_for_bm25s,
+}
 
 
 def _check_fields(variant: Sparse, at: str) -> None:
     """Refuse fields beside what knows none, and a b of fields that nothing reads."""
     if variant.fields and FORMULAS[variant.formula] is not None:
-        raise UserError(f"{at} has fields and formula {variant.formula}, but BM25F has one formula; leave one out")
+        raise UserError(
+            f"{at} has fields and formula {variant.formula}, but BM25F has one formula; leave one out"
+        )
     weights = variant.fields.weights() if variant.fields else {}
     for field in sorted(variant.field_b.own() if variant.field_b else ()):
         if field not in weights:
-            raise UserError(f"{at}.field_b.{field} is set, but {at}.fields searches no {field}; give it a weight")
+            raise UserError(
+                f"{at}.field_b.{field} is set, but {at}.fields searches no {field}; give it a weight"
+            )
     if variant.b is not None and _every_field_has_b(variant):
         raise UserError(f"{at}.b is set, but every field has its own in {at}.field_b; leave it out")
     if variant.rm3 and variant.fields:
-        raise UserError(f"{at} has rm3 and fields; RM3 reads passages as a whole, leave one of them out")
+        raise UserError(
+            f"{at} has rm3 and fields; RM3 reads passages as a whole, leave one of them out"
+        )
 
 
 def _check_similarity(variant: Sparse, at: str) -> None:
@@ -188,7 +228,11 @@ def _check_similarity(variant: Sparse, at: str) -> None:
     chosen = variant.similarity.type
     needed = _engine_of_similarity(variant)
     if variant.engine not in (None, needed):
-        raise UserError(f"{at}.similarity is {chosen}, which {variant.engine} lacks; set {at}.engine to {needed}")
+        raise UserError(
+            f"{at}.similarity is {chosen}, which {variant.engine} lacks; set {at}.engine to {needed}"
+        )
     for key in ("k1", "b", "tuned", "formula", "delta", "fields", "field_b", "rm3"):
         if getattr(variant, key) != Sparse.model_fields[key].default:
-            raise UserError(f"{at}.{key} is of BM25 alone, but {at}.similarity is {chosen}; leave one of them out")
+            raise UserError(
+                f"{at}.{key} is of BM25 alone, but {at}.similarity is {chosen}; leave one of them out"
+            )

@@ -25,7 +25,16 @@ from tandem.config.representations import Representation, UniCoilTerms
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidates import check_lists, training_lists
-from tandem.plan.context import TRAINING, Context, Validated, checks_entry, json_of, plans_entry, require_name, start_of
+from tandem.plan.context import (
+    TRAINING,
+    Context,
+    Validated,
+    checks_entry,
+    json_of,
+    plans_entry,
+    require_name,
+    start_of,
+)
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import encoder, plan_reranker, texts_of_cross, tokens_to_read
 from tandem.plan.graph import Stage
@@ -33,7 +42,13 @@ from tandem.plan.references import Scope, plan_references
 from tandem.plan.runs import run
 from tandem.plan.searches import plan_encoding
 from tandem.plan.sizes import check_model
-from tandem.plan.towers import UNDESCRIBED, described_representation, find_start_block, towers, with_usual
+from tandem.plan.towers import (
+    UNDESCRIBED,
+    described_representation,
+    find_start_block,
+    towers,
+    with_usual,
+)
 from tandem.plan.validation import (
     check_checkpoints,
     is_validated,
@@ -63,7 +78,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
     require_split(ctx, data, "train", f"{at}: is trained")
 
     collection = dataset(ctx, data)
-    read = texts_of_cross(ctx, name, data, at)  # before what it names is planned: its mistakes name their key
+    # before what it names is planned: its mistakes name their key
+    read = texts_of_cross(ctx, name, data, at)
     lists = training_lists(ctx, at, entry.candidates, data)
     scope = Scope(data, "train", ctx.seed(train.seed), lists)
     named = plan_references(ctx, entry, at, scope)
@@ -97,7 +113,9 @@ def plan_model(ctx: Context, name: str) -> Stage:
         upstream["passages"] = _frozen_passages(ctx, at, entry, data, params)
         execution |= ctx.execution("search_memory")
     if validates_in_process(ctx, name):
-        upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
+        upstream["validation"] = run(
+            ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data
+        )
     if train.checkpoints:
         return _train_in_stages(ctx, name, scope, params, upstream, execution)
     return ctx.stage("model", data, name, params, upstream, execution)
@@ -113,9 +131,13 @@ def _frozen_passages(ctx: Context, at: str, entry: ModelEntry, data: str, params
     """Plan the vectors of the passages that live negatives are found among: those of the model that it starts from."""
     start = start_of(entry, "dual")
     if not ctx.has_model(start):
-        raise UserError(f"{at}.init is {start}, an encoder; live_negatives starts from a trained dual encoder")
+        raise UserError(
+            f"{at}.init is {start}, an encoder; live_negatives starts from a trained dual encoder"
+        )
     if params["shared"]:
-        raise UserError(f"{at}.shared is true, but live_negatives trains the query's tower alone; set it to false")
+        raise UserError(
+            f"{at}.shared is true, but live_negatives trains the query's tower alone; set it to false"
+        )
     return plan_encoding(ctx, "embeddings", start, f"{at}.init", data)
 
 
@@ -142,29 +164,42 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:
     }
     if layers := getattr(entry, "query_layers", None):
         if values["shared"] or values["representation"].get("queries") == "tokens":
-            problem = f"models.{name}.query_layers is {layers}, but queries have no encoder of their own"
+            problem = (
+                f"models.{name}.query_layers is {layers}, but queries have no encoder of their own"
+            )
             raise UserError(f"{problem}; set shared: false, and leave out queries: tokens")
         values["query_layers"] = layers
     for key in UNDESCRIBED:
         values[key] = _own_or_described(ctx, name, entry, start, key, described)
-    more = {key: value for key, value in described.items() if key not in (*UNDESCRIBED, "representation")}
+    more = {
+        key: value
+        for key, value in described.items()
+        if key not in (*UNDESCRIBED, "representation")
+    }
     return values | more
 
 
-def _own_or_described(ctx: Context, name: str, entry: ModelEntry, start: str, key: str, described: Json) -> Any:
+def _own_or_described(
+    ctx: Context, name: str, entry: ModelEntry, start: str, key: str, described: Json
+) -> Any:
     """Return a model's own value of a key, else that of the encoder it starts from, else the usual one."""
     own = getattr(entry, key, None)
     value = described.get(key, UNDESCRIBED[key]) if own is None else own
     if start in ctx.settings.rerankers and value != described[key]:
-        raise UserError(f"models.{name}.{key} is {own}, but {start} has {described[key]}; leave it out")
+        raise UserError(
+            f"models.{name}.{key} is {own}, but {start} has {described[key]}; leave it out"
+        )
     return value
 
 
-def _inherited_towers(ctx: Context, name: str, entry: ModelEntry, part: str, base: ModelEntry) -> Json:
+def _inherited_towers(
+    ctx: Context, name: str, entry: ModelEntry, part: str, base: ModelEntry
+) -> Json:
     """Return the settings of the trained model that a model starts from, which its own keys may not contradict."""
     start = start_of(entry, part)
     inherited = _towers(ctx, ctx.model_name(start), base, part)
-    if entry.objective == "joint" and part == "cross":  # the keys of a joint model are of its dual encoder
+    # the keys of a joint model are of its dual encoder
+    if entry.objective == "joint" and part == "cross":
         return inherited
     own_layers = getattr(entry, "query_layers", None)
     if own_layers not in (None, inherited.get("query_layers")):
@@ -179,7 +214,8 @@ def _inherited_towers(ctx: Context, name: str, entry: ModelEntry, part: str, bas
             own = json_of(own)
         if own is None or own == value:
             continue
-        splits_tower = key == "shared" and own is False  # the tower that both sides share becomes two
+        # the tower that both sides share becomes two
+        splits_tower = key == "shared" and own is False
         if not (splits_tower or has_new_head):
             raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
         inherited[key] = own
@@ -199,7 +235,9 @@ def _reading(ctx: Context, name: str, pooling: str) -> Json:
     if base is not None and base.objective != "dual":
         if base.sort != entry.sort:
             kinds = "compares passages" if entry.compares else "scores one passage"
-            raise UserError(f"{at}.init is {start}, a {base.sort} model, but {name} {kinds}; start from an encoder")
+            raise UserError(
+                f"{at}.init is {start}, a {base.sort} model, but {name} {kinds}; start from an encoder"
+            )
         inherited = _reading(ctx, start, pooling)
         for key in ("prompt", "words"):
             own = json_of(entry)[key]
@@ -210,12 +248,16 @@ def _reading(ctx: Context, name: str, pooling: str) -> Json:
     if pooling == "decoder":
         block = find_start_block(ctx, start)
         if block is None or START_BLOCKS[block].pooling != pooling:
-            problem = f"{at}.pooling is decoder, but {start} is no generator, whose decoder would write"
+            problem = (
+                f"{at}.pooling is decoder, but {start} is no generator, whose decoder would write"
+            )
             raise UserError(f"{problem}; start from an entry of generators (T5, BART)")
         usual = DUO_T5 if entry.compares else MONO_T5
         return {"prompt": entry.prompt or usual, "words": list(entry.words or T5_WORDS)}
     if entry.words:
-        raise UserError(f"{at}.words are {', '.join(entry.words)}, but pooling {pooling} writes none; leave them out")
+        raise UserError(
+            f"{at}.words are {', '.join(entry.words)}, but pooling {pooling} writes none; leave them out"
+        )
     if entry.prompt and pooling in ("segments", "classifier"):
         raise UserError(f"{at}.prompt is set, which pooling {pooling} does not read; leave it out")
     return {"prompt": entry.prompt}
@@ -229,7 +271,9 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
         for key in path.split("."):
             value = getattr(value, key, None)
         if value is not None and value != ():
-            raise UserError(f"{at}.{path} is set, but the representation {chosen.type} does not use it; leave it out")
+            raise UserError(
+                f"{at}.{path} is set, but the representation {chosen.type} does not use it; leave it out"
+            )
     if getattr(entry.train, "loss", "") == TERM_RECALL and chosen != UniCoilTerms(queries="tokens"):
         expected = "the weights of passages' tokens alone; set representation: {type: unicoil, queries: tokens}"
         raise UserError(f"{at}.train.loss is {TERM_RECALL}, which learns {expected}")
@@ -245,13 +289,21 @@ def check_parade(ctx: Context, at: str, entry: CrossModel, params: Json) -> None
         return
     if params["pooling"] not in PARADE_POOLINGS:
         allowed = ", ".join(PARADE_POOLINGS)
-        raise UserError(f"{at}.pooling is {params['pooling']}, but parade pools each window; allowed: {allowed}")
+        raise UserError(
+            f"{at}.pooling is {params['pooling']}, but parade pools each window; allowed: {allowed}"
+        )
     if params.get("prompt") or params.get("compares"):
-        raise UserError(f"{at}.parade reads a query and a window between special tokens; leave prompt and compares out")
+        raise UserError(
+            f"{at}.parade reads a query and a window between special tokens; leave prompt and compares out"
+        )
     if entry.train.checkpoints:
-        raise UserError(f"{at}.train.checkpoints: others validate on a part of the passages; leave it out with parade")
+        raise UserError(
+            f"{at}.train.checkpoints: others validate on a part of the passages; leave it out with parade"
+        )
     if started is not None and json_of(started) != json_of(entry.parade):
-        raise UserError(f"{at}.parade differs from {entry.init}'s, which it starts from; take over its keys")
+        raise UserError(
+            f"{at}.parade differs from {entry.init}'s, which it starts from; take over its keys"
+        )
 
 
 def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
@@ -265,18 +317,26 @@ def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> 
         raise UserError(f"{at}.train.self_teaching: {problem}")
     for lists in (entry.candidates, *entry.candidates.also):
         if lists.split != "train":
-            raise UserError(f"{at}.train.self_teaching: lists are of split {lists.split}, whose queries are not broken")
+            raise UserError(
+                f"{at}.train.self_teaching: lists are of split {lists.split}, whose queries are not broken"
+            )
     for kind in teaching.kinds:
         if kind not in broken.kinds:
             have = ", ".join(broken.kinds)
-            raise UserError(f"{at}.train.self_teaching.kinds names {kind}, but datasets.{data}.kinds has {have}")
+            raise UserError(
+                f"{at}.train.self_teaching.kinds names {kind}, but datasets.{data}.kinds has {have}"
+            )
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:
     """Refuse an option that none of a model's losses takes, since it would have no effect."""
     distil = getattr(entry.train, "distil", None)
     in_batch = getattr(distil, "in_batch", None)
-    scopes = {f"{at}.train": entry.train, f"{at}.train.distil": distil, f"{at}.train.distil.in_batch": in_batch}
+    scopes = {
+        f"{at}.train": entry.train,
+        f"{at}.train.distil": distil,
+        f"{at}.train.distil.in_batch": in_batch,
+    }
     takers_of = option_takers()
     for where, scope in scopes.items():
         named = [getattr(scope, key, None) for key in ("loss", "supervision", "semantics")]
@@ -289,7 +349,12 @@ def check_losses(at: str, entry: ModelEntry) -> None:
 
 
 def _train_in_stages(
-    ctx: Context, name: str, scope: Scope, params: Json, upstream: dict[str, Stage | None], execution: Json
+    ctx: Context,
+    name: str,
+    scope: Scope,
+    params: Json,
+    upstream: dict[str, Stage | None],
+    execution: Json,
 ) -> Stage:
     """Plan the chain of a model's checkpoints, and the stage that takes over the last or the best of them.
 
@@ -300,12 +365,17 @@ def _train_in_stages(
     count = train.checkpoints or 0
     check_checkpoints(ctx, name, data, count)
     # Which one is taken over, and how many there are in all, is no part of a segment but its end.
-    segment = {key: value for key, value in params["train"].items() if key not in ("checkpoints", "patience")}
+    segment = {
+        key: value
+        for key, value in params["train"].items()
+        if key not in ("checkpoints", "patience")
+    }
     segment["choose"] = "last"
 
     chain: dict[int, Stage] = {}
     ctx.checkpoints[name] = chain
-    first_number = 0 if train.choose == "dev" else 1  # the start is a checkpoint where it may be the best
+    # the start is a checkpoint where it may be the best
+    first_number = 0 if train.choose == "dev" else 1
     for number in range(first_number, count + 1):
         after = {"after": chain[number - 1]} if number > 1 else {}
         own = params | {"train": segment, "until": [number, count]}
@@ -316,7 +386,10 @@ def _train_in_stages(
     taken = {f"checkpoint.{number}": stage for number, stage in chain.items()}
     if train.choose == "dev":
         decisive = ctx.validated[name][: len(chain)]  # those of the part that decides
-        taken |= {f"validation.{number}": value.reduced for number, value in zip(chain, decisive, strict=True)}
+        taken |= {
+            f"validation.{number}": value.reduced
+            for number, value in zip(chain, decisive, strict=True)
+        }
     return ctx.stage("model", data, name, params, taken)
 
 
@@ -325,7 +398,9 @@ def _validate_chain(ctx: Context, name: str, chain: dict[int, Stage]) -> list[Va
     if not is_validated(ctx, name):
         return []
     decisive = validation_of(ctx, name).part
-    parts = sorted(PARTS_OF_OBJECTIVE[ctx.settings.models[name].objective], key=lambda part: part != decisive)
+    parts = sorted(
+        PARTS_OF_OBJECTIVE[ctx.settings.models[name].objective], key=lambda part: part != decisive
+    )
     validated = []
     for part in parts:
         for number, stage in chain.items():

@@ -16,7 +16,9 @@ def plan_pipeline(ctx: Context, name: str, split: str, where: str, data: str) ->
     """Plan the run of the best system, and the choice of it."""
     params = _choice_params(ctx, name, data)
     on = params["split"]
-    chosen = ctx.stage("choose_pipeline", data, f"{name}.{on}", params, _plan_systems(ctx, name, on, data))
+    chosen = ctx.stage(
+        "choose_pipeline", data, f"{name}.{on}", params, _plan_systems(ctx, name, on, data)
+    )
     upstream = _plan_systems(ctx, name, split, data) | {"chosen": chosen}
     return ctx.stage("pipeline", data, f"{name}.{split}", searched(ctx, split, data), upstream)
 
@@ -35,20 +37,26 @@ def _plan_systems(ctx: Context, name: str, split: str, data: str) -> dict[str, S
     with ctx.opening("pipelines", name):
         for number, system in enumerate(systems):
             if "+" in system:
-                upstream[f"first.{number}"], upstream[f"run.{number}"] = _rerank_deepest(ctx, name, system, split, data)
+                upstream[f"first.{number}"], upstream[f"run.{number}"] = _rerank_deepest(
+                    ctx, name, system, split, data
+                )
             else:
                 upstream[f"run.{number}"] = run(ctx, system, split, f"pipelines.{name}.of", data)
     return upstream
 
 
-def _rerank_deepest(ctx: Context, name: str, system: str, split: str, data: str) -> tuple[Stage, Stage]:
+def _rerank_deepest(
+    ctx: Context, name: str, system: str, split: str, data: str
+) -> tuple[Stage, Stage]:
     """Plan the first stage of a system that re-ranks, and its re-ranking at the largest depth of a pipeline."""
     at = f"pipelines.{name}"
     first, _, judge = system.rpartition("+")
     block = ctx.block_of(judge, plans_reranking)
     entry = ctx.settings.entries(block, Section)[judge] if block else None
     if isinstance(entry, Reranks) and entry.orders_together:
-        raise UserError(f"{at}.of: {judge} orders passages together, no depth of it is a part of another")
+        raise UserError(
+            f"{at}.of: {judge} orders passages together, no depth of it is a part of another"
+        )
     pool = run(ctx, first, split, f"{at}.of", data)
     params = reranking_params(ctx, split, data, f"{at}.depths", _depths(ctx, name)[-1])
     return pool, rerank(ctx, Reranked(system, judge, pool, split, f"{at}.of", data, params))
@@ -79,7 +87,9 @@ def _choice_params(ctx: Context, name: str, data: str) -> Json:
 def _depths(ctx: Context, name: str) -> list[int]:
     """Return how many passages the systems of a pipeline re-rank, ascending."""
     whole = ctx.settings.rerank.depth
-    return sorted(ctx.settings.pipelines[name].depths or {whole, max(1, whole // 2), max(1, whole // 5)})
+    return sorted(
+        ctx.settings.pipelines[name].depths or {whole, max(1, whole // 2), max(1, whole // 5)}
+    )
 
 
 @checks_entry("pipelines")

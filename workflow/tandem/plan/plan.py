@@ -120,7 +120,9 @@ class Plan:
         self.sweeps = Sweeps(self.planners, root / "config/sweeps", views)
         for target in self.tables.targets.keys() & self.sweeps.targets.keys():
             file = self.tables.layouts[self.tables.targets[target]]
-            raise UserError(f"tables: {file}: {target} is the target of a sweep, too; name the file otherwise")
+            raise UserError(
+                f"tables: {file}: {target} is the target of a sweep, too; name the file otherwise"
+            )
 
     @property
     def split(self) -> str:
@@ -138,7 +140,10 @@ class Plan:
 
     def tables_of_views(self) -> list[str]:
         """Return the tables, without the endings of their files, that views write: no layout stands behind them."""
-        return [*OTHER_TABLES, *(name for view in self.added_views.values() for name in view.tables)]
+        return [
+            *OTHER_TABLES,
+            *(name for view in self.added_views.values() for name in view.tables),
+        ]
 
     def report_parts(self) -> dict[str, ReportPart]:
         """Return what the views add to the report, by their names."""
@@ -184,7 +189,9 @@ class Plan:
         checks = known.get(target, [])
         tables = self._tables_of(target)
         results = [check() for check in checks]
-        planned = [result for result in results if isinstance(result, Stage)] + self.tables.scores(tables)
+        planned = [result for result in results if isinstance(result, Stage)] + self.tables.scores(
+            tables
+        )
         for stage in unfinished(planned):
             stage.declared.require_package()
 
@@ -210,7 +217,9 @@ class Plan:
 
     def check_file(self, target: str) -> None:
         """Refuse a file among the tables or stages that no rule of this configuration makes."""
-        if table := re.fullmatch(rf"{re.escape(self.views)}/tables/(.+)\.(csv|md|tex|json|html)", target):
+        if table := re.fullmatch(
+            rf"{re.escape(self.views)}/tables/(.+)\.(csv|md|tex|json|html)", target
+        ):
             own = [*self.tables.layouts, *self.tables_of_views()]
             if table[1] not in own:
                 raise UserError(f"{target}: {table[1]} is no table{nearest(table[1], own)}")
@@ -237,7 +246,10 @@ class Plan:
             splits[key] = stage.values["split"]
 
         reported = [key for key, split in splits.items() if split == self.split]
-        return [f"{key} is {self.split}, whose scores are reported: they are optimistic" for key in reported]
+        return [
+            f"{key} is {self.split}, whose scores are reported: they are optimistic"
+            for key in reported
+        ]
 
     def unused_datasets(self) -> list[str]:
         """Return a line where the configuration defines datasets and none of them is used: `dataset` names another."""
@@ -270,7 +282,9 @@ class Plan:
 
     def own_runs(self) -> list[str]:
         """Return the runs that the configuration itself names: its `systems`, then the rows of its tables."""
-        return list(dict.fromkeys([*self.settings.systems, *self.tables.runs(self.tables.requested())]))
+        return list(
+            dict.fromkeys([*self.settings.systems, *self.tables.runs(self.tables.requested())])
+        )
 
     def choose_run(self, usual: str, suits: Callable[[str], bool]) -> str:
         """Return the usual run if the configuration has it, else its own first one of a trained model that suits."""
@@ -304,7 +318,10 @@ def check_all(settings: Settings) -> None:
     # From the last block to the first: models before the runs that name them, so that a cycle is the models'.
     for block in reversed(list_blocks(checks_entry)):
         checks += [partial(checks_entry[block], ctx, name) for name in getattr(settings, block)]
-    checks += [*(partial(checks_section[key], ctx) for key in checks_section), partial(check_reported_split, ctx)]
+    checks += [
+        *(partial(checks_section[key], ctx) for key in checks_section),
+        partial(check_reported_split, ctx),
+    ]
 
     wrong = check_measures(settings)
     for check in checks:

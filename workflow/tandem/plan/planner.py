@@ -44,7 +44,9 @@ class Planner:
         restricted: Upstream | None = None,
     ) -> Stage:
         """Return the stage that scores a system's run by the reported measures, or by others; see `scoring.score`."""
-        return scoring.score(self.ctx, system, where, dataset or self.settings.dataset, by, restricted=restricted)
+        return scoring.score(
+            self.ctx, system, where, dataset or self.settings.dataset, by, restricted=restricted
+        )
 
     def split(self, dataset: str | None = None) -> str:
         """Return the split whose scores are reported."""

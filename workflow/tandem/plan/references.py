@@ -41,7 +41,9 @@ def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> di
     for name in names_in(section, path):
         sort = name.reference.to
         if sort not in plans_reference:
-            raise UserError(f"{name.path}: nothing makes {sort}; leave the key out, or load a plugin that makes them")
+            raise UserError(
+                f"{name.path}: nothing makes {sort}; leave the key out, or load a plugin that makes them"
+            )
         inputs |= plans_reference[sort](ctx, name, scope)
     return inputs
 

@@ -47,9 +47,15 @@ def check_reported_split(ctx: Context) -> None:
     if not known or any(may_have_split(ctx, name, split) for name in known):
         return
     have = sorted(splits(ctx, settings.dataset) or ())
-    others = [name for name, entry in ctx.datasets.items() if split in (getattr(entry, "splits", None) or ())]
+    others = [
+        name
+        for name, entry in ctx.datasets.items()
+        if split in (getattr(entry, "splits", None) or ())
+    ]
     hint = f"; split {split} is in {', '.join(others)}" if others else nearest(split, have)
-    raise UserError(f"score.split is {split}, but dataset {settings.dataset} has {', '.join(have)}{hint}")
+    raise UserError(
+        f"score.split is {split}, but dataset {settings.dataset} has {', '.join(have)}{hint}"
+    )
 
 
 def run_depth(ctx: Context, split: str, name: str) -> int:
@@ -59,7 +65,8 @@ def run_depth(ctx: Context, split: str, name: str) -> int:
         split = "train"
     passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
     entry = ctx.dataset_entry(name)
-    windows = entry.factor if isinstance(entry, Windows) else 1  # of a document, several of which may be found
+    # of a document, several of which may be found
+    windows = entry.factor if isinstance(entry, Windows) else 1
     return passages * windows
 
 
@@ -96,7 +103,9 @@ def require_suitable(ctx: Context, where: str, measure: str, name: str) -> None:
     """Refuse a measure for which a dataset's labels are of the wrong sort."""
     if not suits(ctx, measure, name):
         allowed = ", ".join(f"{base}@k" for base in OF_THE_TOP)
-        raise UserError(f"{where}: {measure} needs qrels, but dataset {name} has answers; allowed: {allowed}")
+        raise UserError(
+            f"{where}: {measure} needs qrels, but dataset {name} has answers; allowed: {allowed}"
+        )
 
 
 def is_measurable(ctx: Context, measure: str, name: str) -> bool:
@@ -129,5 +138,7 @@ def measures(ctx: Context, name: str) -> list[str]:
         require_suitable(ctx, where, measure, name)
     deep = [measure for measure in suitable if cutoff(measure) > depth]
     if deep and (score.measures or deep == suitable):
-        raise UserError(f"{where}: {deep[0]} looks deeper than the runs go ({depth}); raise depth.test")
+        raise UserError(
+            f"{where}: {deep[0]} looks deeper than the runs go ({depth}); raise depth.test"
+        )
     return [measure for measure in suitable if measure not in deep]

@@ -26,8 +26,12 @@ from tandem.store.files import fingerprint
 @plans_reranking("rerankers")
 def rerank_by_model(ctx: Context, reranked: Reranked) -> Stage:
     """Plan the re-ranking of a run by a cross-encoder, trained or published."""
-    also = ctx.list_names(block for block in list_blocks(plans_reranking) if block not in ("rerankers", "ensembles"))
-    model, tokens = judge_with_tokens(ctx, reranked.judge, reranked.where, reranked.data, CROSS_PARTS, also)
+    also = ctx.list_names(
+        block for block in list_blocks(plans_reranking) if block not in ("rerankers", "ensembles")
+    )
+    model, tokens = judge_with_tokens(
+        ctx, reranked.judge, reranked.where, reranked.data, CROSS_PARTS, also
+    )
     return _rerank(ctx, reranked, reranked.params, {"model": model, "tokens": tokens})
 
 
@@ -59,10 +63,16 @@ def rerank_by_comparison(ctx: Context, reranked: Reranked) -> Stage:
     first_stage = reranked.pool.system
     label = f"{first_stage}+{entry.by}.{reranked.split}"
     compared = ctx.stage(
-        "compare", data, label, {**ctx.scoring, "depth": depth}, {**upstream, "model": model, "tokens": tokens}
+        "compare",
+        data,
+        label,
+        {**ctx.scoring, "depth": depth},
+        {**upstream, "model": model, "tokens": tokens},
     )
     params: Json = {"depth": depth, "aggregate": entry.aggregate}
-    return ctx.stage("rerank_compared", data, reranked.name, params, {**upstream, "compared": compared})
+    return ctx.stage(
+        "rerank_compared", data, reranked.name, params, {**upstream, "compared": compared}
+    )
 
 
 @checks_entry("comparisons")
@@ -72,7 +82,9 @@ def check_comparison(ctx: Context, name: str) -> None:
     at = f"comparisons.{name}.by"
     entry = ctx.settings.models.get(ctx.model_name(by))
     if entry is not None and entry.sort != COMPARING:
-        raise UserError(f"{at} is {by}, which scores single passages; name a model with compares: true")
+        raise UserError(
+            f"{at} is {by}, which scores single passages; name a model with compares: true"
+        )
     ctx.check_model(ctx.model_name(by), at, (COMPARING,))
 
 
@@ -114,7 +126,9 @@ def check_llm(entry: HostedModel, at: str) -> None:
         return
     folder = Path(entry.model)
     if not folder.is_dir() and not HUB.fullmatch(entry.model):
-        raise UserError(f"{at}.model is {entry.model}, neither a folder nor organisation/name; or name an endpoint")
+        raise UserError(
+            f"{at}.model is {entry.model}, neither a folder nor organisation/name; or name an endpoint"
+        )
     if folder.is_dir() and not list(folder.glob("*.safetensors")):
         raise UserError(f"{at}.model: {folder} holds no safetensors; only these are loaded")
 

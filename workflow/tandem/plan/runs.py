@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from tandem.config.references import Name
 from tandem.errors import UserError
 from tandem.plan import lexical
-from tandem.plan.context import Context, json_of, plans_reference, plans_reranking, plans_run, require_depth, search
+from tandem.plan.context import (
+    Context,
+    json_of,
+    plans_reference,
+    plans_reranking,
+    plans_run,
+    require_depth,
+    search,
+)
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import dual_encoder
 from tandem.plan.graph import Stage
@@ -44,7 +52,9 @@ def run(
     return ctx.memo[known]
 
 
-def _plan_run(ctx: Context, system: str, split: str, where: str, data: str, also: Iterable[str]) -> Stage:
+def _plan_run(
+    ctx: Context, system: str, split: str, where: str, data: str, also: Iterable[str]
+) -> Stage:
     first, plus, judge = system.rpartition("+")
     if plus:
         params = reranking_params(ctx, split, data)
@@ -108,14 +118,18 @@ def reranking_params(
     chosen = depth or ctx.settings.rerank.depth
     deepest = run_depth(ctx, split, data)
     if chosen > deepest:
-        raise UserError(f"{where} is {chosen}, but runs on {split} are {deepest} deep; raise depth.{split}")
+        raise UserError(
+            f"{where} is {chosen}, but runs on {split} are {deepest} deep; raise depth.{split}"
+        )
     return json_of(ctx.settings.rerank) | {"depth": chosen}
 
 
 @plans_reference("run")
 def plan_named_runs(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the run, or each of the runs, that a key names."""
-    return number_roles(name, [run(ctx, system, scope.split, name.path, scope.dataset) for system in name.names])
+    return number_roles(
+        name, [run(ctx, system, scope.split, name.path, scope.dataset) for system in name.names]
+    )
 
 
 def why_on_no_split(ctx: Context, data: str, plan: Callable[[str], object]) -> list[UserError]:

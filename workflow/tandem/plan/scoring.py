@@ -31,7 +31,11 @@ def score(
     if isinstance(entry, Group):
         return _score_group(ctx, system, where, data, entry, by, split)
 
-    params = {"measures": by or measures(ctx, data), "split": split, "ignore_identical_ids": entry.ignore_identical_ids}
+    params = {
+        "measures": by or measures(ctx, data),
+        "split": split,
+        "ignore_identical_ids": entry.ignore_identical_ids,
+    }
     collection = dataset(ctx, data)
     ranking = run(ctx, system, split, where, data)
     upstream = {"dataset": collection, "run": ranking, **(restricted or {})}
@@ -46,7 +50,9 @@ def _score_group(
     """Plan the means of a system's scores over the datasets of a group, each on the split that it reports."""
     check_group(ctx, data)
     by = by or measures(ctx, data)
-    members = {f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(group.of)}
+    members = {
+        f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(group.of)
+    }
     params: Json = {"measures": by, "split": split, "members": list(group.of)}
     return ctx.stage("score", data, f"{system}.{split}", params, members)
 
@@ -55,4 +61,6 @@ def match_answers(ctx: Context, ranking: Stage, split: str, data: str) -> Stage:
     """Plan the search for answers in a run's passages."""
     match = ctx.dataset_entry(data).match
     params = {"match": match, "depth": run_depth(ctx, split, data), "split": split, "title": False}
-    return ctx.stage("match", data, ranking.name, params, {"dataset": dataset(ctx, data), "run": ranking})
+    return ctx.stage(
+        "match", data, ranking.name, params, {"dataset": dataset(ctx, data), "run": ranking}
+    )

@@ -5,7 +5,14 @@ MaxSim, of all passages or of those that an index finds. Weights are searched ex
 (`<model>@lucene`), or by an entry of `indexes`.
 """
 
-from tandem.config.indexes import Index, SeismicBuild, SeismicIndex, SeismicSearch, TermIndex, TermIndexEntry
+from tandem.config.indexes import (
+    Index,
+    SeismicBuild,
+    SeismicIndex,
+    SeismicSearch,
+    TermIndex,
+    TermIndexEntry,
+)
 from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
@@ -24,7 +31,9 @@ from tandem.stages.retrieval import IndexParams
 LUCENE = "lucene"
 
 
-def plan_encoding(ctx: Context, kind: str, system: str, where: str, data: str, split: str | None = None) -> Stage:
+def plan_encoding(
+    ctx: Context, kind: str, system: str, where: str, data: str, split: str | None = None
+) -> Stage:
     """Plan the encoding of passages, or of a split's queries, by a dual encoder, trained or not.
 
     Args:
@@ -36,7 +45,9 @@ def plan_encoding(ctx: Context, kind: str, system: str, where: str, data: str, s
     representation = model.params.representation
     vectors = KINDS[kind].vectors
     if vectors == "text" and not is_single(representation):
-        raise UserError(f"{where}: {system} is of representation {representation.type}; this needs single vectors")
+        raise UserError(
+            f"{where}: {system} is of representation {representation.type}; this needs single vectors"
+        )
 
     settings = ctx.settings.encode
     # Tokens' vectors are stored in fp16; int8 is of single vectors, whose numbers share a scale.
@@ -69,7 +80,9 @@ def plan_topics(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     return {"topics": ctx.stage("topics", scope.dataset, system, params, inputs)}
 
 
-def encode_both_sides(ctx: Context, kind: str, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
+def encode_both_sides(
+    ctx: Context, kind: str, system: str, split: str, where: str, data: str
+) -> dict[str, Stage]:
     """Plan what a search reads: the dataset, and its passages and a split's queries as a kind of stage encodes them."""
     passages = plan_encoding(ctx, kind, system, where, data)
     queries = plan_encoding(ctx, kind, system, where, data, split)
@@ -77,7 +90,9 @@ def encode_both_sides(ctx: Context, kind: str, system: str, split: str, where: s
 
 
 @search("single")
-def search_vectors(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
+def search_vectors(
+    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
+) -> Stage:
     """Plan the search of single vectors: exactly, or through the index of a name."""
     if name is not None:
         return _search_index(ctx, "ann", "embeddings", system, split, where, data, name)
@@ -97,7 +112,9 @@ def look_ahead(ctx: Context, system: str, split: str, where: str, data: str) -> 
     queries = ctx.stage("positive_vectors", data, label, {"split": split}, upstream | both)
     how = ctx.execution("engine", "search_memory")
     found = upstream | {"queries": queries}
-    return ctx.stage("retrieve", data, f"{label}.look_ahead", searched(ctx, split, data), found, how)
+    return ctx.stage(
+        "retrieve", data, f"{label}.look_ahead", searched(ctx, split, data), found, how
+    )
 
 
 @search("multi")
@@ -113,7 +130,14 @@ def search_tokens(
 
 
 def _search_index(
-    ctx: Context, kind: str, encoding: str, system: str, split: str, where: str, data: str, name: str
+    ctx: Context,
+    kind: str,
+    encoding: str,
+    system: str,
+    split: str,
+    where: str,
+    data: str,
+    name: str,
 ) -> Stage:
     """Plan the search through an index of the vectors that another kind of stage, `encoding`, makes.
 
@@ -127,11 +151,15 @@ def _search_index(
     known = parameter_names(kind)
     own = {key: value for key, value in json_of(entry).items() if key in known}
     params = searched(ctx, split, data) | own
-    return ctx.stage(kind, data, f"{index.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices"))
+    return ctx.stage(
+        kind, data, f"{index.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices")
+    )
 
 
 @search("coil")
-def search_same_tokens(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
+def search_same_tokens(
+    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
+) -> Stage:
     """Plan the scores of all passages by the tokens that they share with a query."""
     if name is not None:
         why = "an index of vectors does not know which tokens are the same"
@@ -140,17 +168,23 @@ def search_same_tokens(ctx: Context, system: str, split: str, where: str, data: 
 
 
 @search("poly")
-def search_nothing(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
+def search_nothing(
+    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
+) -> Stage:
     """Refuse a poly-encoder, which has another vector of the query for each passage."""
     hint = f"re-rank a run by it, as bm25+{system}"
-    raise UserError(f"{where}: {system} is a poly-encoder, which scores pairs and has no vectors to search; {hint}")
+    raise UserError(
+        f"{where}: {system} is a poly-encoder, which scores pairs and has no vectors to search; {hint}"
+    )
 
 
 @search("sparse")
 @search("unicoil")
 @search("uhd")
 @search("spade")
-def search_terms(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
+def search_terms(
+    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
+) -> Stage:
     """Plan the search of weights of terms: exactly, in Lucene, or as an entry of `indexes` says."""
     params = searched(ctx, split, data)
     label = dual_encoder(ctx, system, where).name
@@ -168,21 +202,36 @@ def search_terms(ctx: Context, system: str, split: str, where: str, data: str, n
         return ctx.stage("search_seismic", data, f"{label}.{split}", params, upstream)
     if entry is not None:
         params["index"] = json_of(entry)
-    return ctx.stage("retrieve_sparse", data, f"{label}.{split}", params, upstream, ctx.execution("search_memory"))
+    return ctx.stage(
+        "retrieve_sparse",
+        data,
+        f"{label}.{split}",
+        params,
+        upstream,
+        ctx.execution("search_memory"),
+    )
 
 
 def _find_term_index(ctx: Context, system: str, name: str, where: str) -> TermIndexEntry:
     """Return the entry of `indexes` for weights of terms; refuse any other."""
     entry = find_index(ctx, name, f"{where}: {system}@{name}", LUCENE)
     if not isinstance(entry, TermIndexEntry):
-        fitting = [other for other, known in ctx.settings.indexes.items() if isinstance(known, TermIndexEntry)]
-        allowed = ", ".join([f"{system} (exact)", *(f"{system}@{other}" for other in (LUCENE, *fitting))])
+        fitting = [
+            other
+            for other, known in ctx.settings.indexes.items()
+            if isinstance(known, TermIndexEntry)
+        ]
+        allowed = ", ".join(
+            [f"{system} (exact)", *(f"{system}@{other}" for other in (LUCENE, *fitting))]
+        )
         problem = f"{system} gives weights to terms, and {name} is an index of vectors"
         raise UserError(f"{where}: {problem}; allowed: {allowed}")
     return entry
 
 
-def plan_seismic(ctx: Context, upstream: dict[str, Stage], label: str, entry: SeismicIndex, data: str) -> Stage:
+def plan_seismic(
+    ctx: Context, upstream: dict[str, Stage], label: str, entry: SeismicIndex, data: str
+) -> Stage:
     """Plan Seismic's index of the weights of passages, which are among `upstream`."""
     inputs = {role: upstream[role] for role in ("dataset", "passages")}
     return ctx.stage("seismic", data, label, json_of(entry, *SeismicBuild.model_fields), inputs)
@@ -208,7 +257,9 @@ def find_vector_index(ctx: Context, name: str, where: str) -> Index:
     """Return an entry of `indexes` for vectors; `where` names the key that refers to it."""
     entry = find_index(ctx, name, where)
     if not isinstance(entry, Index):
-        raise UserError(f"{where}: {name} searches weights of terms, not vectors; name an index of another type")
+        raise UserError(
+            f"{where}: {name} searches weights of terms, not vectors; name an index of another type"
+        )
     return entry
 
 
@@ -237,10 +288,13 @@ def plan_index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     at = f"indexes.{name}"
     params = _index_params(find_vector_index(ctx, name, at), ctx.settings.seed)
     model = passages.upstream["model"]
-    if passages.declared.vectors == "text":  # of tokens' vectors, how many there are and their size is known later
+    # of tokens' vectors, how many there are and their size is known later
+    if passages.declared.vectors == "text":
         rows = (ctx.dataset_entry(data).counts or {}).get("passages")
         is_sized = params.m or params.factory is not None
         size = dimension(ctx, model.values, passages.upstream["tokens"]) if is_sized else None
         check_index(params, at, rows, size)
     execution = ctx.execution("index_gpu", "devices")
-    return ctx.stage("index", data, f"{model.name}@{name}", params, {"passages": passages}, execution)
+    return ctx.stage(
+        "index", data, f"{model.name}@{name}", params, {"passages": passages}, execution
+    )

@@ -61,7 +61,8 @@ class EncoderShape:
         """Weights of BERT without its pooling layer: embeddings (two segments), matrices, biases and norms."""
         biases_and_norms = 9 * self.hidden + self.feed_forward
         layer = self._products + biases_and_norms
-        embeddings = self.vocabulary + self.positions + 4  # two segments, and the norm's weight and bias
+        # two segments, and the norm's weight and bias
+        embeddings = self.vocabulary + self.positions + 4
         return embeddings * self.hidden + self.layers * layer
 
     @property
@@ -135,7 +136,8 @@ def _files(encoder: Stage) -> Path | None:
         folders.append(find_package(params["package"], params["folder"] or ""))
     if "path" in encoder.execution:
         folders.append(Path(encoder.execution["path"]))
-    if "vectors" in encoder.execution and params.get("source") == "hub":  # what describes it was read
+    # what describes it was read
+    if "vectors" in encoder.execution and params.get("source") == "hub":
         description = fetch_description(params["name"], params["revision"], fetch=False)
         if description:
             folders.append(description)
@@ -187,7 +189,9 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
     limit = _count_positions(encoder, ctx.settings)
     if limit is None:
         return
-    texts = lengths.query + lengths.passage if part == "cross" else max(lengths.query, lengths.passage)
+    texts = (
+        lengths.query + lengths.passage if part == "cross" else max(lengths.query, lengths.passage)
+    )
     if texts + MOST_SPECIAL <= limit:
         return
 
@@ -238,7 +242,9 @@ def _special_tokens(folder: Path | None, pair: bool) -> int:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no class of its own
-        raise UserError(f"{path}: cannot be read: {str(error).splitlines()[0]}; copy the tokenizer anew") from None
+        raise UserError(
+            f"{path}: cannot be read: {str(error).splitlines()[0]}; copy the tokenizer anew"
+        ) from None
     return int(tokenizer.num_special_tokens_to_add(pair))
 
 
@@ -258,4 +264,6 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
     cut = max(getattr(entry.train, "matryoshka", ()), default=0)
     size = dimension(ctx, params, encoder) if cut else None
     if size and cut >= size:
-        raise UserError(f"{at}.train.matryoshka is {cut}, but vectors have {size} numbers; allowed: below {size}")
+        raise UserError(
+            f"{at}.train.matryoshka is {cut}, but vectors have {size} numbers; allowed: below {size}"
+        )

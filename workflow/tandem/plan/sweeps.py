@@ -48,7 +48,9 @@ class PlannedSweep:
         UserError: a path, value, dataset, system, measure or point that the configuration does not have.
     """
 
-    def __init__(self, name: str, where: str, entry: Sweep, planners: Planners, stand_in: bool = False) -> None:
+    def __init__(
+        self, name: str, where: str, entry: Sweep, planners: Planners, stand_in: bool = False
+    ) -> None:
         self.name = name
         self.where = where
         self.entry = entry
@@ -59,17 +61,25 @@ class PlannedSweep:
         self.values = self._read_grid()
         self.seeds = self._seeds()
         combinations = itertools.product(*self.values.values())
-        self.points: list[_Point] = [dict(zip(self.values, values, strict=True)) for values in combinations]
-        self.x = entry.x or max(self.values, key=lambda path: len(self.values[path]) > 1)  # the first that varies
+        self.points: list[_Point] = [
+            dict(zip(self.values, values, strict=True)) for values in combinations
+        ]
+        # the first that varies
+        self.x = entry.x or max(self.values, key=lambda path: len(self.values[path]) > 1)
         if self.x not in self.values:
             raise UserError(f"{where}.x: is {self.x}{nearest(self.x, list(self.values))}")
         self.scored = [
             PlannedScore(point, seed, system, self._score(point, seed, run))
-            for point, seed, (system, run) in itertools.product(self.points, self.seeds, self.systems.items())
+            for point, seed, (system, run) in itertools.product(
+                self.points, self.seeds, self.systems.items()
+            )
         ]
         self.baseline = self._point(entry.baseline or self.points[0], "baseline")
         self.printed = [
-            {**printed.model_dump(mode="json"), "point": self._point(printed.point, f"printed.{at}.point")}
+            {
+                **printed.model_dump(mode="json"),
+                "point": self._point(printed.point, f"printed.{at}.point"),
+            }
             for at, printed in enumerate(entry.printed)
         ]
         self._check()
@@ -98,7 +108,12 @@ class PlannedSweep:
         last = self.planners.of(self._changes(self.points[-1], self.seeds[-1]))
         dataset = last.settings.dataset
         rows = [
-            {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
+            {
+                "point": scored.point,
+                "seed": scored.seed,
+                "system": scored.system,
+                "scores": scored.stage.folder,
+            }
             for scored in self.scored
         ]
         sweep: Json = {
@@ -137,7 +152,9 @@ class PlannedSweep:
         dataset = self.entry.dataset
         configured = self.settings.dataset
         if dataset and stand_in:
-            dataset = choose_dataset(dataset, self.settings.stand_in, configured, [dataset], configured)
+            dataset = choose_dataset(
+                dataset, self.settings.stand_in, configured, [dataset], configured
+            )
         if dataset and dataset not in self.settings.datasets:
             hint = nearest(dataset, list(self.settings.datasets))
             raise UserError(f"{self.where}.dataset: {dataset} is unknown{hint}")
@@ -174,7 +191,9 @@ class PlannedSweep:
         for key, values in (("grid", self.values), ("with", self.fixed)):
             if path in values:
                 if seeds:
-                    raise UserError(f"{self.where}.seeds: {key} has {path} too; leave one of them out")
+                    raise UserError(
+                        f"{self.where}.seeds: {key} has {path} too; leave one of them out"
+                    )
                 return [self.settings.seed]
         self._try("seeds_at", {**self.fixed, path: 0})
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
@@ -183,11 +202,17 @@ class PlannedSweep:
         """Return the point of the grid with some values (path → value), and those of the first point elsewhere."""
         for path in values:
             if path not in self.values:
-                raise UserError(f"{self.where}.{key}: {path} is not in the grid{nearest(path, list(self.values))}")
-        point = self.points[0] | {path: self._typed(path, value, key) for path, value in values.items()}
+                raise UserError(
+                    f"{self.where}.{key}: {path} is not in the grid{nearest(path, list(self.values))}"
+                )
+        point = self.points[0] | {
+            path: self._typed(path, value, key) for path, value in values.items()
+        }
         if point not in self.points:
             grid = format_point(self.values)
-            raise UserError(f"{self.where}.{key}: {format_point(values)} is no point; the grid has {grid}")
+            raise UserError(
+                f"{self.where}.{key}: {format_point(values)} is no point; the grid has {grid}"
+            )
         return point
 
     def _check(self) -> None:
@@ -210,11 +235,15 @@ class PlannedSweep:
             raise UserError(f"{self.where}.grid: the points have no measure in common")
         for measure in self.entry.measures or ():
             if measure not in have:
-                raise UserError(f"{self.where}.measures: {measure} is not scored{nearest(measure, have)}")
+                raise UserError(
+                    f"{self.where}.measures: {measure} is not scored{nearest(measure, have)}"
+                )
         for at, printed in enumerate(self.entry.printed):
             if printed.system not in self.systems:
                 hint = nearest(printed.system, list(self.systems))
-                raise UserError(f"{self.where}.printed.{at}.system: {printed.system} is no system{hint}")
+                raise UserError(
+                    f"{self.where}.printed.{at}.system: {printed.system} is no system{hint}"
+                )
 
     def _has_effect(self, path: str) -> bool:
         """Return whether a score differs between points that differ in a path alone."""
@@ -232,7 +261,10 @@ def _target(name: str) -> str:
 
 def format_point(point: _Point) -> str:
     """`models.rocketqav2.train.lr=2e-05, seed=1`."""
-    return ", ".join(f"{path}={json.dumps(value, ensure_ascii=False, default=str)}" for path, value in point.items())
+    return ", ".join(
+        f"{path}={json.dumps(value, ensure_ascii=False, default=str)}"
+        for path, value in point.items()
+    )
 
 
 def _check_sweep_names(names: Iterable[str]) -> None:
@@ -244,7 +276,9 @@ def _check_sweep_names(names: Iterable[str]) -> None:
         target = _target(name)
         other = targets.setdefault(target, name)
         if other != name:
-            raise UserError(f"sweeps.{name} has the target {target} of sweeps.{other}; name it otherwise")
+            raise UserError(
+                f"sweeps.{name} has the target {target} of sweeps.{other}; name it otherwise"
+            )
 
 
 class Sweeps(dict[str, PlannedSweep]):
@@ -268,7 +302,9 @@ class Sweeps(dict[str, PlannedSweep]):
             if name in self:
                 continue
             try:
-                self[name] = PlannedSweep(name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True)
+                self[name] = PlannedSweep(
+                    name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True
+                )
             except UserError as error:
                 self.missing[name] = str(error)
 
@@ -276,7 +312,11 @@ class Sweeps(dict[str, PlannedSweep]):
     def targets(self) -> dict[str, list[str]]:
         """Target of the command line → sweeps: `sweep_<name>` and `sweeps` for the configuration's, else by name."""
         own = {_target(name): [name] for name in self.requested}
-        others = {name.replace("-", "_"): [name] for name in (*self, *self.missing) if name not in self.requested}
+        others = {
+            name.replace("-", "_"): [name]
+            for name in (*self, *self.missing)
+            if name not in self.requested
+        }
         return {"sweeps": self.requested, **own, **others}
 
     def scores(self, target: str) -> list[Stage]:

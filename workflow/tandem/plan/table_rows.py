@@ -8,7 +8,14 @@ from typing import TypeVar
 from tandem.config.merging import read_yaml
 from tandem.config.settings import RUN_KEYS
 from tandem.errors import Unavailable, UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, has_dataset, name_system
+from tandem.evaluation.layouts import (
+    Layout,
+    LayoutRow,
+    PlannedRow,
+    System,
+    has_dataset,
+    name_system,
+)
 from tandem.plan.context import plans_variant, restricts_score
 from tandem.plan.datasets import StandIns, splits
 from tandem.plan.graph import Stage, upstream_first
@@ -42,7 +49,9 @@ class LayoutRows:
         for column in self.layout.columns:
             check_measure_names(f"{file}: columns", [column.measure])
             if measured and column.measure not in measured:
-                raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
+                raise UserError(
+                    f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})"
+                )
         self._check_trained_elsewhere()
 
         seeds = settings.seeds or (settings.seed,)
@@ -53,15 +62,23 @@ class LayoutRows:
                 scored += [self._scored(row, group, seed) for seed in seeds]
             except Unavailable as error:
                 reason = str(error)
-                absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, column=group, absent=reason))
+                absent.append(
+                    PlannedRow(
+                        system=row.system, first_stage=row.first_stage, column=group, absent=reason
+                    )
+                )
         _check_first_stages(file, scored)
         scored = _mark_equal(self.layout, scored)
         if not scored:
             if skipped and not absent:
                 of = ", ".join(self.layout.splits[name].split for name in skipped)
-                raise Unavailable(f"its columns are of the splits {of}; {next(iter(skipped.values()))}")
+                raise Unavailable(
+                    f"its columns are of the splits {of}; {next(iter(skipped.values()))}"
+                )
             reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
-            raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
+            raise Unavailable(
+                reasons or f"{file}: all rows are quoted; a table needs one with a run"
+            )
         return scored, absent
 
     @cached_property
@@ -73,7 +90,11 @@ class LayoutRows:
             searched = stand_ins.searched(self._resolve(name))
             known = splits(self.planners.base.ctx, searched)
             if columns.split not in (known or ()):
-                have = ", ".join(sorted(known)) if known else "splits that are not known before it is read"
+                have = (
+                    ", ".join(sorted(known))
+                    if known
+                    else "splits that are not known before it is read"
+                )
                 skipped[name] = f"dataset {searched} has {have}, and no {columns.split}"
         return skipped
 
@@ -87,7 +108,8 @@ class LayoutRows:
         except UserError as error:
             lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
             raise type(error)("\n".join(lines)) from None
-        if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
+        # its audits are those of the dataset as it is: the variant is made from them
+        if row.variant:
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
             enter_variant = _find_registered(plans_variant, row.variant, str(file))
@@ -172,19 +194,25 @@ class LayoutRows:
         def are_one(trained: str, searched: str) -> bool:
             return stand_ins.collection(trained) == stand_ins.collection(searched)
 
-        if self.layout.trained_elsewhere and are_one(settings.train_on or settings.dataset, settings.dataset):
+        if self.layout.trained_elsewhere and are_one(
+            settings.train_on or settings.dataset, settings.dataset
+        ):
             problem = f"its models come from another dataset, but {settings.dataset} is both trained on and searched"
             raise Unavailable(f"{file}: {problem}; set train_on")
         if not self.layout.printed_on:
             return
         for row, group in self._places():
             named = self._named(row, group)
-            trained_on = {theirs for path, theirs in row.with_.items() if theirs and has_dataset(path)}
+            trained_on = {
+                theirs for path, theirs in row.with_.items() if theirs and has_dataset(path)
+            }
             for theirs in trained_on - {named}:
                 trained = stand_ins.changed({"train_on": theirs})["train_on"]
                 if are_one(trained, stand_ins.searched(named)):
                     both = f"{theirs}, which is trained on, and {named}, which is searched"
-                    raise Unavailable(f"{file}: {trained} stands in for both {both}; name two by stand_in")
+                    raise Unavailable(
+                        f"{file}: {trained} stands in for both {both}; name two by stand_in"
+                    )
 
     def _places(self) -> list[tuple[LayoutRow, str]]:
         """Return the rows that are scored, each with the datasets of the columns that it fills, one at a time."""
@@ -197,10 +225,13 @@ class LayoutRows:
         return places
 
 
-def _mark_equal(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> list[tuple[PlannedRow, Stage]]:
+def _mark_equal(
+    layout: Layout, scored: list[tuple[PlannedRow, Stage]]
+) -> list[tuple[PlannedRow, Stage]]:
     """Mark each row that has the scores of an earlier one that is shown: the configuration does not tell them apart."""
     hidden = {row.id for row in layout.rows if row.hidden}
-    scores: dict[tuple[System, str], list[str]] = {}  # of a row and the columns of a dataset, by seed
+    # of a row and the columns of a dataset, by seed
+    scores: dict[tuple[System, str], list[str]] = {}
     for row, stage in scored:
         if row.id not in hidden:
             scores.setdefault((row.id, row.column), []).append(stage.manifest)
@@ -228,10 +259,14 @@ def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> N
             continue
         if first not in upstream_first([run]):
             reranked = run.upstream["run"].name
-            raise UserError(f"{file}: {row.system} re-ranks {reranked}, its first_stage is {first.name}")
+            raise UserError(
+                f"{file}: {row.system} re-ranks {reranked}, its first_stage is {first.name}"
+            )
 
 
-def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
+def _score(
+    planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str
+) -> Stage:
     """Return the score of a row: by the dataset's labels or corrected ones, of all queries or some."""
     restricted: dict[str, Stage | None] = {}
     for name in (row.labels, layout.subset):
@@ -246,7 +281,9 @@ def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, w
 def _find_registered(registry: Registry[_T], name: str, where: str) -> _T:
     """Return what a package registers under a layout's word; `Unavailable` where that package is not there."""
     if name not in registry:
-        raise Unavailable(f"{where}: {registry.what} {name} comes from a package that is not installed")
+        raise Unavailable(
+            f"{where}: {registry.what} {name} comes from a package that is not installed"
+        )
     return registry[name]
 
 

@@ -7,7 +7,15 @@ from tandem.config.loading import read_bands
 from tandem.config.settings import RUN_KEYS, Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation import layouts
-from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, System, TablePlan, find_beside, name_system
+from tandem.evaluation.layouts import (
+    Layout,
+    LayoutRow,
+    PlannedRow,
+    System,
+    TablePlan,
+    find_beside,
+    name_system,
+)
 from tandem.plan.context import plans_view
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planners
@@ -51,7 +59,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             try:
                 layout = layouts.load_layout(file)
                 if layout.skip_unknown:
-                    layout = layouts.drop_rows(layout, [row.run for row in layout.rows if not self._has_run(row)])
+                    layout = layouts.drop_rows(
+                        layout, [row.run for row in layout.rows if not self._has_run(row)]
+                    )
                 self._read[table] = layouts.with_systems(layout, self._systems(layout))
                 rows = LayoutRows(planners, root, file, self._read[table])
                 self[table], self.absent[table] = rows.scored()
@@ -68,7 +78,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         stand_in = self.settings.stand_in
         if not isinstance(stand_in, dict):
             return
-        named = set(self.settings.datasets).union(*(layout.datasets for layout in self._read.values()))
+        named = set(self.settings.datasets).union(
+            *(layout.datasets for layout in self._read.values())
+        )
         for name in stand_in:
             if name not in named:
                 raise UserError(f"stand_in: no table is of {name}{nearest(name, named)}")
@@ -95,10 +107,14 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             if table in self.missing:
                 lines.append(f"{table} is not made: {self.why_missing(table)}")
             elif columns := self._left_out(table):
-                lines.append(f"{table} leaves out {', '.join(columns)}: not measured (score.measures, depth.test)")
+                lines.append(
+                    f"{table} leaves out {', '.join(columns)}: not measured (score.measures, depth.test)"
+                )
 
             for dataset, reason in self.skipped.get(table, {}).items():
-                lines.append(f"{table}: {self._read[table].name_dataset(dataset)} is not measured: {reason}")
+                lines.append(
+                    f"{table}: {self._read[table].name_dataset(dataset)} is not measured: {reason}"
+                )
 
             systems_by_reason: dict[str, list[str]] = {}
             for row in self.absent.get(table, ()):
@@ -106,7 +122,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             for reason, systems in systems_by_reason.items():
                 lines.append(f"{table} lacks {', '.join(systems)}: {reason}")
 
-            same_as = {name_system(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as}
+            same_as = {
+                name_system(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as
+            }
             for system, other in same_as.items():
                 lines.append(f"{table}: {system} is the same run as {other} here")
         return lines
@@ -139,8 +157,14 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         for row, stage in self[table]:
             filled |= {(row.column, measure) for measure in stage.values["measures"]}
         layout, skipped = self._read[table], self.skipped[table]
-        empty = [column for column in layout.columns if (column.dataset, column.measure) not in filled]
-        return [column.label for column in empty if column.id not in layout.printed and column.dataset not in skipped]
+        empty = [
+            column for column in layout.columns if (column.dataset, column.measure) not in filled
+        ]
+        return [
+            column.label
+            for column in empty
+            if column.id not in layout.printed and column.dataset not in skipped
+        ]
 
     def unshown(self) -> list[str]:
         """Return a line where the configuration's `systems` has runs that no requested table has a row of."""
@@ -148,8 +172,12 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         unshown = [system for system in self.settings.systems if system not in shown]
         if not shown or not unshown:
             return []
-        every = ", ".join(sorted(table for table, layout in self._read.items() if layout.systems == "all"))
-        return [f"systems names {', '.join(unshown)}, which no table of `tables` shows; tables of all systems: {every}"]
+        every = ", ".join(
+            sorted(table for table, layout in self._read.items() if layout.systems == "all")
+        )
+        return [
+            f"systems names {', '.join(unshown)}, which no table of `tables` shows; tables of all systems: {every}"
+        ]
 
     def requested(self) -> list[str]:
         """Return names of the tables of `rule all`."""
@@ -164,7 +192,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         selected = tables or self.requested()
         missing = [table for table in selected if table not in self]
         if missing and (tables or len(missing) == len(selected)):
-            raise UserError("\n".join(f"table {table} cannot be made: {self.why_missing(table)}" for table in missing))
+            raise UserError(
+                "\n".join(
+                    f"table {table} cannot be made: {self.why_missing(table)}" for table in missing
+                )
+            )
         return [f"{self.views}/tables/{table}.csv" for table in selected if table in self]
 
     def scores(self, tables: Iterable[str]) -> list[Stage]:
@@ -223,12 +255,19 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         for table in self.requested():
             for row, stage in self.get(table, ()):
                 inputs = stage.upstream
-                queries = (row.dataset, row.split, row.seed, inputs.get("subset"), inputs.get("others"))
+                queries = (
+                    row.dataset,
+                    row.split,
+                    row.seed,
+                    inputs.get("subset"),
+                    inputs.get("others"),
+                )
                 if first_queries is None:
                     first_queries = queries
                 if queries != first_queries:
                     continue
-                run = (row.run or row.scores, inputs.get("labels"))  # whatever the measures of a table are
+                # whatever the measures of a table are
+                run = (row.run or row.scores, inputs.get("labels"))
                 is_other = runs.setdefault(row.id, run) != run
                 name = f"{row.system} ({table})" if is_other else row.system
                 system = {"system": name, "first_stage": row.first_stage, "scores": row.scores}
@@ -269,7 +308,10 @@ def _check_stand_ins(settings: Settings) -> None:
 
 def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
     """Return table name → layout file: those of config/papers/ and the user's own."""
-    files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
+    files = {
+        str(path.relative_to(folder).with_suffix("")): path
+        for path in sorted(folder.rglob("*.yaml"))
+    }
     files.pop("bands", None)
     papers = {table.split("/")[0] for table in files if "/" in table}
     added = {name for view in plans_view for name in plans_view[view].rules}
@@ -299,7 +341,9 @@ def _check_own_layout(table: str, name: str, targets: set[str]) -> None:
         allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
         raise UserError(f"tables: {printable(table)}: {allowed}")
     if _target(name) in targets:
-        raise UserError(f"tables: {table}: {name} is the name of another target; name the file otherwise")
+        raise UserError(
+            f"tables: {table}: {name} is the name of another target; name the file otherwise"
+        )
 
 
 def _target(table: str) -> str:

@@ -30,7 +30,8 @@ Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision 
 LOCK = "hub.lock.yaml"
 _HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
-UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
+# what is trained, where nothing says it
+UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}
 TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
 
 
@@ -87,10 +88,13 @@ def _own_towers(ctx: Context, name: str) -> Json:
 
 def chosen_by(entry: Encoder, described: Json) -> Json:
     """Return an entry's own keys over what is described."""
-    own = {key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None}
+    own = {
+        key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None
+    }
     described = with_usual(described, getattr(entry, "representation", None))
     if own.get("normalize") is False:
-        described = {key: value for key, value in described.items() if key != "temperature"}  # of cosines
+        # of cosines
+        described = {key: value for key, value in described.items() if key != "temperature"}
     if isinstance(entry, PublishedEncoder):
         own["prompts"] = entry.prompts.over(described.get("prompts", {}))
     return described | own
@@ -168,7 +172,9 @@ def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder
     if HUB.fullmatch(name):
         return at_commit(PublishedEncoder(source="hub", name=name, revision="main"))
     hint = nearest(name, list(known))
-    raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
+    raise UserError(
+        f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}"
+    )
 
 
 def entry_of_hub(known: Mapping[str, Encoder], name: str) -> str | None:
@@ -202,9 +208,13 @@ def read_lock() -> Commits:
     lock = read_own(path) if path.is_file() else {}
     commits_of_models = list(lock.values()) if isinstance(lock, dict) else [None]
     for commits in commits_of_models:
-        is_lock = isinstance(commits, dict) and all(COMMIT_PATTERN.fullmatch(str(it)) for it in commits.values())
+        is_lock = isinstance(commits, dict) and all(
+            COMMIT_PATTERN.fullmatch(str(it)) for it in commits.values()
+        )
         if not is_lock:
-            raise UserError(f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it")
+            raise UserError(
+                f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it"
+            )
     return dict(lock)
 
 

@@ -13,7 +13,14 @@ from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Validated, plans_dataset
-from tandem.plan.datasets import NOTES_OF_THE_WHOLE, dataset, make_dataset, may_have_split, notes_of, require_split
+from tandem.plan.datasets import (
+    NOTES_OF_THE_WHOLE,
+    dataset,
+    make_dataset,
+    may_have_split,
+    notes_of,
+    require_split,
+)
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
@@ -34,7 +41,9 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
                 f"models.{name}.{number} has the name of checkpoint {number} of models.{name}; name it otherwise"
             )
     if train.steps is not None and train.steps < count:
-        raise UserError(f"models.{name}.train.checkpoints is {count}, but there are only {train.steps} steps")
+        raise UserError(
+            f"models.{name}.train.checkpoints is {count}, but there are only {train.steps} steps"
+        )
     deepest = run_depth(ctx, VALIDATED, data)
     if cutoff(validation.measure) > deepest:
         raise UserError(
@@ -43,7 +52,9 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
         )
     require_suitable(ctx, "validation.measure", validation.measure, data)
     if validation.method == "average_rank" and ctx.dataset_entry(data).relevance == "answers":
-        raise UserError(f"validation.method is average_rank, which needs qrels; dataset {data} has answers")
+        raise UserError(
+            f"validation.method is average_rank, which needs qrels; dataset {data} has answers"
+        )
 
 
 def validation_of(ctx: Context, name: str) -> Validation:
@@ -92,7 +103,9 @@ def list_unused_validation_keys(settings: Settings) -> list[str]:
     for name in settings.models:
         lines += _list_unused_train_keys(settings, name)
 
-    without_checkpoints = [name for name, model in settings.models.items() if not model.train.checkpoints]
+    without_checkpoints = [
+        name for name, model in settings.models.items() if not model.train.checkpoints
+    ]
     unread: list[tuple[str, str, str]] = []  # path of a section, key, why
     for name in without_checkpoints:
         why = f"models.{name}.train.checkpoints is null"
@@ -111,7 +124,11 @@ def _list_unused_train_keys(settings: Settings, name: str) -> list[str]:
     idle = [] if train.validates else ["validation_queries", "validation_depth"]
     if train.patience and (train.checkpoints or train.choose == "last"):
         idle.append("patience")
-    why = f"{at}.checkpoints is {train.checkpoints}" if train.checkpoints else f"{at}.choose is {train.choose}"
+    why = (
+        f"{at}.checkpoints is {train.checkpoints}"
+        if train.checkpoints
+        else f"{at}.choose is {train.choose}"
+    )
     return [f"{at}.{key} has no effect: {why}" for key in idle if key in train.model_fields_set]
 
 
@@ -150,7 +167,10 @@ def reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
     system = f"{name}.{number}"
     if part == "dual" and validation.method == "average_rank":
         upstream = encode_both_sides(ctx, "embeddings", system, VALIDATED, where, data)
-        params = {"split": VALIDATED, "ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids}
+        params = {
+            "split": VALIDATED,
+            "ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids,
+        }
         return ctx.stage("average_rank", data, f"{system}.{VALIDATED}", params, upstream)
     system = f"given+{system}" if part == "cross" else system
     return score(ctx, system, where, data, [validation.measure], VALIDATED)

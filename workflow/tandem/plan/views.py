@@ -11,7 +11,8 @@ from tandem.errors import UserError
 from tandem.plan.context import plans_view
 from tandem.store.files import write_text
 
-_RECORD = "configuration.json"  # in the folder: the files of the configuration that its views are of
+# in the folder: the files of the configuration that its views are of
+_RECORD = "configuration.json"
 _OWN_VIEWS = ("tables", "sweeps", "report.html")
 
 
@@ -87,7 +88,9 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
         return
     theirs = " ".join(owner) or "config/config.yaml"
     ours = " ".join(own) or "config/config.yaml"
-    raise UserError(f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them")
+    raise UserError(
+        f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them"
+    )
 
 
 def record_owner(views: str, files: Sequence[Path]) -> None:

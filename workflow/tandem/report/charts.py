@@ -29,7 +29,8 @@ MOST_ROWS = 12  # of the numbers below a plot
 _MOST_COLUMNS = 4
 _LETTER = 6.8
 SYMBOL = 30
-_FIT = altair.AutoSizeParams(type="fit-x", contains="padding")  # names beside the axis count as part of the width
+# names beside the axis count as part of the width
+_FIT = altair.AutoSizeParams(type="fit-x", contains="padding")
 MOST_POINTS = 300
 _DOTS = 24  # a line of no more points has them marked
 
@@ -38,7 +39,13 @@ _AXIS = {
     **dict.fromkeys(("gridColor", "tickColor"), "var(--line)"),
     **{"titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11.5, "labelLimit": 220},
 }
-_LEGEND = {"orient": "bottom", "title": None, "labelColor": "var(--ink)", "labelFontSize": 12, "labelLimit": 340}
+_LEGEND = {
+    "orient": "bottom",
+    "title": None,
+    "labelColor": "var(--ink)",
+    "labelFontSize": 12,
+    "labelLimit": 340,
+}
 _VEGA_CONFIG = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -73,7 +80,12 @@ def reduce_series(series: Series) -> Series:
 
 
 def draw_lines(
-    title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False, smooth: bool = False
+    title: str,
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    log: bool = False,
+    smooth: bool = False,
 ) -> Markup:
     """Draw lines over a common x, logarithmic with `log`; the legend stands below.
 
@@ -91,7 +103,11 @@ def draw_lines(
         x=altair.X("x:Q", title=x_label, scale=scale, axis=axis),
         y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
         color=set_colours("series", [line.name for line in lines]),
-        tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")],
+        tooltip=[
+            "series:N",
+            altair.Tooltip("x:Q", title=x_label),
+            altair.Tooltip("y:Q", title=y_label, format=".4~g"),
+        ],
         opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15)),
     )
     chart = base.mark_line(point=most <= _DOTS, strokeWidth=2).add_params(chosen)
@@ -113,14 +129,22 @@ def draw_points(title: str, series: Sequence[Series], x_label: str, y_label: str
         x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False)),
         y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
         color=set_colours("series", [points.name for points in series]),
-        tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label)],
+        tooltip=[
+            "series:N",
+            altair.Tooltip("x:Q", title=x_label),
+            altair.Tooltip("y:Q", title=y_label),
+        ],
     )
     summary = f"{len(data)} points of {len(series)} series"
     numbers = [[point["series"], f"{point['x']:g}", f"{point['y']:.4g}"] for point in data]
-    return draw_figure(title, chart.properties(**CHART_SIZE), summary, ["series", x_label, y_label], numbers)
+    return draw_figure(
+        title, chart.properties(**CHART_SIZE), summary, ["series", x_label, y_label], numbers
+    )
 
 
-def draw_histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x_label: str) -> Markup:
+def draw_histogram(
+    title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x_label: str
+) -> Markup:
     """Draw steps of several groups over the same edges, each as a share of its group."""
     names = {group: f"{group} ({sum(ns):,})" for group, ns in counts.items()}
     shares = {group: [100 * n / max(1, sum(ns)) for n in ns] for group, ns in counts.items()}
@@ -136,7 +160,11 @@ def draw_histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequ
         x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False, nice=False)),
         y=altair.Y("share:Q", title="% of group", stack=None),
         color=set_colours("group", list(names.values())),
-        tooltip=["group:N", altair.Tooltip("x:Q", title="from"), altair.Tooltip("share:Q", title="%", format=".1f")],
+        tooltip=[
+            "group:N",
+            altair.Tooltip("x:Q", title="from"),
+            altair.Tooltip("share:Q", title="%", format=".1f"),
+        ],
     )
     modes = []
     for group, bins in shares.items():
@@ -145,10 +173,14 @@ def draw_histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequ
     numbers = []
     for number, (left, right) in enumerate(pairwise(edges)):
         numbers.append([f"{left:g} to {right:g}", *(f"{ns[number]:,}" for ns in counts.values())])
-    return draw_figure(title, chart.properties(**CHART_SIZE), "; ".join(modes), [x_label, *counts], numbers)
+    return draw_figure(
+        title, chart.properties(**CHART_SIZE), "; ".join(modes), [x_label, *counts], numbers
+    )
 
 
-def draw_bars(title: str, values: Mapping[str, Mapping[str, float]], x_label: str, form: str = ".2f") -> Markup:
+def draw_bars(
+    title: str, values: Mapping[str, Mapping[str, float]], x_label: str, form: str = ".2f"
+) -> Markup:
     """Draw horizontal bars, below one another for each name: `{"bm25": {"before": 40, "after": 45.5}}`."""
     groups = list(dict.fromkeys(chain.from_iterable(values.values())))
     data = []
@@ -178,7 +210,9 @@ def draw_bars(title: str, values: Mapping[str, Mapping[str, float]], x_label: st
 def _list_points(series: Sequence[Series]) -> list[Datum]:
     points: list[Datum] = []
     for line in series:
-        points += [{"x": x, "y": y, "series": line.name} for x, y in zip(line.x, line.y, strict=True)]
+        points += [
+            {"x": x, "y": y, "series": line.name} for x, y in zip(line.x, line.y, strict=True)
+        ]
     return points
 
 
@@ -235,7 +269,9 @@ def read_vega() -> Markup:
     return Markup(licence + script.replace("</script", "<\\/script"))
 
 
-def draw_figure(title: str, chart: Any, summary: str, head: Sequence[str], numbers: Sequence[Sequence[str]]) -> Markup:
+def draw_figure(
+    title: str, chart: Any, summary: str, head: Sequence[str], numbers: Sequence[Sequence[str]]
+) -> Markup:
     """Return an Altair chart with its caption, a summary for those who cannot see it, and MOST_ROWS of its numbers."""
     spec = make_specification(chart)
     selected = select_evenly(numbers)

@@ -25,8 +25,19 @@ from tandem.report.filling import fill_table
 from tandem.report.graph import draw_graph, group_by_box, list_stage_costs
 from tandem.report.page import align_text, render_template, write_latex, write_markdown
 from tandem.report.results import Table, find_view, is_sweep, list_table_names, read_table
-from tandem.report.scored import ScoredRow, collect_lines, open_score_artifact, read_scored, warn_of_few_seeds
-from tandem.report.sections import Addition, describe_dataset, describe_training_list, list_trained_models
+from tandem.report.scored import (
+    ScoredRow,
+    collect_lines,
+    open_score_artifact,
+    read_scored,
+    warn_of_few_seeds,
+)
+from tandem.report.sections import (
+    Addition,
+    describe_dataset,
+    describe_training_list,
+    list_trained_models,
+)
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
@@ -54,7 +65,10 @@ def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
 
 CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # the other formats go beside it
 CsvFiles = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
-JSON = Parameter(converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative="")  # by pydantic
+# by pydantic
+JSON = Parameter(
+    converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative=""
+)
 
 
 def read_plan(flag: str, path: Path, kind: type[_Plan], expected: str) -> _Plan:
@@ -62,9 +76,13 @@ def read_plan(flag: str, path: Path, kind: type[_Plan], expected: str) -> _Plan:
     try:
         return kind.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise UserError(f"--{flag}: {path} cannot be read: {os.strerror(error.errno or 0)}") from None
+        raise UserError(
+            f"--{flag}: {path} cannot be read: {os.strerror(error.errno or 0)}"
+        ) from None
     except ValidationError as error:
-        raise UserError(f"--{flag}: {path} is not {expected} ({_take_first(error)}); snakemake writes it") from None
+        raise UserError(
+            f"--{flag}: {path} is not {expected} ({_take_first(error)}); snakemake writes it"
+        ) from None
 
 
 def write_views(out: Path, texts: Mapping[str, str]) -> None:
@@ -87,18 +105,26 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
     skipped = planned.skipped.items()
-    notes = [f"{planned.layout.name_dataset(name)} is not measured: {reason}" for name, reason in skipped] + notes
+    notes = [
+        f"{planned.layout.name_dataset(name)} is not measured: {reason}" for name, reason in skipped
+    ] + notes
     table = fill_table(planned, scored)
     if table.has_tests:
         warnings += warn_of_few_seeds(len(table.seeds), stages)
     table = replace(table, notes=notes, warnings=warnings)
-    grids = [grid for grid in (formats.make_table_grid(table), formats.make_orders_grid(table)) if grid]
+    grids = [
+        grid for grid in (formats.make_table_grid(table), formats.make_orders_grid(table)) if grid
+    ]
 
     def address(run: str) -> str:
         return os.path.relpath(Path(run) / MANIFEST, out.parent)
 
     page = render_template("table.html", title=table.heading, table=table, address=address)
-    texts = {".md": "\n".join(map(write_markdown, grids)), ".tex": "\n".join(map(write_latex, grids)), ".html": page}
+    texts = {
+        ".md": "\n".join(map(write_markdown, grids)),
+        ".tex": "\n".join(map(write_latex, grids)),
+        ".html": page,
+    }
     write_views(out, texts | {".csv": formats.write_csv(table), ".json": table.to_json()})
 
 
@@ -138,7 +164,10 @@ def show(table: Path, /) -> None:
 
 
 def write_report(
-    tables: Sequence[Table], compared: Sequence[PlannedRow], out: Path, additions: Sequence[Addition] = ()
+    tables: Sequence[Table],
+    compared: Sequence[PlannedRow],
+    out: Path,
+    additions: Sequence[Addition] = (),
 ) -> None:
     """Write the page: tables, the systems that are compared query by query, and what extras add.
 
@@ -147,17 +176,38 @@ def write_report(
     """
     systems = open_systems(compared)
     rows = [row for table in tables for row in table.rows]
-    folders = [folder for row in rows for folder in ([run.folder for run in row.lineage] or [row.folder]) if folder]
+    folders = [
+        folder
+        for row in rows
+        for folder in ([run.folder for run in row.lineage] or [row.folder])
+        if folder
+    ]
     runs = [open_artifact(Path(folder), verify=False) for folder in dict.fromkeys(folders)]
-    stages = walk([*systems.values(), *runs, *(artifact for addition in additions for artifact in addition.artifacts)])
+    stages = walk(
+        [
+            *systems.values(),
+            *runs,
+            *(artifact for addition in additions for artifact in addition.artifacts),
+        ]
+    )
     sections = [addition.section(stages) for addition in additions if addition.section]
     first = next(iter(systems.values()))
-    is_group = "run" not in first.upstream  # of datasets: its scores are means of theirs, of no single query
-    statistics = {} if is_group else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
-    numbers = {stages[scores.key].upstream.get("run", scores.key): name_system(s) for s, scores in systems.items()}
+    # of datasets: its scores are means of theirs, of no single query
+    is_group = "run" not in first.upstream
+    statistics = (
+        {}
+        if is_group
+        else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
+    )
+    numbers = {
+        stages[scores.key].upstream.get("run", scores.key): name_system(s)
+        for s, scores in systems.items()
+    }
     numbers |= {row.stage: name_system(row.id) for row in rows if row.stage}
     grid, chart = (None, None) if is_group else compare_systems(systems)
-    commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
+    commits = {
+        (stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()
+    }
     page = render_template(
         "report.html",
         tables=tables,
@@ -173,7 +223,11 @@ def write_report(
         training=list_trained_models(
             stages.values(), [charts for addition in additions for charts in addition.training]
         ),
-        negatives=[describe_training_list(stage) for stage in stages.values() if stage.declared.holds == "lists"],
+        negatives=[
+            describe_training_list(stage)
+            for stage in stages.values()
+            if stage.declared.holds == "lists"
+        ],
         cost=list_stage_costs(stages.values()),
         sections=[section for section in sections if section],
         wins=grid,
@@ -181,7 +235,9 @@ def write_report(
         explorer=None if is_group else collect_page_data(systems),
         vega=read_vega,
         total=format_duration(sum(stage.seconds for stage in stages.values())),
-        commits=sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits),
+        commits=sorted(
+            f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits
+        ),
     )
     write_text(out, page)
 
@@ -193,6 +249,8 @@ def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
     systems: dict[System, Artifact] = {}
     for row in rows:
         if row.id in systems:
-            raise UserError(f"--rows: {name_system(row.id)} is there twice; each system and first stage once")
+            raise UserError(
+                f"--rows: {name_system(row.id)} is there twice; each system and first stage once"
+            )
         systems[row.id] = open_score_artifact(row.scores)
     return systems

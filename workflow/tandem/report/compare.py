@@ -12,7 +12,13 @@ from tandem.data.runs import iter_ranking
 from tandem.evaluation.layouts import System, name_system
 from tandem.evaluation.measures import Qrels, parse_measures, skip_excluded
 from tandem.evaluation.scores import list_shared_measures, read_aligned, read_relevance
-from tandem.report.charts import CHART_SIZE, Specification, draw_figure, embed_data, make_specification
+from tandem.report.charts import (
+    CHART_SIZE,
+    Specification,
+    draw_figure,
+    embed_data,
+    make_specification,
+)
 from tandem.report.page import PageTable, cut_text
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
@@ -41,7 +47,8 @@ def compare_systems(systems: dict[System, Artifact]) -> tuple[PageTable, Markup 
     names = [name_system(system) for system in systems]
     measure = list_shared_measures(artifacts)[0]
     _, values = read_aligned(artifacts, [measure])
-    rounded = values[:, :, 0].round(_DIGITS)  # as the page's list of queries has them: the last bits are no win
+    # as the page's list of queries has them: the last bits are no win
+    rounded = values[:, :, 0].round(_DIGITS)
     wins = (rounded[:, None] > rounded[None]).sum(axis=2).tolist()
     rows = []
     for number, name in enumerate(names):
@@ -60,19 +67,27 @@ def draw_differences(a: str, b: str, measure: str, values: list[float]) -> Marku
     """Return a plot of the differences A − B of all queries, falling; `compare.js` shows other pairs in it."""
     summary = f"{a} is better on {sum(v > 0 for v in values)} queries, {b} on {sum(v < 0 for v in values)}"
     chart = altair.Chart(embed_data([{"difference": round(value, _DIGITS)} for value in values]))
-    chart = chart.transform_window(rank="row_number()", sort=[altair.SortField("difference", order="descending")])
-    chart = chart.transform_calculate(before="datum.rank - 1").transform_filter("datum.difference !== 0")
+    chart = chart.transform_window(
+        rank="row_number()", sort=[altair.SortField("difference", order="descending")]
+    )
+    chart = chart.transform_calculate(before="datum.rank - 1").transform_filter(
+        "datum.difference !== 0"
+    )
     won = altair.value("var(--good)")
     lost = altair.value("var(--bad)")
     chart = chart.mark_rect(opacity=0.75, cursor="pointer").encode(
-        x=altair.X("before:Q", title="queries, by difference", scale=altair.Scale(nice=False, domainMin=0)),
+        x=altair.X(
+            "before:Q", title="queries, by difference", scale=altair.Scale(nice=False, domainMin=0)
+        ),
         x2="rank",
         y=altair.Y("difference:Q", title=f"{measure}, A − B"),
         y2=altair.datum(0),
         color=altair.when("datum.difference > 0").then(won).otherwise(lost),
         tooltip=["query:N", "difference:Q"],
     )
-    numbers = [[str(at), f"{value:+.4f}"] for at, value in enumerate(sorted(values, reverse=True), start=1)]
+    numbers = [
+        [str(at), f"{value:+.4f}"] for at, value in enumerate(sorted(values, reverse=True), start=1)
+    ]
     title = f"{a} (A) against {b} (B): A is better above 0, B below"
     return draw_figure(title, chart.properties(**CHART_SIZE), summary, ["query", "A − B"], numbers)
 
@@ -90,7 +105,9 @@ def draw_movement(depth: int) -> Specification:
     scale = altair.Scale(type="log", domain=[1, 2 * depth], reverse=True, nice=False)
     chart = altair.Chart(embed_data([])).transform_fold(["A", "B"], as_=["system", "rank"])
     chart = chart.mark_line(point={"size": 60}, strokeWidth=2).encode(
-        x=altair.X("system:N", title=None, scale=altair.Scale(padding=0.15), axis=altair.Axis(labelAngle=0)),
+        x=altair.X(
+            "system:N", title=None, scale=altair.Scale(padding=0.15), axis=altair.Axis(labelAngle=0)
+        ),
         y=altair.Y("rank:Q", title="rank", scale=scale, axis=axis),
         color=altair.Color("colour:N", scale=None),
         opacity=altair.Opacity("opacity:Q", scale=None),
@@ -134,7 +151,12 @@ def collect_page_data(systems: dict[System, Artifact]) -> PageData:
         dataset = input_of(artifact, "dataset")
         ranks = find_ranks(run, dataset, qrels, relevant, params.ignore_identical_ids)
         runs.append(ranks)
-        tops.append({query: [doc for doc, rank in ranks[query].items() if rank <= _DEPTH] for query in ranks})
+        tops.append(
+            {
+                query: [doc for doc, rank in ranks[query].items() if rank <= _DEPTH]
+                for query in ranks
+            }
+        )
 
     docs: dict[str, dict[str, None]] = {}  # of each query, in the order in which they are listed
     for query in chosen:
@@ -172,9 +194,14 @@ def collect_page_data(systems: dict[System, Artifact]) -> PageData:
     most = max(0, NUMBERS // (len(artifacts) * len(measures)) - shown)
     with_passages = set(chosen[:shown])
     others = select_queries([query for query in scored if query not in with_passages], most)
-    queries += [{"id": query, "text": cut_text(texts[query], _WORDS), "values": lines[query]} for query in others]
+    queries += [
+        {"id": query, "text": cut_text(texts[query], _WORDS), "values": lines[query]}
+        for query in others
+    ]
 
-    deepest_of_lists = [max(of_query.values(), default=0) for ranks in runs for of_query in ranks.values()]
+    deepest_of_lists = [
+        max(of_query.values(), default=0) for ranks in runs for of_query in ranks.values()
+    ]
     deepest = max(deepest_of_lists, default=0) or _DEPTH
     return {
         "systems": [name_system(system) for system in systems],
@@ -202,7 +229,11 @@ def find_qrels(artifacts: Sequence[Artifact]) -> Qrels:
 
 
 def find_ranks(
-    run: Artifact, dataset: Artifact, qrels: Qrels, relevant: Qrels, ignore_identical_ids: bool = False
+    run: Artifact,
+    dataset: Artifact,
+    qrels: Qrels,
+    relevant: Qrels,
+    ignore_identical_ids: bool = False,
 ) -> dict[str, dict[str, int]]:
     """Return, for each query in `relevant`, the ranks of its first `_DEPTH` and its relevant passages, as scored."""
     ranks: dict[str, dict[str, int]] = {}

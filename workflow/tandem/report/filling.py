@@ -10,7 +10,15 @@ from tandem.config.tables import Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, name_system
 from tandem.evaluation.significance import correct_by_holm
-from tandem.report.results import BestSystem, Cell, FilledColumn, FilledRow, Lineage, Table, to_percent
+from tandem.report.results import (
+    BestSystem,
+    Cell,
+    FilledColumn,
+    FilledRow,
+    Lineage,
+    Table,
+    to_percent,
+)
 from tandem.report.scored import (
     Position,
     ScoreBlock,
@@ -25,7 +33,8 @@ from tandem.report.scored import (
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 
-_CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "queries", "measure")  # that select a band
+# that select a band
+_CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "queries", "measure")
 _MOST_DIFFERENCES = 12  # of a row from its neighbour
 
 
@@ -53,7 +62,9 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
     layout = plan.layout
     absent = {row.id: row.absent for row in plan.rows if row.absent}
     places = dict.fromkeys(score.place for score in scored)
-    blocks = [read_block([score for score in scored if score.place == place], layout) for place in places]
+    blocks = [
+        read_block([score for score in scored if score.place == place], layout) for place in places
+    ]
     columns = _list_columns(layout, blocks)
     positions = [_list_positions(layout, column, blocks) for column in columns]
     corrected = [_correct(own) for own in positions]
@@ -67,9 +78,21 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
         for column, own_positions, p in zip(columns, positions, corrected, strict=True):
             cell = _fill_cell(layout, row, column, own_positions, p.get(row.id))
             queries = own_positions[row.id].block.queries if row.id in own_positions else 0
-            collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
-            what = row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure
-            cells.append(_judge(cell, layout, row, column, Place(*what, plan.name, queries), plan.bands))
+            collection = next(
+                (score.row.collection for score in own if score.row.dataset == cell.dataset), ""
+            )
+            what = (
+                row.system,
+                row.first_stage,
+                row.run,
+                cell.dataset,
+                collection,
+                cell.split,
+                cell.measure,
+            )
+            cells.append(
+                _judge(cell, layout, row, column, Place(*what, plan.name, queries), plan.bands)
+            )
         rows.append(_fill_row(layout, row, cells, own, previous, absent.get(row.id, "")))
         previous = own[0] if own else previous
     return Table(
@@ -94,19 +117,25 @@ def _list_columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
     measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:
         return [Column(measure=measure, name=measure) for _, measure in measured]
-    columns = [c for c in layout.columns if (c.dataset, c.measure) in measured or c.id in layout.printed]
+    columns = [
+        c for c in layout.columns if (c.dataset, c.measure) in measured or c.id in layout.printed
+    ]
     if not any((c.dataset, c.measure) in measured for c in columns):
         computed = ", ".join(dict.fromkeys(measure for _, measure in measured))
         raise UserError(f"{layout.title}: none of its measures was computed, only {computed}")
     return columns
 
 
-def _list_positions(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> dict[System, Position]:
+def _list_positions(
+    layout: Layout, column: Column, blocks: Sequence[ScoreBlock]
+) -> dict[System, Position]:
     positions: dict[System, Position] = {}
     for block in blocks:
         if block.place[0] == column.dataset and column.measure in block.measures:
             for at, system in enumerate(block.systems):
-                positions.setdefault(system, Position(block, at, block.measures.index(column.measure)))
+                positions.setdefault(
+                    system, Position(block, at, block.measures.index(column.measure))
+                )
     return {row.id: positions[row.id] for row in layout.rows if row.id in positions}
 
 
@@ -116,7 +145,11 @@ def _correct(positions: dict[System, Position]) -> dict[System, float]:
 
 
 def _fill_cell(
-    layout: Layout, row: LayoutRow, column: Column, positions: dict[System, Position], p: float | None
+    layout: Layout,
+    row: LayoutRow,
+    column: Column,
+    positions: dict[System, Position],
+    p: float | None,
 ) -> Cell:
     """Return a row's number in a column, without its verdict."""
     printed = row.printed.get(column.id)
@@ -190,19 +223,27 @@ def _find_best(
         others = [row for row in cells if row in position.block.systems and row != reference]
         tests = position.block.p_against(reference, others)[:, position.measure]
         p = round(float(correct_by_holm(tests)[others.index(system)]), 6)
-    return replace(best, over=name_system(reference), gain=to_percent(position.mean - base.mean), p=p)
+    return replace(
+        best, over=name_system(reference), gain=to_percent(position.mean - base.mean), p=p
+    )
 
 
-def _judge(cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Place, bands: Sequence[Band]) -> Cell:
+def _judge(
+    cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Place, bands: Sequence[Band]
+) -> Cell:
     """Return a cell with its verdict on the printed number, and whether the value is what was measured here before."""
     usual = not (layout.subset or row.labels or row.variant or row.with_)
     elsewhere = cell.stands_in or not layout.printed_on
     band, earlier = (
-        select_band([band for band in bands if (band.sd is not None) == measured], place, elsewhere, usual)
+        select_band(
+            [band for band in bands if (band.sd is not None) == measured], place, elsewhere, usual
+        )
         for measured in (False, True)
     )
     band = band if cell.value is not None else None
-    judgement = judge_value(cell.value, None if cell.stands_in else cell.printed, band, row.wrong.get(column.id, ""))
+    judgement = judge_value(
+        cell.value, None if cell.stands_in else cell.printed, band, row.wrong.get(column.id, "")
+    )
     before = compare_before(cell.value, earlier)
     band = band if judgement else None
     earlier = earlier if before else None
@@ -214,7 +255,9 @@ def list_criteria(band: Band) -> dict[str, object]:
     return {key: value for key in _CRITERIA if (value := getattr(band, key)) is not None}
 
 
-def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True) -> Band | None:
+def select_band(
+    bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True
+) -> Band | None:
     """Return the band of a number: of the entries that fit the one with the most criteria, the later of equals.
 
     Where another dataset stands in, only entries that name it hold. For a number that is not the recipe's `usual` one
@@ -245,7 +288,9 @@ def judge_value(value: float | None, printed: float | None, band: Band | None, w
     if value is None or expected is None or band is None:
         return ""
     distance = _measure_distance(value, expected)
-    return "match" if distance <= band.width else "near" if distance <= (band.near or 0.0) else "off"
+    return (
+        "match" if distance <= band.width else "near" if distance <= (band.near or 0.0) else "off"
+    )
 
 
 def _measure_distance(value: float, expected: float) -> float:
@@ -256,14 +301,33 @@ def compare_before(value: float | None, band: Band | None) -> str:
     """Return `as measured before`, `not as measured before`, or nothing where it has not been measured before."""
     if value is None or band is None or band.value is None:
         return ""
-    return "as measured before" if _measure_distance(value, band.value) <= band.width else "not as measured before"
+    return (
+        "as measured before"
+        if _measure_distance(value, band.value) <= band.width
+        else "not as measured before"
+    )
 
 
 def _fill_row(
-    layout: Layout, row: LayoutRow, cells: list[Cell], own: list[ScoredRow], previous: ScoredRow | None, absent: str
+    layout: Layout,
+    row: LayoutRow,
+    cells: list[Cell],
+    own: list[ScoredRow],
+    previous: ScoredRow | None,
+    absent: str,
 ) -> FilledRow:
     if not own:
-        return FilledRow(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent, family=row.family)
+        return FilledRow(
+            row.system,
+            row.first_stage,
+            "",
+            "",
+            "",
+            cells,
+            quoted=True,
+            absent=absent,
+            family=row.family,
+        )
     folder = run_folder(own[0].artifact)
     tested = any(cell.change is not None for cell in cells)
     searched = {"column", "dataset", "split", "seed"}
@@ -274,7 +338,10 @@ def _fill_row(
         Path(folder).name,
         folder,
         cells,
-        lineage=[Lineage(**asdict(describe_origin(s.artifact)), **s.row.model_dump(include=searched)) for s in own],
+        lineage=[
+            Lineage(**asdict(describe_origin(s.artifact)), **s.row.model_dump(include=searched))
+            for s in own
+        ],
         differs=explain_differences(own[0].artifact, previous.artifact) if previous else [],
         neighbour=name_system(previous.system) if previous else "",
         instead="; ".join(dict.fromkeys(score.row.instead for score in own if score.row.instead)),
@@ -292,7 +359,9 @@ def _find_same(own: Sequence[ScoredRow]) -> str:
         if score.row.same_as:
             columns.setdefault(score.row.same_as, {})[score.row.column] = None
     everywhere = all(score.row.same_as for score in own)
-    return ", ".join(name if everywhere else f"{name} ({', '.join(where)})" for name, where in columns.items())
+    return ", ".join(
+        name if everywhere else f"{name} ({', '.join(where)})" for name, where in columns.items()
+    )
 
 
 def explain_differences(scores: Artifact, other: Artifact) -> list[str]:
@@ -305,4 +374,6 @@ def explain_differences(scores: Artifact, other: Artifact) -> list[str]:
         for cause in causes(runs[0], runs[1])
     ]
     rest = len(lines) - _MOST_DIFFERENCES
-    return lines[:_MOST_DIFFERENCES] + ([f"and {rest} more: tandem why {scores.key} {other.key}"] if rest > 0 else [])
+    return lines[:_MOST_DIFFERENCES] + (
+        [f"and {rest} more: tandem why {scores.key} {other.key}"] if rest > 0 else []
+    )

@@ -20,7 +20,8 @@ from tandem.report.results import Cell, FilledRow, Table
 from tandem.report.scored import COST_HEAD, COST_NOTE, format_costs
 from tandem.store.files import csv_text
 
-make_environment().globals["formats"] = sys.modules[__name__]  # templates of tables call these functions
+# templates of tables call these functions
+make_environment().globals["formats"] = sys.modules[__name__]
 TABLE_LEGEND = (
     "Values in percent, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
     "Holm-corrected over the table's comparisons per measure; without a mark no difference is shown."
@@ -45,8 +46,32 @@ ORDERS = (
     "in brackets half of the difference's 95 % interval, at least the difference itself."
 )
 _CSV_HEAD = [
-    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
-    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split", "conclusion", "margin", "before"),
+    *(
+        "system",
+        "first_stage",
+        "dataset",
+        "split",
+        "measure",
+        "printed",
+        "value",
+        "low",
+        "high",
+        "change",
+        "p",
+        "mark",
+    ),
+    *(
+        "stage",
+        "name",
+        "sd",
+        "seeds",
+        "verdict",
+        "printed_dataset",
+        "printed_split",
+        "conclusion",
+        "margin",
+        "before",
+    ),
 ]
 
 
@@ -129,7 +154,11 @@ def draw_bar(cell: Cell, column: list[Cell]) -> str:
     highest = max(other.high for other in column if other.high is not None)
     width = highest - lowest or 1.0
     ends = {"low": cell.low, "at": cell.value, "high": cell.high}
-    return "; ".join(f"--{name}: {100 * (end - lowest) / width:.1f}%" for name, end in ends.items() if end is not None)
+    return "; ".join(
+        f"--{name}: {100 * (end - lowest) / width:.1f}%"
+        for name, end in ends.items()
+        if end is not None
+    )
 
 
 def answer_question(table: Table) -> list[str]:
@@ -144,14 +173,18 @@ def answer_question(table: Table) -> list[str]:
     if best.gain is not None:
         is_sure = best.p is not None and best.p < LEVEL
         surely = "" if is_sure else ", which is not significant"
-        sentence += f", {format_difference(best.gain, 1)} over {best.over}{surely} ({describe_p(best.p)})"
+        sentence += (
+            f", {format_difference(best.gain, 1)} over {best.over}{surely} ({describe_p(best.p)})"
+        )
     worse = list_hurt(table)
     unsure = [row for row in table.rows if (row.cells[0].change or 0.0) < 0 and row not in worse]
     sentences = [f"{sentence}."]
     if worse:
         sentences.append(f"{name_losses(worse)} {'hurt' if len(worse) > 1 else 'hurts'}.")
     if unsure:
-        sentences.append(f"{name_losses(unsure)} {'are' if len(unsure) > 1 else 'is'} lower, but not significantly.")
+        sentences.append(
+            f"{name_losses(unsure)} {'are' if len(unsure) > 1 else 'is'} lower, but not significantly."
+        )
     return sentences
 
 
@@ -184,10 +217,14 @@ def list_table_notes(table: Table) -> list[str]:
         notes.append(_TEST)
     for row in table.rows:
         if row.absent:
-            notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")
+            notes.append(
+                f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}."
+            )
         if row.same_as:
             name = name_system(row.id)
-            notes.append(f"{name} is the same run as {row.same_as}: the configuration does not tell them apart.")
+            notes.append(
+                f"{name} is the same run as {row.same_as}: the configuration does not tell them apart."
+            )
     entries = table.entries
     if any(cell.verdict for _, _, cell in entries):
         notes.append(_VERDICTS)
@@ -221,7 +258,11 @@ def _describe_band(row: FilledRow, cell: Cell, band: Band) -> str:
         head = f"Band of {row.system}, {cell.measure}"
         expected = format_number(band.value)
     line = f"{head}: {expected} ± {band.width:g}, near ± {band.near or 0.0:g}; {band.source}"
-    return f"{line}; differs from the paper: {'; '.join(band.deviations)}." if band.deviations else f"{line}."
+    return (
+        f"{line}; differs from the paper: {'; '.join(band.deviations)}."
+        if band.deviations
+        else f"{line}."
+    )
 
 
 def _describe_earlier(row: FilledRow, cell: Cell, band: Band) -> str:
@@ -237,7 +278,11 @@ def _describe_earlier(row: FilledRow, cell: Cell, band: Band) -> str:
 
 def describe_source(table: Table) -> list[str]:
     """Return where the printed values come from."""
-    return [f"Printed values: {table.paper.citation.strip()}, {table.paper.table}."] if table.paper else []
+    return (
+        [f"Printed values: {table.paper.citation.strip()}, {table.paper.table}."]
+        if table.paper
+        else []
+    )
 
 
 def write_csv(table: Table) -> str:
@@ -277,7 +322,14 @@ def write_csv(table: Table) -> str:
             )
         if row.costs is not None:
             for name, value in asdict(row.costs).items():
-                lines.append({"system": row.system, "first_stage": row.first_stage, "measure": name, "value": value})
+                lines.append(
+                    {
+                        "system": row.system,
+                        "first_stage": row.first_stage,
+                        "measure": name,
+                        "value": value,
+                    }
+                )
     return csv_text(_CSV_HEAD, ([line.get(name, "") for name in _CSV_HEAD] for line in lines))
 
 
@@ -292,20 +344,28 @@ def make_table_grid(table: Table, terminal: bool = False) -> PageTable:
         numbers = {name_system(row.id): f"#{number}" for number, row in enumerate(table.rows, 1)}
         columns.append(("#", [str(number) for number, _ in enumerate(table.rows, 1)]))
     columns.append(("System", [row.system for row in table.rows]))
-    columns.append(("re-ranks", [numbers.get(row.first_stage, row.first_stage) or "–" for row in table.rows]))
+    columns.append(
+        ("re-ranks", [numbers.get(row.first_stage, row.first_stage) or "–" for row in table.rows])
+    )
     if any(row.family for row in table.rows):
         columns.append(("family", [row.family or "–" for row in table.rows]))
     word_columns = len(columns)
 
     best = []  # (row, column) of the highest values
     for measure in range(len(table.columns)):
-        best += [(line, len(columns)) for line, row in enumerate(table.rows) if is_best(table, row, measure)]
+        best += [
+            (line, len(columns))
+            for line, row in enumerate(table.rows)
+            if is_best(table, row, measure)
+        ]
         columns += _format_measure(table, measure, terminal)
     if table.has_costs:
         costs = zip(*(format_costs(row.costs) for row in table.rows), strict=True)
         columns += zip(COST_HEAD, map(list, costs), strict=True)
     number_columns = len(columns) - word_columns
-    columns.append(("p against", [numbers.get(row.against) or name_baseline(row) for row in table.rows]))
+    columns.append(
+        ("p against", [numbers.get(row.against) or name_baseline(row) for row in table.rows])
+    )
 
     align = "l" * word_columns
     if terminal:  # the first column has the rows' numbers
@@ -374,7 +434,10 @@ def make_orders_grid(table: Table) -> PageTable | None:
         return None
     rows = []
     for order in table.orders:
-        outcomes = [format_comparison(cell, above="holds", below="the other way round") for cell in order.cells]
+        outcomes = [
+            format_comparison(cell, above="holds", below="the other way round")
+            for cell in order.cells
+        ]
         rows.append([order.claim, order.higher, order.lower, *outcomes])
     head = ["order", "higher", "lower", *table.names]
     return PageTable(f"{table.heading}: orders", head, rows, align="l" * len(head), notes=[ORDERS])

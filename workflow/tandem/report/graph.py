@@ -132,7 +132,14 @@ def draw_graph(stages: dict[str, BuiltStage]) -> Markup:
     edges = []
     for key, direct in inputs.items():
         for other in direct:
-            edges.append({"x": columns[other], "y": layers[other] + 0.3, "x2": columns[key], "y2": layers[key] - 0.3})
+            edges.append(
+                {
+                    "x": columns[other],
+                    "y": layers[other] + 0.3,
+                    "x2": columns[key],
+                    "y2": layers[key] - 0.3,
+                }
+            )
     boxes = []
     for key, stage in stages.items():
         column = columns[key]
@@ -177,4 +184,6 @@ def draw_graph(stages: dict[str, BuiltStage]) -> Markup:
     svg = draw_svg(make_specification(chart.properties(**size)))
     drawing = str(svg).replace(' aria-hidden="true"', "")
     # Drawn without a page, links get a base address, and no name.
-    return Markup(re.sub(r'xlink:href="[^"#]*#stage-([^"]*)"', r'href="#stage-\1" aria-label="\1"', drawing))
+    return Markup(
+        re.sub(r'xlink:href="[^"#]*#stage-([^"]*)"', r'href="#stage-\1" aria-label="\1"', drawing)
+    )

@@ -37,7 +37,8 @@ LATEX_ESCAPES = {
     **{character: rf"\ensuremath{{{command}}}" for character, command in _LATEX_MATH.items()},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "—": "---",
     "…": r"\dots{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\n": " ",
-    "[": "{[}", "]": "{]}",  # at the start of a row it would be an argument of the line break before
+    # at the start of a row it would be an argument of the line break before
+    "[": "{[}", "]": "{]}",
 }  # fmt: skip
 
 
@@ -64,7 +65,9 @@ def make_environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     env.filters["prose"] = mark_prose
-    env.globals.update(asset=lambda name: Markup(read_asset(name)), embedded=embed_json, duration=format_duration)
+    env.globals.update(
+        asset=lambda name: Markup(read_asset(name)), embedded=embed_json, duration=format_duration
+    )
     return env
 
 
@@ -80,7 +83,9 @@ def render_template(template: str, **values: Any) -> str:
 
 def render_markdown(template: Path, **values: Any) -> str:
     """Return a text of Markdown from a template, which is no page: nothing is escaped."""
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
     return environment.from_string(template.read_text(encoding="utf-8")).render(values)
 
 
@@ -156,7 +161,10 @@ class PageTable:
     @property
     def numbers(self) -> list[bool]:
         """For each column, whether it holds numbers alone."""
-        values = [[row[at] for row in self.rows if row[at] not in _EMPTY_CELLS] for at in range(len(self.head))]
+        values = [
+            [row[at] for row in self.rows if row[at] not in _EMPTY_CELLS]
+            for at in range(len(self.head))
+        ]
         return [bool(cells) and all(map(_is_number, cells)) for cells in values]
 
     @property
@@ -171,7 +179,11 @@ class PageTable:
         None if it has none.
         """
         number = _NUMBER.match(cell)
-        return None if number is None else float(number[1].replace(",", "").replace("−", "-")) * UNIT_FACTORS[number[2]]
+        return (
+            None
+            if number is None
+            else float(number[1].replace(",", "").replace("−", "-")) * UNIT_FACTORS[number[2]]
+        )
 
 
 def _is_number(cell: str) -> bool:
@@ -196,7 +208,10 @@ def write_markdown(grid: PageTable) -> str:
 
 def write_latex(grid: PageTable) -> str:
     """Return a floating table over both columns, made narrower where it is too wide."""
-    caption = ". ".join(note.rstrip(".") for note in (grid.title, grid.caption, *grid.notes) if note) + "."
+    caption = (
+        ". ".join(note.rstrip(".") for note in (grid.title, grid.caption, *grid.notes) if note)
+        + "."
+    )
     return render_template("grid.tex", grid=grid, escape=quote_latex, caption=caption)
 
 
@@ -215,4 +230,6 @@ def align_text(grid: PageTable) -> str:
     width = max(60, min(len(rule), _WIDEST_NOTES))
     notes = [line for note in grid.notes for line in textwrap.wrap(note, width)]
     title = f"{grid.title} · {grid.caption}" if grid.caption else grid.title
-    return "\n".join(line.rstrip() for line in [title, rule, padded[0], rule, *padded[1:], rule, *notes])
+    return "\n".join(
+        line.rstrip() for line in [title, rule, padded[0], rule, *padded[1:], rule, *notes]
+    )

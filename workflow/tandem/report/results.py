@@ -203,8 +203,15 @@ class Table:
             ours += f", trained on {'; '.join(instead)}"
         if self.printed_on is None:
             return ours
-        names = [f"{column.dataset_name} {column.printed_split}" for column in self.columns if column.dataset_name]
-        printed = ", ".join(dict.fromkeys(map(str.strip, names))) or f"{self.printed_on.name} {self.printed_on.split}"
+        names = [
+            f"{column.dataset_name} {column.printed_split}"
+            for column in self.columns
+            if column.dataset_name
+        ]
+        printed = (
+            ", ".join(dict.fromkeys(map(str.strip, names)))
+            or f"{self.printed_on.name} {self.printed_on.split}"
+        )
         stand_in = " (a stand-in: not comparable in level)" if self.stands_in else ""
         return f"printed: {printed}; {ours}{stand_in}"
 
@@ -222,7 +229,9 @@ class Table:
     @property
     def entries(self) -> list[tuple[FilledRow, str, Cell]]:
         """Return every cell, with its row and the heading of its column."""
-        return [(row, *pair) for row in self.rows for pair in zip(self.names, row.cells, strict=True)]
+        return [
+            (row, *pair) for row in self.rows for pair in zip(self.names, row.cells, strict=True)
+        ]
 
     def column(self, at: int) -> list[Cell]:
         """Return the cells of a column."""
@@ -260,7 +269,10 @@ def find_view(name: str) -> Path:
     Where there is none, it is that of the default configuration.
     """
     configuration, _, rest = name.partition("/")
-    paths = [_make_view_path(RESULTS_FOLDER, name), _make_view_path(RESULTS_FOLDER / configuration, rest)]
+    paths = [
+        _make_view_path(RESULTS_FOLDER, name),
+        _make_view_path(RESULTS_FOLDER / configuration, rest),
+    ]
     return paths[1] if rest and paths[1].is_file() and not paths[0].is_file() else paths[0]
 
 
@@ -277,7 +289,9 @@ def list_table_names() -> list[str]:
     """Return the names of all tables below results/, as `find_view` takes them."""
     folders = [RESULTS_FOLDER / "tables", *RESULTS_FOLDER.glob("*/tables")]
     files = ((folder, file) for folder in folders for file in folder.rglob("*.json"))
-    return [Path(*at.parts[1:-1], file.relative_to(at).with_suffix("")).as_posix() for at, file in files]
+    return [
+        Path(*at.parts[1:-1], file.relative_to(at).with_suffix("")).as_posix() for at, file in files
+    ]
 
 
 def to_percent(share: float) -> float:

@@ -15,7 +15,12 @@ from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, name_system
 from tandem.evaluation.scores import list_shared_measures, read_aligned
-from tandem.evaluation.significance import bootstrap_mean, compute_margins, correct_by_holm, run_seeded_test
+from tandem.evaluation.significance import (
+    bootstrap_mean,
+    compute_margins,
+    correct_by_holm,
+    run_seeded_test,
+)
 from tandem.report.results import Cell, Costs, FilledOrder, Origin, to_percent
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
@@ -53,10 +58,14 @@ def open_score_artifact(folder: str, run: str = "") -> Artifact:
     artifact = open_artifact(Path(folder), "score")
     manifest = artifact.manifest
     if manifest.key != artifact.key:
-        raise UserError(f"{artifact.folder}: its manifest is of {manifest.key}; delete the folder and run again")
+        raise UserError(
+            f"{artifact.folder}: its manifest is of {manifest.key}; delete the folder and run again"
+        )
     if manifest.version != KINDS["score"].version:
         now = KINDS["score"].version
-        raise UserError(f"{artifact.folder}: was made by version {manifest.version} of score, now {now}; run again")
+        raise UserError(
+            f"{artifact.folder}: was made by version {manifest.version} of score, now {now}; run again"
+        )
     scored_run = Path(artifact.upstream.get("run", "")).name
     if run and scored_run != run:
         problem = f"{artifact.folder}: scores run {scored_run}, but planned is {run}"
@@ -78,7 +87,13 @@ def describe_origin(scores: Artifact) -> Origin:
     """Return where scores come from, by their manifest and that of their run."""
     run = open_upstream(scores).get("run", scores)
     manifest = run.manifest
-    how = manifest.commit, manifest.dirty, manifest.finished, manifest.machine.node, manifest.seconds
+    how = (
+        manifest.commit,
+        manifest.dirty,
+        manifest.finished,
+        manifest.machine.node,
+        manifest.seconds,
+    )
     return Origin(scores.key, run.key, run_folder(scores), *how)
 
 
@@ -103,7 +118,9 @@ class ScoredRow:
 def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[str]:
     """Return the warnings (or `notes`) in the manifests of stages, each once, after the stage's kind and name."""
     facts = ((f"{stage.kind} {stage.name}", stage.artifact.manifest.facts) for stage in stages)
-    return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get(fact, ())))
+    return list(
+        dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get(fact, ()))
+    )
 
 
 def warn_of_few_seeds(seeds: int, stages: Iterable[BuiltStage]) -> list[str]:
@@ -121,9 +138,13 @@ def read_scored(rows: Sequence[PlannedRow]) -> list[ScoredRow]:
         artifact = open_score_artifact(row.scores, row.run)
         split = str(artifact.params["split"])
         if row.split not in ("", split):
-            raise UserError(f"{artifact.folder}: was scored on split {split}, but planned is {row.split}")
+            raise UserError(
+                f"{artifact.folder}: was scored on split {split}, but planned is {row.split}"
+            )
         if (row.id, row.column, row.seed) in seen:
-            raise UserError(f"rows: {name_system(row.id)} is there twice; each system and first stage once")
+            raise UserError(
+                f"rows: {name_system(row.id)} is there twice; each system and first stage once"
+            )
         seen.add((row.id, row.column, row.seed))
         changes = {"split": split, "collection": row.collection or row.dataset}
         scored.append(ScoredRow(row.model_copy(update=changes), artifact))
@@ -141,8 +162,10 @@ class ScoreBlock:
     values: Floats64  # of each seed and query, shape (seeds, systems, queries, measures)
     low: Floats64  # bounds of the bootstrap interval, shape (systems, measures)
     high: Floats64
-    p: dict[System, Floats64]  # of each tested system, that of the test against its baseline by measure, uncorrected
-    margins: dict[System, Floats64]  # of each, half the width of the 95 % interval of the difference, by measure
+    # of each tested system, that of the test against its baseline by measure, uncorrected
+    p: dict[System, Floats64]
+    # of each, half the width of the 95 % interval of the difference, by measure
+    margins: dict[System, Floats64]
 
     @property
     def queries(self) -> int:
@@ -151,7 +174,9 @@ class ScoreBlock:
 
     def p_against(self, base: System, systems: Sequence[System]) -> Floats64:
         """Uncorrected p of the tests of systems against one base, shape (systems, measures)."""
-        differences = compute_differences(self.values, self.systems, [(system, base) for system in systems])
+        differences = compute_differences(
+            self.values, self.systems, [(system, base) for system in systems]
+        )
         return run_seeded_test(differences).reshape(len(systems), len(self.measures))
 
     def compare(self, pairs: Sequence[tuple[System, System]]) -> Floats64:
@@ -202,15 +227,21 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
     for system in present:
         for seed in seeds:
             if (system, seed) not in by_seed:
-                raise UserError(f"rows: {name_system(system)} has no scores of seed {seed}; every row needs every seed")
+                raise UserError(
+                    f"rows: {name_system(system)} has no scores of seed {seed}; every row needs every seed"
+                )
     measures = list_shared_measures([score.artifact for score in scored])
-    read = [read_aligned([by_seed[system, seed].artifact for system in present], measures) for seed in seeds]
+    read = [
+        read_aligned([by_seed[system, seed].artifact for system in present], measures)
+        for seed in seeds
+    ]
     if any(queries != read[0][0] for queries, _ in read):
         folder = by_seed[present[0], seeds[0]].artifact.folder
         raise UserError(f"{folder}: seeds were scored on different queries")
     values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
     shown = [row for row in layout.rows if row.id in present and not row.hidden]
-    repeated = {score.system for score in scored if score.row.same_as}  # which have been tested already
+    # which have been tested already
+    repeated = {score.system for score in scored if score.row.same_as}
     compared = [row for row in shown if row.id not in repeated]
     tested = {row.id: row.baseline for row in compared if row.baseline and row.baseline in present}
     differences = compute_differences(values, present, tested.items())
@@ -235,14 +266,18 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
 
 
 def fill_orders(
-    layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]], blocks: Sequence[ScoreBlock]
+    layout: Layout,
+    columns: Sequence[Column],
+    positions: Sequence[dict[System, Position]],
+    blocks: Sequence[ScoreBlock],
 ) -> list[FilledOrder]:
     """Return the layout's orders with difference, p and margin by column, p corrected over those that can be tested.
 
     Left out are those of rows that were not searched in one place: they have no differences query by query.
     """
     pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
-    tests: dict[tuple[str, str, str], dict[tuple[System, System], Floats64]] = {}  # of shape (3, measures)
+    # of shape (3, measures)
+    tests: dict[tuple[str, str, str], dict[tuple[System, System], Floats64]] = {}
     for block in blocks:
         repeated = {score.system for own in block.scored for score in own if score.row.same_as}
         if present := [pair for pair in pairs if {*pair} <= {*block.systems} - repeated]:
@@ -259,10 +294,14 @@ def fill_orders(
                 measured[number] = tests[place][higher, lower][:, measure]
         corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
         for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
-            own[number] = replace(own[number], change=to_percent(change), p=round(p, 6), margin=to_percent(margin))
+            own[number] = replace(
+                own[number], change=to_percent(change), p=round(p, 6), margin=to_percent(margin)
+            )
     orders = [
         FilledOrder(order.claim, name_system(higher), name_system(lower), list(own))
-        for order, (higher, lower), own in zip(layout.orders, pairs, zip(*cells, strict=True), strict=True)
+        for order, (higher, lower), own in zip(
+            layout.orders, pairs, zip(*cells, strict=True), strict=True
+        )
     ]
     return [order for order in orders if any(cell.p is not None for cell in order.cells)]
 
@@ -271,7 +310,9 @@ def read_costs(scores: Artifact) -> Costs | None:
     """Costs of the run behind scores; None for a group of datasets, without a run, and where a stage was deleted."""
     stages = walk([scores])
     run = stages[scores.key].upstream.get("run")
-    if run is None or any(len(stage.upstream) < len(stage.artifact.upstream) for stage in stages.values()):
+    if run is None or any(
+        len(stage.upstream) < len(stage.artifact.upstream) for stage in stages.values()
+    ):
         return None
     answering = [stages[key] for key in dict.fromkeys(_iterate_answering(stages, run))]
     seconds = sum(stage.seconds for stage in answering if not _is_index(stage))
@@ -299,11 +340,18 @@ def _iterate_answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]
 
 
 def _is_index(stage: BuiltStage) -> bool:
-    return stage.artifact.params.get("side") == "passages" or stage.declared.holds in ("index", "lexical index")
+    return stage.artifact.params.get("side") == "passages" or stage.declared.holds in (
+        "index",
+        "lexical index",
+    )
 
 
 def format_costs(costs: Costs | None) -> list[str]:
     """Costs in the columns `COST_HEAD`; dashes without any."""
     if costs is None:
         return ["–"] * len(COST_HEAD)
-    return [f"{costs.index_bytes:,}", f"{costs.ms_per_query:,.1f}", f"{costs.training_seconds:,.0f}"]
+    return [
+        f"{costs.index_bytes:,}",
+        f"{costs.ms_per_query:,.1f}",
+        f"{costs.training_seconds:,.0f}",
+    ]

@@ -27,7 +27,8 @@ _LOSS_NAMES = {
     "sup": "supervision", "passage": "passage-centric", "regularise": "regulariser", "mlm": "masked words",
     "decoder": "decoder's words",
 }  # fmt: skip
-_PART_NAMES = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
+# of a model, as the log names them
+_PART_NAMES = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}
 _LOSSES_OF_SCORES = {
     "hinge",
     "mse",
@@ -72,7 +73,9 @@ class Addition:
 
 
 # By the name of a view: `(value) -> Addition` of what the view's `report_part` gives.
-adds_to_report: Registry[Callable[[Any], Addition]] = Registry("part of the report", "adds_to_report", "report", False)
+adds_to_report: Registry[Callable[[Any], Addition]] = Registry(
+    "part of the report", "adds_to_report", "report", False
+)
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,13 @@ class ModelSection:
     additions: list[TrainingCharts]
 
 
-def list_trained_models(stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()) -> list[ModelSection]:
+def list_trained_models(
+    stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()
+) -> list[ModelSection]:
     """Return the trained models; a checkpoint belongs to the training that goes on from it."""
-    logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
+    logged = {
+        stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files
+    }
     above = {key: _list_checkpoints(stage, logged) for key, stage in logged.items()}
     inner = set().union(*above.values())
     models = []
@@ -117,7 +124,9 @@ def _list_checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[s
     waiting = [stage]
     while waiting:
         inputs = waiting.pop().upstream.items()
-        new = {key for role, key in inputs if role.split(".")[0] in _FOLLOWED_ROLES and key in stages} - keys
+        new = {
+            key for role, key in inputs if role.split(".")[0] in _FOLLOWED_ROLES and key in stages
+        } - keys
         keys |= new
         waiting += [stages[key] for key in new]
     return keys
@@ -132,7 +141,11 @@ def _draw_curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
         if name.startswith("dev ")
         for _, measure, part in [name.split(" ", 2)]
     ]
-    unit = "loss, in scores" if _LOSSES_OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
+    unit = (
+        "loss, in scores"
+        if _LOSSES_OF_SCORES & set(map(str, flatten(model.params).values()))
+        else "loss, nats"
+    )
     charts = [draw_lines("Loss and its parts", losses, "step", unit, smooth=True)] if losses else []
     charts += [draw_lines("On the dev queries", dev, "step", "mean over queries")] if dev else []
     return charts
@@ -147,7 +160,10 @@ def read_log(model: Artifact) -> dict[str, Series]:
     table = pq.read_table(model.path("log.parquet"), columns=["step", "name", "value"])
     for step, name, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
         points.setdefault(name, {})[step] = value
-    return {name: Series(name, *zip(*sorted(steps.items()), strict=True)) for name, steps in points.items()}
+    return {
+        name: Series(name, *zip(*sorted(steps.items()), strict=True))
+        for name, steps in points.items()
+    }
 
 
 class Bins(BaseModel):
@@ -197,13 +213,26 @@ class ListSection:
         dropped = [[rule, f"{count:,}"] for rule, count in self.report.dropped.items()]
         groups = self.report.percentiles or {}
         levels = dict.fromkeys(level for group in groups.values() for level in group or ())
-        values = [[level, *(_format_number((group or {}).get(level)) for group in groups.values())] for level in levels]
+        values = [
+            [level, *(_format_number((group or {}).get(level)) for group in groups.values())]
+            for level in levels
+        ]
         head = ["Judge's score" if self.judged else "Score in the run", *groups]
-        grids = [PageTable(f"What was dropped from {self.stage.key}", ["Dropped by rule", "passages"], dropped)]
+        grids = [
+            PageTable(
+                f"What was dropped from {self.stage.key}", ["Dropped by rule", "passages"], dropped
+            )
+        ]
         if counts := self.report.denoising:
             title = f"What the judge of {self.stage.key} took out, and near-copies of a positive"
-            grids.append(PageTable(title, ["Passages of the windows", "Value"], list(describe_denoising(counts))))
-        return grids + [PageTable(f"Percentiles of the scores of {self.stage.key}", head, values)] * bool(values)
+            grids.append(
+                PageTable(
+                    title, ["Passages of the windows", "Value"], list(describe_denoising(counts))
+                )
+            )
+        return grids + [
+            PageTable(f"Percentiles of the scores of {self.stage.key}", head, values)
+        ] * bool(values)
 
 
 def describe_denoising(counts: DenoisingReport) -> Iterator[list[str]]:
@@ -235,9 +264,14 @@ def describe_training_list(stage: BuiltStage) -> ListSection:
         else:
             groups["negatives after denoising" if judged else "negatives of the lists"] = selected
         unit = "the judge's probability" if judged else "score in the run"
-        title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
+        title = (
+            "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
+        )
         chart = draw_histogram(
-            title, bins.edges, {name: counts for name, counts in groups.items() if any(counts)}, unit
+            title,
+            bins.edges,
+            {name: counts for name, counts in groups.items() if any(counts)},
+            unit,
         )
     return ListSection(stage, report, judged, chart, list_examples(candidates))
 
@@ -247,7 +281,10 @@ def list_examples(candidates: Artifact) -> PageTable | None:
     if "candidates.parquet" not in candidates.manifest.files:
         return None
     with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
-        first = next(file.iter_batches(_FIRST, columns=["query_row", "label", "passage_row", "score"]), pa.table({}))
+        first = next(
+            file.iter_batches(_FIRST, columns=["query_row", "label", "passage_row", "score"]),
+            pa.table({}),
+        )
     # Of a query the positives stand together, before the negatives.
     groups = groupby(zip(*first.to_pydict().values(), strict=True), itemgetter(0, 1))
     dataset = input_of(candidates, "dataset")
@@ -257,13 +294,18 @@ def list_examples(candidates: Artifact) -> PageTable | None:
             "positive" if label else "negative",
             _format_number(score),
             cut_text(
-                join_contents(*(read_value(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200
+                join_contents(
+                    *(read_value(dataset.path(CORPUS), column, row) for column in ("title", "text"))
+                ),
+                200,
             ),
         ]
         for _, group in islice(groups, 2 * EXAMPLES)
         for query, label, row, score in islice(group, 2)
     ]
-    return PageTable(f"Examples of {candidates.key}", ["Query", "Label", "Score in the run", "Passage"], shown)
+    return PageTable(
+        f"Examples of {candidates.key}", ["Query", "Label", "Score in the run", "Passage"], shown
+    )
 
 
 def count_by_bin(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
@@ -288,9 +330,16 @@ def describe_dataset(statistics: dict[str, object]) -> list[PageTable]:
     """Return the content of statistics.json in words: the corpus as a list, the splits side by side."""
     corpus = flatten({name: value for name, value in statistics.items() if name != "splits"})
     by_split = statistics.get("splits", {})
-    splits = {name: flatten(values) for name, values in by_split.items()} if isinstance(by_split, dict) else {}
+    splits = (
+        {name: flatten(values) for name, values in by_split.items()}
+        if isinstance(by_split, dict)
+        else {}
+    )
     names = dict.fromkeys(name for values in splits.values() for name in values)
-    rows = [[_make_title(name), *(_format_text(values.get(name)) for values in splits.values())] for name in names]
+    rows = [
+        [_make_title(name), *(_format_text(values.get(name)) for values in splits.values())]
+        for name in names
+    ]
     return [
         PageTable(
             "The corpus",
@@ -308,9 +357,15 @@ def _make_title(path: str) -> str:
 def _format_text(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return format_figure(value)
-    return ("; ".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)) or "–"
+    return (
+        "; ".join(map(str, value))
+        if isinstance(value, list)
+        else str("" if value is None else value)
+    ) or "–"
 
 
 def format_figure(value: float | None) -> str:
     """`8,841,823`, `2.57`; empty without a value."""
-    return "" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+    return (
+        "" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+    )

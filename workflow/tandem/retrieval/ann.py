@@ -42,7 +42,12 @@ from tandem.retrieval.faiss_search import (
     search_exactly,
 )
 from tandem.retrieval.index import INVERTED_LISTS_FILE, find_graph, has_gpu_form, split_chain
-from tandem.retrieval.retrieve import ShortLists, iterate_ranked, open_embeddings, read_embedded_rows
+from tandem.retrieval.retrieve import (
+    ShortLists,
+    iterate_ranked,
+    open_embeddings,
+    read_embedded_rows,
+)
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
@@ -67,7 +72,9 @@ class OpenedIndex:
     searched for again, as wide as the list; not so if `widen` is False.
     """
 
-    def __init__(self, artifact: Artifact, threads: Threads, gpu: str = NONE, widen: bool = True) -> None:
+    def __init__(
+        self, artifact: Artifact, threads: Threads, gpu: str = NONE, widen: bool = True
+    ) -> None:
         meta = json.loads(artifact.path("meta.json").read_text())
         self.rows: int = meta["rows"]
         self.factory: str = meta["factory"]
@@ -75,14 +82,19 @@ class OpenedIndex:
         self.gpu = gpu
         flags = _LISTED if INVERTED_LISTS_FILE in artifact.manifest.files else MAPPED
         with explain_errors(f"{artifact.folder}: FAISS cannot read its index"):
-            indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
-        self.firsts: list[int] = [part["first"] for part in meta["indexes"]]  # the number of each part's first node
+            indexes = [
+                faiss.read_index(str(artifact.path(part["file"])), flags)
+                for part in meta["indexes"]
+            ]
+        # the number of each part's first node
+        self.firsts: list[int] = [part["first"] for part in meta["indexes"]]
         self.pairs: Array | None = None  # copies, whose vectors stand in the index once
         if COPIES_FILE in artifact.manifest.files:
             self.pairs = np.load(artifact.path(COPIES_FILE), allow_pickle=False)
         self.copies = None if self.pairs is None else Copies(self.pairs)
         inner = split_chain(indexes[0])[1]
-        self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0  # of a vector, where they are all
+        # of a vector, where they are all
+        self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0
         inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # behind whatever refines it
         self.lists: int = inverted.nlist if inverted else 0
         graph = find_graph(indexes[0])
@@ -96,7 +108,8 @@ class OpenedIndex:
             stored: Any = getattr(split_chain(index)[1], "invlists", None)
             stored = None if stored is None else faiss.downcast_InvertedLists(stored)
             if isinstance(stored, faiss.OnDiskInvertedLists):
-                stored.prefetch_nthread = 0  # read as they are searched: further threads would cost each call anew
+                # read as they are searched: further threads would cost each call anew
+                stored.prefetch_nthread = 0
         self.parts = [on_gpus(index, self.gpu) for index in indexes]
         self.sizes = [int(index.ntotal) for index in indexes]
 
@@ -168,7 +181,9 @@ class OpenedIndex:
                 inverted.make_direct_map()  # once: it then knows where each row's code is
             is_own = (nodes >= first) & (nodes < first + size)
             own = np.ascontiguousarray(nodes[is_own] - first, np.int64)
-            with explain_errors(f"FAISS does not give the vectors of {self.factory}; set rescore to true"):
+            with explain_errors(
+                f"FAISS does not give the vectors of {self.factory}; set rescore to true"
+            ):
                 vectors[is_own] = part.reconstruct_batch(own)
         return vectors
 
@@ -200,7 +215,9 @@ class VectorSearcher:
     With `rescore` the index proposes `factor` times the depth and exact scores decide, else its own do.
     """
 
-    def __init__(self, index: OpenedIndex, passages: Embeddings, ranks: Array, rescore: bool, factor: int) -> None:
+    def __init__(
+        self, index: OpenedIndex, passages: Embeddings, ranks: Array, rescore: bool, factor: int
+    ) -> None:
         self.index = index
         self.passages = passages
         self.ranks = ranks
@@ -221,7 +238,9 @@ class VectorSearcher:
             keys = self._score_exactly(queries, rows)
         else:
             is_missing = rows < 0
-            scaled = np.where(is_missing, np.float32(0), scores) / np.float32(self.passages.temperature)
+            scaled = np.where(is_missing, np.float32(0), scores) / np.float32(
+                self.passages.temperature
+            )
             keys = np.where(is_missing, np.uint64(0), pack_keys(scaled, self.ranks[rows]))
         best.add(slice(0, len(queries)), keys)
         return best
@@ -245,7 +264,9 @@ class VectorSearcher:
             for start in range(0, len(pairs_of_task), PAIRS_PER_CHUNK):
                 chunk = slice(start, start + PAIRS_PER_CHUNK)
                 pairs = pairs_of_task[chunk]
-                scores = score_vector_pairs(exact[pairs // width], vectors[chunk], self.passages.temperature)
+                scores = score_vector_pairs(
+                    exact[pairs // width], vectors[chunk], self.passages.temperature
+                )
                 keys[pairs] = pack_keys(scores, self.ranks[flat[pairs]])
 
         # Handing over to threads costs more than a few pairs.
@@ -284,9 +305,13 @@ def run(job: Job[AnnParams]) -> None:
     with open_threads(job.execution.workers) as threads, writing(job) as draft:
         index = OpenedIndex(job.inputs["index"], threads, gpu)
         index.tune(params.nprobe, params.ef_search)
-        searcher = VectorSearcher(index, passages, order.ranks, params.rescore, params.rescore_factor)
+        searcher = VectorSearcher(
+            index, passages, order.ranks, params.rescore, params.rescore_factor
+        )
         short = ShortLists(min(depth, passages.rows))
-        lines = write_rows(job, draft, short.count(search_index(job, searcher, queries, order)), order)
+        lines = write_rows(
+            job, draft, short.count(search_index(job, searcher, queries, order)), order
+        )
         draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
         short.warn(job, draft, index.remedy)
         if params.recall_queries:
@@ -297,13 +322,19 @@ def run(job: Job[AnnParams]) -> None:
             recall = {str(k): round(share_found(ours, exact, k, params.rescore), 4) for k in ks}
             draft.facts["recall"] = recall
             draft.facts["recall_queries"] = len(sample)
-            low = [f"{share:.1%} of the first {k}" for k, share in recall.items() if share < _LEAST_RECALL]
+            low = [
+                f"{share:.1%} of the first {k}"
+                for k, share in recall.items()
+                if share < _LEAST_RECALL
+            ]
             if low:
                 found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
                 warn(job, draft, f"{found}; {index.remedy}")
 
 
-def iterate_settings(index: OpenedIndex, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
+def iterate_settings(
+    index: OpenedIndex, sweep: TradeoffSweep
+) -> Iterator[tuple[int | None, int | None, bool]]:
     """Yield (nprobe, ef_search, rescore) of an index: lists or candidates if it has any, with exact scores or not."""
     within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
     nprobe: list[int] | list[None] = within if index.lists else [None]
@@ -311,7 +342,9 @@ def iterate_settings(index: OpenedIndex, sweep: TradeoffSweep) -> Iterator[tuple
     return product(nprobe, ef_search, sweep.rescore)
 
 
-def measure(searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> dict[str, float]:
+def measure(
+    searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int
+) -> dict[str, float]:
     """Measure a searcher's `search(queries, depth)` by `measure_search`, for some queries down to the largest k."""
     depth = max(ks)
 
@@ -339,7 +372,9 @@ class VectorSearches:
 
     def exact(self, threads: Threads) -> list[Array]:
         """Return each query's passages by exact search, best first."""
-        return search_exactly(self.passages, self.queries, self.ranks, self.depth, threads).list_ranks()
+        return search_exactly(
+            self.passages, self.queries, self.ranks, self.depth, threads
+        ).list_ranks()
 
     def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
         """Return a search through an index; with `rescore` exact scores decide."""
@@ -366,9 +401,25 @@ def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
                 size = artifact.manifest.facts["bytes_per_vector"]
                 for nprobe, ef_search, rescore in iterate_settings(index, sweep):
                     index.tune(nprobe, ef_search)
-                    line: _TradeoffLine = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
-                    line |= measure(searches.through(index, rescore), searches.queries, exact, params.k, params.repeats)
-                    lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
+                    line: _TradeoffLine = {
+                        "index": name,
+                        "nprobe": nprobe,
+                        "ef_search": ef_search,
+                        "rescore": rescore,
+                    }
+                    line |= measure(
+                        searches.through(index, rescore),
+                        searches.queries,
+                        exact,
+                        params.k,
+                        params.repeats,
+                    )
+                    lines.append(
+                        line
+                        | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key}
+                    )
                 progress.add(1)
-        write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))
+        write_text(
+            draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines))
+        )
         draft.facts |= {"lines": len(lines), "threads": threads.workers}

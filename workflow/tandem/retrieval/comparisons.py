@@ -23,7 +23,12 @@ from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.pair_prompts import join_passages
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset, require_part, require_run_depth, require_tokenizer
+from tandem.retrieval.inputs import (
+    require_dataset,
+    require_part,
+    require_run_depth,
+    require_tokenizer,
+)
 from tandem.retrieval.pair_scores import find_tokenizer, to_probability
 from tandem.stages.base import Json
 from tandem.stages.retrieval import CompareParams, RerankComparedParams
@@ -56,7 +61,9 @@ class Comparing:
         self.folder = require_part(job.inputs["model"], "cross")
         require_tokenizer(find_tokenizer(self.folder), self.source)
         self.parts = Parts(job, ".npy")
-        self.queries, self.tops = read_tops(job.inputs["run"], job.inputs["dataset"], job.params.depth)
+        self.queries, self.tops = read_tops(
+            job.inputs["run"], job.inputs["dataset"], job.params.depth
+        )
         self.model: CrossEncoder | None = None
 
     def open(self) -> CrossEncoder:
@@ -65,10 +72,18 @@ class Comparing:
         use_workers(self.job.execution.workers)
         model = CrossEncoder.load(self.folder).to(device())
         if model.options.passages != 2:
-            raise UserError(f"{self.folder}: scores one passage; comparisons need a model with compares: true")
+            raise UserError(
+                f"{self.folder}: scores one passage; comparisons need a model with compares: true"
+            )
         lengths = (self.source.params["query_length"], self.source.params["passage_length"])
         model.check_lengths(*lengths, self.tokens.template, str(self.folder))
-        accelerate(model, Execution(attention="padded"), params.batch_tokens, params.precision, training=False)
+        accelerate(
+            model,
+            Execution(attention="padded"),
+            params.batch_tokens,
+            params.precision,
+            training=False,
+        )
         return model
 
     def write_part(self, span: range, progress: Progress, path: Path) -> Json:
@@ -102,7 +117,9 @@ class Comparing:
                 queries, joined, template, resolve_precision(params.precision), params.batch_tokens
             )
         if not np.isfinite(scores).all():
-            raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
+            raise UserError(
+                f"{self.folder}: gives a score that is not a number; the model has diverged"
+            )
         return scores
 
     def complete(self) -> dict[int, Json]:
@@ -180,7 +197,9 @@ def aggregate(method: ComparisonAggregate, logits: Array, count: int) -> Array:
 
 def rerank(job: Job[RerankComparedParams]) -> Iterator[RankedRows]:
     """Yield (the query's row, its documents' rows, their scores): compared ones first, of equal ones the earlier."""
-    stored: Any = np.load(job.inputs["compared"].path(COMPARISONS_FILE), mmap_mode="r", allow_pickle=False)
+    stored: Any = np.load(
+        job.inputs["compared"].path(COMPARISONS_FILE), mmap_mode="r", allow_pickle=False
+    )
     start = 0
     for query, ranked, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]):
         count = min(job.params.depth, len(ranked))
@@ -190,7 +209,9 @@ def rerank(job: Job[RerankComparedParams]) -> Iterator[RankedRows]:
         yield query, ranked, append_below(break_ties_by_place(scores), len(ranked))
     if start != len(stored):
         folder = job.inputs["compared"].folder
-        raise UserError(f"{folder}: has {len(stored):,} comparisons, but the run has {start:,} pairs; compare anew")
+        raise UserError(
+            f"{folder}: has {len(stored):,} comparisons, but the run has {start:,} pairs; compare anew"
+        )
 
 
 def run_rerank(job: Job[RerankComparedParams]) -> None:
@@ -199,7 +220,9 @@ def run_rerank(job: Job[RerankComparedParams]) -> None:
     compared = job.inputs["compared"]
     run = Path(compared.upstream["run"]).name
     if run != job.inputs["run"].key:
-        raise UserError(f"{job.kind}: {compared.folder} compares passages of {run}; expected {job.inputs['run'].key}")
+        raise UserError(
+            f"{job.kind}: {compared.folder} compares passages of {run}; expected {job.inputs['run'].key}"
+        )
     if compared.params["depth"] != job.params.depth:
         has = f"{compared.folder} compares {compared.params['depth']} passages"
         raise UserError(f"{job.kind}: depth is {job.params.depth}, but {has}")

@@ -138,7 +138,9 @@ class Blocks:
 
         Every byte is read, as no size tells of damage.
         """
-        present = [number for number in numbers if self.locate_file(number).with_suffix(".json").exists()]
+        present = [
+            number for number in numbers if self.locate_file(number).with_suffix(".json").exists()
+        ]
         finished = {}
         with (
             Progress(f"check {label}", len(present), "blocks", quiet=not present) as progress,
@@ -178,7 +180,9 @@ class Embeddings:
 
     def __init__(self, artifact: Artifact, side: str) -> None:
         if artifact.params["side"] != side:
-            raise UserError(f"{artifact.folder}: holds embeddings of {artifact.params['side']}; expected {side}")
+            raise UserError(
+                f"{artifact.folder}: holds embeddings of {artifact.params['side']}; expected {side}"
+            )
         self.artifact = artifact
         meta = json.loads(artifact.path("meta.json").read_text())
         self.rows: int = meta["rows"]
@@ -278,7 +282,9 @@ class Stretches:
     `ranks` are the alphabetical ranks of all passages' ids; `progress` counts passages that were read.
     """
 
-    def __init__(self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress) -> None:
+    def __init__(
+        self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress
+    ) -> None:
         self.embeddings = embeddings
         self.numbers = numbers
         self.ranks = ranks

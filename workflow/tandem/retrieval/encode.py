@@ -30,7 +30,13 @@ from tandem.models.ragged import Ids, Ragged, sum_lengths
 from tandem.models.sparse import LOGITS, join_sparse_rows
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, FloatVectors
-from tandem.retrieval.inputs import list_part_files, require_dataset, require_part, require_prompts, require_tokenizer
+from tandem.retrieval.inputs import (
+    list_part_files,
+    require_dataset,
+    require_part,
+    require_prompts,
+    require_tokenizer,
+)
 from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages import KINDS
 from tandem.stages.base import Json
@@ -63,7 +69,8 @@ class SideEncoder:
         self.budget = job.params.batch_tokens
         self.mode = resolve_precision(job.params.precision)
         accelerate(self.model, job.execution, self.budget, self.mode, training=False)
-        self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32  # also what int8 is quantised from
+        # also what int8 is quantised from
+        self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32
         longest = self.tokens.params[f"{self.tower}_length"] + self.template.extra[0]
         padded = -(-longest // LENGTH_STEP) * LENGTH_STEP
         what = f"{self.tokens.folder}: {self.tower}_length, padded,"
@@ -71,14 +78,17 @@ class SideEncoder:
 
     def read(self, rows: Rows | range) -> Ragged:
         """Token ids of the texts at `rows`, in memory."""
-        tokens = Tokens.open(self.tokens)  # mapped anew: what was read for one block would count as memory to the end
+        # mapped anew: what was read for one block would count as memory to the end
+        tokens = Tokens.open(self.tokens)
         texts = tokens.queries if self.tower == "query" else tokens.passages
         return texts.take(np.asarray(rows))
 
     def encode(self, texts: Ragged, progress: Progress) -> Any:
         """Return the vectors that `blocks` store, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
         options = self.template, self.mode, self.budget, self.dtype
-        return np.asarray(encode_all(self.model, self.tower, texts, *options, count_texts(progress)))
+        return np.asarray(
+            encode_all(self.model, self.tower, texts, *options, count_texts(progress))
+        )
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
@@ -109,7 +119,9 @@ def find_token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
         for first in range(0, len(rows), _TEXTS_PER_COUNT)
     )
     return sum_lengths(
-        np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)])
+        np.concatenate(
+            [np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]
+        )
     )
 
 
@@ -126,7 +138,8 @@ class TokenEncoder(SideEncoder):
 
     load = staticmethod(load_dual)
     unit = "tokens"
-    texts: tuple[Rows | range, Ids]  # rows of the texts to encode, and where each one's vectors begin and end
+    # rows of the texts to encode, and where each one's vectors begin and end
+    texts: tuple[Rows | range, Ids]
 
     def read(self, rows: range) -> _EncodedPiece:  # type: ignore[override]
         """Return the texts that rows of tokens belong to."""
@@ -143,7 +156,9 @@ class TokenEncoder(SideEncoder):
         vectors = super().encode(texts, progress)
         flat: FloatVectors = vectors[vectors.any(axis=2)]
         if isinstance(texts, _EncodedPiece) and len(flat) != texts.tokens:
-            raise UserError(f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged")
+            raise UserError(
+                f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged"
+            )
         flat = flat[texts.rows] if isinstance(texts, _EncodedPiece) else flat
         progress.add(len(flat) - len(vectors))  # which counts tokens, not texts
         return flat
@@ -158,11 +173,16 @@ class TermEncoder(SideEncoder):
     def encode(self, texts: Ragged, progress: Progress) -> csr_array:
         """Weights of texts, shape (texts, vocabulary), rounded to what is stored."""
         budget = max(1, min(self.budget, LOGITS // self.model.dimension))
-        batches = encode_batches(self.model, self.tower, texts, self.template, self.mode, budget, count_texts(progress))
-        return join_sparse_rows(batches, self.model.dimension, self.dtype, str(self.job.inputs["model"].folder))
+        batches = encode_batches(
+            self.model, self.tower, texts, self.template, self.mode, budget, count_texts(progress)
+        )
+        return join_sparse_rows(
+            batches, self.model.dimension, self.dtype, str(self.job.inputs["model"].folder)
+        )
 
 
-ENCODERS = {"text": SideEncoder, "token": TokenEncoder, "term": TermEncoder}  # by what the stage's vectors are of
+# by what the stage's vectors are of
+ENCODERS = {"text": SideEncoder, "token": TokenEncoder, "term": TermEncoder}
 
 
 class Encoding:
@@ -181,7 +201,9 @@ class Encoding:
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
         files["model"] = list_part_files(job.inputs["model"], "dual")
         origin = compute_origin(job, files)
-        self.blocks = self.encoder.blocks(job.out, len(self.rows), job.params.block, origin, job.params.dtype)
+        self.blocks = self.encoder.blocks(
+            job.out, len(self.rows), job.params.block, origin, job.params.dtype
+        )
 
     def complete(self, numbers: range) -> dict[int, Json]:
         """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
@@ -207,7 +229,9 @@ class Encoding:
             done = sum(block["rows"] for block in facts.values())
             total = done + sum(len(rows[blocks.locate(number)]) for number in missing)
             with (
-                Progress(f"encode {job.key}", total, encoder.unit or job.params.side, done=done) as progress,
+                Progress(
+                    f"encode {job.key}", total, encoder.unit or job.params.side, done=done
+                ) as progress,
                 write_behind(write) as put,
                 prefetch_items(texts) as batches,
             ):
@@ -220,7 +244,9 @@ def run_shard(job: Job[EmbeddingsParams]) -> Json:
     """Compute every n-th block, beginning with this shard's number; facts by block."""
     encoding = Encoding(job)
     numbers = range(job.execution.shard or 0, len(encoding.blocks), job.execution.shards)
-    return {encoding.blocks.name(number): block for number, block in encoding.complete(numbers).items()}
+    return {
+        encoding.blocks.name(number): block for number, block in encoding.complete(numbers).items()
+    }
 
 
 def run(job: Job[EmbeddingsParams]) -> None:
@@ -234,7 +260,9 @@ def run(job: Job[EmbeddingsParams]) -> None:
         values = sorted({block[key] for block in facts.values()})
         computed[key] = values
         if len(values) > 1:
-            say(f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ")
+            say(
+                f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ"
+            )
     model = job.inputs["model"]
     dual = json.loads((require_part(model, "dual") / "dual.json").read_text())
     meta = {
@@ -247,21 +275,31 @@ def run(job: Job[EmbeddingsParams]) -> None:
     meta |= {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}
     with writing(job) as draft:
         for number, block in facts.items():
-            draft.add(blocks.name(number), blocks.locate_file(number).stat().st_size, block["sha256"])
+            draft.add(
+                blocks.name(number), blocks.locate_file(number).stat().st_size, block["sha256"]
+            )
         write_json(draft.path("meta.json"), meta)
         if encoding.offsets is not None:
             np.save(draft.path("offsets.npy"), encoding.offsets)
         if encoding.ids is not None:
-            pq.write_table(pa.table({"query_id": pa.array(encoding.ids, pa.string())}), draft.path("ids.parquet"))
+            pq.write_table(
+                pa.table({"query_id": pa.array(encoding.ids, pa.string())}),
+                draft.path("ids.parquet"),
+            )
         counts = {job.params.side: len(encoding.texts), "blocks": len(blocks)}
         draft.facts |= {**counts, **computed}
         if isinstance(blocks, SparseBlocks):
             weights = sum(block["weights"] for block in facts.values())
-            draft.facts["active_terms"] = round(weights / max(1, blocks.rows), 2)  # of the mean text
+            # of the mean text
+            draft.facts["active_terms"] = round(weights / max(1, blocks.rows), 2)
         shares = [block["kept"] for block in facts.values() if block.get("kept") is not None]
         if shares:
             share = round(float(np.mean(shares)), 4)
             draft.facts["kept_by_int8"] = share
             if share < LEAST_KEPT:
                 loss = f"int8 keeps {share:.0%} of the {NEAREST} nearest of a sample of passages"
-                warn(job, draft, f"{loss}: some numbers are much larger than the rest; encode.dtype: fp16 loses none")
+                warn(
+                    job,
+                    draft,
+                    f"{loss}: some numbers are much larger than the rest; encode.dtype: fp16 loses none",
+                )

@@ -14,13 +14,15 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-EXTRA_PROPOSALS = 32  # passages requested of an engine beyond the depth; more are where ties or near-ties go on further
+# passages requested of an engine beyond the depth; more are where ties or near-ties go on further
+EXTRA_PROPOSALS = 32
 # Bytes of vectors that are searched at once beside an index: each search costs every query some time.
 STRETCH_BYTES = 2**28
 PAIRS_PER_CHUNK = 128  # pairs whose vectors stay in the processor's cache
 FLOAT32_ROUNDING = 2.0**-24  # unit round-off of float32
 FLOAT64_ROUNDING = 2.0**-53  # unit round-off of float64
-SLACK_TERMS = 8  # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
+# terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
+SLACK_TERMS = 8
 
 _QUERIES_TIMED_ALONE = 100  # queries that are searched for one at a time, to take the time
 
@@ -54,7 +56,9 @@ def bound_difference(dimension: int, lengths: Any) -> Any:
     return 4 * (dimension + SLACK_TERMS) * FLOAT64_ROUNDING * lengths
 
 
-def score_rows(query: Array, vectors: Array, rows: Array, longest: float, temperature: float) -> Array:
+def score_rows(
+    query: Array, vectors: Array, rows: Array, longest: float, temperature: float
+) -> Array:
     """Return the scores of a query (dim,) with rows of vectors (passages, dim), of length `longest` at most.
 
     They equal those of `score_vector_pairs`, which is called only where rounding is close. Shape (rows,).

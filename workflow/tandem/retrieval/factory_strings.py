@@ -19,7 +19,8 @@ _UNKNOWN_INDEX = "FAISS has no such index, or none of such a size"
 
 _NUMBER = r"([1-9]\d*)"
 _SCALAR = r"SQ(?:4|6|8|fp16|bf16|8_direct|8_direct_signed|tqmse[12348]|tq[2345])"
-_ONE_SIDED = r"SQtq[2345]"  # scalar quantisers that compare a query with codes, but no code with another
+# scalar quantisers that compare a query with codes, but no code with another
+_ONE_SIDED = r"SQtq[2345]"
 _NORMS = r"(?:_N(?:none|float|qint8|qint4|lsq2x4|rq2x4))?"
 # What re-ranks: codes that FAISS compares one at a time.
 _REFINING = rf"Flat|(?!{_ONE_SIDED}$){_SCALAR}|PQ[x\d]+(?:np)?|P?(?:RQ|LSQ)[x_\d]+{_NORMS}|(?:RaBitQ|EDEN)\d?"
@@ -79,7 +80,11 @@ def describe_factory(text: str, dimension: int | None = None) -> Description:
         return _refined(match[1], match[2], dimension)
     if match := re.fullmatch(r"(.+),(?:RFlat|Refine\((.*)\))", text):
         refining = "Flat" if match[2] is None else match[2]
-        _require(re.fullmatch(_REFINING, refining), refining, "it cannot re-rank; name Flat, a scalar quantiser or PQ")
+        _require(
+            re.fullmatch(_REFINING, refining),
+            refining,
+            "it cannot re-rank; name Flat, a scalar quantiser or PQ",
+        )
         return _refined(match[1], refining, dimension)
     first, comma, rest = text.partition(",")
     for pattern, transform in _TRANSFORMS.items():
@@ -116,7 +121,11 @@ _Transformed = tuple[int | None, int | None]
 
 
 def _reduce(word: str, dimension: int | None, size: int | None = None) -> _Transformed:
-    _require(not (dimension and size and size > dimension), word, f"the vectors have {dimension} dimensions")
+    _require(
+        not (dimension and size and size > dimension),
+        word,
+        f"the vectors have {dimension} dimensions",
+    )
     return size or dimension, size
 
 
@@ -125,14 +134,17 @@ def _rotate(word: str, dimension: int | None, size: int | None = None) -> _Trans
 
 
 def _spread(word: str, dimension: int | None, seed: int = 0) -> _Transformed:
-    return dimension and 1 << (dimension - 1).bit_length(), None  # a Hadamard matrix has a power of two of rows
+    # a Hadamard matrix has a power of two of rows
+    return dimension and 1 << (dimension - 1).bit_length(), None
 
 
 def _pad(word: str, dimension: int | None, size: int) -> _Transformed:
     return dimension and max(dimension, size), None
 
 
-def _rotate_for_codes(word: str, dimension: int | None, parts: int, size: int | None = None) -> _Transformed:
+def _rotate_for_codes(
+    word: str, dimension: int | None, parts: int, size: int | None = None
+) -> _Transformed:
     _divides(word, parts, size or dimension)
     return size or dimension, max(dimension or 1, size or 1)
 
@@ -163,28 +175,52 @@ def _graph(text: str, dimension: int | None, links: str | None, code: str | None
     """Return a graph of vectors, or of codes that are compared with one another."""
     _require_links(text, links)
     code = code or "Flat"
-    _require(not re.match(r"PQ|\d|FlatPanorama", code), text, "FAISS has it for L2 distances alone; name Flat or SQ8")
-    _require(not re.fullmatch(_ONE_SIDED, code), text, "it does not compare codes with one another; name Flat or SQ8")
+    _require(
+        not re.match(r"PQ|\d|FlatPanorama", code),
+        text,
+        "FAISS has it for L2 distances alone; name Flat or SQ8",
+    )
+    _require(
+        not re.fullmatch(_ONE_SIDED, code),
+        text,
+        "it does not compare codes with one another; name Flat or SQ8",
+    )
     _require(code == "Flat" or re.fullmatch(_SCALAR, code), text, _UNKNOWN_INDEX)
     return Description(dimension, is_graph=True)
 
 
 def _require_links(text: str, links: str | None) -> None:
-    _require(not links or 2 <= int(links) <= _MOST_LINKS, text, f"a node has 2 to {_MOST_LINKS} links")
+    _require(
+        not links or 2 <= int(links) <= _MOST_LINKS, text, f"a node has 2 to {_MOST_LINKS} links"
+    )
 
 
 def _inverted(
-    text: str, dimension: int | None, size: str, thousands: str, links: str | None, chosen_by: str | None, code: str
+    text: str,
+    dimension: int | None,
+    size: str,
+    thousands: str,
+    links: str | None,
+    chosen_by: str | None,
+    code: str,
 ) -> Description:
     """Inverted lists of vectors or codes; an index of their centroids may choose them."""
     lists = int(size) * _THOUSANDS[thousands]
     _require_links(text, links)
-    if chosen_by and (match := re.fullmatch(rf"RCQ({_NUMBER}x{_NUMBER}(?:_{_NUMBER}x{_NUMBER})*)", chosen_by)):
-        centroids = prod(1 << (int(parts) * int(bits)) for parts, bits in re.findall(r"(\d+)x(\d+)", match[1]))
-        _require(centroids == lists, chosen_by, f"it chooses among {centroids:,} lists, not {lists:,}")
+    if chosen_by and (
+        match := re.fullmatch(rf"RCQ({_NUMBER}x{_NUMBER}(?:_{_NUMBER}x{_NUMBER})*)", chosen_by)
+    ):
+        centroids = prod(
+            1 << (int(parts) * int(bits)) for parts, bits in re.findall(r"(\d+)x(\d+)", match[1])
+        )
+        _require(
+            centroids == lists, chosen_by, f"it chooses among {centroids:,} lists, not {lists:,}"
+        )
     elif chosen_by:
         least = describe_factory(chosen_by, dimension).least
-        _require(least <= lists, chosen_by, f"it is learned from the lists, at least {least:,} of them")
+        _require(
+            least <= lists, chosen_by, f"it is learned from the lists, at least {least:,} of them"
+        )
     return replace(_codes(code, dimension, _LISTED_CODES), lists=lists).needing(lists)
 
 
@@ -207,7 +243,11 @@ def _codes(text: str, dimension: int | None, codes: dict[str, Callable[..., int]
 
 
 def _divides(text: str, parts: int, dimension: int | None) -> None:
-    _require(not dimension or dimension % parts == 0, text, f"{parts} does not divide the {dimension} dimensions")
+    _require(
+        not dimension or dimension % parts == 0,
+        text,
+        f"{parts} does not divide the {dimension} dimensions",
+    )
 
 
 def _centroids(text: str, bits: int) -> int:
@@ -228,7 +268,11 @@ def _plain(text: str, dimension: int | None) -> int:
 
 
 def _levels(text: str, dimension: int | None, levels: str | None, batch: str | None) -> int:
-    _require(not dimension or int(levels or 8) <= dimension, text, f"the vectors have {dimension} dimensions")
+    _require(
+        not dimension or int(levels or 8) <= dimension,
+        text,
+        f"the vectors have {dimension} dimensions",
+    )
     return 1
 
 
@@ -262,7 +306,9 @@ def _fast_additive(text: str, dimension: int | None, parts: str, batch: str | No
     return max(_centroids(text, 4), dimension or 1)
 
 
-def _fast_product_additive(text: str, dimension: int | None, splits: str, parts: str, batch: str | None) -> int:
+def _fast_product_additive(
+    text: str, dimension: int | None, splits: str, parts: str, batch: str | None
+) -> int:
     _divides(text, int(splits), dimension)
     return _fast_additive(text, dimension, parts, batch)
 

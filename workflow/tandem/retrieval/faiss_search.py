@@ -47,7 +47,8 @@ _Result = TypeVar("_Result")
 # ways to use GPUs; also "replicate"
 NONE = "none"
 SHARD = "shard"
-MOST_ON_GPU = 2048  # passages per query that FAISS retrieves on a GPU, and lists that it searches there
+# passages per query that FAISS retrieves on a GPU, and lists that it searches there
+MOST_ON_GPU = 2048
 VECTORS_PER_PIECE = 4096  # vectors that are assigned together
 ITERATIONS = 10  # FAISS's number for inverted lists
 _SPLIT_DISTANCE = 1 / 1024  # FAISS's: how far the halves of a split centroid are moved apart
@@ -83,7 +84,8 @@ def open_threads(workers: int | None) -> Iterator[Threads]:
     count = max(1, min(workers or before, count_usable_cores()))
     matrix = faiss.cvar.distance_compute_blas_threshold
     faiss.omp_set_num_threads(1)
-    faiss.cvar.distance_compute_blas_threshold = min(_MATRIX, matrix)  # before 1.15 it counts queries, and is 20
+    # before 1.15 it counts queries, and is 20
+    faiss.cvar.distance_compute_blas_threshold = min(_MATRIX, matrix)
     try:
         with ThreadPoolExecutor(count, "faiss", faiss.omp_set_num_threads, (1,)) as pool:
             yield Threads(pool, count)
@@ -113,8 +115,12 @@ def lease_gpus(job: Job[Any]) -> str:
     if mode != NONE:
         lease(job.execution.devices, job.kind)
         if not faiss.get_num_gpus():
-            problem = f"execution.index_gpu is {mode}, but FAISS {faiss.__version__} has no GPU here"
-            raise UserError(f"{problem}; install faiss-gpu in place of faiss-cpu, or set it to none")
+            problem = (
+                f"execution.index_gpu is {mode}, but FAISS {faiss.__version__} has no GPU here"
+            )
+            raise UserError(
+                f"{problem}; install faiss-gpu in place of faiss-cpu, or set it to none"
+            )
     return mode
 
 
@@ -128,7 +134,9 @@ def on_gpus(index: Any, mode: str) -> Any:
     options = faiss.GpuMultipleClonerOptions()
     options.shard = mode == SHARD
     options.useFloat16 = True
-    with explain_errors(f"execution.index_gpu is {mode}, but FAISS cannot search this index on GPUs"):
+    with explain_errors(
+        f"execution.index_gpu is {mode}, but FAISS cannot search this index on GPUs"
+    ):
         return faiss.index_cpu_to_all_gpus(index, options)
 
 
@@ -140,16 +148,24 @@ class BlockSearch:
         self.ranks = ranks
         self.temperature = temperature
         # A float32 sum of squares may be low by its rounding: less than a thousandth.
-        self.longest = 1.001 * float(np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors).max()))
+        self.longest = 1.001 * float(
+            np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors).max())
+        )
 
-    def add_to(self, best: BestPassages, queries: FloatVectors, threads: Threads, batch: int) -> None:
+    def add_to(
+        self, best: BestPassages, queries: FloatVectors, threads: Threads, batch: int
+    ) -> None:
         """Search for all queries of `best`; each thread for at most `batch` of them at a time."""
         batch = max(1, min(batch, -(-len(queries) // threads.workers)))
 
         def add(at: slice) -> None:
             best.add(at, self.candidates(queries[at], best.depth, best.find_floors(at)))
 
-        list(threads.map(add, (slice(first, first + batch) for first in range(0, len(queries), batch))))
+        list(
+            threads.map(
+                add, (slice(first, first + batch) for first in range(0, len(queries), batch))
+            )
+        )
 
     def candidates(self, queries: FloatVectors, depth: int, floors: Array) -> Array:
         """Packed candidates, (queries, any), 0 for none: all of the stretch's best `depth` that reach the floor.
@@ -185,7 +201,9 @@ class BlockSearch:
             k = min(count, 2 * k)
 
 
-def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
+def search_by_faiss(
+    queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None
+) -> Array:
     """Return the best `depth` passages of each query.
 
     Args:
@@ -197,7 +215,9 @@ def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memo
     """
     best = BestPassages(len(queries), depth)
     read = passages.read(memory * 2 // 3 // (8 * passages.dimension + 16))
-    stretches = (BlockSearch(passages.join(pieces), ranks, passages.temperature) for pieces, ranks in read)
+    stretches = (
+        BlockSearch(passages.join(pieces), ranks, passages.temperature) for pieces, ranks in read
+    )
     with open_threads(workers) as threads, prefetch_items(stretches) as coming:
         # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
         proposals = 80 * (depth + EXTRA_PROPOSALS) + 16 * queries.shape[1]
@@ -207,7 +227,9 @@ def search_by_faiss(queries: FloatVectors, passages: Stretches, depth: int, memo
     return best.keys
 
 
-def search_exactly(passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads) -> BestPassages:
+def search_exactly(
+    passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads
+) -> BestPassages:
     """Return each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
     best = BestPassages(len(queries), min(depth, passages.rows))
     with Progress("exact search", passages.rows, "passages") as progress:
@@ -232,12 +254,16 @@ class Nearest:
             return np.ascontiguousarray(self.index.search(vectors, 1)[1][:, 0])
 
 
-def find_centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE) -> Floats:
+def find_centroids(
+    vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE
+) -> Floats:
     """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
 
     Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
     """
-    centres = _normalise(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
+    centres = _normalise(
+        vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))]
+    )
     for _ in range(ITERATIONS):
         index = faiss.IndexFlatIP(centres.shape[1])
         index.add(centres)
@@ -254,7 +280,10 @@ def _normalise(vectors: Floats) -> Floats:
 
 def assign(nearest: Nearest, vectors: Floats, threads: Threads) -> Rows:
     """Return the nearest vector of an index for each vector, shape (vectors,), a piece at a time."""
-    parts = (vectors[start : start + VECTORS_PER_PIECE] for start in range(0, len(vectors), VECTORS_PER_PIECE))
+    parts = (
+        vectors[start : start + VECTORS_PER_PIECE]
+        for start in range(0, len(vectors), VECTORS_PER_PIECE)
+    )
     return np.concatenate(list(threads.map(nearest, parts)))
 
 
@@ -280,7 +309,9 @@ def _sum_by_label(vectors: Floats, labels: Rows, count: int, threads: Threads) -
 
 def _split(sums: Floats, sizes: Rows) -> None:
     """Give every empty centroid half of the largest one's points, in place."""
-    apart = np.where(np.arange(sums.shape[1]) % 2, -_SPLIT_DISTANCE, _SPLIT_DISTANCE).astype(np.float32)
+    apart = np.where(np.arange(sums.shape[1]) % 2, -_SPLIT_DISTANCE, _SPLIT_DISTANCE).astype(
+        np.float32
+    )
     for empty in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())
         sums[empty] = sums[largest] * (1 + apart)
@@ -305,4 +336,8 @@ def run_topics(job: Job[TopicsParams]) -> None:
     with writing(job) as draft:
         pq.write_table(pa.table(columns), draft.path("topics.parquet"))
         sizes = np.bincount(topics, minlength=count)
-        draft.facts |= {"queries": len(topics), "smallest": int(sizes.min()), "largest": int(sizes.max())}
+        draft.facts |= {
+            "queries": len(topics),
+            "smallest": int(sizes.min()),
+            "largest": int(sizes.max()),
+        }

@@ -23,7 +23,14 @@ from tandem.data.collection import Collection
 from tandem.data.columns import DatasetNames, Floats, Floats64
 from tandem.data.runs import NORMALIZATIONS, get_scored_depth, iter_rows, order_by_score, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import CHOSEN, GRID, count_left_out, evaluate, parse_measures, warn_undecided
+from tandem.evaluation.measures import (
+    CHOSEN,
+    GRID,
+    count_left_out,
+    evaluate,
+    parse_measures,
+    warn_undecided,
+)
 from tandem.evaluation.scores import read_relevance
 from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
@@ -32,7 +39,8 @@ from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
 QUERIES_PER_CHUNK = 1000  # queries measured together
-_MethodSetting = dict[str, float | tuple[float, ...]]  # the parameters of a method that tuning chooses
+# the parameters of a method that tuning chooses
+_MethodSetting = dict[str, float | tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,9 @@ class FusionPool:
     scores: Floats64
 
 
-def pool_lists(lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | None] = ()) -> FusionPool:
+def pool_lists(
+    lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | None] = ()
+) -> FusionPool:
     """Lay runs' lists side by side.
 
     `lists` are documents and scores of each run, in any order; `scored` tells down to which rank each run's scores mean
@@ -125,7 +135,9 @@ def iterate_pools(
     names = DatasetNames(dataset)
     scored = [get_scored_depth(run) for run in runs]
     with ExitStack() as stack:
-        files = [RunFile(run, names, stack.enter_context(TemporaryFile(dir=folder))) for run in runs]
+        files = [
+            RunFile(run, names, stack.enter_context(TemporaryFile(dir=folder))) for run in runs
+        ]
         for query in queries:
             if any(query in file.places for file in files):
                 yield query, pool_lists([file.read(query) for file in files], scored)
@@ -146,7 +158,9 @@ def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], 
         # A re-ranked run is of the split of its first stage, and its parameters do not name it.
         other = run.params.get("split", split)
         if other != split:
-            raise UserError(f"{run.folder}: is a run of split {other}, but split is {split}; fuse runs of one split")
+            raise UserError(
+                f"{run.folder}: is a run of split {other}, but split is {split}; fuse runs of one split"
+            )
     return list(Collection(job.inputs["dataset"]).queries(split)), runs
 
 
@@ -161,7 +175,9 @@ def read_tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
     tuned_method = tuned.params_as(TuneFusionParams).method
     tuned_runs = sum(role.startswith("run.") for role in tuned.upstream)
     if (tuned_method, tuned_runs) != (method, runs):
-        problem = f"was tuned for {tuned_method} of {tuned_runs} runs, but this is {method} of {runs}"
+        problem = (
+            f"was tuned for {tuned_method} of {tuned_runs} runs, but this is {method} of {runs}"
+        )
         raise UserError(f"{tuned.folder}: {problem}; tune it for these")
     setting: _MethodSetting = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
     return setting
@@ -213,10 +229,15 @@ def run_fusion_tuning(job: Job[TuneFusionParams]) -> None:
     # Below the cutoff nothing counts; as many documents more move up as are left out.
     left_out = count_left_out(relevant.qrels, params.ignore_identical_ids)
     depth = min(measure.params.get("cutoff", params.depth) + left_out, params.depth)
-    base = FuseParams(method=params.method, normalize=params.normalize, depth=depth, split=params.split)
+    base = FuseParams(
+        method=params.method, normalize=params.normalize, depth=depth, split=params.split
+    )
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))
-    with writing(job) as draft, Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress:
+    with (
+        writing(job) as draft,
+        Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress,
+    ):
         pools = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
         counted = ((query, pool) for query, pool in pools if query in rows)
         while group := list(islice(counted, QUERIES_PER_CHUNK)):
@@ -224,15 +245,25 @@ def run_fusion_tuning(job: Job[TuneFusionParams]) -> None:
             rows_of_group = [rows[query] for query in queries_of_group]
             for number, setting in enumerate(grid):
                 ranked = fuse_pools(group, base.model_copy(update=setting))
-                of_queries = evaluate([measure], relevant.qrels, ranked, queries_of_group, params.ignore_identical_ids)
+                of_queries = evaluate(
+                    [measure], relevant.qrels, ranked, queries_of_group, params.ignore_identical_ids
+                )
                 values[number, rows_of_group] = of_queries.values[:, 0]
             progress.add(len(group))
         means = [fsum(row) / len(rows) for row in values]
         best = means.index(max(means))  # the first of equals
-        table = ([*flatten_setting(setting).values(), mean] for setting, mean in zip(grid, means, strict=True))
+        table = (
+            [*flatten_setting(setting).values(), mean]
+            for setting, mean in zip(grid, means, strict=True)
+        )
         write_text(draft.path(GRID), csv_text([*flatten_setting(grid[0]), params.measure], table))
         write_json(draft.path(CHOSEN), grid[best])
-        draft.facts |= {"settings": len(grid), "chosen": grid[best], "value": means[best], "queries": len(rows)}
+        draft.facts |= {
+            "settings": len(grid),
+            "chosen": grid[best],
+            "value": means[best],
+            "queries": len(rows),
+        }
         for line in warn_undecided(means[best], "settings", params.measure, params.split):
             warn(job, draft, line)
 
@@ -297,5 +328,8 @@ def weighted(pool: FusionPool, params: FuseParams) -> Floats64:
     """
     assert params.weights is not None
     normalize = NORMALIZATIONS[params.normalize]
-    columns = [weight * normalize(scores) for weight, scores in zip(params.weights, pool.scores.T, strict=True)]
+    columns = [
+        weight * normalize(scores)
+        for weight, scores in zip(params.weights, pool.scores.T, strict=True)
+    ]
     return sum_by_row(np.stack(columns, axis=1))

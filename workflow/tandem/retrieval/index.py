@@ -61,7 +61,9 @@ def sample_vectors(passages: Embeddings, size: int, seed: int) -> Floats:
         last = min(first + passages.size, passages.rows)
         start = first * size // passages.rows
         stop = last * size // passages.rows
-        drawn = np.random.default_rng([seed, number]).choice(last - first, stop - start, replace=False)
+        drawn = np.random.default_rng([seed, number]).choice(
+            last - first, stop - start, replace=False
+        )
         vectors[start:stop] = passages.read_block(number)[np.sort(drawn)]
     return vectors
 
@@ -70,23 +72,32 @@ def cut_rows(rows: range, size: int) -> Iterator[range]:
     """Yield the rows in pieces of at most `VECTORS_PER_PIECE` that lie in one block of `size` rows each."""
     for first in range(rows.start // size * size, rows.stop, size):
         block = range(max(first, rows.start), min(first + size, rows.stop))
-        yield from (block[at : at + VECTORS_PER_PIECE] for at in range(0, len(block), VECTORS_PER_PIECE))
+        yield from (
+            block[at : at + VECTORS_PER_PIECE] for at in range(0, len(block), VECTORS_PER_PIECE)
+        )
 
 
 def make_empty(params: IndexParams, dimension: int) -> Any:
     """Return an untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
     name = name_factory(params, dimension)
-    metric = faiss.METRIC_L2 if SIGN_INDEX in name else faiss.METRIC_INNER_PRODUCT  # its Hamming distance has no other
+    # its Hamming distance has no other
+    metric = faiss.METRIC_L2 if SIGN_INDEX in name else faiss.METRIC_INNER_PRODUCT
     with explain_errors(f"index: FAISS makes no {name} of {dimension} dimensions"):
         index = faiss.index_factory(dimension, name, metric)
     inner = split_chain(index)[1]
     graph = find_graph(index)
     if inner.metric_type != metric:
-        raise UserError(f"index: FAISS compares by distances in {name}, not by inner products; name another")
+        raise UserError(
+            f"index: FAISS compares by distances in {name}, not by inner products; name another"
+        )
     if graph is not None and params.ef_construction:
         graph.hnsw.efConstruction = params.ef_construction
-    if isinstance(inner, faiss.IndexIVFScalarQuantizer) and inner.sq.qtype == faiss.ScalarQuantizer.QT_fp16:
-        inner.by_residual = False  # differences from centroids would be rounded; the embeddings are fp16 as they are
+    if (
+        isinstance(inner, faiss.IndexIVFScalarQuantizer)
+        and inner.sq.qtype == faiss.ScalarQuantizer.QT_fp16
+    ):
+        # differences from centroids would be rounded; the embeddings are fp16 as they are
+        inner.by_residual = False
     return index
 
 
@@ -96,7 +107,9 @@ def split_chain(index: Any) -> tuple[list[Any], Any]:
     if not isinstance(whole, faiss.IndexPreTransform):
         return [], whole
     steps: Any = whole.chain
-    return [faiss.downcast_VectorTransform(steps.at(i)) for i in range(steps.size())], faiss.downcast_index(whole.index)
+    return [
+        faiss.downcast_VectorTransform(steps.at(i)) for i in range(steps.size())
+    ], faiss.downcast_index(whole.index)
 
 
 def find_graph(index: Any) -> Any:
@@ -154,7 +167,9 @@ def _train_transform(transform: Any, vectors: Floats) -> None:
     if not isinstance(transform, faiss.OPQMatrix):
         transform.train(vectors)
         return
-    code = faiss.ProductQuantizer(transform.d_out, transform.M, min(8, len(vectors).bit_length() - 1))
+    code = faiss.ProductQuantizer(
+        transform.d_out, transform.M, min(8, len(vectors).bit_length() - 1)
+    )
     code.cp.min_points_per_centroid = 1
     transform.pq = code
     transform.train(vectors)
@@ -172,11 +187,18 @@ class Build:
         rows = self.passages.rows
         dimension = self.passages.dimension
         self.params = fill_sizes(job.params, rows, dimension)
-        check_index(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
+        check_index(
+            self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension
+        )
         self.index = make_empty(self.params, dimension)
         self.factory = name_factory(self.params, dimension)
-        self.parts = {f"part-{n:05d}.faiss": part for n, part in enumerate(split_spans(rows, self.params.part))}
-        self.pieces = Pieces(job.out / _PARTS_FOLDER, compute_origin(job, job.inputs["passages"].manifest.checksums))
+        self.parts = {
+            f"part-{n:05d}.faiss": part
+            for n, part in enumerate(split_spans(rows, self.params.part))
+        }
+        self.pieces = Pieces(
+            job.out / _PARTS_FOLDER, compute_origin(job, job.inputs["passages"].manifest.checksums)
+        )
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))
 
@@ -184,7 +206,11 @@ class Build:
         """Compare the blocks of rows with their manifest before they are read, each once; a `UserError` names one."""
         size = self.passages.size
         blocks = self.unchecked & set(range(rows.start // size, -(-rows.stop // size)))
-        list(self.threads.map(lambda block: check_files(self.passages.artifact, [name_block(block)]), blocks))
+        list(
+            self.threads.map(
+                lambda block: check_files(self.passages.artifact, [name_block(block)]), blocks
+            )
+        )
         self.unchecked -= blocks
 
     def train(self) -> None:
@@ -242,7 +268,8 @@ class Build:
         encode = encode_by(index, graph)
         if not self.pieces.facts(piece):
             parts = self.threads.map(
-                lambda own: digest_rows(encode(self.vectors(own))), cut_rows(rows, self.passages.size)
+                lambda own: digest_rows(encode(self.vectors(own))),
+                cut_rows(rows, self.passages.size),
             )
             pairs = find_copies(parts, rows.start)
             self.pieces.write(piece, lambda path: save_array(path, pairs))
@@ -262,7 +289,9 @@ class Build:
         is_added[copies[:, 0].astype(np.int64) - rows.start] = False
 
         def prepare(piece: range) -> tuple[range, Floats, Rows | None]:
-            vectors = self.vectors(piece)[is_added[piece.start - rows.start : piece.stop - rows.start]]
+            vectors = self.vectors(piece)[
+                is_added[piece.start - rows.start : piece.stop - rows.start]
+            ]
             for transform in transforms if merged else ():
                 vectors = transform.apply(vectors)
             return piece, vectors, nearest(vectors) if nearest else None
@@ -272,7 +301,9 @@ class Build:
                 index.add(vectors)
             else:
                 ids = np.array(piece, np.int64)
-                inner.add_core(len(ids), *(faiss.swig_ptr(array) for array in (vectors, ids, labels)))
+                inner.add_core(
+                    len(ids), *(faiss.swig_ptr(array) for array in (vectors, ids, labels))
+                )
             progress.add(len(piece))
         if merged:
             index.ntotal = inner.ntotal
@@ -299,9 +330,12 @@ class Build:
             faiss.write_index(index, str(folder / INDEX_FILE))
         else:
             names = [INDEX_FILE] if len(parts) == 1 else list(self.parts)
-            firsts = {name: rows.start for name, rows in zip(names, self.parts.values(), strict=True)}
+            firsts = {
+                name: rows.start for name, rows in zip(names, self.parts.values(), strict=True)
+            }
             for name, path in zip(names, parts, strict=True):
-                link(path, folder / name)  # so that a kill at any time does not lose a finished part
+                # so that a kill at any time does not lose a finished part
+                link(path, folder / name)
             if find_graph(self.index) is not None:
                 files = [self.pieces.folder / self.copies_name(name) for name in self.parts]
                 pairs = [np.load(file, allow_pickle=False) for file in files]
@@ -378,6 +412,10 @@ def run(job: Job[IndexParams]) -> None:
                 copies = build.finish(draft.folder)
             size = sum(path.stat().st_size for path in draft.folder.iterdir())
             rows = build.passages.rows
-            draft.facts |= {"passages": rows, "factory": build.factory, "bytes_per_vector": round(size / rows, 2)}
+            draft.facts |= {
+                "passages": rows,
+                "factory": build.factory,
+                "bytes_per_vector": round(size / rows, 2),
+            }
             draft.facts |= {"copies": copies} if copies else {}
     shutil.rmtree(build.pieces.folder)

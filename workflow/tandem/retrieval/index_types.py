@@ -25,7 +25,8 @@ _QUANTISERS = {"fp16": "SQfp16", "8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4"}
 SEARCH_KEYS = ("nprobe", "ef_search", "rescore", "rescore_factor", "recall_queries")
 LEAST_VECTORS_PER_LIST = 39  # training vectors a centroid, below which FAISS warns
 _VECTORS_PER_LIST = 64  # training vectors a list, the default
-_SMALLEST_SAMPLE = 65_536  # training vectors at least: 256 for each of a product quantiser's 256 centroids
+# training vectors at least: 256 for each of a product quantiser's 256 centroids
+_SMALLEST_SAMPLE = 65_536
 
 
 def has_parameter(params: IndexParams, name: str) -> bool:
@@ -84,7 +85,9 @@ def sample_size(params: IndexParams, rows: int) -> int:
     return min(rows, params.train_sample or usual)
 
 
-def check_index(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
+def check_index(
+    params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None
+) -> None:
     """Refuse what cannot be built from `rows` passages, as far as it is known; `where` is the path of the entry."""
     if params.factory is not None:
         _check_factory(params, params.factory, where, rows, dimension)
@@ -93,11 +96,19 @@ def check_index(params: IndexParams, where: str, rows: int | None = None, dimens
     bits = params.bits if has_parameter(params, "bits") else None
     if trained and nlist and nlist > trained:
         problem = f"{nlist} lists cannot be learned from {trained} passages"
-        raise UserError(f"{where}: {problem}; lower nlist (null: as many as fit) or raise train_sample")
+        raise UserError(
+            f"{where}: {problem}; lower nlist (null: as many as fit) or raise train_sample"
+        )
     if trained and bits and 1 << bits > trained:
         problem = f"{1 << bits} centroids cannot be learned from {trained} passages"
         raise UserError(f"{where}.bits is {bits}: {problem}; lower it")
-    if trained and dimension and has_parameter(params, "opq") and params.opq and trained < dimension:
+    if (
+        trained
+        and dimension
+        and has_parameter(params, "opq")
+        and params.opq
+        and trained < dimension
+    ):
         problem = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
         raise UserError(f"{where}.opq: {problem}; set it to false")
     if dimension and bits and params.m and dimension % params.m:
@@ -106,7 +117,9 @@ def check_index(params: IndexParams, where: str, rows: int | None = None, dimens
         raise UserError(f"{where}.m is {params.m}, which {problem}; allowed: {fit}")
 
 
-def _check_factory(params: IndexParams, text: str, where: str, rows: int | None, dimension: int | None) -> None:
+def _check_factory(
+    params: IndexParams, text: str, where: str, rows: int | None, dimension: int | None
+) -> None:
     """Refuse a factory string that is no index of vectors of this dimension, or needs more of them to be learned."""
     try:
         described = describe_factory(text, dimension)
@@ -116,4 +129,6 @@ def _check_factory(params: IndexParams, text: str, where: str, rows: int | None,
         trained = sample_size(params, rows or params.train_sample or 0)
         if trained < described.least:
             problem = f"it is learned from {trained:,} vectors, but needs {described.least:,}"
-            raise UserError(f"{where}.factory is {text}: {problem}; name a smaller one, or raise train_sample")
+            raise UserError(
+                f"{where}.factory is {text}: {problem}; name a smaller one, or raise train_sample"
+            )

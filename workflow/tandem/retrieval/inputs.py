@@ -25,7 +25,9 @@ def require_dataset(job: Job[Any], *roles: str, of: str = "dataset") -> None:
         dataset = Path(job.inputs[role].upstream["dataset"]).name
         if dataset != expected:
             folder = job.inputs[role].folder
-            raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {expected}")
+            raise UserError(
+                f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {expected}"
+            )
 
 
 def require_passages(job: Job[Any], *roles: str) -> None:
@@ -38,7 +40,9 @@ def require_passages(job: Job[Any], *roles: str) -> None:
         other = open_artifact(folder, verify=False)
         if other.manifest.checksums[CORPUS] != own.manifest.checksums[CORPUS]:
             problem = f"{role} {job.inputs[role].folder} was made from the dataset {other.key}"
-            raise UserError(f"{job.kind}: {problem}, whose passages are others than those of {own.key}")
+            raise UserError(
+                f"{job.kind}: {problem}, whose passages are others than those of {own.key}"
+            )
 
 
 def require_one_encoding(job: Job[Any], passages: str, queries: str) -> None:
@@ -72,7 +76,9 @@ def require_tokens(job: Job[Any], tokens: str, model: str) -> None:
     cut = Path(windows.upstream.get("of", "nothing")).name
     if cut != job.inputs["dataset"].key or windows.params.get("source") != "windows":
         expected = f"expected windows of {job.inputs['dataset'].key}, which {cross} reads"
-        raise UserError(f"{job.kind}: {tokens} {read.folder} was made from {windows.key}; {expected}")
+        raise UserError(
+            f"{job.kind}: {tokens} {read.folder} was made from {windows.key}; {expected}"
+        )
 
 
 def require_windows(job: Job[Any], *roles: str) -> None:
@@ -81,7 +87,9 @@ def require_windows(job: Job[Any], *roles: str) -> None:
     documents = job.inputs["dataset"]
     cut = Path(windows.upstream.get("of", "nothing")).name
     if cut != documents.key or windows.params.get("source") != "windows":
-        raise UserError(f"{job.kind}: {windows.folder} holds windows of {cut}; expected windows of {documents.key}")
+        raise UserError(
+            f"{job.kind}: {windows.folder} holds windows of {cut}; expected windows of {documents.key}"
+        )
     require_dataset(job, *roles, of="windows")
 
 
@@ -100,7 +108,10 @@ def require_part(model: Artifact, part: str) -> Path:
     folder = model.folder / part
     if not folder.is_dir():
         names = {"dual": "dual encoder", "cross": "cross-encoder"}
-        has = " and ".join(names[name] for name in names if (model.folder / name).is_dir()) or "no encoder"
+        has = (
+            " and ".join(names[name] for name in names if (model.folder / name).is_dir())
+            or "no encoder"
+        )
         raise UserError(f"{model.folder}: has no {names[part]}; it holds: {has}")
     return folder
 
@@ -117,12 +128,19 @@ def list_part_files(model: Artifact, part: str) -> dict[str, str]:
     }
 
 
-def require_prompts(prompts: Mapping[str, str], markers: Mapping[str, str], tokens: Artifact) -> None:
+def require_prompts(
+    prompts: Mapping[str, str], markers: Mapping[str, str], tokens: Artifact
+) -> None:
     """Refuse token ids whose texts begin with other prompts or markers than a model's."""
     params = tokens.params_as(TokensParams)
-    for what, stored, needed in (("prompts", params.prompts, prompts), ("markers", params.markers, markers)):
+    for what, stored, needed in (
+        ("prompts", params.prompts, prompts),
+        ("markers", params.markers, markers),
+    ):
         if stored != needed:
-            raise UserError(f"{tokens.folder}: was made with the {what} {stored}, but the model has {dict(needed)}")
+            raise UserError(
+                f"{tokens.folder}: was made with the {what} {stored}, but the model has {dict(needed)}"
+            )
 
 
 def require_tokenizer(folder: Path, tokens: Artifact) -> None:
@@ -130,7 +148,9 @@ def require_tokenizer(folder: Path, tokens: Artifact) -> None:
     expected = json.loads(tokens.path("meta.json").read_text())["tokenizer"]
     path = folder / "tokenizer.json"
     if hash_tokenizer(path.read_text(encoding="utf-8")) != expected:
-        raise UserError(f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both")
+        raise UserError(
+            f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both"
+        )
 
 
 def require_numbers(values: object, count: int, where: str) -> NDArray[np.float64]:

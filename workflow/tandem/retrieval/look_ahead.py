@@ -51,22 +51,36 @@ def run(job: Job[PositiveVectorsParams]) -> None:
     rows = index_passages(collection).rows(positives, missing_ok=True)
     known = np.flatnonzero(rows >= 0)
     if not len(known):
-        raise UserError(f"{job.kind} {job.key}: no query of the split {job.params.split} has a relevant passage")
+        raise UserError(
+            f"{job.kind} {job.key}: no query of the split {job.params.split} has a relevant passage"
+        )
     names = [queries[at] for at in known]
-    dtype = FP32 if passages.dtype == FP32 else FP16  # int8 has a scale a vector, which a query's has not
+    # int8 has a scale a vector, which a query's has not
+    dtype = FP32 if passages.dtype == FP32 else FP16
     files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages")}
     blocks = Blocks(job.out, len(known), passages.size, compute_origin(job, files), dtype)
     finished = blocks.check_finished(range(len(blocks)), job.key, job.execution.workers or 1)
-    with writing(job) as draft, Progress(f"{job.kind} {job.key}", len(known), "queries") as progress:
+    with (
+        writing(job) as draft,
+        Progress(f"{job.kind} {job.key}", len(known), "queries") as progress,
+    ):
         for number in range(len(blocks)):
             own = rows[known[blocks.locate(number)]]
             if number not in finished:
-                vectors: FloatVectors = passages.pick(own).astype(np.float32 if dtype == FP32 else np.float16)
+                vectors: FloatVectors = passages.pick(own).astype(
+                    np.float32 if dtype == FP32 else np.float16
+                )
                 finished[number] = blocks.write(number, vectors, {})
             progress.add(len(own))
             name = blocks.name(number)
-            draft.add(name, blocks.locate_file(number).stat().st_size, str(finished[number]["sha256"]))
+            draft.add(
+                name, blocks.locate_file(number).stat().st_size, str(finished[number]["sha256"])
+            )
         meta = json.loads(job.inputs["passages"].path("meta.json").read_text())
-        write_json(draft.path("meta.json"), meta | {"rows": len(known), "dtype": dtype, "side": "queries"})
-        pq.write_table(pa.table({"query_id": pa.array(names, pa.string())}), draft.path("ids.parquet"))
+        write_json(
+            draft.path("meta.json"), meta | {"rows": len(known), "dtype": dtype, "side": "queries"}
+        )
+        pq.write_table(
+            pa.table({"query_id": pa.array(names, pa.string())}), draft.path("ids.parquet")
+        )
         draft.facts |= {"queries": len(known), "without_positive": len(queries) - len(known)}

@@ -23,7 +23,12 @@ from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.embeddings import Embeddings, FloatVectors
 from tandem.retrieval.exact import Array, BestPassages, pack_keys, space_evenly
 from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, lease_gpus, open_threads
-from tandem.retrieval.retrieve import ShortLists, iterate_ranked, open_embeddings, read_embedded_rows
+from tandem.retrieval.retrieve import (
+    ShortLists,
+    iterate_ranked,
+    open_embeddings,
+    read_embedded_rows,
+)
 from tandem.stages.retrieval import MaxSimParams, TradeoffsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -65,7 +70,9 @@ class OneQuery:
         return self.vectors
 
 
-def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False) -> Array:
+def sum_max_sim(
+    queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False
+) -> Array:
     """Σ_i max_j q_i · p_j of every query with every passage of at least one token, float64; 0 without query tokens.
 
     Args:
@@ -95,7 +102,11 @@ class TokenSearch:
     """Exact search of all passages; queries are named by their numbers."""
 
     def __init__(
-        self, passages: MappedTexts, queries: MappedTexts | OneQuery, order: PassageOrder, same_token: bool = False
+        self,
+        passages: MappedTexts,
+        queries: MappedTexts | OneQuery,
+        order: PassageOrder,
+        same_token: bool = False,
     ) -> None:
         self.passages = passages
         self.order = order
@@ -124,10 +135,18 @@ class TokenSearch:
         vectors = self.queries.rows_of(queries)
         tokens = self.counts[queries]
         ends = self.lengths[passages].cumsum()
-        cuts = np.searchsorted(ends, np.arange(TOKENS_PER_BLOCK, ends[-1] if len(ends) else 0, TOKENS_PER_BLOCK))
+        cuts = np.searchsorted(
+            ends, np.arange(TOKENS_PER_BLOCK, ends[-1] if len(ends) else 0, TOKENS_PER_BLOCK)
+        )
         for some in np.split(passages, np.unique(cuts)):
             if len(some):
-                scores = sum_max_sim(vectors, self.passages.rows_of(some), tokens, self.lengths[some], self.same_token)
+                scores = sum_max_sim(
+                    vectors,
+                    self.passages.rows_of(some),
+                    tokens,
+                    self.lengths[some],
+                    self.same_token,
+                )
                 ranks = np.broadcast_to(self.order.ranks[some], scores.shape)
                 best.add(at, pack_keys(scores / self.passages.temperature, ranks))
 
@@ -147,7 +166,8 @@ def select_promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
     gains = scores - np.where(filled, scores, np.inf).min(axis=1, keepdims=True)
     texts = np.searchsorted(offsets, rows[filled], "right") - 1
     tokens = np.nonzero(filled)[0]
-    order = np.lexsort((-gains[filled], texts, tokens))  # the nearest of a passage's tokens comes first
+    # the nearest of a passage's tokens comes first
+    order = np.lexsort((-gains[filled], texts, tokens))
     first = np.flatnonzero(np.diff(texts[order], prepend=-1) | np.diff(tokens[order], prepend=-1))
     passages, numbers = np.unique(texts[order][first], return_inverse=True)
     sums = np.bincount(numbers, gains[filled][order][first])
@@ -166,7 +186,11 @@ class TokenSearcher:
     step = 1
 
     def __init__(
-        self, search: TokenSearch, index: OpenedIndex, factor: int, decode: Callable[[Ids], FloatVectors] | None
+        self,
+        search: TokenSearch,
+        index: OpenedIndex,
+        factor: int,
+        decode: Callable[[Ids], FloatVectors] | None,
     ) -> None:
         self.token_search = search
         self.index = index
@@ -179,7 +203,9 @@ class TokenSearcher:
         best = BestPassages(len(queries), min(depth, len(self.token_search.lengths)))
         passages.decode = self.decode
         near = min(
-            best.depth * self.factor, self.index.rows, self.index.rows if self.index.gpu == NONE else MOST_ON_GPU
+            best.depth * self.factor,
+            self.index.rows,
+            self.index.rows if self.index.gpu == NONE else MOST_ON_GPU,
         )
         for number, query in enumerate(queries):
             tokens = self.token_search.queries.rows_of(np.array([query])).astype(np.float32)
@@ -193,7 +219,9 @@ class TokenSearcher:
 
 def open_search(job: Job[Any], same_token: bool = False) -> TokenSearch:
     """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
-    return TokenSearch(*open_embeddings(job, MappedTexts), PassageOrder(job.inputs["dataset"]), same_token)
+    return TokenSearch(
+        *open_embeddings(job, MappedTexts), PassageOrder(job.inputs["dataset"]), same_token
+    )
 
 
 class TokenSearches:
@@ -212,12 +240,18 @@ class TokenSearches:
     def through(self, index: OpenedIndex, rescore: bool) -> TokenSearcher:
         """Return a search through an index; with `rescore` the stored vectors decide, else the index's codes."""
         if not rescore and index.gpu != NONE:
-            raise UserError("tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore")
-        return TokenSearcher(self.token_search, index, self.factor, None if rescore else index.decode)
+            raise UserError(
+                "tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore"
+            )
+        return TokenSearcher(
+            self.token_search, index, self.factor, None if rescore else index.decode
+        )
 
 
 @contextmanager
-def open_token_search(job: Job[MaxSimParams], search: TokenSearch) -> Iterator[TokenSearch | TokenSearcher]:
+def open_token_search(
+    job: Job[MaxSimParams], search: TokenSearch
+) -> Iterator[TokenSearch | TokenSearcher]:
     """Search through a job's index, if it has one."""
     if "index" not in job.inputs:
         yield search
@@ -247,7 +281,9 @@ def run(job: Job[MaxSimParams]) -> None:
         with open_token_search(job, search) as searcher:
             for first in range(0, len(rows), searcher.step):
                 group = np.arange(first, min(first + searcher.step, len(rows)))
-                yield from iterate_ranked(searcher.search(group, job.params.depth), rows[group], search.order)
+                yield from iterate_ranked(
+                    searcher.search(group, job.params.depth), rows[group], search.order
+                )
                 progress.add(len(group))
 
     short = ShortLists(min(job.params.depth, len(search.everything)))

@@ -25,7 +25,12 @@ from tandem.models.parade import load_cross
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import list_part_files, require_part, require_prompts, require_tokenizer
+from tandem.retrieval.inputs import (
+    list_part_files,
+    require_part,
+    require_prompts,
+    require_tokenizer,
+)
 from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
 from tandem.retrieval.windows import open_documents
 from tandem.stages.retrieval import ScoringParams
@@ -49,7 +54,9 @@ class PairScores:
     another tokenizer.
     """
 
-    def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
+    def __init__(
+        self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int
+    ) -> None:
         self.part = find_scoring_part(model)
         self.folder = require_part(model, self.part)
         self.source = tokens
@@ -58,7 +65,10 @@ class PairScores:
         self.tokens = open_documents(tokens) if parade else Tokens.open(tokens)
         self.mode = resolve_precision(precision)
         self.budget = batch_tokens
-        self.lengths: tuple[int, int] = (tokens.params["query_length"], tokens.params["passage_length"])
+        self.lengths: tuple[int, int] = (
+            tokens.params["query_length"],
+            tokens.params["passage_length"],
+        )
         self.computed = 0
         identity = {
             "model": list_part_files(model, self.part),
@@ -69,7 +79,10 @@ class PairScores:
         }
         folder = tokens.folder.parent.parent / "pairs" / store_name(model.key, identity)
         if not (folder / "store.json").exists():
-            write_json(folder / "store.json", {"model": model.key, "tokens": tokens.key, "made_from": identity})
+            write_json(
+                folder / "store.json",
+                {"model": model.key, "tokens": tokens.key, "made_from": identity},
+            )
         self.store = PairStore(folder)
 
     def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
@@ -95,7 +108,9 @@ class PairScores:
         passages = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         texts = self.tokens.passages
         lengths = read.pair_lengths(
-            self.tokens.queries.lengths(queries), texts.lengths(passages), texts.count_texts(passages)
+            self.tokens.queries.lengths(queries),
+            texts.lengths(passages),
+            texts.count_texts(passages),
         )
         order = np.argsort(-(-lengths // PAIR_LENGTH_STEP), kind="stable")
         scores = np.empty(len(keys), np.float32)
@@ -106,7 +121,9 @@ class PairScores:
             pairs = self.tokens.queries.take(queries[at]), texts.take(passages[at])
             scores[at] = model.score(*pairs, template, self.mode, self.budget)
             if not np.isfinite(scores[at]).all():
-                raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
+                raise UserError(
+                    f"{self.folder}: gives a score that is not a number; the model has diverged"
+                )
             end = start + len(at)
             if end == len(order) or end - stored >= PENDING or time.monotonic() - since > _SECONDS:
                 self.store.append(keys[order[stored:end]], scores[order[stored:end]])
@@ -135,14 +152,18 @@ def find_scoring_part(model: Artifact) -> str:
     """
     dual = model.folder / "dual"
     is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
-    return "dual" if is_dual and REPRESENTATIONS[DualShape.read(dual).type].scores_pairs else "cross"
+    return (
+        "dual" if is_dual and REPRESENTATIONS[DualShape.read(dual).type].scores_pairs else "cross"
+    )
 
 
 def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
     """Load the model in the folder of a `find_scoring_part` onto the device; a `UserError` of one that compares."""
     model = load_cross(part) if part.name == "cross" else load_dual(part)
     if isinstance(model, CrossEncoder) and model.options.passages > 1:
-        raise UserError(f"{part}: compares two passages, and scores no single one; needed is a cross-encoder that does")
+        raise UserError(
+            f"{part}: compares two passages, and scores no single one; needed is a cross-encoder that does"
+        )
     return model.to(device())
 
 
@@ -175,10 +196,15 @@ def average_probabilities(
 
 
 def average_logits(
-    teachers: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
+    teachers: Sequence[PairScores],
+    queries: Array,
+    passages: Array,
+    progress: Progress | None = None,
 ) -> Array:
     """Return the teachers' mean logits, float32, shape (pairs,); with one teacher exactly its own."""
-    return _average([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
+    return _average(
+        [teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers]
+    )
 
 
 def _average(values: Sequence[Array]) -> Array:
@@ -187,10 +213,13 @@ def _average(values: Sequence[Array]) -> Array:
     return np.asarray((total / len(values)).astype(np.float32))
 
 
-Requests = Iterator[tuple[PairScores, Array, Array]]  # a cross-encoder, and the query and passage rows of its pairs
+# a cross-encoder, and the query and passage rows of its pairs
+Requests = Iterator[tuple[PairScores, Array, Array]]
 
 
-def score_shard(job: Job[_Scoring], requests: Callable[[Job[_Scoring]], Requests]) -> dict[str, object]:
+def score_shard(
+    job: Job[_Scoring], requests: Callable[[Job[_Scoring]], Requests]
+) -> dict[str, object]:
     """Score this shard's share of the pairs that a stage will need, into the store where the stage looks first."""
     shard = job.execution.shard or 0
     shards = job.execution.shards

@@ -25,7 +25,9 @@ PART_NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
 
 def store_name(model: str, identity: object) -> str:
     """Return the name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
-    return f"{model}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]}"
+    return (
+        f"{model}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]}"
+    )
 
 
 def pair_keys(queries: Array, passages: Array) -> Array:
@@ -74,7 +76,9 @@ class PairStore:
         for name in sorted(present - self._parts.keys()):
             try:
                 self._parts[name] = self.read(self.folder / name)
-            except FileNotFoundError:  # merged away by another process in the meantime: its pairs are elsewhere
+            except (
+                FileNotFoundError
+            ):  # merged away by another process in the meantime: its pairs are elsewhere
                 self._refresh()
                 return
         self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}
@@ -87,20 +91,25 @@ class PairStore:
                 raise ValueError("its bytes do not give its name")
             words = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
-            raise UserError(f"{path}: damaged ({error}); delete it, its pairs will be scored again") from None
+            raise UserError(
+                f"{path}: damaged ({error}); delete it, its pairs will be scored again"
+            ) from None
         count = len(words) // 3
         return words[: 2 * count].view("<u8"), words[2 * count :].view("<f4")
 
     def _merge(self) -> None:
         """Replace the smallest parts by one where there are many; a kill in between leaves pairs twice: no harm."""
         self._refresh()
-        small = sorted((len(keys), name) for name, (keys, _) in self._parts.items() if len(keys) < LARGE_PART_PAIRS)[
-            :PARTS_PER_MERGE
-        ]
+        small = sorted(
+            (len(keys), name)
+            for name, (keys, _) in self._parts.items()
+            if len(keys) < LARGE_PART_PAIRS
+        )[:PARTS_PER_MERGE]
         if len(small) == PARTS_PER_MERGE:
             parts = [self._parts[name] for _, name in small]
             keys, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
             merged = self._write(keys, np.concatenate([part[1] for part in parts])[first])
-            for name in {name for _, name in small} - {merged}:  # one of them may already hold all pairs
+            # one of them may already hold all pairs
+            for name in {name for _, name in small} - {merged}:
                 (self.folder / name).unlink(missing_ok=True)
             self._refresh()

@@ -36,7 +36,9 @@ def run(job: Job[RestoreQueriesParams]) -> None:
         """Yield (query, documents, scores) of each query, by the name that it has unbroken."""
         for query, docs, scores in iter_run(job.inputs["run"], perturbed):
             if not query.startswith(before):
-                raise UserError(f"{job.kind}: {job.inputs['run'].folder} is on query {query}, which is not {before}…")
+                raise UserError(
+                    f"{job.kind}: {job.inputs['run'].folder} is on query {query}, which is not {before}…"
+                )
             progress.add(1)
             yield query.removeprefix(before), docs[: job.params.depth], scores[: job.params.depth]
 

@@ -72,26 +72,41 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     named = list(iterate_systems(job))
     names = DatasetNames(job.inputs["dataset"])
     (measure,) = parse_measures([params.measure])
-    judged = read_relevance({"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids)
+    judged = read_relevance(
+        {"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids
+    )
     # Below the cutoff nothing counts; as many documents more move up as are left out.
-    cutoff = measure.params.get("cutoff", params.depth) + count_left_out(judged.qrels, params.ignore_identical_ids)
+    cutoff = measure.params.get("cutoff", params.depth) + count_left_out(
+        judged.qrels, params.ignore_identical_ids
+    )
     tried: list[Chosen] = []
-    with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress:
+    with (
+        writing(job) as draft,
+        Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress,
+    ):
         for system in named:
             tops: list[list[ScoredRanking]] = [[] for _ in system.depths]
             for lists in iterate_rankings(system, names):
                 for top, (query, docs, scores) in zip(tops, lists, strict=True):
                     top.append((query, docs[:cutoff], scores[:cutoff]))
             for depth, top in zip(system.depths, tops, strict=True):
-                scored = evaluate([measure], judged.qrels, top, judged.queries, params.ignore_identical_ids)
+                scored = evaluate(
+                    [measure], judged.qrels, top, judged.queries, params.ignore_identical_ids
+                )
                 value = fsum(scored.values[:, 0]) / len(judged.queries)
-                tried.append(Chosen(run=system.number, depth=depth, system=system.name, value=value))
+                tried.append(
+                    Chosen(run=system.number, depth=depth, system=system.name, value=value)
+                )
             progress.add(1)
         table = ((each.system, each.depth, each.value) for each in tried)
         write_text(draft.path(GRID), csv_text(["system", "re-ranked", params.measure], table))
         chosen = max(tried, key=lambda each: each.value)  # of equals, max takes the first
         write_json(draft.path(CHOSEN), chosen.model_dump())
-        draft.facts |= {"systems": len(tried), "queries": len(judged.queries), "chosen": chosen.model_dump()}
+        draft.facts |= {
+            "systems": len(tried),
+            "queries": len(judged.queries),
+            "chosen": chosen.model_dump(),
+        }
         for line in warn_undecided(chosen.value, "systems", params.measure, params.split):
             warn(job, draft, line)
 
@@ -122,7 +137,9 @@ def run(job: Job[PipelineParams]) -> None:
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
         # Of a single depth each query has one list.
-        ranked = (ranked for (ranked,) in iterate_rankings(system, DatasetNames(job.inputs["dataset"])))
+        ranked = (
+            ranked for (ranked,) in iterate_rankings(system, DatasetNames(job.inputs["dataset"]))
+        )
         lines = write_run(job, draft, ranked, keep_absent=True)
         if by.split == job.params.split:
             warn(job, draft, f"chosen on {by.split}, the queries that are scored")
@@ -139,14 +156,20 @@ def iterate_systems(job: Job[ChoosePipelineParams]) -> Iterator[SearchSystem]:
             yield SearchSystem(number, own)
             continue
         if Path(own.upstream["run"]).name != first.key:
-            raise UserError(f"{own.folder}: re-ranks {own.upstream['run']}, but {_FIRST}.{number} is {first.folder}")
+            raise UserError(
+                f"{own.folder}: re-ranks {own.upstream['run']}, but {_FIRST}.{number} is {first.folder}"
+            )
         deepest = max(job.params.depths)
         if deepest > own.params["depth"]:
-            raise UserError(f"{own.folder}: re-ranks {own.params['depth']} passages, but depths has {deepest}")
+            raise UserError(
+                f"{own.folder}: re-ranks {own.params['depth']} passages, but depths has {deepest}"
+            )
         yield SearchSystem(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def iterate_rankings(system: SearchSystem, names: DatasetNames) -> Iterator[Sequence[ScoredRanking]]:
+def iterate_rankings(
+    system: SearchSystem, names: DatasetNames
+) -> Iterator[Sequence[ScoredRanking]]:
     """Yield each query's (query, documents, scores) at each depth of a system, as the stage `rerank` writes them."""
     dataset = names.collection.artifact
     if system.first is None:
@@ -155,9 +178,13 @@ def iterate_rankings(system: SearchSystem, names: DatasetNames) -> Iterator[Sequ
         return
     first_stage = iter_run(system.first, dataset, names)
     re_ranked = iter_run(system.run, dataset, names)
-    for (query, docs, _), (other_query, scored_docs, values) in zip(first_stage, re_ranked, strict=True):
+    for (query, docs, _), (other_query, scored_docs, values) in zip(
+        first_stage, re_ranked, strict=True
+    ):
         if query != other_query:
-            raise UserError(f"{system.run.folder}: query {other_query} stands where its first stage has {query}")
+            raise UserError(
+                f"{system.run.folder}: query {other_query} stands where its first stage has {query}"
+            )
         score_of = dict(zip(scored_docs, values.tolist(), strict=True))
         lists = []
         for depth in system.depths:

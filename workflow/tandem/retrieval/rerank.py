@@ -35,19 +35,24 @@ from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scor
 from tandem.store.job import Job, writing
 
 PAIRS_PER_LOOKUP = 1 << 20  # pairs looked up and scored together
-_WINDOW_SCORES = {"raw": average_logits, "probability": average_probabilities}  # what of a window is aggregated
+# what of a window is aggregated
+_WINDOW_SCORES = {"raw": average_logits, "probability": average_probabilities}
 
 _RankedDocuments = tuple[int, Rows]  # a query's row and its documents' rows, best first
 
 
-def iterate_groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocuments], Array, Array, Array]]:
+def iterate_groups(
+    job: Job[RerankParams],
+) -> Iterator[tuple[list[_RankedDocuments], Array, Array, Array]]:
     """Yield lists of the input run, about `PAIRS_PER_LOOKUP` pairs at a time, and the pairs of their first `depth`.
 
     These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
     depth = job.params.depth
     names = DatasetNames(job.inputs["dataset"])
-    source = ((query, rows) for query, rows, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]))
+    source = (
+        (query, rows) for query, rows, _ in iter_rows(job.inputs["run"], job.inputs["dataset"])
+    )
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
         queries = index_queries(windows)
@@ -73,7 +78,10 @@ def iterate_groups(job: Job[RerankParams]) -> Iterator[tuple[list[_RankedDocumen
 
 
 def score_texts(
-    job: Job[RerankParams], group: list[_RankedDocuments], names: DatasetNames, texts: dict[str, str]
+    job: Job[RerankParams],
+    group: list[_RankedDocuments],
+    names: DatasetNames,
+    texts: dict[str, str],
 ) -> Array:
     """Return the scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
     params = job.params
@@ -83,11 +91,15 @@ def score_texts(
     parts = []
     for query, top in tops:
         own = score(texts[query], [join_contents(*passages[doc]) for doc in top], **params.options)
-        parts.append(require_numbers(own, len(top), f"{job.kind}: {params.scorer}, passages of {query}"))
+        parts.append(
+            require_numbers(own, len(top), f"{job.kind}: {params.scorer}, passages of {query}")
+        )
     return np.concatenate(parts).astype(np.float32)
 
 
-def rerank_pairs(job: Job[RerankParams], judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
+def rerank_pairs(
+    job: Job[RerankParams], judges: list[PairScores], progress: Progress
+) -> Iterator[RankedRows]:
     """(the query's row, its documents' rows, their scores), a bounded group of queries at a time.
 
     The first `depth` documents have the mean of the cross-encoders' logits, or the aggregate of their windows' scores,
@@ -99,7 +111,9 @@ def rerank_pairs(job: Job[RerankParams], judges: list[PairScores], progress: Pro
     for group, queries, passages, sizes in iterate_groups(job):
         if isinstance(params, RerankWindowsParams):
             of_windows = _WINDOW_SCORES[params.scores](judges, queries, passages, progress)
-            scores = aggregate_windows(params.method, of_windows, sizes, params.k).astype(np.float32)
+            scores = aggregate_windows(params.method, of_windows, sizes, params.k).astype(
+                np.float32
+            )
         elif params.scorer:
             scores = score_texts(job, group, names, texts)
             progress.add(len(scores))
@@ -118,11 +132,17 @@ def open_pair_scores(job: Job[RerankParams]) -> list[PairScores]:
         require_windows(job, *tokens)
     else:
         for role in tokens:
-            require_tokens(job, role, "model" if role == "tokens" else role.replace("judge_tokens", "judge"))
+            require_tokens(
+                job, role, "model" if role == "tokens" else role.replace("judge_tokens", "judge")
+            )
     require_run_depth(job, job.params.depth)
     if "model" not in job.inputs:
         return open_judges(job)
-    return [PairScores(job.inputs["model"], job.inputs["tokens"], job.params.precision, job.params.batch_tokens)]
+    return [
+        PairScores(
+            job.inputs["model"], job.inputs["tokens"], job.params.precision, job.params.batch_tokens
+        )
+    ]
 
 
 def request_pairs(job: Job[RerankParams]) -> Requests:

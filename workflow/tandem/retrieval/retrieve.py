@@ -24,7 +24,14 @@ from tandem.data.rows import PassageOrder, Rows, index_queries
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import FP32, Embeddings, FloatVectors, Stretches, name_block
-from tandem.retrieval.exact import Array, BestPassages, bound_difference, pack_keys, round_and_flag, score_vector_pairs
+from tandem.retrieval.exact import (
+    Array,
+    BestPassages,
+    bound_difference,
+    pack_keys,
+    round_and_flag,
+    score_vector_pairs,
+)
 from tandem.retrieval.inputs import require_dataset, require_one_encoding, require_passages
 from tandem.stages.evaluation import AverageRankParams
 from tandem.stages.retrieval import RetrieveParams
@@ -50,13 +57,17 @@ def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Store
     queries = job.inputs["queries"]
     split = queries.params["split"]
     if split != job.params.split:
-        raise UserError(f"{queries.folder}: holds queries of the split {split}; expected {job.params.split}")
+        raise UserError(
+            f"{queries.folder}: holds queries of the split {split}; expected {job.params.split}"
+        )
 
     opened_passages = kind(passages, "passages")
     opened_queries = kind(queries, "queries")
     dtypes = (opened_passages.dtype, opened_queries.dtype)
     if FP32 in dtypes and dtypes[0] != dtypes[1]:
-        raise UserError(f"retrieve: passages are {dtypes[0]} and queries {dtypes[1]}; fp32 is needed of both or none")
+        raise UserError(
+            f"retrieve: passages are {dtypes[0]} and queries {dtypes[1]}; fp32 is needed of both or none"
+        )
 
     for role, artifact in job.inputs.items():
         if role.partition(".")[0] not in ("index", "seismic"):
@@ -114,11 +125,14 @@ class ShortLists:
     def warn(self, job: Job[Any], draft: Draft, remedy: str) -> None:
         """Warn of those that were counted."""
         if self.short:
-            short = f"{self.short:,} of {self.lists:,} queries have fewer than {self.depth:,} passages"
+            short = (
+                f"{self.short:,} of {self.lists:,} queries have fewer than {self.depth:,} passages"
+            )
             warn(job, draft, f"{short}, the least {self.fewest:,}; {remedy}")
 
 
-Partial = tuple[range, Array]  # blocks, and what a shard has retrieved in them: packed, shape (queries, depth)
+# blocks, and what a shard has retrieved in them: packed, shape (queries, depth)
+Partial = tuple[range, Array]
 
 
 class Retrieval:
@@ -140,7 +154,9 @@ class Retrieval:
         bytes_per_query = 16 * self.depth + self.queries.row_bytes
         self.group = min(self.queries.rows, max(1, self.memory // 4 // bytes_per_query))
         self.groups = range(0, self.queries.rows, self.group)  # the first query of each
-        files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")}
+        files = {
+            role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")
+        }
         self.pieces = Pieces(job.out / WORK_FOLDER, compute_origin(job, files))
 
     def write(self, blocks: range) -> None:
@@ -148,14 +164,18 @@ class Retrieval:
 
         def save(path: Path) -> None:
             """Write the best passages of all queries, group by group."""
-            merged = np.lib.format.open_memmap(path, "w+", np.uint64, (self.queries.rows, self.depth))
+            merged = np.lib.format.open_memmap(
+                path, "w+", np.uint64, (self.queries.rows, self.depth)
+            )
             first = 0
             for keys in self.search(blocks):
                 merged[first : first + len(keys)] = keys
                 first += len(keys)
             merged.flush()
 
-        self.pieces.write(f"{blocks.start}-{blocks.stop}.npy", save, blocks=[blocks.start, blocks.stop])
+        self.pieces.write(
+            f"{blocks.start}-{blocks.stop}.npy", save, blocks=[blocks.start, blocks.stop]
+        )
 
     def read_partials(self, within: range | None = None) -> list[Partial]:
         """Return the shards' results that are whole, memory-mapped, no block twice, in the order of the blocks.
@@ -244,7 +264,9 @@ def run(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> None:
     shutil.rmtree(retrieval.pieces.folder, ignore_errors=True)
 
 
-def count_better(queries: FloatVectors, gold: Array, vectors: FloatVectors, ranks: Array, temperature: float) -> Array:
+def count_better(
+    queries: FloatVectors, gold: Array, vectors: FloatVectors, ranks: Array, temperature: float
+) -> Array:
     """Return how many passages of a block stand before each query's relevant one, as `retrieve` would rank them.
 
     `gold` is the relevant passage's score and rank, packed, shape (queries,).
@@ -261,7 +283,11 @@ def count_better(queries: FloatVectors, gold: Array, vectors: FloatVectors, rank
 
 
 def find_relevant_ranks(
-    queries: Embeddings, passages: Embeddings, docs: PassageOrder, relevant: list[list[str]], left_out: list[list[str]]
+    queries: Embeddings,
+    passages: Embeddings,
+    docs: PassageOrder,
+    relevant: list[list[str]],
+    left_out: list[list[str]],
 ) -> Iterator[Array]:
     """Yield ranks from 1 of each query's first relevant passage among those that are not left out, a batch at a time.
 
@@ -289,7 +315,9 @@ def find_relevant_ranks(
             positions[known] = 1
             for start, vectors in passages.iterate_blocks():
                 part = ranks[start : start + len(vectors)]
-                positions[known] += count_better(batch[known], gold[known], vectors, part, temperature)
+                positions[known] += count_better(
+                    batch[known], gold[known], vectors, part, temperature
+                )
             for query in known.tolist():
                 is_better = pack(query, left_out[first + query]) > gold[query]
                 positions[query] -= is_better.sum()
@@ -322,9 +350,13 @@ def run_average_rank(job: Job[AverageRankParams]) -> None:
     ranks = np.concatenate(list(find_relevant_ranks(queries, passages, order, relevant, left_out)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
-        raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")
+        raise UserError(
+            f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank"
+        )
     missing = sum(map(bool, relevant)) - len(counted)
-    result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), missing)
+    result = Evaluation(
+        [ids[at] for at in counted], ranks[counted, None].astype(np.float64), missing
+    )
     with writing(job) as draft:
         write_scores(draft, result, ["average rank"])
         draft.facts.update(queries=len(counted), passages=passages.rows)

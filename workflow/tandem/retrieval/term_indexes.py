@@ -32,7 +32,13 @@ from tandem.data.runs import write_rows, write_run
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array, BestPassages, measure_search, space_evenly, unpack_keys
 from tandem.retrieval.inputs import require_passages
-from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, INDEX_FOLDER, OpenIndex, list_versions, start_java
+from tandem.retrieval.lexical.lucene import (
+    HITS_AT_ONCE,
+    INDEX_FOLDER,
+    OpenIndex,
+    list_versions,
+    start_java,
+)
 from tandem.retrieval.lexical.lucene_index import TEXTS_FOLDER, index_files
 from tandem.retrieval.retrieve import iterate_ranked, open_embeddings, read_embedded_rows
 from tandem.retrieval.term_weights import QUERIES_PER_PRODUCT, TermWeights, select_best
@@ -52,7 +58,8 @@ _WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # of a term's number and its weight
 
 _ImpactRanking = tuple[str, list[str], Floats]
 _ComparisonLine = dict[str, str | float | None]
-_TimedSearch = Callable[[int, int, int], list[list[str]]]  # of the queries from one to another, by so many threads
+# of the queries from one to another, by so many threads
+_TimedSearch = Callable[[int, int, int], list[list[str]]]
 
 
 def round_weights(weights: Any, largest: Any) -> Any:
@@ -95,7 +102,15 @@ def run_impacts(job: Job[stages.ImpactsParams]) -> None:
                     # As Anserini reads vectors.
                     line = {"id": name, "contents": "", "vector": _name_terms(rounded, row)}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        index_files(machine, job.key, "JsonVectorCollection", draft.folder, threads, passages.rows, _ANSERINI_OPTIONS)
+        index_files(
+            machine,
+            job.key,
+            "JsonVectorCollection",
+            draft.folder,
+            threads,
+            passages.rows,
+            _ANSERINI_OPTIONS,
+        )
 
         size = sum(path.stat().st_size for path in (draft.folder / INDEX_FOLDER).iterdir())
         draft.facts["passages"] = passages.rows
@@ -119,7 +134,9 @@ class Impacts(OpenIndex):
         super().__init__(index, _IMPACT_SEARCHER, execution)
         self.keep_ties()
 
-    def search(self, ids: list[str], queries: Any, depth: int, threads: int) -> Iterator[_ImpactRanking]:
+    def search(
+        self, ids: list[str], queries: Any, depth: int, threads: int
+    ) -> Iterator[_ImpactRanking]:
         """Yield the best passages of queries that match any, ties by document id.
 
         As many queries are searched for at a time as fill memory with `HITS_AT_ONCE` hits.
@@ -150,7 +167,11 @@ def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
         with Progress(f"search_impacts {job.key}", queries.rows, "queries") as progress:
             ranked = index.search(ids, rounded, job.params.depth, index.threads)
             lines = write_run(job, draft, count_queries(ranked, progress))
-        draft.facts |= {"queries": queries.rows, "lines": lines, "lucene": list_versions(index.java)}
+        draft.facts |= {
+            "queries": queries.rows,
+            "lines": lines,
+            "lucene": list_versions(index.java),
+        }
 
 
 def count_queries(ranked: Iterator[_ImpactRanking], progress: Progress) -> Iterator[_ImpactRanking]:
@@ -249,15 +270,24 @@ def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
     passage_weights = passages.take(0, passages.rows)
     query_weights = queries.take(0, queries.rows)
     best = BestPassages(queries.rows, min(job.params.depth, passages.rows))
-    proposed = engine.search(query_weights, best.depth, job.execution.workers or count_usable_cores())
-    with writing(job) as draft, Progress(f"search_seismic {job.key}", queries.rows, "queries") as progress:
+    proposed = engine.search(
+        query_weights, best.depth, job.execution.workers or count_usable_cores()
+    )
+    with (
+        writing(job) as draft,
+        Progress(f"search_seismic {job.key}", queries.rows, "queries") as progress,
+    ):
         for query, rows in enumerate(proposed):
             inverted = passage_weights[rows].T.tocsr()
             weights = query_weights[query : query + 1]
-            keys = select_best(weights, inverted, order.ranks[rows], best.depth, passages.temperature)
+            keys = select_best(
+                weights, inverted, order.ranks[rows], best.depth, passages.temperature
+            )
             best.keys[query] = keys[0]
             progress.add(1)
-        lines = write_rows(job, draft, iterate_ranked(best, read_embedded_rows(job, queries), order), order)
+        lines = write_rows(
+            job, draft, iterate_ranked(best, read_embedded_rows(job, queries), order), order
+        )
         draft.facts |= {"queries": queries.rows, "lines": lines}
 
 
@@ -281,7 +311,9 @@ class _Comparison:
         def search(start: int) -> Array:
             """Return the packed best passages of some queries."""
             part = self.sample[start : min(start + QUERIES_PER_PRODUCT, stop)]
-            return select_best(part, self.inverted, self.order.ranks, self.depth, self.passages.temperature)
+            return select_best(
+                part, self.inverted, self.order.ranks, self.depth, self.passages.temperature
+            )
 
         docs = []
         with ThreadPoolExecutor(threads) as pool:
@@ -292,14 +324,18 @@ class _Comparison:
                     docs.append(self.order.ids(ranks))
         return docs
 
-    def search_lucene(self, lucene: Impacts, first: int, stop: int, threads: int) -> list[list[str]]:
+    def search_lucene(
+        self, lucene: Impacts, first: int, stop: int, threads: int
+    ) -> list[list[str]]:
         """Search by rounded weights in Lucene."""
         names = [str(number) for number in range(stop - first)]
         ranked = lucene.search(names, self.rounded[first:stop], self.depth, threads)
         docs_of_names = {name: docs for name, docs, _ in ranked}
         return [docs_of_names.get(name, []) for name in names]
 
-    def search_seismic(self, engine: Seismic, first: int, stop: int, threads: int) -> list[list[str]]:
+    def search_seismic(
+        self, engine: Seismic, first: int, stop: int, threads: int
+    ) -> list[list[str]]:
         """Search by Seismic's own scores."""
         results = engine.search(self.sample[first:stop], self.depth, threads)
         return [self.order.ids(self.order.ranks[rows].astype(np.int64)) for rows in results]
@@ -318,7 +354,9 @@ def run_term_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
     sample = sample[np.flatnonzero(np.diff(sample.indptr))]
     count = sample.shape[0]
     if not count:
-        raise UserError(f"{queries.artifact.folder}: no query has a weight above 0; there is nothing to search for")
+        raise UserError(
+            f"{queries.artifact.folder}: no query has a weight above 0; there is nothing to search for"
+        )
 
     comparison = _Comparison(sample, passages, order, max(params.k))
     index = job.inputs["index"]
@@ -326,7 +364,9 @@ def run_term_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
         best = [np.array(docs) for docs in comparison.search_exactly(0, count, lucene.threads)]
         lines: list[_ComparisonLine] = []
 
-        def measure(name: str, factory: str, search: _TimedSearch, size: float, artifact: Artifact) -> None:
+        def measure(
+            name: str, factory: str, search: _TimedSearch, size: float, artifact: Artifact
+        ) -> None:
             """Measure one search and add its line; `size` is in bytes of a passage."""
 
             def search_alone(query: int) -> object:
@@ -336,7 +376,9 @@ def run_term_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
                 return search(0, count, lucene.threads)
 
             retrieved = [np.array(docs) for docs in search_together()]
-            measures = measure_search(retrieved, best, params.k, search_alone, search_together, params.repeats)
+            measures = measure_search(
+                retrieved, best, params.k, search_alone, search_together, params.repeats
+            )
             lines.append(
                 {
                     "index": name,
@@ -358,9 +400,17 @@ def run_term_tradeoffs(job: Job[stages.TermTradeoffsParams]) -> None:
         for options, built in zip(params.seismic, job.many("seismic"), strict=True):
             engine = Seismic(built, passages, options)
             seismic_size = built.manifest.facts["bytes_per_passage"]
-            measure(options.name, "seismic", partial(comparison.search_seismic, engine), seismic_size, built)
+            measure(
+                options.name,
+                "seismic",
+                partial(comparison.search_seismic, engine),
+                seismic_size,
+                built,
+            )
 
-        write_text(draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines)))
+        write_text(
+            draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines))
+        )
         draft.facts["lines"] = len(lines)
         draft.facts["threads"] = lucene.threads
         draft.facts["active_query_terms"] = queries.active

@@ -38,7 +38,11 @@ class SparseBlocks(Blocks):
         weights = vectors.data.astype(np.float16 if self.dtype == FP16 else np.float32)
         starts = vectors.indptr.astype(np.int64)
         terms = vectors.indices.astype(np.int32)
-        facts: Mapping[str, object] = {"rows": vectors.shape[0], "weights": len(weights), "dtype": self.dtype}
+        facts: Mapping[str, object] = {
+            "rows": vectors.shape[0],
+            "weights": len(weights),
+            "dtype": self.dtype,
+        }
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
@@ -70,7 +74,9 @@ class TermWeights(Embeddings):
             weights = arrays["weights"]
             terms = arrays["terms"]
             starts = arrays["starts"]
-        return csr_array((weights.astype(np.float32), terms, starts), shape=(len(starts) - 1, self.dimension))
+        return csr_array(
+            (weights.astype(np.float32), terms, starts), shape=(len(starts) - 1, self.dimension)
+        )
 
     def read_block(self, number: int, rows: slice | Ids = slice(None)) -> Any:
         """Read the weights of a block, or of some of its rows, in float64, which holds every product of two exactly."""
@@ -196,7 +202,10 @@ class SparseRetrieval(retrieve.Retrieval):
             for first in self.groups:
                 queries = self.queries.take(first, first + self.group)
                 starts = range(0, queries.shape[0], QUERIES_PER_PRODUCT)
-                batches = [slice(start, min(start + QUERIES_PER_PRODUCT, queries.shape[0])) for start in starts]
+                batches = [
+                    slice(start, min(start + QUERIES_PER_PRODUCT, queries.shape[0]))
+                    for start in starts
+                ]
                 best = BestPassages(queries.shape[0], self.depth)
                 for number in numbers:
                     for inverted, ranks in self._invert(number, step):
@@ -215,7 +224,9 @@ class SparseRetrieval(retrieve.Retrieval):
             ranks = self.order.ranks[first + start :][: inverted.shape[1]]
             yield inverted, ranks
 
-    def _select_best(self, queries: csr_array, inverted: csr_array, ranks: Array, batch: slice) -> Array:
+    def _select_best(
+        self, queries: csr_array, inverted: csr_array, ranks: Array, batch: slice
+    ) -> Array:
         """Call `select_best` for some queries, copied here, so that a thread holds only those that it searches for."""
         return select_best(queries[batch], inverted, ranks, self.depth, self.passages.temperature)
 

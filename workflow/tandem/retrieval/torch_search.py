@@ -29,7 +29,8 @@ NO_PASSAGE = -(1 << 63)  # the least int64: the signed key of an empty place
 _VALUE_TYPES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
 _PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked at
 _READERS = 4  # threads that copy stored vectors: a GPU searches faster than one of them copies
-_MOST_PINNED = 1 << 30  # bytes of a buffer that is copied to a GPU; to lock so many in memory takes most of a second
+# bytes of a buffer that is copied to a GPU; to lock so many in memory takes most of a second
+_MOST_PINNED = 1 << 30
 _LOW_HALF = 0xFFFFFFFF
 _ALL_BUT_SIGN = 0x7FFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
@@ -60,7 +61,8 @@ class Stretch:
         lengths = torch.linalg.vector_norm(self.factor, dim=1, dtype=torch.float32)
         if self.scale is not None:
             lengths = lengths * self.scale
-        self.longest = 1.001 * lengths.max().double()  # a float32 sum may be low by less than a thousandth
+        # a float32 sum may be low by less than a thousandth
+        self.longest = 1.001 * lengths.max().double()
 
     def multiply(self, queries: Tensor) -> Tensor:
         """Return q · p in float32, shape (queries, passages); queries have the type of `factor`."""
@@ -89,7 +91,9 @@ class Buffer:
         if dtype == INT8:
             self.parts["scale"] = torch.empty((rows,), dtype=torch.float32, pin_memory=pinned)
 
-    def fill(self, pieces: StoredRows, ranks: Array, readers: ThreadPoolExecutor) -> _StretchTensors:
+    def fill(
+        self, pieces: StoredRows, ranks: Array, readers: ThreadPoolExecutor
+    ) -> _StretchTensors:
         """Read a stretch, a piece by each thread, and return views of this buffer."""
         ends = np.cumsum([len(piece) for piece in pieces])
 
@@ -129,7 +133,9 @@ def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> I
             parts = buffers[turn].fill(*stretch, readers)
             if copy_stream is not None:
                 with torch.cuda.stream(copy_stream):
-                    parts = {name: part.to(target, non_blocking=True) for name, part in parts.items()}
+                    parts = {
+                        name: part.to(target, non_blocking=True) for name, part in parts.items()
+                    }
                     copy_ends[turn] = copy_stream.record_event()
             yield parts, copy_ends.get(turn)
 
@@ -139,7 +145,8 @@ def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> I
                 current = torch.cuda.current_stream(target)
                 current.wait_event(copy_end)
                 for part in parts.values():
-                    part.record_stream(current)  # its memory is not reused before this stream is done with it
+                    # its memory is not reused before this stream is done with it
+                    part.record_stream(current)
             yield Stretch(**parts)
 
 
@@ -188,7 +195,11 @@ class StretchSearch:
         cut = self._find_cut(batch, products, stretch)
 
         missing = -products.shape[1] % _PASSAGES_PER_SEGMENT  # of the last segment
-        padded = torch.nn.functional.pad(products, (0, missing), value=-torch.inf) if missing else products
+        padded = (
+            torch.nn.functional.pad(products, (0, missing), value=-torch.inf)
+            if missing
+            else products
+        )
         segments = padded.view(len(products), -1, _PASSAGES_PER_SEGMENT)
         is_near = segments.amax(dim=2) >= cut[:, None]
 
@@ -244,7 +255,9 @@ class StretchSearch:
     def _score_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """Return the scores of pairs, as `_score`, by the device that holds the vectors; see `exact.round_and_flag`."""
         sums = (self.queries[query].double() * stretch.widen(row)).sum(dim=1)
-        width: Tensor = bound_difference(self.queries.shape[1], self.lengths[query] * stretch.longest)
+        width: Tensor = bound_difference(
+            self.queries.shape[1], self.lengths[query] * stretch.longest
+        )
         low = ((sums - width) / self.temperature).float()
         high = ((sums + width) / self.temperature).float()
 
@@ -278,7 +291,8 @@ class StretchSearch:
 
     def export_keys(self) -> Array:
         """Return the best passages packed as by `exact.pack_keys`, shape (queries, depth); 0 for none."""
-        return self.keys.cpu().numpy().view(np.uint64) ^ np.uint64(1 << 63)  # the sign bit is what differs
+        # the sign bit is what differs
+        return self.keys.cpu().numpy().view(np.uint64) ^ np.uint64(1 << 63)
 
 
 def _find_reaching(segments: Tensor, is_near: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
@@ -293,7 +307,9 @@ def _find_reaching(segments: Tensor, is_near: Tensor, cut: Tensor) -> tuple[Tens
 
 
 @torch.inference_mode()
-def search_by_torch(queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
+def search_by_torch(
+    queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None
+) -> Array:
     """Return the best `depth` passages of each query; arguments and result as of `search_by_faiss`."""
     use_workers(workers)
     # Not TF32, though `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` allow it, as in NVIDIA's images: the bounds are of float32.
@@ -310,7 +326,8 @@ def search_by_torch(queries: FloatVectors, passages: Stretches, depth: int, memo
     if target.type == "cuda":
         rows = min(rows, _MOST_PINNED // (passages.dimension * passages.embeddings.kind.itemsize))
     if rows > _PASSAGES_PER_SEGMENT:
-        rows -= rows % _PASSAGES_PER_SEGMENT  # else every product is copied, to fill up its last segment
+        # else every product is copied, to fill up its last segment
+        rows -= rows % _PASSAGES_PER_SEGMENT
 
     search = StretchSearch(queries, depth, passages.temperature, tile)
     for stretch in _stream_stretches(passages, rows, target):

@@ -67,7 +67,9 @@ def aggregate_windows(name: str, scores: Array, sizes: Array, k: int = 1) -> Arr
     starts = np.cumsum(sizes) - sizes
     values = np.asarray(aggregation[name](np.asarray(scores, np.float64), starts, k))
     if values.shape != (len(sizes),):
-        raise UserError(f"aggregation {name}: must give a number for each of {len(sizes):,} documents")
+        raise UserError(
+            f"aggregation {name}: must give a number for each of {len(sizes):,} documents"
+        )
     return values
 
 
@@ -104,13 +106,23 @@ def open_documents(tokens: Artifact) -> Tokens:
     """
     windows = open_artifact(Path(tokens.upstream["dataset"]), verify=False)
     if windows.params.get("source") != "windows":
-        raise UserError(f"{tokens.folder}: was made from {windows.key}; PARADE reads windows of documents")
+        raise UserError(
+            f"{tokens.folder}: was made from {windows.key}; PARADE reads windows of documents"
+        )
     documents = Collection(open_artifact(Path(windows.upstream["of"]), verify=False))
     collection = Collection(windows)
     opened = Tokens.open(tokens)
     rows = index_queries(collection).rows(index_queries(documents).all.to_pylist())
-    queries = opened.queries if np.array_equal(rows, np.arange(len(opened.queries))) else opened.queries.take(rows)
-    return replace(opened, passages=Documents.join(opened.passages, DocumentSpans(collection).bounds), queries=queries)
+    queries = (
+        opened.queries
+        if np.array_equal(rows, np.arange(len(opened.queries)))
+        else opened.queries.take(rows)
+    )
+    return replace(
+        opened,
+        passages=Documents.join(opened.passages, DocumentSpans(collection).bounds),
+        queries=queries,
+    )
 
 
 def score_documents(
@@ -152,7 +164,9 @@ def run(job: Job[AggregateParams]) -> None:
     def aggregate(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
         """Yield (query, documents, scores) of each query, counted in `facts`."""
         for query, windows, scores in iter_run(source, job.inputs["windows"]):
-            names, values = score_documents(job.params, windows[:scored], scores[:scored], docs, spans)
+            names, values = score_documents(
+                job.params, windows[:scored], scores[:scored], docs, spans
+            )
             facts["queries"] += 1
             facts["shorter"] += len(names) < min(job.params.depth, len(docs))
             progress.add(1)

@@ -9,7 +9,9 @@ from tandem.stages import data, evaluation, negatives, retrieval, training
 from tandem.stages.base import Entry, Holds, Kind, Params
 
 KINDS: Declarations[Kind] = Declarations(
-    (kind.name, kind) for box in (data, negatives, training, retrieval, evaluation) for kind in box.KINDS
+    (kind.name, kind)
+    for box in (data, negatives, training, retrieval, evaluation)
+    for kind in box.KINDS
 )
 end_core()
 
@@ -28,13 +30,20 @@ def register_stage(kind: Kind, *, in_runs: bool = True) -> Kind:
     if kind.name in KINDS or kind.name in rule_names():
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
     if not NAME.fullmatch(kind.name):
-        raise UserError(f"stage {printable(kind.name)}: allowed in its name are letters, digits, _, . and -")
-    if kind.params and not issubclass(kind.params, Params):  # the plugin's digest would be in no key
-        raise UserError(f"stage {kind.name}: its params are {kind.params.__name__}, which is no subclass of Params")
+        raise UserError(
+            f"stage {printable(kind.name)}: allowed in its name are letters, digits, _, . and -"
+        )
+    # the plugin's digest would be in no key
+    if kind.params and not issubclass(kind.params, Params):
+        raise UserError(
+            f"stage {kind.name}: its params are {kind.params.__name__}, which is no subclass of Params"
+        )
     for field in fields(kind):
         value = getattr(kind, field.name)
         if get_origin(field.type) is Literal and value not in (allowed := get_args(field.type)):
-            raise UserError(f"stage {kind.name}: its {field.name} is {value}{nearest(value, allowed)}")
+            raise UserError(
+                f"stage {kind.name}: its {field.name} is {value}{nearest(value, allowed)}"
+            )
     KINDS[kind.name] = kind = replace(kind, in_runs=in_runs)
     name_plugin(kind.name)
     return kind
@@ -64,7 +73,9 @@ def holding(*contents: Holds) -> set[str]:
 def shard_commands() -> dict[str, tuple[Kind, Entry]]:
     """Commands for parts of a stage's work, which jobs may share, with the kind and the function of each."""
     shards = {kind.shard_command: (kind, kind.shard) for kind in KINDS.values() if kind.shard}
-    return shards | {kind.train_command: (kind, kind.train) for kind in KINDS.values() if kind.train}
+    return shards | {
+        kind.train_command: (kind, kind.train) for kind in KINDS.values() if kind.train
+    }
 
 
 def kind_of_command(command: str) -> Kind | None:

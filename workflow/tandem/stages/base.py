@@ -39,7 +39,9 @@ class Params(Model):
 
     model_config = ConfigDict(strict=False)
 
-    plugins: Items[str] = Field((), exclude_if=not_, description="the plugins that the stage uses: file@digest")
+    plugins: Items[str] = Field(
+        (), exclude_if=not_, description="the plugins that the stage uses: file@digest"
+    )
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Part:
     """The parts in which a stage is made, and which shards share: so many rows each."""
 
     rows: int
-    unit: Literal["passages", "queries", "texts"]  # texts: of `number` that were generated for each passage
+    # texts: of `number` that were generated for each passage
+    unit: Literal["passages", "queries", "texts"]
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,9 @@ class Kind:
 
     def takes_one_thread(self, stage: Planned) -> bool:
         """Return whether a stage of this kind takes one thread."""
-        return self.threads == "one" or (self.one_thread_if is not None and self.one_thread_if(stage))
+        return self.threads == "one" or (
+            self.one_thread_if is not None and self.one_thread_if(stage)
+        )
 
     def require_package(self) -> None:
         """Refuse to make the stage where its `package` is not installed."""
@@ -171,7 +176,9 @@ class Kind:
             distribution(self.package)
         except PackageNotFoundError:
             problem = f"{self.name}: the package {self.package} is not installed"
-            raise UserError(f"{problem}; pip install {self.package}, or leave out what needs it") from None
+            raise UserError(
+                f"{problem}; pip install {self.package}, or leave out what needs it"
+            ) from None
 
     def uses_gpu(self, roles: Iterable[str]) -> bool:
         """Return whether a stage with inputs of these roles uses a GPU."""

@@ -11,19 +11,24 @@ from tandem.config.retrieval import Bm25Tuning, Engine, LexicalMethod, Ties
 from tandem.stages.base import Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
-Stemmer = Literal["porter", "krovetz", "none"]  # of Anserini's English analyzer, all with its stop words
+# of Anserini's English analyzer, all with its stop words
+Stemmer = Literal["porter", "krovetz", "none"]
 _Split = Literal["whitespace", "jieba"]  # texts are split into terms before the engine sees them
-JavaFree = Literal["default", "porter", "none", "whitespace", "jieba"]  # analyzers of the engine bm25s
+# analyzers of the engine bm25s
+JavaFree = Literal["default", "porter", "none", "whitespace", "jieba"]
 
 STEMMERS, SPLIT_BEFORE, ANALYZERS = get_args(Stemmer), get_args(_Split), get_args(Analyzer)
-WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)  # an engine is also the kind of its index, and its role
+# an engine is also the kind of its index, and its role
+WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)
 # Languages that Anserini has an analyzer for; it would silently take any other for English.
 LANGUAGES = (
     *("ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "hi", "hu", "id", "it"),
     *("ja", "ko", "nl", "no", "pl", "pt", "ru", "sv", "te", "th", "tr", "uk", "zh"),
 )
-TEXTS_FILE = "generated.parquet"  # of what writes texts of passages or queries: id, number, text and more
-FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}  # with the δ of the formula's paper
+# of what writes texts of passages or queries: id, number, text and more
+TEXTS_FILE = "generated.parquet"
+# with the δ of the formula's paper
+FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}
 
 
 class DatasetParams(Params):
@@ -31,21 +36,41 @@ class DatasetParams(Params):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    source: str = Field("files", description="the format, or how the dataset is derived from others")
+    source: str = Field(
+        "files", description="the format, or how the dataset is derived from others"
+    )
     normalize: Normalize = Field("none", description="Unicode form that texts are put into")
     title: bool = Field(True, description="false blanks titles")
-    train_queries: int | None = Field(None, ge=1, description="most training queries, chosen by a hash; null: all")
+    train_queries: int | None = Field(
+        None, ge=1, description="most training queries, chosen by a hash; null: all"
+    )
     dev_queries: int | None = Field(None, ge=1, description="most dev queries, likewise")
     test_queries: int | None = Field(None, ge=1, description="most test queries, likewise")
-    dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train queries that become dev")
-    dev_from_train_most: int | None = Field(None, ge=1, exclude_if=not_, description="at most this many of them")
-    train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test queries that become train")
-    near_duplicates: float | None = Field(None, gt=0, le=1, description="similarity from which labels are shared")
-    unknown_documents: Literal["warn", "drop", "error"] = Field("warn", description="labels of absent passages")
-    blank_queries: Literal["drop", "error"] = Field("drop", description="queries without text: dropped or refused")
-    checksum: str | None = Field(None, description="expected sha256 of the source's rows; another one is a warning")
+    dev_from_train: float | None = Field(
+        None, gt=0, lt=1, description="share of train queries that become dev"
+    )
+    dev_from_train_most: int | None = Field(
+        None, ge=1, exclude_if=not_, description="at most this many of them"
+    )
+    train_from_test: float | None = Field(
+        None, gt=0, lt=1, description="share of test queries that become train"
+    )
+    near_duplicates: float | None = Field(
+        None, gt=0, le=1, description="similarity from which labels are shared"
+    )
+    unknown_documents: Literal["warn", "drop", "error"] = Field(
+        "warn", description="labels of absent passages"
+    )
+    blank_queries: Literal["drop", "error"] = Field(
+        "drop", description="queries without text: dropped or refused"
+    )
+    checksum: str | None = Field(
+        None, description="expected sha256 of the source's rows; another one is a warning"
+    )
     fingerprint: str | None = Field(None, description="of the files that `path` names")
-    downloads: list[list[str | None]] | None = Field(None, description="(file, url, member, sha256, md5) each")
+    downloads: list[list[str | None]] | None = Field(
+        None, description="(file, url, member, sha256, md5) each"
+    )
 
     def most_queries(self, split: str) -> int | None:
         """Return the largest number of queries of a split; None for all."""
@@ -89,7 +114,9 @@ class Bm25sParams(Params):
 
     analyzer: JavaFree = Field("default", description="how texts become terms")
     language: str = Field("en", description="of the texts, ISO 639-1")
-    fields: bool = Field(False, exclude_if=not_, description="title and text apart, instead of together")
+    fields: bool = Field(
+        False, exclude_if=not_, description="title and text apart, instead of together"
+    )
 
 
 class LsiParams(Params):
@@ -102,21 +129,31 @@ class LsiParams(Params):
 class Bm25Variant(LexicalMethod, RunParams):
     """A search by BM25, or by another classical score, whatever k1 and b are."""
 
-    queries: int | None = Field(None, ge=1, description="search for the first so many queries; null: all")
-    texts: int = Field(0, ge=0, exclude_if=not_, description="generated texts behind a query, the first ones")
+    queries: int | None = Field(
+        None, ge=1, description="search for the first so many queries; null: all"
+    )
+    texts: int = Field(
+        0, ge=0, exclude_if=not_, description="generated texts behind a query, the first ones"
+    )
 
 
 class Bm25Params(Bm25Variant):
     """A run of BM25."""
 
-    k1: float | None = Field(None, ge=0, description="how soon a term's frequency saturates; null: tuned")
-    b: float | None = Field(None, ge=0, le=1, description="how much a passage's length counts; null: tuned")
+    k1: float | None = Field(
+        None, ge=0, description="how soon a term's frequency saturates; null: tuned"
+    )
+    b: float | None = Field(
+        None, ge=0, le=1, description="how much a passage's length counts; null: tuned"
+    )
 
 
 class TuneBm25Params(Bm25Tuning, Bm25Variant):
     """Choice of k1 and b on a split with labels."""
 
-    ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
+    ignore_identical_ids: bool = Field(
+        False, description="leave out the document whose id is the query's"
+    )
 
 
 # A shard of `dataset` that fails does so of a line in a file, mostly, and would again.

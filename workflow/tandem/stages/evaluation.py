@@ -14,10 +14,16 @@ OF_THE_TOP = ("Success", "RR", "P")
 class ScoreParams(Params):
     """What is measured; a group of datasets has `members` instead of a run."""
 
-    measures: tuple[str, ...] = Field(min_length=1, description="names of ir_measures, such as RR@10")
+    measures: tuple[str, ...] = Field(
+        min_length=1, description="names of ir_measures, such as RR@10"
+    )
     split: str = Field("", description="whose queries are scored; a group's members have their own")
-    ignore_identical_ids: bool = Field(False, description="drop the result whose document id is the query's (BEIR)")
-    members: tuple[str, ...] | None = Field(None, description="datasets of a group, whose means are averaged")
+    ignore_identical_ids: bool = Field(
+        False, description="drop the result whose document id is the query's (BEIR)"
+    )
+    members: tuple[str, ...] | None = Field(
+        None, description="datasets of a group, whose means are averaged"
+    )
 
 
 class AverageRankParams(Params):

@@ -16,24 +16,34 @@ from tandem.stages.retrieval import ScoringParams
 
 # A source takes the job, its `PositiveLabels`, and the rows of passages' and queries' ids. It gives (query, ids,
 # rows, scores) of each query's documents, best first: negatives are drawn from them, and positives where answers label.
-negatives: Registry[Callable[..., Any]] = Registry("source of negatives", "negatives", "negatives.sources")
+negatives: Registry[Callable[..., Any]] = Registry(
+    "source of negatives", "negatives", "negatives.sources"
+)
 
 
 @parameters_of
 class BelowParams(BelowPositive):
     """Positive-aware mining."""
 
-    judged: bool = Field(False, description="by the input judges' probabilities; false: by the run's scores")
+    judged: bool = Field(
+        False, description="by the input judges' probabilities; false: by the run's scores"
+    )
 
 
 @parameters_of
 class CandidatesParams(Candidates, ScoringParams):
     """Training lists of a split's queries."""
 
-    source: str | None = Field(None, description="registered source of negatives; null: the input run, else random")
+    source: str | None = Field(
+        None, description="registered source of negatives; null: the input run, else random"
+    )
     seed: int = Field(0, description="of the draw")
-    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="no passage is a negative of its own id")
-    below_positive: BelowParams | None = Field(None, exclude_if=not_, description="how far below a positive")
+    ignore_identical_ids: bool = Field(
+        False, exclude_if=not_, description="no passage is a negative of its own id"
+    )
+    below_positive: BelowParams | None = Field(
+        None, exclude_if=not_, description="how far below a positive"
+    )
 
 
 class TopicsParams(Params):
@@ -46,7 +56,9 @@ class TopicsParams(Params):
 class TeacherParams(ScoringParams):
     """The scores of training lists by a teacher, or the weighted mean of several teachers' scores."""
 
-    weights: tuple[float, ...] = Field((), exclude_if=not_, description="of several: the judges', then the runs'")
+    weights: tuple[float, ...] = Field(
+        (), exclude_if=not_, description="of several: the judges', then the runs'"
+    )
     normalize: Normalization = Field(
         "none", exclude_if=equals("none"), description="of each one's scores within a list"
     )

@@ -16,15 +16,21 @@ from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Part, Planned, Scoring
 
 LISTS_PER_PART = 32  # whose comparisons are a part: 2,880 of ten passages each, 78,400 of fifty
-IndexType = Literal["flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
+IndexType = Literal[
+    "flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"
+]
 
 
 aggregation: Registry[Callable[..., Any]] = retrieval.aggregation
 fusion: Registry[Callable[..., Any]] = retrieval.fusion
 # `(number of runs, parameters) -> settings`: those that tuning a fusion tries, the preferred first.
-fusion_grid: Registry[Callable[..., Any]] = Registry("grid of a fusion", "fusion_grid", "retrieval.fusion")
+fusion_grid: Registry[Callable[..., Any]] = Registry(
+    "grid of a fusion", "fusion_grid", "retrieval.fusion"
+)
 # `(query, passages, *, options) -> scores` of one query's passages, all texts; used in runs `<first stage>+<scorer>`.
-pair_scorer: Registry[Callable[..., Any]] = Registry("pair scorer", "pair_scorer", "retrieval.rerank")
+pair_scorer: Registry[Callable[..., Any]] = Registry(
+    "pair scorer", "pair_scorer", "retrieval.rerank"
+)
 
 
 class EmbeddingsParams(Encode, Params):
@@ -66,7 +72,10 @@ class RetrieveTermsParams(RetrieveParams):
     """Exact search by dot products of weights of terms over all passages."""
 
     index: ExactTermIndex | None = Field(
-        None, exclude_if=not_, discriminator="type", description="what becomes of passages' weights; null: as they are"
+        None,
+        exclude_if=not_,
+        discriminator="type",
+        description="what becomes of passages' weights; null: as they are",
     )
 
 
@@ -90,12 +99,18 @@ class IndexParams(Params):
     """An index of FAISS's. Which of the optional parameters count is decided by the type."""
 
     type: IndexType = Field("factory", description="structure of the index")
-    factory: str | None = Field(None, description="FAISS's own description, such as OPQ64,IVF1024,PQ64")
+    factory: str | None = Field(
+        None, description="FAISS's own description, such as OPQ64,IVF1024,PQ64"
+    )
     sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field("8bit", description="bits of a dimension")
-    m: int | None = Field(None, ge=1, description="parts of a code, or links of a node; null: from the dimension")
+    m: int | None = Field(
+        None, ge=1, description="parts of a code, or links of a node; null: from the dimension"
+    )
     bits: int = Field(8, ge=1, le=12, description="bits of a part's code")
     opq: bool = Field(False, description="learn a rotation first")
-    nlist: int | None = Field(None, ge=1, description="inverted lists; null: from the number of passages")
+    nlist: int | None = Field(
+        None, ge=1, description="inverted lists; null: from the number of passages"
+    )
     train_sample: int | None = Field(
         None, ge=1, description="passages it is trained on; null: 64 per list, at least 65,536"
     )
@@ -107,24 +122,40 @@ class IndexParams(Params):
 class AnnParams(RunParams):
     """Search through an index."""
 
-    nprobe: int | None = Field(None, ge=1, description="lists that are searched; null: FAISS's default")
-    ef_search: int | None = Field(None, ge=1, description="candidates in a graph; null: FAISS's default")
+    nprobe: int | None = Field(
+        None, ge=1, description="lists that are searched; null: FAISS's default"
+    )
+    ef_search: int | None = Field(
+        None, ge=1, description="candidates in a graph; null: FAISS's default"
+    )
     rescore: bool = Field(True, description="rank by exact scores of the stored vectors")
     rescore_factor: int = Field(2, ge=1, description="times the depth that the index proposes")
-    recall_queries: int = Field(0, ge=0, description="queries whose recall against exact search is measured")
+    recall_queries: int = Field(
+        0, ge=0, description="queries whose recall against exact search is measured"
+    )
 
 
 class MaxSimParams(RunParams):
     """Late interaction over all passages, or over those of which an index finds tokens near the query's."""
 
-    nprobe: int | None = Field(None, ge=1, description="lists that are searched; null: FAISS's default")
-    ef_search: int | None = Field(None, ge=1, description="candidates in a graph; null: FAISS's default")
-    rescore: bool = Field(True, description="score by the stored vectors; false: by those the index's codes stand for")
+    nprobe: int | None = Field(
+        None, ge=1, description="lists that are searched; null: FAISS's default"
+    )
+    ef_search: int | None = Field(
+        None, ge=1, description="candidates in a graph; null: FAISS's default"
+    )
+    rescore: bool = Field(
+        True, description="score by the stored vectors; false: by those the index's codes stand for"
+    )
     rescore_factor: int = Field(
-        2, ge=1, description="times the depth that tokens are found for each of a query's, and passages scored"
+        2,
+        ge=1,
+        description="times the depth that tokens are found for each of a query's, and passages scored",
     )
     same_token: bool = Field(
-        False, exclude_if=not_, description="a query's token meets the same tokens of a passage alone (COIL)"
+        False,
+        exclude_if=not_,
+        description="a query's token meets the same tokens of a passage alone (COIL)",
     )
 
 
@@ -144,7 +175,9 @@ class NamedSeismic(SeismicSearch):
 class TermTradeoffsParams(TradeoffsParams):
     """Recall, latency and size of searches of weights of terms."""
 
-    seismic: tuple[NamedSeismic, ...] = Field((), exclude_if=not_, description="how the inputs `seismic` are searched")
+    seismic: tuple[NamedSeismic, ...] = Field(
+        (), exclude_if=not_, description="how the inputs `seismic` are searched"
+    )
 
 
 class ScoringParams(Inference, Params):
@@ -155,7 +188,9 @@ class RerankParams(ScoringParams):
     """Re-ranking of a run's top by cross-encoders."""
 
     depth: int = Field(50, ge=1, description="documents that are re-ranked per query")
-    scorer: str | None = Field(None, description="registered scorer of texts, instead of cross-encoders")
+    scorer: str | None = Field(
+        None, description="registered scorer of texts, instead of cross-encoders"
+    )
     options: dict[str, Any] = Field({}, description="of the scorer")
 
 
@@ -169,7 +204,9 @@ class RerankComparedParams(Params):
     """Re-ranking of a run's top by comparisons of its passages."""
 
     depth: int = Field(10, ge=2, description="passages that were compared per query")
-    aggregate: ComparisonAggregate = Field("sum", description="what of a passage's comparisons is its score")
+    aggregate: ComparisonAggregate = Field(
+        "sum", description="what of a passage's comparisons is its score"
+    )
 
 
 class RerankWindowsParams(RerankParams):
@@ -178,14 +215,20 @@ class RerankWindowsParams(RerankParams):
     method: str = Field("max", description="how windows' scores make a document's")
     k: int = Field(1, ge=1, description="of kmax: windows that count")
     split: str = Field("test", description="whose queries are re-ranked")
-    scores: Literal["raw", "probability"] = Field("raw", description="what of a window is aggregated")
+    scores: Literal["raw", "probability"] = Field(
+        "raw", description="what of a window is aggregated"
+    )
 
 
 class LlmParams(LanguageModel, Params):
     """A language model that a stage asks; see `tandem.config.language_models`."""
 
-    fingerprint: str | None = Field(None, description="of a model in a folder: names, sizes and ends of its files")
-    url: str | None = Field(None, description="of the server that is asked; null: the model runs in the stage")
+    fingerprint: str | None = Field(
+        None, description="of a model in a folder: names, sizes and ends of its files"
+    )
+    url: str | None = Field(
+        None, description="of the server that is asked; null: the model runs in the stage"
+    )
 
 
 class AggregateParams(RunParams):
@@ -193,7 +236,9 @@ class AggregateParams(RunParams):
 
     method: str = Field("max", description="how windows' scores make a document's")
     k: int = Field(1, ge=1, description="of kmax: windows that count")
-    missing: Literal["lowest", "zero"] = Field("zero", description="of sum and kmax: score of a window not retrieved")
+    missing: Literal["lowest", "zero"] = Field(
+        "zero", description="of sum and kmax: score of a window not retrieved"
+    )
 
 
 class RestoreQueriesParams(RunParams):
@@ -207,19 +252,31 @@ class FuseParams(RunParams):
 
     method: str = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
     k: float | None = Field(None, ge=0, description="of rrf; null: tuned")
-    normalize: Normalization = Field("min_max", description="of weighted: each run's scores, per query")
-    weights: tuple[float, ...] | None = Field(None, description="of weighted, one per run; null: tuned")
+    normalize: Normalization = Field(
+        "min_max", description="of weighted: each run's scores, per query"
+    )
+    weights: tuple[float, ...] | None = Field(
+        None, description="of weighted, one per run; null: tuned"
+    )
 
 
 class TuneFusionParams(RunParams):
     """Choice of a fusion's settings on a split with labels."""
 
     method: str = Field("rrf", description="see `fuse`")
-    normalize: Normalization = Field("min_max", description="of weighted: each run's scores, per query")
+    normalize: Normalization = Field(
+        "min_max", description="of weighted: each run's scores, per query"
+    )
     measure: str = Field("RR@10", description="what is maximised")
-    k: tuple[float, ...] = Field((), description="of rrf: the values that are tried, the preferred first")
-    step: float | None = Field(None, gt=0, le=0.5, description="of weighted: between two weights of a run")
-    ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
+    k: tuple[float, ...] = Field(
+        (), description="of rrf: the values that are tried, the preferred first"
+    )
+    step: float | None = Field(
+        None, gt=0, le=0.5, description="of weighted: between two weights of a run"
+    )
+    ignore_identical_ids: bool = Field(
+        False, description="leave out the document whose id is the query's"
+    )
 
 
 class PipelineParams(RunParams):
@@ -230,8 +287,12 @@ class ChoosePipelineParams(RunParams):
     """Choice of a system, and of how much of a run is re-ranked, on a split with labels."""
 
     measure: str = Field("nDCG@10", description="what is maximised")
-    depths: tuple[int, ...] = Field(min_length=1, description="passages that are re-ranked: the values that are tried")
-    ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
+    depths: tuple[int, ...] = Field(
+        min_length=1, description="passages that are re-ranked: the values that are tried"
+    )
+    ignore_identical_ids: bool = Field(
+        False, description="leave out the document whose id is the query's"
+    )
 
 
 def _grows_a_graph(stage: Planned) -> bool:

@@ -31,24 +31,41 @@ class TokensParams(Params):
 
     query_length: int = Field(ge=1, description="longest query, in tokens without special ones")
     passage_length: int = Field(ge=1, description="longest passage, likewise")
-    prompts: dict[str, str] = Field({}, exclude_if=not_, description="in front of a side's texts: query, passage")
-    markers: dict[str, str] = Field({}, exclude_if=not_, description="tokens in front of a side's prompts, likewise")
-    titled: bool = Field(False, exclude_if=not_, description="title and text are two segments with a separator")
-    pair_length: int | None = Field(None, exclude_if=not_, description="longest pair, with special tokens; null: any")
+    prompts: dict[str, str] = Field(
+        {}, exclude_if=not_, description="in front of a side's texts: query, passage"
+    )
+    markers: dict[str, str] = Field(
+        {}, exclude_if=not_, description="tokens in front of a side's prompts, likewise"
+    )
+    titled: bool = Field(
+        False, exclude_if=not_, description="title and text are two segments with a separator"
+    )
+    pair_length: int | None = Field(
+        None, exclude_if=not_, description="longest pair, with special tokens; null: any"
+    )
 
 
 class Vectors(Params):
     """How a text's vector is made and compared."""
 
-    representation: ChosenRepresentation = Field(Single(), exclude_if=is_single, description="what a text becomes")
+    representation: ChosenRepresentation = Field(
+        Single(), exclude_if=is_single, description="what a text becomes"
+    )
     pooling: PairPooling = Field(
-        "cls", description="from the tokens' states; segments, classifier and decoder: of cross-encoders alone"
+        "cls",
+        description="from the tokens' states; segments, classifier and decoder: of cross-encoders alone",
     )
     normalize: bool = Field(False, description="vectors of length 1")
     temperature: float = Field(1.0, gt=0, description="divides the scores")
-    prompts: dict[str, str] = Field({}, exclude_if=not_, description="in front of a side's texts: query, passage")
-    dim: int | None = Field(None, ge=1, exclude_if=not_, description="numbers of a vector that are kept; null: all")
-    dense: tuple[str, ...] = Field((), exclude_if=not_, description="folders of linear layers behind the pooling")
+    prompts: dict[str, str] = Field(
+        {}, exclude_if=not_, description="in front of a side's texts: query, passage"
+    )
+    dim: int | None = Field(
+        None, ge=1, exclude_if=not_, description="numbers of a vector that are kept; null: all"
+    )
+    dense: tuple[str, ...] = Field(
+        (), exclude_if=not_, description="folders of linear layers behind the pooling"
+    )
 
 
 class UntrainedParams(Vectors):
@@ -75,23 +92,44 @@ class Learning(Vectors):
 class ModelParams(Learning):
     """Training of a dual encoder, a cross-encoder, or both together."""
 
-    trains: ClassVar = {"dual": parameters_of(DualTrain), "cross": parameters_of(CrossTrain), "joint": JointTrain}
+    trains: ClassVar = {
+        "dual": parameters_of(DualTrain),
+        "cross": parameters_of(CrossTrain),
+        "joint": JointTrain,
+    }
 
     objective: Literal["dual", "cross", "joint"] = Field(description="what is learned")
     shared: bool = Field(True, description="one tower for both sides of a dual encoder")
     query_layers: int | None = Field(
-        None, ge=1, exclude_if=not_, description="layers of the query's tower, the encoder's first; null: all"
+        None,
+        ge=1,
+        exclude_if=not_,
+        description="layers of the query's tower, the encoder's first; null: all",
     )
-    prompt: str | None = Field(None, exclude_if=not_, description="of a cross-encoder: the words around its texts")
-    words: tuple[str, ...] = Field((), exclude_if=not_, description="of pooling decoder: what it scores by")
-    compares: bool = Field(False, exclude_if=not_, description="a cross-encoder that reads two passages")
+    prompt: str | None = Field(
+        None, exclude_if=not_, description="of a cross-encoder: the words around its texts"
+    )
+    words: tuple[str, ...] = Field(
+        (), exclude_if=not_, description="of pooling decoder: what it scores by"
+    )
+    compares: bool = Field(
+        False, exclude_if=not_, description="a cross-encoder that reads two passages"
+    )
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights")
     parade: Parameters[ParadeOptions] | None = Field(
-        None, exclude_if=not_, description="of a cross-encoder: how vectors of a document's windows become one"
+        None,
+        exclude_if=not_,
+        description="of a cross-encoder: how vectors of a document's windows become one",
     )
-    one_list: bool = Field(False, exclude_if=not_, description="lists of one query are one, of all joined ones")
-    until: tuple[int, int] | None = Field(None, description="of a checkpoint: its number, and how many there are")
-    train: Parameters[DualTrain] | Parameters[CrossTrain] | JointTrain = Field(description="how it is trained")
+    one_list: bool = Field(
+        False, exclude_if=not_, description="lists of one query are one, of all joined ones"
+    )
+    until: tuple[int, int] | None = Field(
+        None, description="of a checkpoint: its number, and how many there are"
+    )
+    train: Parameters[DualTrain] | Parameters[CrossTrain] | JointTrain = Field(
+        description="how it is trained"
+    )
 
 
 KINDS = (

@@ -28,10 +28,12 @@ from tandem.store.files import replacing, sha256
 _M = TypeVar("_M", bound=Model)
 MANIFEST = "stage.json"
 ARCHIVE_SUFFIX = ".tar"  # of an artifact as one object (store/archive.py)
-NOTES = ("log.parquet", "README.md")  # of a training, with its pace, and of a model, with its commit
+# of a training, with its pace, and of a model, with its commit
+NOTES = ("log.parquet", "README.md")
 RECORD = ".verified.json"
 LARGE_ARTIFACT_BYTES = 64 << 20  # smaller artifacts are hashed in a tenth of a second
-SETTLED = 5_000_000_000  # nanoseconds since a file's last change: coarser than any file system's clock
+# nanoseconds since a file's last change: coarser than any file system's clock
+SETTLED = 5_000_000_000
 
 
 class Record(BaseModel):
@@ -93,7 +95,9 @@ class Manifest(Record):
     @cached_property
     def content(self) -> str:
         """16 hex digits over names and checksums of the files; notes on pace and commit, always new, do not count."""
-        checksums = sorted(item for item in self.checksums.items() if Path(item[0]).name not in NOTES)
+        checksums = sorted(
+            item for item in self.checksums.items() if Path(item[0]).name not in NOTES
+        )
         return hashlib.sha256(json.dumps(checksums).encode()).hexdigest()[:16]
 
     @property
@@ -141,7 +145,9 @@ class Artifact:
     def path(self, name: str) -> Path:
         """Path of one of its files; a `UserError` if the manifest does not list it."""
         if name not in self.manifest.files:
-            raise UserError(f"{self.folder}: holds no {name}; it holds {', '.join(sorted(self.manifest.files))}")
+            raise UserError(
+                f"{self.folder}: holds no {name}; it holds {', '.join(sorted(self.manifest.files))}"
+            )
         return self.folder / name
 
 
@@ -158,13 +164,19 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
     try:
         data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first") from None
+        raise UserError(
+            f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first"
+        ) from None
     except ValueError as error:
-        raise UserError(f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again") from None
+        raise UserError(
+            f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again"
+        ) from None
     try:
         manifest = Manifest.model_validate(data)
     except ValidationError:
-        raise UserError(f"{folder / MANIFEST}: is not a manifest; delete it and run its stage again") from None
+        raise UserError(
+            f"{folder / MANIFEST}: is not a manifest; delete it and run its stage again"
+        ) from None
     if kind is not None and manifest.kind != kind:
         raise UserError(f"{folder}: is a {manifest.kind}, expected a {kind}")
     artifact = Artifact(folder, manifest)
@@ -180,7 +192,9 @@ def check_files(artifact: Artifact, names: Iterable[str]) -> None:
         size = path.stat().st_size if path.is_file() else None
         if size != expected.bytes or sha256(path) != expected.sha256:
             state = "missing" if size is None else f"changed since it was written ({size} bytes)"
-            raise UserError(f"{path}: {state}; delete {artifact.folder / MANIFEST} and run again to rebuild it")
+            raise UserError(
+                f"{path}: {state}; delete {artifact.folder / MANIFEST} and run again to rebuild it"
+            )
 
 
 def _check_changed(artifact: Artifact) -> None:
@@ -197,8 +211,16 @@ def _check_changed(artifact: Artifact) -> None:
     for name, file in files.items():
         with suppress(OSError):
             stat = os.stat(artifact.folder / name)
-            states[name] = [file.sha256, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
-    check_files(artifact, [name for name in files if name not in states or known.get(name) != states[name]])
+            states[name] = [
+                file.sha256,
+                stat.st_size,
+                stat.st_mtime_ns,
+                stat.st_ctime_ns,
+                stat.st_ino,
+            ]
+    check_files(
+        artifact, [name for name in files if name not in states or known.get(name) != states[name]]
+    )
     latest = time.time_ns() - SETTLED
     settled = {name: state for name, state in states.items() if max(state[2:4]) < latest}
     if settled and settled != known:

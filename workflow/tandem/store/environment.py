@@ -16,10 +16,22 @@ from tandem.stages import KINDS
 from tandem.stages.base import Entry
 
 PACKAGE_FOLDER = tandem.PACKAGE
-BUILT, COMMIT = "_project", "COMMIT"  # the folder of an installed package, and its file that names the commit
+# the folder of an installed package, and its file that names the commit
+BUILT, COMMIT = "_project", "COMMIT"
 IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-GENERAL = {"cluster", "config", "errors", "redaction", "stages", "store"}  # what runs every stage and decides no result
-LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
+# what runs every stage and decides no result
+GENERAL = {"cluster", "config", "errors", "redaction", "stages", "store"}
+LIBRARIES = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "faiss",
+    "ir_measures",
+)
 _STATUS = Path("/proc/self/status")
 
 
@@ -28,7 +40,9 @@ def provenance() -> tuple[dict[str, str], str | None, bool | None]:
 
     The last two are those of the first call: later changes are not what runs.
     """
-    return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *code_commit(PACKAGE_FOLDER)
+    return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *code_commit(
+        PACKAGE_FOLDER
+    )
 
 
 @cache
@@ -51,7 +65,9 @@ def _version(module: str) -> str:
 
     Asking its distribution by name costs a search through all that is installed.
     """
-    return str(getattr(sys.modules[module], "__version__", None) or importlib.metadata.version(module))
+    return str(
+        getattr(sys.modules[module], "__version__", None) or importlib.metadata.version(module)
+    )
 
 
 def _git(package: Path, *words: str) -> str | None:
@@ -89,7 +105,9 @@ def _hash_of(run: Entry) -> str:
     digest = hashlib.sha256()
     for source in _sources_of(run):
         name = (
-            source.relative_to(PACKAGE_FOLDER) if source.is_relative_to(PACKAGE_FOLDER) else source.name
+            source.relative_to(PACKAGE_FOLDER)
+            if source.is_relative_to(PACKAGE_FOLDER)
+            else source.name
         )  # a plugin's
         digest.update(str(name).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:10]
@@ -113,7 +131,10 @@ def _sources_of(run: Entry) -> list[Path]:
         visited.add(source)
         for module, names in IMPORT.findall(source.read_text(encoding="utf-8")):
             if module.split(".")[1] not in GENERAL:
-                waiting += [module, *(f"{module}.{name.strip()}" for name in names.strip("()").split(","))]
+                waiting += [
+                    module,
+                    *(f"{module}.{name.strip()}" for name in names.strip("()").split(",")),
+                ]
     return sorted(visited)
 
 

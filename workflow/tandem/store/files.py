@@ -22,7 +22,8 @@ from tandem.errors import UserError
 
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-BYTES_READ_WHOLE = 1 << 26  # in all of a folder's smallest files: judgements are corrected in their middle
+# in all of a folder's smallest files: judgements are corrected in their middle
+BYTES_READ_WHOLE = 1 << 26
 
 
 def partial_path(path: Path) -> Path:
@@ -43,7 +44,8 @@ def replacing(path: Path) -> Iterator[Path]:
         yield partial
         os.replace(partial, path)
     except OSError as error:
-        if error.errno in _NO_ROOM and error.filename is None:  # so it is where `write` finds no room
+        # so it is where `write` finds no room
+        if error.errno in _NO_ROOM and error.filename is None:
             error.filename = str(path)
         raise
     finally:
@@ -100,7 +102,9 @@ def locked(path: Path) -> Iterator[None]:
         lock = FileLock(path)
         lock.acquire()
     except OSError as error:
-        raise UserError(f"{path.parent}: cannot be written ({error.strerror}); make it writable") from None
+        raise UserError(
+            f"{path.parent}: cannot be written ({error.strerror}); make it writable"
+        ) from None
     try:
         yield
     finally:
@@ -144,7 +148,9 @@ def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
 
     digest = hashlib.sha256()
     for file_path, size in sizes.items():
-        digest.update(f"{os.path.relpath(file_path, path) if path.is_dir() else ''}:{size}\n".encode())
+        digest.update(
+            f"{os.path.relpath(file_path, path) if path.is_dir() else ''}:{size}\n".encode()
+        )
         with open(file_path, "rb") as file:
             digest.update(file.read(EDGE))
             file.seek(max(0, size - EDGE))

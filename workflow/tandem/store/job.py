@@ -54,7 +54,9 @@ class Job(Generic[_P]):
         if model is not None and not isinstance(self.params, model):
             object.__setattr__(self, "params", read(model, self.params, f"{self.kind}: --params"))
         if not isinstance(self.execution, Execution):
-            object.__setattr__(self, "execution", read(Execution, self.execution, f"{self.kind}: --run"))
+            object.__setattr__(
+                self, "execution", read(Execution, self.execution, f"{self.kind}: --run")
+            )
 
     @property
     def key(self) -> str:
@@ -63,7 +65,9 @@ class Job(Generic[_P]):
 
     def many(self, role: str) -> list[Artifact]:
         """Inputs of a role that takes several (`judge.0`, `judge.1`, …), in order."""
-        numbered = sorted((int(r.split(".")[1]), a) for r, a in self.inputs.items() if r.startswith(f"{role}."))
+        numbered = sorted(
+            (int(r.split(".")[1]), a) for r, a in self.inputs.items() if r.startswith(f"{role}.")
+        )
         return [artifact for _, artifact in numbered]
 
 
@@ -85,20 +89,30 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
     for flag, text in flags.items():
         prefix = f"{flag.partition('.')[0]}."
         if prefix not in groups:
-            raise UserError(f"{kind}: unknown flag {flag}; allowed are --params.…, --in.…, --run.… and --out")
+            raise UserError(
+                f"{kind}: unknown flag {flag}; allowed are --params.…, --in.…, --run.… and --out"
+            )
         groups[prefix][flag.removeprefix(prefix)] = text
     if out is None:
         raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/{MANIFEST}")
-    options = with_secrets({name: parse_value(text) for name, text in groups["--run."].items()}, kind)
+    options = with_secrets(
+        {name: parse_value(text) for name, text in groups["--run."].items()}, kind
+    )
     execution = read(Execution, options, f"{kind}: --run")
     loaded = [plugin.label for plugin in load_plugins(execution.plugins)]
     if (planned := parse_value(flags.get("--params.plugins", "[]"))) and planned != loaded:
         changed = f"{', '.join(planned)} was planned, but now it is {', '.join(loaded)}"
-        raise UserError(f"{kind}: plugins: {changed}; it was edited meanwhile, run the same command again")
+        raise UserError(
+            f"{kind}: plugins: {changed}; it was edited meanwhile, run the same command again"
+        )
     return Job(
         kind=kind,
         out=Path(out).parent,
-        params=nest(with_secrets({path: parse_value(text) for path, text in groups["--params."].items()}, kind)),
+        params=nest(
+            with_secrets(
+                {path: parse_value(text) for path, text in groups["--params."].items()}, kind
+            )
+        ),
         inputs={
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()
@@ -114,7 +128,9 @@ def run_shard(command: str, words: list[str]) -> None:
     job = read_job(kind.name, words)
     shard, shards = job.execution.shard, job.execution.shards
     if shard is None or not 0 <= shard < shards:
-        raise UserError(f"{job.kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
+        raise UserError(
+            f"{job.kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed"
+        )
     facts = load(function)(replace(job, out=job.out.parent))
     write_json(Path(flag_value(words, "--out")), facts)
 
@@ -203,7 +219,9 @@ def _manifest(job: Job, draft: Draft) -> Manifest:
         libraries=libraries,
         commit=commit,
         dirty=dirty,
-        machine=Machine(node=platform.node(), python=platform.python_version(), cores=os.cpu_count()),
+        machine=Machine(
+            node=platform.node(), python=platform.python_version(), cores=os.cpu_count()
+        ),
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=round(time.monotonic() - job.started, 1),
         peak_memory_mib=peak_mib(),

@@ -78,15 +78,24 @@ def resolve_input(folder: Path, recorded: str) -> Path:
 
 def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
     """Return the inputs of an artifact by role; an input that was deleted since is left out."""
-    folders = {role: resolve_input(artifact.folder, recorded) for role, recorded in artifact.upstream.items()}
-    return {role: open_artifact(path, verify=False) for role, path in folders.items() if (path / MANIFEST).is_file()}
+    folders = {
+        role: resolve_input(artifact.folder, recorded)
+        for role, recorded in artifact.upstream.items()
+    }
+    return {
+        role: open_artifact(path, verify=False)
+        for role, path in folders.items()
+        if (path / MANIFEST).is_file()
+    }
 
 
 def input_of(artifact: Artifact, role: str) -> Artifact:
     """Return an input that is needed; a `UserError` where it was deleted since."""
     opened = open_upstream(artifact)
     if role not in opened:
-        raise UserError(f"{artifact.folder}: its {role} {artifact.upstream.get(role)} is gone; run again to make it")
+        raise UserError(
+            f"{artifact.folder}: its {role} {artifact.upstream.get(role)} is gone; run again to make it"
+        )
     return opened[role]
 
 
@@ -99,7 +108,9 @@ def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
             inputs = open_upstream(artifact)
             for above in inputs.values():
                 visit(above)
-            stages[artifact.key] = BuiltStage(artifact, {role: above.key for role, above in inputs.items()})
+            stages[artifact.key] = BuiltStage(
+                artifact, {role: above.key for role, above in inputs.items()}
+            )
 
     for artifact in artifacts:
         visit(artifact)
@@ -135,7 +146,10 @@ class Cause:
 
 
 def causes(
-    artifact: Artifact, other: Artifact, renamed: bool = False, visited: set[tuple[str, str]] | None = None
+    artifact: Artifact,
+    other: Artifact,
+    renamed: bool = False,
+    visited: set[tuple[str, str]] | None = None,
 ) -> Iterator[Cause]:
     """Yield every cause of the difference between two artifacts, once: their own parameters first, then their inputs'.
 
@@ -147,11 +161,15 @@ def causes(
         return
     visited.add((artifact.key, other.key))
     version = f"the version of {artifact.kind}"
-    params, other_params = ({version: a.manifest.version, **flatten(a.params)} for a in (artifact, other))
+    params, other_params = (
+        {version: a.manifest.version, **flatten(a.params)} for a in (artifact, other)
+    )
     if artifact.kind != other.kind:  # parameters that only one of them knows explain nothing
         yield Cause(artifact, other, "its kind", artifact.kind, other.kind)
         shared = [path for path in params if path in other_params and path != version]
-        params, other_params = ({path: values[path] for path in shared} for values in (params, other_params))
+        params, other_params = (
+            {path: values[path] for path in shared} for values in (params, other_params)
+        )
     for path in differing_paths(params, other_params):
         yield Cause(artifact, other, path, _format(params, path), _format(other_params, path))
     inputs, other_inputs = open_upstream(artifact), open_upstream(other)
@@ -162,9 +180,15 @@ def causes(
         if pair[0] == pair[1] or pair in visited:
             continue
         ours, theirs = inputs.get(role), other_inputs.get(role)
-        if ours and theirs and ours.kind == theirs.kind and (renamed or stage_name(ours.key) == stage_name(theirs.key)):
+        if (
+            ours
+            and theirs
+            and ours.kind == theirs.kind
+            and (renamed or stage_name(ours.key) == stage_name(theirs.key))
+        ):
             yield from causes(ours, theirs, renamed, visited)
-            if ours.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:  # else only their names differ
+            # else only their names differ
+            if ours.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:
                 continue
         now, before = _input(keys, inputs, role), _input(other_keys, other_inputs, role)
         yield Cause(artifact, other, f"its input {role}", now, before)
@@ -172,7 +196,10 @@ def causes(
 
 def differing_paths(params: Json, other: Json) -> list[str]:
     """Return the paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
-    ours, theirs = ({path: json.dumps(value, sort_keys=True) for path, value in p.items()} for p in (params, other))
+    ours, theirs = (
+        {path: json.dumps(value, sort_keys=True) for path, value in p.items()}
+        for p in (params, other)
+    )
     return [path for path in {**params, **other} if ours.get(path) != theirs.get(path)]
 
 
@@ -201,7 +228,9 @@ def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str
 def _beside_key(artifact: Artifact) -> Json:
     manifest = artifact.manifest
     values = manifest.model_dump(include=set(NOT_IN_KEYS))
-    values |= {name: manifest.facts[name] for name in ("device", "precision") if name in manifest.facts}
+    values |= {
+        name: manifest.facts[name] for name in ("device", "precision") if name in manifest.facts
+    }
     return flatten({name: value for name, value in values.items() if value is not None})
 
 
@@ -209,7 +238,10 @@ def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator
     """Yield the differences of two artifacts, or of stages above them, as lines or as a paragraph per stage."""
     head = f"{artifact.key} differs from {other.key}:"
     if len(roots) <= _FEW:
-        yield from (f"{head} {_where(artifact, root)}{root.what} is {root.now}, was {root.before}" for root in roots)
+        yield from (
+            f"{head} {_where(artifact, root)}{root.what} is {root.now}, was {root.before}"
+            for root in roots
+        )
         return
     yield head
     for where, group in groupby(roots, lambda root: _where(artifact, root)):

@@ -37,7 +37,9 @@ from tandem.training.objectives.terms import TermRecall
 _PART_NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
 
-def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int, sizes: Json) -> None:
+def write_card(
+    folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int, sizes: Json
+) -> None:
     """Write the card into every loadable folder of a saved part; `sizes` are those that followed from the data."""
     part = folder.name
     encoder = find_origin(job, part)
@@ -45,7 +47,11 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     params = tokens.params_as(TokensParams)
     template = Tokens.open(tokens).template
     lengths = InputLengths(
-        params.query_length, params.passage_length, *template.extra, template.longest_pair, template.titled
+        params.query_length,
+        params.passage_length,
+        *template.extra,
+        template.longest_pair,
+        template.titled,
     )
     if part == "dual":
         shape = DualShape.read(folder)
@@ -94,12 +100,15 @@ def _describe_losses(job: Job[ModelParams]) -> str:
             losses.append((train.supervision, supervision[train.supervision]))
     else:
         if not train.distil or train.distil.supervision:
-            losses.append((train.loss, TermRecall if train.loss == TERM_RECALL else supervision[train.loss]))
+            losses.append(
+                (train.loss, TermRecall if train.loss == TERM_RECALL else supervision[train.loss])
+            )
         if train.distil and "teacher" in job.inputs:
             losses.append((train.distil.loss, distillation[train.distil.loss]))
         if train.distil and train.distil.in_batch:
             losses.append((train.distil.in_batch.loss, distillation[train.distil.in_batch.loss]))
-    names = {loss: name for name, loss in losses}  # a supervised loss and a distillation may share one
+    # a supervised loss and a distillation may share one
+    names = {loss: name for name, loss in losses}
     heads = {loss: " ".join((getdoc(loss) or "").split("\n\nArgs")[0].split()) for loss in names}
     lines = [f"- `{names[loss]}`: {head}" for loss, head in heads.items()]
     return "\n".join([f"Objective `{params.objective}`. Losses:", "", *lines])
@@ -109,7 +118,10 @@ def _describe_data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
     """Return the card's table of data: collection, licence, number of lists, and where their negatives come from."""
     dataset = job.inputs["dataset"]
     candidates = job.inputs["candidates"]
-    sources = [Path(each.upstream.get("run", each.folder)).name for each in (candidates, *job.many("candidates"))]
+    sources = [
+        Path(each.upstream.get("run", each.folder)).name
+        for each in (candidates, *job.many("candidates"))
+    ]
     rows: list[tuple[str, Any]] = [
         ("dataset", dataset.key),
         ("its licence", dataset.manifest.execution.get("licence") or "unknown"),
@@ -119,8 +131,15 @@ def _describe_data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
         *((f"negatives: {name}", value) for name, value in _sort_params(candidates.params)),
         *(("negatives also from", source) for source in sources[1:]),
     ]
-    rows += [(role, Path(at).name) for role, at in sorted(candidates.upstream.items()) if role.startswith("judge.")]
-    for role, what in (("teacher", "scores to learn from"), ("in_batch_teacher", "teacher in batch")):
+    rows += [
+        (role, Path(at).name)
+        for role, at in sorted(candidates.upstream.items())
+        if role.startswith("judge.")
+    ]
+    for role, what in (
+        ("teacher", "scores to learn from"),
+        ("in_batch_teacher", "teacher in batch"),
+    ):
         if role in job.inputs:
             rows.append((what, job.inputs[role].key))
     return _write_table("what", "value", rows)
@@ -128,7 +147,11 @@ def _describe_data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
 
 def _describe_numbers(job: Job[ModelParams], state: State) -> str:
     """Return the card's table of numbers that the training measured."""
-    last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
+    last = {
+        name: value
+        for step, name, value in state.log
+        if step == state.step and name != "tokens_per_second"
+    }
     rows: list[tuple[str, Any]] = [("steps", state.step)]
     rows += [(f"last {name}", f"{value:.6g}") for name, value in last.items()]
     chosen = find_chosen(job.params.train, read_points(state.log))
@@ -143,7 +166,9 @@ def _describe_numbers(job: Job[ModelParams], state: State) -> str:
 def _describe_lineage(job: Job[ModelParams], encoder: Artifact) -> str:
     """Return the stage's inputs, the commit, and the libraries."""
     libraries, commit, dirty = provenance()
-    rows: list[tuple[str, Any]] = [(role, artifact.key) for role, artifact in sorted(job.inputs.items())]
+    rows: list[tuple[str, Any]] = [
+        (role, artifact.key) for role, artifact in sorted(job.inputs.items())
+    ]
     rows.append(("encoder", encoder.key))
     weights = encoder.manifest.facts.get("weights_sha256")
     if weights:
@@ -160,7 +185,10 @@ def _split_path(item: tuple[str, object]) -> list[str]:
 
 def _sort_params(params: Json) -> list[tuple[str, str]]:
     """Return dotted path and value of every parameter."""
-    return [(path, json.dumps(value)) for path, value in sorted(flatten(params).items(), key=_split_path)]
+    return [
+        (path, json.dumps(value))
+        for path, value in sorted(flatten(params).items(), key=_split_path)
+    ]
 
 
 def _write_table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:

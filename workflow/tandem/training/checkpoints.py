@@ -28,11 +28,13 @@ from tandem.store.files import replacing, sha256, write_json
 from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
-STATE = "state"  # beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
+# beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
+STATE = "state"
 _STEP = "step-"  # how the folder of a checkpoint's state begins; the number of its step follows
 _WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
-_CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # scancel, preemption, shutdown; Ctrl-C; a closed terminal
+# scancel, preemption, shutdown; Ctrl-C; a closed terminal
+_CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SIGNALS = (*_CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
 
 
@@ -49,7 +51,9 @@ class State:
 
 def list_learning(models: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained, by name, shared ones once; the frozen ones are those of the start."""
-    return {name: parameter for name, parameter in models.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter for name, parameter in models.named_parameters() if parameter.requires_grad
+    }
 
 
 def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -98,7 +102,9 @@ class Checkpoints:
             return
         # A resumption begins at the newest checkpoint and needs the best weights up to its step.
         newest_step = int(complete[-1].name.removeprefix(_STEP))
-        up_to_newest = [path for path in sorted(self.folder.glob("best-*")) if path <= self.best(newest_step)]
+        up_to_newest = [
+            path for path in sorted(self.folder.glob("best-*")) if path <= self.best(newest_step)
+        ]
         for old in up_to_newest[:-1]:
             old.unlink()
 
@@ -125,12 +131,16 @@ class Checkpoints:
 
     def complete(self) -> list[Path]:
         """Return the checkpoints to continue from, the newest last."""
-        return sorted(path for path in self.folder.glob(f"{_STEP}*") if (path / "state.json").is_file())
+        return sorted(
+            path for path in self.folder.glob(f"{_STEP}*") if (path / "state.json").is_file()
+        )
 
 
 def list_state_files(folder: Path) -> dict[str, str]:
     """Return sha256 of every file of a state, by its place in the folder, without the file that Snakemake adds."""
-    return {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.glob(f"{_STEP}*/*"))}
+    return {
+        str(path.relative_to(folder)): sha256(path) for path in sorted(folder.glob(f"{_STEP}*/*"))
+    }
 
 
 def find_state(checkpoint: Artifact) -> Path:
@@ -138,7 +148,9 @@ def find_state(checkpoint: Artifact) -> Path:
     folder = checkpoint.folder / STATE
     if list_state_files(folder) != checkpoint.manifest.facts[STATE]:
         problem = "is not what the manifest says" if folder.is_dir() else "is gone"
-        raise UserError(f"{folder}: {problem}; delete {checkpoint.folder / MANIFEST} and let Snakemake make it again")
+        raise UserError(
+            f"{folder}: {problem}; delete {checkpoint.folder / MANIFEST} and let Snakemake make it again"
+        )
     return folder
 
 

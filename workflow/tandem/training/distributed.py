@@ -101,7 +101,8 @@ class World:
         if self.size == 1:
             return rows
         if torch.is_grad_enabled() and not rows.requires_grad:
-            rows = rows.detach().requires_grad_()  # every process must meet the others in the backward pass
+            # every process must meet the others in the backward pass
+            rows = rows.detach().requires_grad_()
         counts = torch.zeros(self.size, dtype=torch.int64, device=rows.device)
         counts[self.rank] = len(rows)
         dist.all_reduce(counts)
@@ -116,7 +117,9 @@ class World:
         if self.size == 1:
             return
         learning = [p for p in models.parameters() if p.requires_grad]
-        reached = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
+        reached = torch.tensor(
+            [float(p.grad is not None) for p in learning], device=learning[0].device
+        )
         gradients = []
         for p in learning:
             gradient = torch.zeros_like(p) if p.grad is None else p.grad

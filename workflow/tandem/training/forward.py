@@ -16,7 +16,8 @@ from tandem.training.distributed import World
 from tandem.training.lists import Batch
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]  # see `DualEncoder.scores`
-MULTIPLE = 4  # lengths are padded to one: in odd shapes the last bits of a forward pass depend on the threads
+# lengths are padded to one: in odd shapes the last bits of a forward pass depend on the threads
+MULTIPLE = 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Seeds:
 
     def set(self) -> None:
         """Seed torch."""
-        sequence = np.random.SeedSequence(self.entropy, spawn_key=(self.process,) if self.process else ())
+        sequence = np.random.SeedSequence(
+            self.entropy, spawn_key=(self.process,) if self.process else ()
+        )
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
 
@@ -78,7 +81,9 @@ class Replayed:
     packed: int | None = None
 
     def __post_init__(self) -> None:
-        self.parts = make_micro_batches(self.lengths, self.budget.micro_tokens, MULTIPLE, self.packed)
+        self.parts = make_micro_batches(
+            self.lengths, self.budget.micro_tokens, MULTIPLE, self.packed
+        )
         self.fits = int(self.lengths.sum()) <= self.budget.graph_tokens
         self.cached: Tensor | None = None
 
@@ -89,7 +94,8 @@ class Replayed:
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
             values = torch.cat([self._part(number) for number in range(len(self.parts))])
-            places = np.argsort(np.concatenate(self.parts))  # of each row among those of the micro-batches
+            # of each row among those of the micro-batches
+            places = np.argsort(np.concatenate(self.parts))
             values = values[place_array(places)]
         if self.fits or not learning:
             return values
@@ -128,14 +134,20 @@ class CrossScores:
         """Compute the scores of the pairs of the batch's lists, in the order of `batch.mask`."""
         rows = batch.passages[batch.mask]
         queries = self.tokens.queries.take(np.repeat(batch.queries, batch.mask.sum(1)))
-        return self.replay(queries, self.tokens.passages.take(rows), seeds, self.tokens.passages.count_texts(rows))
+        return self.replay(
+            queries, self.tokens.passages.take(rows), seeds, self.tokens.passages.count_texts(rows)
+        )
 
-    def replay(self, queries: Ragged, passages: Ragged, seeds: Seeds, texts: Ids | int = 1) -> Replayed:
+    def replay(
+        self, queries: Ragged, passages: Ragged, seeds: Seeds, texts: Ids | int = 1
+    ) -> Replayed:
         """Compute the scores of pairs, row by row; each passage is `texts` texts, of PARADE its windows."""
         template = self.tokens.template
 
         def compute(rows: Ids) -> Tensor:
-            scores: Tensor = self.model(queries.take(rows), passages.take(rows), template, self.precision, MULTIPLE)
+            scores: Tensor = self.model(
+                queries.take(rows), passages.take(rows), template, self.precision, MULTIPLE
+            )
             return scores
 
         read = self.model.adapt(template)
@@ -201,7 +213,9 @@ class TextVectors:
             return nn.functional.pad(vectors, paddings)
 
         empty = next(self.model.parameters()).new_zeros(0, *shape)
-        return Replayed(compute, np.diff(texts.offsets) + special, empty, self.budget, seeds, self.model.packed)
+        return Replayed(
+            compute, np.diff(texts.offsets) + special, empty, self.budget, seeds, self.model.packed
+        )
 
     def of_batch(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
         """Compute vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""

@@ -88,7 +88,10 @@ def is_exhausted(train: Train, history: Sequence[ValidationPoint]) -> bool:
 
 
 def describe_outcome(
-    train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists, validation: ValidationSet | None
+    train: DualTrain | CrossTrain | JointTrain,
+    log: Sequence[LogRow],
+    lists: Lists,
+    validation: ValidationSet | None,
 ) -> tuple[Json, list[str]]:
     """Return the facts of a finished training's effect (`at_chance`, its validation), and warnings."""
     history = read_points(log)
@@ -103,7 +106,9 @@ def describe_outcome(
     return facts, [line for line in warnings if line]
 
 
-def warn_of_no_gain(history: Sequence[ValidationPoint], by: str, measure: str = f"dev {MEASURE}") -> str:
+def warn_of_no_gain(
+    history: Sequence[ValidationPoint], by: str, measure: str = f"dev {MEASURE}"
+) -> str:
     """Return a warning if the start is kept, or the end is worse than the start; else "".
 
     Args:
@@ -138,7 +143,9 @@ def warn_of_loss_to_lists(chosen: ValidationPoint, as_listed: float | None) -> s
     return f"ranks the dev lists worse than their first stage: {MEASURE} {value:.4f} instead of {as_listed:.4f}"
 
 
-def warn_of_chance(train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists) -> str:
+def warn_of_chance(
+    train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists
+) -> str:
     """Return a warning if the supervised loss of the last tenth of the steps is about that of equal scores; else ""."""
     name, weight = _find_supervision(train)
     # `term_recall` is not a loss of scores, and co-training chooses lists by their loss.
@@ -218,7 +225,9 @@ def take_over(job: Job[ModelParams]) -> None:
         raise UserError(f"model: {counts}; one each is needed")
     steps = [int(checkpoint.manifest.facts["steps"]) for checkpoint in checkpoints]
     worths = [read_worth(validation) for validation in validations]
-    history = [ValidationPoint(step, {"": value}) for step, value in zip(steps, worths, strict=False)]
+    history = [
+        ValidationPoint(step, {"": value}) for step, value in zip(steps, worths, strict=False)
+    ]
     index = find_best(worths) if worths else len(checkpoints) - 1
     selected = checkpoints[index]
     last = checkpoints[-1]

@@ -92,7 +92,9 @@ class Instances:
         topics = self.topics[self.lists.queries[indices]]
         # The batches go on over the end of an epoch: these instances fill up the last one of the epoch before.
         begun = -epoch * len(self) % per_batch
-        return order_by_topic(order, topics, per_batch, begun, np.random.default_rng([seed, 4, epoch]))
+        return order_by_topic(
+            order, topics, per_batch, begun, np.random.default_rng([seed, 4, epoch])
+        )
 
     def visit(self, number: int, seed: int, epoch: int) -> tuple[int, Ids]:
         """Draw the passages of one visit of an instance.
@@ -137,7 +139,13 @@ class Instances:
 
 
 def draw_list(
-    lists: Lists, index: int, size: int, seed: int, epoch: int, most: int = 1, bins: int | None = None
+    lists: Lists,
+    index: int,
+    size: int,
+    seed: int,
+    epoch: int,
+    most: int = 1,
+    bins: int | None = None,
 ) -> Ids:
     """Draw one visit of a list: `most` of its positives, then negatives up to `size` in all, without replacement.
 
@@ -151,7 +159,9 @@ def draw_list(
     places = np.full(size, -1, np.int64)
 
     # Another call than that for several: it keeps the random stream of trainings with one positive.
-    chosen_positives = rng.permutation(positives)[:most] if most > 1 else rng.integers(positives, size=1)
+    chosen_positives = (
+        rng.permutation(positives)[:most] if most > 1 else rng.integers(positives, size=1)
+    )
     taken = len(chosen_positives)
     places[:taken] = start + chosen_positives
 
@@ -189,7 +199,9 @@ def order_by_margin(margins: Floats, bins: int, turns: Ids) -> Ids:
     return np.lexsort((turn_of_part[parts], earlier, ~known))  # the last key decides first
 
 
-def draw_by_rank(lists: Lists, index: int, groups: Sequence[RankGroup], seed: int, epoch: int) -> Ids:
+def draw_by_rank(
+    lists: Lists, index: int, groups: Sequence[RankGroup], seed: int, epoch: int
+) -> Ids:
     """Draw one visit of a list by its teacher's ranks: all passages of the first group, random ones of the others.
 
     The positive, one of several, has rank 1; other positives and what the teacher has not scored are left out.
@@ -253,7 +265,9 @@ def count_visits(
     return per_batch * max(1, round(epochs * instances / per_batch))
 
 
-def order_by_topic(order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random.Generator) -> Ids:
+def order_by_topic(
+    order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random.Generator
+) -> Ids:
     """Return an epoch's order in which each batch is of one topic: topic-aware sampling (Hofstätter et al. 2021).
 
     Every instance is still visited once an epoch, where the paper draws a topic for each batch. What does not fill a
@@ -276,18 +290,22 @@ def order_by_topic(order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.
     full = np.concatenate(in_full_batches).reshape(-1, per_batch)
     rest = np.concatenate(left_over)
     full = full[rng.permutation(len(full))]
-    if len(rest) < begun and len(full):  # one more batch is broken up for the one that the last epoch began
+    # one more batch is broken up for the one that the last epoch began
+    if len(rest) < begun and len(full):
         rest = np.concatenate([full[-1], rest])
         full = full[:-1]
     return np.concatenate([rest[:begun], full.ravel(), rest[begun:]])
 
 
-def iter_batches(instances: Instances, per_batch: int, seed: int, visits: int, first: int = 0) -> Iterator[Batch]:
+def iter_batches(
+    instances: Instances, per_batch: int, seed: int, visits: int, first: int = 0
+) -> Iterator[Batch]:
     """Yield the batches from step `first` on: epochs are permutations of the instances, laid end to end.
 
     Of all `visits` of the whole training the last batch may be smaller.
     """
-    order_of_epoch = lru_cache(maxsize=2)(partial(instances.order, per_batch, seed))  # a batch may lie in two epochs
+    # a batch may lie in two epochs
+    order_of_epoch = lru_cache(maxsize=2)(partial(instances.order, per_batch, seed))
     for start in range(first * per_batch, visits, per_batch):
         drawn = []
         for visit in range(start, min(start + per_batch, visits)):

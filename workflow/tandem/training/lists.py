@@ -20,7 +20,8 @@ _MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
 USUAL_VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
 _SHARE_FOR_VALIDATIONS = 1 / 3  # of a budget
 _ROWS_PER_BATCH = 1 << 20  # of a candidates.parquet that are read at once
-_PASSAGE_BITS = 32  # a (query row, passage row) pair as one integer: the query above, the passage in these bits
+# a (query row, passage row) pair as one integer: the query above, the passage in these bits
+_PASSAGE_BITS = 32
 _PASSAGE_MASK = (1 << _PASSAGE_BITS) - 1
 
 
@@ -55,7 +56,13 @@ class Lists:
         sizes = np.diff(self.offsets)[indices]
         rows = join_ranges(self.offsets[indices], sizes)
         scores = None if self.scores is None else self.scores[rows]
-        return Lists(self.queries[indices], sum_lengths(sizes), self.positives[indices], self.passages[rows], scores)
+        return Lists(
+            self.queries[indices],
+            sum_lengths(sizes),
+            self.positives[indices],
+            self.passages[rows],
+            scores,
+        )
 
     def pair_rows(self, start: int, stop: int) -> tuple[Ids, Ids]:
         """Return query row and passage row of the rows from start to stop, whatever lists they belong to."""
@@ -78,7 +85,9 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
     row = 0
     with open_parquet(path) as file:
         passages = np.empty(file.metadata.num_rows, np.int32)
-        for batch in file.iter_batches(_ROWS_PER_BATCH, columns=["query_row", "passage_row", "label", "list"]):
+        for batch in file.iter_batches(
+            _ROWS_PER_BATCH, columns=["query_row", "passage_row", "label", "list"]
+        ):
             query, passage, label = (batch.column(i).to_numpy().astype(np.int64) for i in range(3))
             denoised = np.asarray(pc.equal(batch.column(3), "denoised"))
             # A query may have two lists, one denoised and one not: the lowest bit of a list's key tells them apart.
@@ -91,20 +100,27 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
             last_key = keys[-1]
             row += len(keys)
     if not row:
-        raise UserError(f"{path}: holds no training list; widen candidates.depth or relax candidates.denoise")
+        raise UserError(
+            f"{path}: holds no training list; widen candidates.depth or relax candidates.denoise"
+        )
     firsts = np.concatenate(starts)
     owners = np.searchsorted(firsts, np.concatenate(positive_rows), "right") - 1
     positives = np.bincount(owners, minlength=len(firsts))
     stored = None if scores is None else np.load(scores, mmap_mode="r", allow_pickle=False)
     if stored is not None and len(stored) != row:
-        raise UserError(f"{scores}: holds {len(stored):,} scores, but {path} has {row:,} rows; make the teacher again")
+        raise UserError(
+            f"{scores}: holds {len(stored):,} scores, but {path} has {row:,} rows; make the teacher again"
+        )
     return Lists(np.concatenate(queries), np.append(firsts, row), positives, passages, stored)
 
 
 def add_ids(rows: pa.Table, names: DatasetNames) -> pa.Table:
     """Return rows of a candidates.parquet behind the ids of their queries and passages: `query_id`, `doc_id`."""
     queries = [names.queries[row] for row in rows["query_row"].to_pylist()]
-    ids = {"query_id": pa.array(queries, pa.string()), "doc_id": pa.array(names.of(rows["passage_row"]), pa.string())}
+    ids = {
+        "query_id": pa.array(queries, pa.string()),
+        "doc_id": pa.array(names.of(rows["passage_row"]), pa.string()),
+    }
     return pa.table({**ids, **{name: rows[name] for name in rows.column_names}})
 
 
@@ -147,7 +163,9 @@ def merge_lists(parts: Sequence[Lists]) -> Lists:
         own = [*relevant, *(row for row in others if row not in relevant)]
         passages.append(np.array(own, np.int32))
     offsets = sum_lengths(np.array([len(own) for own in passages], np.int64))
-    return Lists(np.array(queries), offsets, np.array(positives, np.int64), np.concatenate(passages))
+    return Lists(
+        np.array(queries), offsets, np.array(positives, np.int64), np.concatenate(passages)
+    )
 
 
 @dataclass(frozen=True)
@@ -210,7 +228,8 @@ def fit_validations(minutes: float, operations: float) -> tuple[int, float]:
     minutes_each = operations / 60 / OPERATIONS_PER_SECOND
     if not minutes_each:
         return USUAL_VALIDATIONS, minutes
-    affordable = minutes * _SHARE_FOR_VALIDATIONS / minutes_each - 1  # the start's is paid for as well
+    # the start's is paid for as well
+    affordable = minutes * _SHARE_FOR_VALIDATIONS / minutes_each - 1
     count = int(min(max(affordable, 1), USUAL_VALIDATIONS))
     return count, minutes - min((count + 1) * minutes_each, minutes / 2)
 
@@ -225,7 +244,9 @@ class Positives:
         own: the passage that each query is itself, as no negative of it, -1 for none, shape (all queries,).
     """
 
-    def __init__(self, queries: Ids, passages: Ids, texts: Ragged | None = None, own: Ids | None = None) -> None:
+    def __init__(
+        self, queries: Ids, passages: Ids, texts: Ragged | None = None, own: Ids | None = None
+    ) -> None:
         self.keys = np.unique(queries.astype(np.int64) << _PASSAGE_BITS | passages.astype(np.int64))
         self.texts = texts
         self.own = own
@@ -294,7 +315,8 @@ class Positives:
             return list(groups)
         every = np.unique(np.concatenate([rows.ravel() for rows in groups])).astype(np.int64)
         stands = every >= 0
-        texts = self.texts.take(every[stands])  # at once: a slice of mapped memory costs more than its text
+        # at once: a slice of mapped memory costs more than its text
+        texts = self.texts.take(every[stands])
         data = texts.ids.tobytes()
         bounds = (texts.offsets * texts.ids.itemsize).tolist()
         first_with_text: dict[bytes, int] = {}

@@ -19,7 +19,13 @@ from tandem.store.job import Job
 from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, find_state, load_weights
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Seeds
-from tandem.training.history import ValidationPoint, find_chosen, is_exhausted, log_point, read_points
+from tandem.training.history import (
+    ValidationPoint,
+    find_chosen,
+    is_exhausted,
+    log_point,
+    read_points,
+)
 from tandem.training.instances import Instances, count_visits, iter_batches
 from tandem.training.lists import USUAL_VALIDATIONS, Batch, Lists, fit_steps
 from tandem.training.objectives import Objective
@@ -60,7 +66,9 @@ class TrainingLoop:
         count = len(self.instances)
         per_batch = train.queries_per_batch
         if train.budget_minutes is not None:
-            operations = count_step_operations(self.objective.models, self.objective.tokens, self.lists, train)
+            operations = count_step_operations(
+                self.objective.models, self.objective.tokens, self.lists, train
+            )
             steps = fit_steps(train.budget_minutes, operations, count, per_batch)
         self.visits = count_visits(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
@@ -99,8 +107,12 @@ class TrainingLoop:
                 began = time.monotonic()
                 values = self.step(state, batch)
                 state.log += [(state.step, name, value) for name, value in values.items()]
-                state.log.append((state.step, "tokens_per_second", tokens / (time.monotonic() - began)))
-                progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in values.items()))
+                state.log.append(
+                    (state.step, "tokens_per_second", tokens / (time.monotonic() - began))
+                )
+                progress.add(
+                    1, tokens, " ".join(f"{name} {value:.4g}" for name, value in values.items())
+                )
                 self.validate_if_due(state)
                 if is_exhausted(self.train, self.history):
                     break
@@ -156,7 +168,9 @@ class TrainingLoop:
 
     def draw(self, first: int) -> Iterator[tuple[Batch, int]]:
         """Yield the batches from step `first` on, each with the number of its tokens."""
-        every = iter_batches(self.instances, self.train.queries_per_batch, self.seed, self.visits, first)
+        every = iter_batches(
+            self.instances, self.train.queries_per_batch, self.seed, self.visits, first
+        )
         for batch in itertools.islice(every, self.last - first):
             yield batch, self.count_tokens(batch)
 
@@ -176,7 +190,9 @@ class TrainingLoop:
         lr = schedule_lr(state.step, self.steps, self.train)
         set_rate(self.optimizer, lr)
         learning = [p for p in models.parameters() if p.grad is not None]
-        values["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, self.train.clip or math.inf))
+        values["gradient_norm"] = float(
+            torch.nn.utils.clip_grad_norm_(learning, self.train.clip or math.inf)
+        )
         for name in ("loss", "gradient_norm"):
             if not math.isfinite(values[name]):
                 self.give_up(state, batch, f"{name} is {values[name]}")
@@ -192,7 +208,9 @@ class TrainingLoop:
             self.checkpoints.save(state, self.objective.models, self.optimizer)
         queries = ", ".join(self.names(batch.queries[:8]))
         since = f"; {earlier} held inf or nan before it" if earlier else ""
-        raise UserError(f"train {self.job.key}: {problem} at step {state.step + 1} (queries {queries} …){since}")
+        raise UserError(
+            f"train {self.job.key}: {problem} at step {state.step + 1} (queries {queries} …){since}"
+        )
 
     def validate_if_due(self, state: State) -> None:
         """Validate the start, every so many steps and the end; save the weights that are the best so far."""
@@ -206,7 +224,9 @@ class TrainingLoop:
         state.log += log_point(point)
         if self.world.first:
             text = ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
-            say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev {MEASURE}: {text}")
+            say(
+                f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev {MEASURE}: {text}"
+            )
         if find_chosen(self.train, self.history) is point:
             self.check_weights(state)
             if self.world.first:

@@ -51,7 +51,9 @@ class Lamb(torch.optim.Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -67,7 +69,8 @@ class Lamb(torch.optim.Optimizer):
         state = self.state[weights]
         beta1, beta2 = group["betas"]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float64, device=weights.device)  # 1 - β₂ᵗ in float32 is rough
+            # 1 - β₂ᵗ in float32 is rough
+            state["step"] = torch.zeros((), dtype=torch.float64, device=weights.device)
             state["exp_avg"] = torch.zeros_like(weights)
             state["exp_avg_sq"] = torch.zeros_like(weights)
         state["step"] += 1
@@ -88,7 +91,8 @@ def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimi
 
     A group's `share` is that of its part's peak learning rate in the training's: 1 unless the part has its own.
     """
-    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}  # by share, and whether they are decayed
+    # by share, and whether they are decayed
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in models.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -148,14 +152,18 @@ def schedule_lr(step: int, steps: int, train: Optimisation) -> float:
     return float(train.lr * share)
 
 
-def fit_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: _Train) -> _Train:
+def fit_sizes(
+    objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: _Train
+) -> _Train:
     """Return the training with `list_size`, `queries_per_batch` and `lr` from data, encoder and `budget_minutes`.
 
     Lists are as long as the budget allows with two visits of every positive, and no longer than they were drawn;
     the learning rate falls with the square root of steps and weights. The objective is `dual`, `cross` or `joint`.
     """
     minutes = train.budget_minutes or 0.0
-    shortest = train.model_copy(update={"queries_per_batch": 1, "list_size": _SHORTEST_LIST, "positives": 1})
+    shortest = train.model_copy(
+        update={"queries_per_batch": 1, "list_size": _SHORTEST_LIST, "positives": 1}
+    )
     operations_of_a_list = count_step_operations(models, tokens, lists, shortest)
     lists_within = minutes * 60 * OPERATIONS_PER_SECOND / operations_of_a_list
     visits = _VISITS_OF_A_POSITIVE * int(lists.positives.sum())
@@ -164,7 +172,9 @@ def fit_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: List
     longest = int((positives + negatives).max())
     size = int(min(max(passages_of_a_visit, _SHORTEST_LIST), longest))
 
-    sized = train.model_copy(update={"list_size": size, "positives": min(train.positives, size - 1)})
+    sized = train.model_copy(
+        update={"list_size": size, "positives": min(train.positives, size - 1)}
+    )
     queries = _QUERIES_PER_STEP if objective == "dual" else _PASSAGES_PER_STEP // sized.visit_size
     sized = sized.model_copy(update={"queries_per_batch": queries})
 
@@ -176,7 +186,9 @@ def fit_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: List
     return sized.model_copy(update={"lr": float(f"{lr:.1e}")})
 
 
-def count_step_operations(models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: Train) -> float:
+def count_step_operations(
+    models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: Train
+) -> float:
     """Return the operations of a step over lists of mean size and texts of mean length, without attention's."""
     passage = float(tokens.passages.lengths(lists.passages).mean())
     query = float(tokens.queries.lengths(lists.queries).mean())
@@ -197,7 +209,9 @@ def count_step_operations(models: nn.ModuleDict, tokens: Tokens, lists: Lists, t
     return _STEP_OPERATIONS * train.queries_per_batch * operations
 
 
-def count_validation_operations(models: nn.ModuleDict, tokens: Tokens, validation: ValidationSet) -> float:
+def count_validation_operations(
+    models: nn.ModuleDict, tokens: Tokens, validation: ValidationSet
+) -> float:
     """Return the operations of one validation: forward passes of a dual encoder's queries and pool, or of pairs."""
     single, pair = tokens.template.extra  # special tokens
     batch = validation.batch
@@ -208,7 +222,9 @@ def count_validation_operations(models: nn.ModuleDict, tokens: Tokens, validatio
         "dual": (pool + single).sum() + (queries + single).sum(),
         "cross": np.where(batch.mask, passages + queries[:, None] + pair, 0).sum(),
     }
-    operations = sum(count_layer_weights(model) * float(tokens_read[part]) for part, model in models.items())
+    operations = sum(
+        count_layer_weights(model) * float(tokens_read[part]) for part, model in models.items()
+    )
     return _FORWARD_OPERATIONS * operations
 
 

@@ -57,7 +57,13 @@ from tandem.training.objectives.dual import BatchDualObjective, BrokenQueries, T
 from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.objectives.terms import CoTraining, TermRecall
 from tandem.training.optimizer import count_validation_operations, fit_sizes
-from tandem.training.validation import NumberedCollection, ValidationSet, read_validation, set_apart, validate
+from tandem.training.validation import (
+    NumberedCollection,
+    ValidationSet,
+    read_validation,
+    set_apart,
+    validate,
+)
 
 ModelJob = Job[ModelParams]
 
@@ -100,7 +106,12 @@ def train_in(job: ModelJob, world: World) -> None:
         say(f"train {job.key} · {by}")
 
     validations = USUAL_VALIDATIONS
-    if validation and train.budget_minutes and train.choose == "dev" and train.validate_every is None:
+    if (
+        validation
+        and train.budget_minutes
+        and train.choose == "dev"
+        and train.validate_every is None
+    ):
         cost = count_validation_operations(objective.models, objective.tokens, validation)
         validations, minutes = fit_validations(train.budget_minutes, cost)
         train = train.model_copy(update={"budget_minutes": minutes})
@@ -150,7 +161,9 @@ def split_lists(
         run = job.inputs["validation"]
         validation = read_validation(data, run, train.validation_queries, train.validation_depth)
     if validation is None and train.choose == "dev":
-        lists, validation = set_apart(lists, positives, data, train.validation_queries, train.seed or 0)
+        lists, validation = set_apart(
+            lists, positives, data, train.validation_queries, train.seed or 0
+        )
         if validation is None:
             problem = "there is no dev query with a relevant passage and only one training query; set it to last"
             raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
@@ -159,7 +172,9 @@ def split_lists(
     return lists, positives, validation
 
 
-def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: World = SINGLE_PROCESS) -> Ranker:
+def build_ranker(
+    job: ModelJob, positives: Positives, budget: Budget, world: World = SINGLE_PROCESS
+) -> Ranker:
     """Return the objective with its models on the device, before any step."""
     params = job.params
     train = job.params.train
@@ -175,9 +190,18 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
             elif train.live_negatives is not None:
                 start.untie()
                 memory = job.execution.search_memory
-                passages = FrozenPassages(inputs["passages"], inputs["dataset"], memory, job.execution.workers)
+                passages = FrozenPassages(
+                    inputs["passages"], inputs["dataset"], memory, job.execution.workers
+                )
                 objective = Live(
-                    start, tokens, train, positives, budget, world, passages=passages, depth=train.live_negatives
+                    start,
+                    tokens,
+                    train,
+                    positives,
+                    budget,
+                    world,
+                    passages=passages,
+                    depth=train.live_negatives,
                 )
             else:
                 options = (tokens, train, positives, budget, world, start_teacher(job, train))
@@ -187,7 +211,9 @@ def build_ranker(job: ModelJob, positives: Positives, budget: Budget, world: Wor
                     objective = BatchDualObjective(start, *options, find_broken_queries(job, train))
         case CrossTrain():
             learn = Comparing if params.compares else Cross
-            objective = learn(start_cross(inputs["start"], params), tokens, train, positives, budget, world)
+            objective = learn(
+                start_cross(inputs["start"], params), tokens, train, positives, budget, world
+            )
         case JointTrain():
             dual = start_dual(inputs["retriever"], params)
             cross = start_cross(inputs["reranker"], params)
@@ -245,7 +271,9 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
     A line tells what they are.
     """
     options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
-    chosen = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
+    chosen = ", ".join(
+        f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items()
+    )
     say(f"{label} · vectors by {chosen}")
     model: DualEncoder = representation[params.representation.type].start(folder, shared, **options)
     return model
@@ -290,7 +318,9 @@ def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:
     elif (artifact.folder / "cross").is_dir():
         model = load_cross(artifact.folder / "cross")
     else:
-        tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
+        tower = next(
+            name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir()
+        )
         model = CrossEncoder.start(artifact.folder / "dual" / tower, params.pooling, options)
     if params.parade is None or isinstance(model, Parade):
         return model
@@ -336,7 +366,9 @@ def list_fitted_sizes(training: TrainingLoop) -> dict[str, float]:
     }
 
 
-def write_model(job: ModelJob, training: TrainingLoop, state: State, effect: Json, warnings: Sequence[str]) -> None:
+def write_model(
+    job: ModelJob, training: TrainingLoop, state: State, effect: Json, warnings: Sequence[str]
+) -> None:
     """Write the finished model: `dual/` and `cross/`, `model.json`, `log.parquet`.
 
     `effect`, `warnings`: those of `describe_outcome`.

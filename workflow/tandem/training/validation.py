@@ -56,7 +56,9 @@ class NumberedCollection:
         """Return the relevant passages of a query that the corpus has, by row."""
         relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
         rows = self.passages.rows(list(relevant), missing_ok=True)
-        return {int(row): grade for row, grade in zip(rows, relevant.values(), strict=True) if row >= 0}
+        return {
+            int(row): grade for row, grade in zip(rows, relevant.values(), strict=True) if row >= 0
+        }
 
     def list_positives(self, lists: Lists, texts: Ragged | None = None) -> Positives:
         """Return the relevant pairs of the train split and the lists' positives.
@@ -112,7 +114,9 @@ class ValidationSet:
         return sum_ndcg(self.batch.passages[:, :_CUT], self.grades) / len(self.grades)
 
 
-def read_validation(data: NumberedCollection, run: Artifact, count: int, depth: int) -> ValidationSet | None:
+def read_validation(
+    data: NumberedCollection, run: Artifact, count: int, depth: int
+) -> ValidationSet | None:
     """Return the first `count` dev queries of a run with its top `depth` passages.
 
     None if none has a relevant passage.
@@ -134,7 +138,9 @@ def read_validation(data: NumberedCollection, run: Artifact, count: int, depth: 
         return None
     rows = np.array(queries)
     origin = f"{len(queries):,} dev queries, the top {depth} of {run.key}"
-    return ValidationSet(Batch(rows, pad_lists(tops)), grades_of_queries, origin, own=data.own[rows])
+    return ValidationSet(
+        Batch(rows, pad_lists(tops)), grades_of_queries, origin, own=data.own[rows]
+    )
 
 
 def set_apart(
@@ -191,7 +197,9 @@ def pad_lists(lists: Sequence[Ids]) -> Ids:
     return grid
 
 
-def validate(ranker: Ranker, validation: ValidationSet, world: World = SINGLE_PROCESS) -> dict[str, float]:
+def validate(
+    ranker: Ranker, validation: ValidationSet, world: World = SINGLE_PROCESS
+) -> dict[str, float]:
     """Return nDCG@10 of each model part, by part; each process ranks a share of the queries."""
     ranker.models.eval()
     count = len(validation.grades)

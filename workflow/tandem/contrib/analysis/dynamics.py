@@ -31,7 +31,9 @@ _DYNAMICS_SCHEMA = pa.schema(
 )
 
 
-def compare_scores(retriever: Floats64, reranker: Floats64) -> tuple[float, float, float, float | None]:
+def compare_scores(
+    retriever: Floats64, reranker: Floats64
+) -> tuple[float, float, float, float | None]:
     """Compare two models' scores of one list: return the entropy of both and KL(DE ‖ CE) in nats, and Kendall's tau-b.
 
     s_de(q, p) and s_ce(q, p), shape (list,), any real scale; log p(i) = s_i - log Σ_j exp s_j (RocketQAv2 Eqs. 2, 3).
@@ -87,10 +89,15 @@ def run(job: Job[DynamicsParams]) -> None:
     use_workers(job.execution.workers)
     sampled, points = sample_lists(job), list_points(job)
     rows: list[dict[str, object]] = []
-    with writing(job) as draft, Progress(f"dynamics {job.key}", len(points) * len(sampled.ids), "lists") as progress:
+    with (
+        writing(job) as draft,
+        Progress(f"dynamics {job.key}", len(points) * len(sampled.ids), "lists") as progress,
+    ):
         for step, retriever, reranker in points:
             # pairs that any stage has scored before are found
-            pairs = PairScores(reranker, job.inputs["cross_tokens"], job.params.precision, job.params.batch_tokens)
+            pairs = PairScores(
+                reranker, job.inputs["cross_tokens"], job.params.precision, job.params.batch_tokens
+            )
             cross_scores = pairs.score(sampled.queries, sampled.passages).astype(np.float64)
             dual_scores = score_by_retriever(job, retriever, sampled)
 
@@ -108,7 +115,12 @@ def list_points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
     """Return (step, model with the dual encoder, model with the cross-encoder), in the order of steps."""
     points = [(int(model.manifest.facts["steps"]), model, model) for model in job.many("point")]
     retriever, reranker = job.inputs.get("retriever"), job.inputs.get("reranker")
-    if retriever and reranker and (retriever.folder / "dual").is_dir() and (reranker.folder / "cross").is_dir():
+    if (
+        retriever
+        and reranker
+        and (retriever.folder / "dual").is_dir()
+        and (reranker.folder / "cross").is_dir()
+    ):
         points.append((0, retriever, reranker))
     return sorted(points, key=lambda point: point[0])
 
@@ -135,7 +147,9 @@ def sample_lists(job: Job[DynamicsParams]) -> SampledLists:
         passages.append(lists.passages[filled].astype(np.int64))
     lengths = [len(rows) for rows in passages]
     query_rows = lists.queries[[first_list[query] for query in ids]]
-    return SampledLists(ids, np.repeat(query_rows, lengths), np.concatenate(passages), np.cumsum(lengths))
+    return SampledLists(
+        ids, np.repeat(query_rows, lengths), np.concatenate(passages), np.cumsum(lengths)
+    )
 
 
 def _read_trained_lists(job: Job[DynamicsParams]) -> Lists:
@@ -148,7 +162,9 @@ def _read_trained_lists(job: Job[DynamicsParams]) -> Lists:
     return lists.select(np.flatnonzero(~np.isin(lists.queries, apart)))
 
 
-def score_by_retriever(job: Job[DynamicsParams], model: Artifact, sampled: SampledLists) -> Floats64:
+def score_by_retriever(
+    job: Job[DynamicsParams], model: Artifact, sampled: SampledLists
+) -> Floats64:
     """Return s_de(q, p) of each pair: the vectors' dot product over the temperature; shape (pairs,), float64."""
     sides, temperature = [], 1.0
     for side, rows in (("queries", sampled.queries), ("passages", sampled.passages)):
@@ -156,7 +172,9 @@ def score_by_retriever(job: Job[DynamicsParams], model: Artifact, sampled: Sampl
         params: Any = {"side": side, **job.params.encode.model_dump()}
         encoder = SideEncoder(Job[Any]("embeddings", job.out, params, inputs, job.execution))
         unique, inverse = np.unique(rows, return_inverse=True)
-        vectors: Any = encoder.encode(encoder.read(unique), Progress(f"dynamics {model.key} {side}", 0, "texts"))
+        vectors: Any = encoder.encode(
+            encoder.read(unique), Progress(f"dynamics {model.key} {side}", 0, "texts")
+        )
         sides.append(np.asarray(vectors, np.float64)[inverse])
         temperature = encoder.model.temperature
     return np.asarray(np.einsum("pd,pd->p", *sides) / temperature)

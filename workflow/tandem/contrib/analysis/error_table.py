@@ -13,13 +13,28 @@ from typing import NamedTuple
 from markupsafe import Markup
 from pydantic import TypeAdapter
 
-from tandem.contrib.analysis.wrong_results import PAIRS, PAIRS_SCHEMA, SUMMARY, TYPES, ErrorSummary, read_types
+from tandem.contrib.analysis.wrong_results import (
+    PAIRS,
+    PAIRS_SCHEMA,
+    SUMMARY,
+    TYPES,
+    ErrorSummary,
+    read_types,
+)
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
 from tandem.report.charts import draw_bars
 from tandem.report.commands import CsvOut, write_views
-from tandem.report.page import FOLDERS, PageTable, cut_text, render_macro, render_template, write_latex, write_markdown
+from tandem.report.page import (
+    FOLDERS,
+    PageTable,
+    cut_text,
+    render_macro,
+    render_template,
+    write_latex,
+    write_markdown,
+)
 from tandem.report.sections import Addition, PageSection, adds_to_report
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
@@ -51,11 +66,18 @@ class ErrorLine(NamedTuple):
     def cells(self) -> list[str]:
         """Return the line for a person."""
         name = self.type or (f"{self.category}, all" if self.category else "All")
-        shares = [f"{self.printed:.1f}", f"{self.printed_pairs:g}", f"{self.pairs:,}", f"{self.share:.1f}"]
+        shares = [
+            f"{self.printed:.1f}",
+            f"{self.printed_pairs:g}",
+            f"{self.pairs:,}",
+            f"{self.share:.1f}",
+        ]
         return [self.category if self.type else "", name, *shares, f"{self.difference:+.1f}"]
 
 
-def write_error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None = None) -> None:
+def write_error_table(
+    *, errors: Path, printed: Path, out: CsvOut, sheet: Path | None = None
+) -> None:
     """Write the table of error types; without a filled sheet the types are guesses, and the table says so.
 
     Args:
@@ -71,16 +93,27 @@ def write_error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path |
         raise UserError(f"{sheet}: no row has a type yet; fill in the column `type`")
     shares = read_printed_shares(printed)
     lines = list(list_error_lines(shares, types))
-    who = "annotated" if sheet else "guessed from words, not annotated: no finding, only what a sheet starts from"
+    who = (
+        "annotated"
+        if sheet
+        else "guessed from words, not annotated: no finding, only what a sheet starts from"
+    )
     queries = f"{summary.without_positive:,} of {summary.queries:,} queries of {summary.split}"
     top = f"the top {summary.top} of {summary.run} ({artifact.key})"
     own = f"Own: {len(types):,} pairs, {who}. {queries} have no positive in {top}."
     notes = [check_arithmetic(shares), own]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
-    grid = PageTable(_TITLE, _HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
+    grid = PageTable(
+        _TITLE, _HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes
+    )
     html = render_template("grid.html", title=_TITLE, grid=grid, notes=notes, source=source)
-    text = csv_text(ErrorLine._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
-    write_views(out, {".csv": text, ".md": write_markdown(grid), ".tex": write_latex(grid), ".html": html})
+    text = csv_text(
+        ErrorLine._fields,
+        [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines],
+    )
+    write_views(
+        out, {".csv": text, ".md": write_markdown(grid), ".tex": write_latex(grid), ".html": html}
+    )
 
 
 def read_summary(errors: Artifact) -> ErrorSummary:
@@ -94,7 +127,9 @@ def read_printed_shares(path: Path) -> dict[str, float]:
     for line in read_printed(path, SOURCE, TABLE).lines:
         category, _, name = line.setting.partition(" / ")
         if TYPES.get(name) != category or name in shares:
-            raise UserError(f"{path}: {SOURCE}, {TABLE} has {line.setting}, unknown or twice; see wrong_results.py")
+            raise UserError(
+                f"{path}: {SOURCE}, {TABLE} has {line.setting}, unknown or twice; see wrong_results.py"
+            )
         shares[name] = float(line.value)
     if missing := [name for name in TYPES if name not in shares]:
         raise UserError(f"{path}: {SOURCE}, {TABLE} lacks {', '.join(missing)}")
@@ -132,8 +167,16 @@ def list_error_lines(printed: dict[str, float], types: Iterable[str]) -> Iterato
 def check_arithmetic(printed: dict[str, float]) -> str:
     """Return whether the printed shares can be counts of 500 pairs, and add up."""
     total = round(sum(printed.values()), 4)
-    uneven = [name for name, share in printed.items() if not (round(share * PRINTED_PAIRS / 100, 4)).is_integer()]
-    whole = f"no whole number: {', '.join(uneven)}" if uneven else f"all are whole numbers of {PRINTED_PAIRS} pairs"
+    uneven = [
+        name
+        for name, share in printed.items()
+        if not (round(share * PRINTED_PAIRS / 100, 4)).is_integer()
+    ]
+    whole = (
+        f"no whole number: {', '.join(uneven)}"
+        if uneven
+        else f"all are whole numbers of {PRINTED_PAIRS} pairs"
+    )
     return f"The printed shares add up to {total:g} %; {whole}."
 
 
@@ -153,11 +196,20 @@ def show_error_analysis(stage: BuiltStage) -> ErrorSummaryView:
     counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
     chart = draw_bars("Guessed types of wrong results", counts, "pairs", ".0f")
     first = (
-        dict(zip(PAIRS_SCHEMA.names, row, strict=True)) for row in islice(stream_rows(stage.artifact.path(PAIRS)), MOST)
+        dict(zip(PAIRS_SCHEMA.names, row, strict=True))
+        for row in islice(stream_rows(stage.artifact.path(PAIRS)), MOST)
     )
-    rows = [{k: cut_text(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()} for row in first]
-    shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
-    return ErrorSummaryView(stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
+    rows = [
+        {k: cut_text(v, CHARACTERS) if isinstance(v, str) else v for k, v in row.items()}
+        for row in first
+    ]
+    shares = [
+        (name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}")
+        for name, n in summary.guesses.items()
+    ]
+    return ErrorSummaryView(
+        stage, summary, PageTable("Guessed types", ["Type", "pairs", "%"], shares), chart, rows
+    )
 
 
 @adds_to_report("analysis")
@@ -165,7 +217,9 @@ def add_analyses(manifests: Sequence[str]) -> Addition:
     """Add the report's section of error analyses."""
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
-        analyses = [show_error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
+        analyses = [
+            show_error_analysis(stage) for stage in stages.values() if stage.kind == "errors"
+        ]
         body = render_macro("_analyses.html", "analysed", analyses)
         return PageSection("analyses", "Errors", body, "checks") if analyses else None
 

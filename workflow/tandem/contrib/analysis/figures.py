@@ -28,18 +28,23 @@ def read_analysis(artifact: Artifact) -> dict[str, Any]:
 
 def count_guesses(errors: Artifact) -> pd.DataFrame:
     """Return how often each type was guessed: category, type, pairs, share in percent."""
-    counts = pd.Series(read_analysis(errors)["guesses"], name="pairs").rename_axis("type").reset_index()
+    counts = (
+        pd.Series(read_analysis(errors)["guesses"], name="pairs").rename_axis("type").reset_index()
+    )
     counts.insert(0, "category", counts["type"].map(TYPES))
     return counts.assign(share=(100 * counts["pairs"] / counts["pairs"].sum()).round(1))
 
 
 def _set_colour(column: str, **legend: Any) -> Any:
-    return altair.Color(f"{column}:N", title=None, legend=altair.Legend(orient="bottom", columns=1, **legend))
+    return altair.Color(
+        f"{column}:N", title=None, legend=altair.Legend(orient="bottom", columns=1, **legend)
+    )
 
 
 def plot_guesses(errors: Artifact) -> Any:
     """Draw bars of `count_guesses`, in the order of Table 10."""
-    room = {"left": 30, "top": 5, "right": 5, "bottom": 5}  # labels are wider in a browser than they are measured
+    # labels are wider in a browser than they are measured
+    room = {"left": 30, "top": 5, "right": 5, "bottom": 5}
     bars = altair.Chart(count_guesses(errors), **_PLOT_SIZE, padding=room).mark_bar()
     return bars.encode(
         x=altair.X("share:Q", title="share of pairs, guessed (%)"),
@@ -63,14 +68,24 @@ def average_by_step(dynamics: Artifact) -> pd.DataFrame:
 
 def plot_dynamics(dynamics: Artifact, columns: tuple[str, ...], title: str) -> Any:
     """Draw means of `columns` (names of `MEASURE_NAMES`) over steps with the middle half of the queries as a band."""
-    rows = pd.read_parquet(dynamics.path(DYNAMICS_FILE)).melt("step", list(columns), "column", "value").dropna()
+    rows = (
+        pd.read_parquet(dynamics.path(DYNAMICS_FILE))
+        .melt("step", list(columns), "column", "value")
+        .dropna()
+    )
     values = rows.groupby(["step", "column"])["value"]
-    statistics = {"mean": values.mean(), "low": values.quantile(0.25), "high": values.quantile(0.75)}
+    statistics = {
+        "mean": values.mean(),
+        "low": values.quantile(0.25),
+        "high": values.quantile(0.75),
+    }
     bands = pd.DataFrame(statistics).reset_index()
     bands["column"] = bands["column"].map(MEASURE_NAMES)
 
     x = altair.X("step:Q", title="training step")
-    base = altair.Chart(bands, **_PLOT_SIZE).encode(x=x, color=_set_colour("column", symbolOpacity=1))
+    base = altair.Chart(bands, **_PLOT_SIZE).encode(
+        x=x, color=_set_colour("column", symbolOpacity=1)
+    )
     band = base.mark_area(opacity=0.2).encode(y=altair.Y("low:Q", title=title), y2="high:Q")
     y = altair.Y("mean:Q", title=title, scale=altair.Scale(zero=False))
     return band + base.mark_line(point=True).encode(y=y)
@@ -97,17 +112,25 @@ def compare_sources(hardness: Artifact) -> pd.DataFrame:
 
 def count_dropped(hardness: Artifact) -> pd.DataFrame:
     """Return how many passages each rule took out when the lists of a model were drawn, all queries; a row a model."""
-    return pd.DataFrame.from_dict(read_analysis(hardness)["dropped"], orient="index").fillna(0).astype(int)
+    return (
+        pd.DataFrame.from_dict(read_analysis(hardness)["dropped"], orient="index")
+        .fillna(0)
+        .astype(int)
+    )
 
 
 def plot_hardness(hardness: Artifact, column: str) -> Any:
     """Draw per source a histogram of its negatives, in shares of them; by the `judge` or the `rank` in the run."""
-    rows = pd.read_parquet(hardness.path(NEGATIVES_FILE), columns=["source", "label", "rank", "judge"])
+    rows = pd.read_parquet(
+        hardness.path(NEGATIVES_FILE), columns=["source", "label", "rank", "judge"]
+    )
     rows = rows[rows["label"] == 0].dropna(subset=[column])
     if column == "rank":
         rows = rows[rows["rank"] > 0]  # random passages have no rank
 
-    bins = pd.cut(rows[column], bins=cut_bins(rows[column], whole=column == "rank"), include_lowest=True)
+    bins = pd.cut(
+        rows[column], bins=cut_bins(rows[column], whole=column == "rank"), include_lowest=True
+    )
     middles = bins.map(lambda interval: interval.mid).astype(float)
     sizes = rows.assign(middle=middles).groupby(["source", "middle"]).size()
     shares = 100 * sizes / sizes.groupby("source").transform("sum")

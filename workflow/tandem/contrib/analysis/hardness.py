@@ -35,16 +35,25 @@ def run(job: Job[HardnessParams]) -> None:
     """
     params, lists = job.params, job.many("candidates")
     judges = open_judges(job)
-    require_dataset(job, *(role for role in sorted(job.inputs) if role.startswith(("candidates.", "judge_tokens."))))
+    require_dataset(
+        job,
+        *(role for role in sorted(job.inputs) if role.startswith(("candidates.", "judge_tokens."))),
+    )
     if len(lists) != len(params.models):
-        raise UserError(f"hardness: {len(lists)} training lists, but {len(params.models)} models; one name each")
+        raise UserError(
+            f"hardness: {len(lists)} training lists, but {len(params.models)} models; one name each"
+        )
     use_workers(job.execution.workers)
 
     names = DatasetNames(job.inputs["dataset"])
     with writing(job) as draft, Progress(f"hardness {job.key}", 0, "pairs") as progress:
         parts, dropped = [], {}
         for artifact, model, origin in zip(lists, params.models, params.drawn_from, strict=True):
-            parts.append(read_negatives(artifact, f"{model}: {origin}", names, params.queries, judges, progress))
+            parts.append(
+                read_negatives(
+                    artifact, f"{model}: {origin}", names, params.queries, judges, progress
+                )
+            )
             # how many passages each rule took out when all of the lists were drawn
             report = json.loads(artifact.path("report.json").read_text(encoding="utf-8"))
             dropped[model] = report["dropped"]
@@ -53,12 +62,19 @@ def run(job: Job[HardnessParams]) -> None:
 
         judged_by = [model.key for model in job.many("judge")]
         counts = describe_negatives(rows.to_pandas(), params.threshold if judges else None)
-        write_json(draft.path("summary.json"), {"judges": judged_by, "sources": counts, "dropped": dropped})
+        write_json(
+            draft.path("summary.json"), {"judges": judged_by, "sources": counts, "dropped": dropped}
+        )
         draft.facts |= {"rows": len(rows), "judges": judged_by}
 
 
 def read_negatives(
-    lists: Artifact, name: str, names: DatasetNames, queries: int, judges: list[PairScores], progress: Progress
+    lists: Artifact,
+    name: str,
+    names: DatasetNames,
+    queries: int,
+    judges: list[PairScores],
+    progress: Progress,
 ) -> pa.Table:
     """Read the rows of one model's lists, of so many queries at most; `name` is what the source is called.
 
@@ -68,17 +84,24 @@ def read_negatives(
     row_by_query: dict[str, int] = {}
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(columns=["query_row"]):
-            row_by_query |= {names.queries[row]: row for row in batch["query_row"].unique().to_pylist()}
+            row_by_query |= {
+                names.queries[row]: row for row in batch["query_row"].unique().to_pylist()
+            }
 
     sampled = draw_subset(dict.fromkeys(row_by_query, "train"), {"train": queries})
     sampled_rows = pa.array([row_by_query[query] for query in sampled], pa.uint32())
     in_sample = pc.field("query_row").isin(sampled_rows)
     rows = add_ids(pq.read_table(path, columns=list(_LIST_COLUMNS), filters=in_sample), names)
 
-    sources = [name if kind == "undenoised" else f"{name}, {kind}" for kind in rows["list"].to_pylist()]
+    sources = [
+        name if kind == "undenoised" else f"{name}, {kind}" for kind in rows["list"].to_pylist()
+    ]
     probabilities = pa.nulls(len(rows), pa.float32())
     if judges:
-        query_numbers, passage_numbers = rows["query_row"].to_numpy(), rows["passage_row"].to_numpy()
+        query_numbers, passage_numbers = (
+            rows["query_row"].to_numpy(),
+            rows["passage_row"].to_numpy(),
+        )
         scores = average_probabilities(judges, query_numbers, passage_numbers, progress)
         probabilities = pa.array(scores, pa.float32())
     columns = {column: rows[column] for column in ("query_id", "doc_id", "label", "rank", "score")}
@@ -95,7 +118,10 @@ def describe_negatives(rows: pd.DataFrame, threshold: float | None) -> dict[str,
     sources: dict[str, dict[str, object]] = {}
     for name, own in rows.groupby("source", sort=False):
         negative, positive = own[own["label"] == 0], own[own["label"] != 0]
-        source: dict[str, object] = {"negatives": len(negative), "queries": int(own["query_id"].nunique())}
+        source: dict[str, object] = {
+            "negatives": len(negative),
+            "queries": int(own["query_id"].nunique()),
+        }
         source["rank"] = _find_quartiles(negative.loc[negative["rank"] > 0, "rank"])
         if threshold is not None:
             source["judge"] = _find_quartiles(negative["judge"])
@@ -106,7 +132,11 @@ def describe_negatives(rows: pd.DataFrame, threshold: float | None) -> dict[str,
 
 
 def _find_quartiles(values: "pd.Series[Any]") -> list[float] | None:
-    return [round(float(value), 6) for value in np.quantile(values, _QUARTILES)] if len(values) else None
+    return (
+        [round(float(value), 6) for value in np.quantile(values, _QUARTILES)]
+        if len(values)
+        else None
+    )
 
 
 def _share_above(values: "pd.Series[Any]", threshold: float) -> float | None:

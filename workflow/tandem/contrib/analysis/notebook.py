@@ -23,7 +23,13 @@ from tandem.store.files import write_text
 PARAMETERS = "parameters"  # the tag of the cell whose values are replaced
 SECONDS = 1800.0  # for a cell
 # What a page would load from elsewhere: formulas, diagrams and widgets, none of which our notebooks have.
-LOADED = ("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url", "mermaid_layout_elk_js_url")
+LOADED = (
+    "mathjax_url",
+    "require_js_url",
+    "jquery_url",
+    "mermaid_js_url",
+    "mermaid_layout_elk_js_url",
+)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -53,7 +59,9 @@ def read_notebook(path: Path) -> Any:
     except (ValueError, nbformat.ValidationError) as error:
         raise UserError(f"{path}: is not a notebook ({str(error).splitlines()[0]})") from None
     if not any(map(_is_parameters, notebook.cells)):
-        raise UserError(f"{path}: no cell has the tag {PARAMETERS}; tag the one that sets `artifact`")
+        raise UserError(
+            f"{path}: no cell has the tag {PARAMETERS}; tag the one that sets `artifact`"
+        )
     return notebook
 
 
@@ -69,18 +77,29 @@ def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
     executed = copy.deepcopy(notebook)
     at = list(map(_is_parameters, executed.cells)).index(True)
     source = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
-    executed.cells.insert(at + 1, nbformat.v4.new_code_cell(source, id="set", metadata={"tags": ["set"]}))
+    executed.cells.insert(
+        at + 1, nbformat.v4.new_code_cell(source, id="set", metadata={"tags": ["set"]})
+    )
     with tempfile.TemporaryDirectory() as folder:
         # No kernel of the user's; `python3` is then this interpreter's. Sockets instead of ports that others can reach.
         kernels = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
-        kernel = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=kernels, transport="ipc")
+        kernel = AsyncKernelManager(
+            kernel_name="python3", kernel_spec_manager=kernels, transport="ipc"
+        )
         kernel.connection_file = str(Path(folder) / "kernel.json")
         client = nbclient.NotebookClient(executed, km=kernel, timeout=SECONDS, record_timing=False)
-        env = os.environ | {"IPYTHONDIR": folder, "JUPYTER_PREFER_ENV_PATH": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+        env = os.environ | {
+            "IPYTHONDIR": folder,
+            "JUPYTER_PREFER_ENV_PATH": "1",
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        }
         try:
             client.execute(env=env, cwd=os.getcwd(), cleanup_kc=True)
         except nbclient.exceptions.CellExecutionError as error:
-            outputs = [[output.output_type for output in cell.get("outputs", ())] for cell in executed.cells]
+            outputs = [
+                [output.output_type for output in cell.get("outputs", ())]
+                for cell in executed.cells
+            ]
             failed = next(i for i, types in enumerate(outputs, 1) if "error" in types)
             lines = COLOURS.sub("", str(error)).strip().splitlines()
             raise UserError(f"{where}: cell {failed} failed: {lines[-1]}") from None

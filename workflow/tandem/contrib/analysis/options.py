@@ -17,11 +17,18 @@ class ErrorAnalysis(Section):
     """Wrong results of a run."""
 
     system: RunRef | None = Field(
-        None, description="the run; null: `de_bm25neg+ce_deneg`, else the configuration's own first that re-ranks"
+        None,
+        description="the run; null: `de_bm25neg+ce_deneg`, else the configuration's own first that re-ranks",
     )
-    top: int = Field(5, ge=1, description="sample queries without a positive up to this rank, and as many passages")
+    top: int = Field(
+        5,
+        ge=1,
+        description="sample queries without a positive up to this rank, and as many passages",
+    )
     queries: int = Field(100, ge=1, description="at most this many queries, by their ids' hash")
-    sheet: str | None = Field(None, description="the annotators' filled sheet, for DuReader-retrieval's Table 10")
+    sheet: str | None = Field(
+        None, description="the annotators' filled sheet, for DuReader-retrieval's Table 10"
+    )
 
 
 class DynamicsAnalysis(Section):
@@ -32,7 +39,9 @@ class DynamicsAnalysis(Section):
         description="joint model, with train.checkpoints each of them, else start and end; null: `rocketqav2`, else the"
         " first of the configuration's own",
     )
-    queries: int = Field(100, ge=1, description="at most this many training lists, by their queries' hash")
+    queries: int = Field(
+        100, ge=1, description="at most this many training lists, by their queries' hash"
+    )
 
 
 class NegativesAnalysis(Section):
@@ -42,17 +51,25 @@ class NegativesAnalysis(Section):
         ("ce_bm25neg", "ce_deneg", "rocketqav2"),
         description="models to compare; absent and none of them there: those of the configuration's own runs",
     )
-    judges: Items[CrossEncoderRef] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
+    judges: Items[CrossEncoderRef] = Field(
+        ("ce_deneg",), description="cross-encoders whose mean finds false negatives"
+    )
     threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
-    queries: int = Field(50, ge=1, description="this many lists of each model, by their queries' hash")
+    queries: int = Field(
+        50, ge=1, description="this many lists of each model, by their queries' hash"
+    )
 
 
 class Analysis(Section):
     """What `snakemake notebooks` looks at."""
 
     errors: ErrorAnalysis = Field(ErrorAnalysis(), description="wrong results of a run")
-    dynamics: DynamicsAnalysis = Field(DynamicsAnalysis(), description="a joint training from start to end")
-    negatives: NegativesAnalysis = Field(NegativesAnalysis(), description="negatives of training lists")
+    dynamics: DynamicsAnalysis = Field(
+        DynamicsAnalysis(), description="a joint training from start to end"
+    )
+    negatives: NegativesAnalysis = Field(
+        NegativesAnalysis(), description="negatives of training lists"
+    )
 
 
 class ErrorsParams(Params):
@@ -68,9 +85,15 @@ class DynamicsParams(Inference, Params):
     """A joint model's score distributions over training steps."""
 
     queries: int = Field(ge=1, description="training lists, by their queries' hash")
-    list_size: int | None = Field(ge=1, description="passages of a list, as in the training; null: as its data decide")
-    positives: int = Field(1, ge=1, exclude_if=is_one, description="positives of a list, as in the training")
-    set_apart: int | None = Field(None, exclude_if=not_, description="at most so many queries are validated on instead")
+    list_size: int | None = Field(
+        ge=1, description="passages of a list, as in the training; null: as its data decide"
+    )
+    positives: int = Field(
+        1, ge=1, exclude_if=is_one, description="positives of a list, as in the training"
+    )
+    set_apart: int | None = Field(
+        None, exclude_if=not_, description="at most so many queries are validated on instead"
+    )
     seed: int = Field(description="of the training's lists")
     encode: Inference = Field(description="how the dual encoder encodes")
 
@@ -81,4 +104,6 @@ class HardnessParams(Inference, Params):
     models: tuple[str, ...] = Field(description="the model of each of the inputs `candidates.<i>`")
     drawn_from: tuple[str, ...] = Field(description="the run that each was drawn from, or `random`")
     queries: int = Field(ge=1, description="queries of each model's lists, by their ids' hash")
-    threshold: float = Field(ge=0, le=1, description="a negative that the judges score above it counts as false")
+    threshold: float = Field(
+        ge=0, le=1, description="a negative that the judges score above it counts as false"
+    )

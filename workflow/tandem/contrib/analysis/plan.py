@@ -15,7 +15,8 @@ from tandem.plan.plan import Check, Plan, ReportPart, View
 from tandem.plan.reported import reported_split, run_depth
 from tandem.stages.base import Json
 
-_ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
+# made from the sheet of wrong results, not from a layout
+_ERROR_TABLE = "dureader_retrieval/table10"
 
 
 @plans_view("analysis")
@@ -44,7 +45,10 @@ class AnalysisView(View):
 
     def files(self) -> dict[str, Callable[[], list[str]]]:
         """See `View.files`."""
-        return {"notebooks": self.notebook_files, "dureader_retrieval_table10": lambda: [self._error_table]}
+        return {
+            "notebooks": self.notebook_files,
+            "dureader_retrieval_table10": lambda: [self._error_table],
+        }
 
     def files_of_paper(self, paper: str) -> list[str]:
         """See `View.files_of_paper`."""
@@ -92,7 +96,9 @@ class AnalysisView(View):
         deepest = run_depth(self.ctx, split, data)
         if entry.top > deepest:
             at = "analysis.errors.top"
-            raise UserError(f"{at} is {entry.top}, but runs on {split} are {deepest} deep; raise depth.test")
+            raise UserError(
+                f"{at} is {entry.top}, but runs on {split} are {deepest} deep; raise depth.test"
+            )
 
         # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
         system = entry.system or self.plan.choose_run("de_bm25neg+ce_deneg", lambda run: "+" in run)
@@ -115,7 +121,9 @@ class AnalysisView(View):
         name = entry.model or self._choose_joint_model()
         model = self.planner.model(name, where, ("joint",))
         if model.declared.holds == "checkpoint":
-            raise UserError(f"{where}: {name} is a checkpoint; name its model, all of them are looked at")
+            raise UserError(
+                f"{where}: {name} is a checkpoint; name its model, all of them are looked at"
+            )
 
         chain = self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})
         points = [stage for number, stage in chain.items() if number]  # without the start, number 0
@@ -154,7 +162,9 @@ class AnalysisView(View):
         names = [name for name in entry.of if self.ctx.model_name(name) in models]
         if not names and "of" not in entry.model_fields_set:
             names = self._trained_models()
-        judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.has_model(name)]
+        judge_names = [
+            name for name in self.ctx.members(list(entry.judges)) if self.ctx.has_model(name)
+        ]
         self._refuse_unknown("of", names, names)
         self._refuse_unknown("judges", judge_names, names)
 
@@ -185,7 +195,9 @@ class AnalysisView(View):
         for name in self.ctx.members(list(getattr(entry, key))):
             if name not in known and not may_be_absent:
                 known_models = list(self.plan.settings.models)
-                raise UserError(f"analysis.negatives.{key}: {name} is unknown{nearest(name, known_models)}")
+                raise UserError(
+                    f"analysis.negatives.{key}: {name} is unknown{nearest(name, known_models)}"
+                )
 
     def _find_lists(self, name: str, where: str) -> Stage:
         """Return the training lists of a model, those of its first part if it is trained in several."""

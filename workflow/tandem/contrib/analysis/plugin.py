@@ -5,10 +5,13 @@ from tandem.config.settings import register_section
 from tandem.contrib.analysis.options import Analysis, DynamicsParams, ErrorsParams, HardnessParams
 from tandem.stages import Kind, register_stage
 
-register_section("analysis", Analysis, Analysis(), "what `snakemake notebooks` looks at; see docs/notebooks.md")
+register_section(
+    "analysis", Analysis, Analysis(), "what `snakemake notebooks` looks at; see docs/notebooks.md"
+)
 
 register_stage(
-    Kind("errors", "contrib.analysis.wrong_results:run", ErrorsParams, version=2, box="Scores"), in_runs=False
+    Kind("errors", "contrib.analysis.wrong_results:run", ErrorsParams, version=2, box="Scores"),
+    in_runs=False,
 )
 register_stage(
     Kind(
@@ -36,8 +39,18 @@ register_stage(
 )
 
 register_command(
-    Command("notebook", "contrib.analysis.notebook:execute_notebook", STEPS, "Execute an analysis notebook.")
+    Command(
+        "notebook",
+        "contrib.analysis.notebook:execute_notebook",
+        STEPS,
+        "Execute an analysis notebook.",
+    )
 )
 register_command(
-    Command("error-table", "contrib.analysis.error_table:write_error_table", STEPS, "The table of error types.")
+    Command(
+        "error-table",
+        "contrib.analysis.error_table:write_error_table",
+        STEPS,
+        "The table of error types.",
+    )
 )

@@ -38,14 +38,27 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 ENTITY, NUMERAL, MODIFIER = "Entity mismatch", "Numeral mismatch", "Modifier mismatch"
-SYNTACTIC, TYPO, OVERLAP = "Syntactic mismatch", "Robustness on typos", "Over-sensitivity on term overlap"
+SYNTACTIC, TYPO, OVERLAP = (
+    "Syntactic mismatch",
+    "Robustness on typos",
+    "Over-sensitivity on term overlap",
+)
 FALSE_NEGATIVE, OTHER = "False negatives", "Others"
 # Type → category, in the order of Table 10.
 TYPES = dict.fromkeys((ENTITY, NUMERAL, MODIFIER), "Salient Phrase Mismatch")
 TYPES |= {SYNTACTIC: "Syntactic mismatch", TYPO: "Other Challenges", OVERLAP: "Other Challenges"}
 TYPES |= {FALSE_NEGATIVE: "Others", OTHER: "Others"}
 # What an annotator may write instead, in the same order.
-_SHORT = ("entity", "numeral", "modifier", "syntactic", "typo", "overlap", "false negative", "other")
+_SHORT = (
+    "entity",
+    "numeral",
+    "modifier",
+    "syntactic",
+    "typo",
+    "overlap",
+    "false negative",
+    "other",
+)
 SHORT = dict(zip(_SHORT, TYPES, strict=True))
 NEAR = 0.6  # Jaccard similarity of words from which a passage says what a labelled positive says
 _ABOUT_MOST_SHARE = 0.5  # share of the query's weight from which a passage is about most of it
@@ -59,8 +72,10 @@ class Wrong(NamedTuple):
     """Hold a query without a positive among its first results."""
 
     query: str
-    top: list[tuple[str, float]]  # the first results with their scores, best first; empty where the run lacks it
-    positives: dict[str, int | None]  # rank of each labelled positive in the run, None without; the best first
+    # the first results with their scores, best first; empty where the run lacks it
+    top: list[tuple[str, float]]
+    # rank of each labelled positive in the run, None without; the best first
+    positives: dict[str, int | None]
 
 
 @dataclass(frozen=True)
@@ -81,7 +96,9 @@ class WrongResult:
 
 
 TYPES_OF = {"rank": pa.int32(), "positive_rank": pa.int32(), "score": pa.float64()}
-PAIRS_SCHEMA = pa.schema([(column.name, TYPES_OF.get(column.name, pa.string())) for column in fields(WrongResult)])
+PAIRS_SCHEMA = pa.schema(
+    [(column.name, TYPES_OF.get(column.name, pa.string())) for column in fields(WrongResult)]
+)
 
 
 @dataclass(frozen=True)
@@ -107,15 +124,22 @@ def run(job: Job[ErrorsParams]) -> None:
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
     judged = read_relevance(job.inputs, params.split, [], params.ignore_identical_ids)
-    ranked = skip_excluded(iter_ranking(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
-    wrong = {row.query: row for row in find_wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))}
+    ranked = skip_excluded(
+        iter_ranking(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids
+    )
+    wrong = {
+        row.query: row
+        for row in find_wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))
+    }
     shown = {query: params.split for query, row in wrong.items() if row.top}
     if not shown:
         top = f"the top {params.top} of {artifact.folder}"
         raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
     sample = draw_subset(shown, {params.split: params.queries})
     rows = list(
-        describe_wrong_results([wrong[query] for query in sample], collection, collection.queries(params.split))
+        describe_wrong_results(
+            [wrong[query] for query in sample], collection, collection.queries(params.split)
+        )
     )
     guesses = Counter(row.guess for row in rows)
     summary = ErrorSummary(
@@ -130,14 +154,22 @@ def run(job: Job[ErrorsParams]) -> None:
         guesses={name: guesses[name] for name in TYPES},
     )
     with writing(job) as draft:
-        pq.write_table(pa.Table.from_pylist(list(map(asdict, rows)), PAIRS_SCHEMA), draft.path(PAIRS))
+        pq.write_table(
+            pa.Table.from_pylist(list(map(asdict, rows)), PAIRS_SCHEMA), draft.path(PAIRS)
+        )
         # the same with one line a row and empty columns `type` and `note`
-        write_sheet(draft.path(SHEET), [*PAIRS_SCHEMA.names, *_ANNOTATOR_COLUMNS], map(list_sheet_cells, rows))
+        write_sheet(
+            draft.path(SHEET),
+            [*PAIRS_SCHEMA.names, *_ANNOTATOR_COLUMNS],
+            map(list_sheet_cells, rows),
+        )
         write_json(draft.path(SUMMARY), asdict(summary))
         draft.facts |= {"queries": len(sample), "pairs": len(rows)}
 
 
-def find_wrong_queries(run: Iterable[ScoredRanking], top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
+def find_wrong_queries(
+    run: Iterable[ScoredRanking], top: int, qrels: Qrels, queries: set[str]
+) -> Iterator[Wrong]:
     """Yield the scored queries whose first `top` results hold no positive: the run's in its order, then those it lacks.
 
     The run is one of what counts.
@@ -163,10 +195,16 @@ def describe_wrong_results(
 ) -> Iterator[WrongResult]:
     """Yield the sheet's rows: each wrong result of the corpus with its guess, query after query, best first."""
     rarity = Rarity(collection, (queries[item.query] for item in wrong))
-    texts = collection.texts(doc for item in wrong for doc in (*(doc for doc, _ in item.top), *item.positives))
+    texts = collection.texts(
+        doc for item in wrong for doc in (*(doc for doc, _ in item.top), *item.positives)
+    )
     for item in wrong:
         query = split_into_terms(queries[item.query])
-        positives = {doc: set(split_into_terms(join_contents(*texts[doc]))) for doc in item.positives if doc in texts}
+        positives = {
+            doc: set(split_into_terms(join_contents(*texts[doc])))
+            for doc in item.positives
+            if doc in texts
+        }
         best = next(iter(positives), None)
         positive = (join_contents(*texts[best]), item.positives[best]) if best else ("", None)
         weights, corrections = rarity.weigh(query), rarity.correct(query)
@@ -174,14 +212,29 @@ def describe_wrong_results(
             if doc not in texts:  # a released run's, which the corpus lacks
                 continue
             passage = split_into_terms(join_contents(*texts[doc]))
-            guess, why = guess_type(WrongPair(query, passage, list(positives.values()), weights, corrections))
-            yield WrongResult(item.query, doc, rank, score, queries[item.query], *texts[doc], *positive, guess, why)
+            guess, why = guess_type(
+                WrongPair(query, passage, list(positives.values()), weights, corrections)
+            )
+            yield WrongResult(
+                item.query,
+                doc,
+                rank,
+                score,
+                queries[item.query],
+                *texts[doc],
+                *positive,
+                guess,
+                why,
+            )
 
 
 def list_sheet_cells(row: WrongResult) -> list[object]:
     """Return a row as the sheet has it, the annotator's columns empty."""
     cells = asdict(row) | {"score": f"{row.score:.6g}"} | dict.fromkeys(_ANNOTATOR_COLUMNS, "")
-    cells |= {name: escape_formula(cut_text(join_lines(cells[name]), CHARACTERS_PER_PASSAGE)) for name in _TEXT_COLUMNS}
+    cells |= {
+        name: escape_formula(cut_text(join_lines(cells[name]), CHARACTERS_PER_PASSAGE))
+        for name in _TEXT_COLUMNS
+    }
     return ["" if cell is None else cell for cell in cells.values()]
 
 
@@ -204,7 +257,9 @@ def read_types(path: Path, errors: Artifact) -> list[str]:
             raise UserError(f"{error}; keep its rows and ids as they were")
         open_pairs.remove((query, doc))
         if value.casefold() not in known:
-            raise UserError(f"{path}:{number}: type is {value[:40]!r}; allowed are {', '.join(SHORT)}, or nothing")
+            raise UserError(
+                f"{path}:{number}: type is {value[:40]!r}; allowed are {', '.join(SHORT)}, or nothing"
+            )
         types.append(known[value.casefold()])
     return types
 
@@ -216,8 +271,10 @@ class WrongPair:
     query: list[str]
     passage: list[str]
     positives: list[set[str]] = field(default_factory=list)
-    weights: Mapping[str, float] = field(default_factory=dict)  # of content words: the rarer, the heavier
-    misspelt: Mapping[str, str] = field(default_factory=dict)  # query word that no passage has → the like one
+    # of content words: the rarer, the heavier
+    weights: Mapping[str, float] = field(default_factory=dict)
+    # query word that no passage has → the like one
+    misspelt: Mapping[str, str] = field(default_factory=dict)
 
 
 def guess_type(pair: WrongPair) -> tuple[str, str]:

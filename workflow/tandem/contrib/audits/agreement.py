@@ -10,7 +10,8 @@ from pydantic import BaseModel
 class Agreement(BaseModel):
     """Labels of the same pairs by two judges, such as people and a model."""
 
-    table: list[list[int]]  # number of pairs by the first judge's label (rows) and the second's (columns), from 0
+    # number of pairs by the first judge's label (rows) and the second's (columns), from 0
+    table: list[list[int]]
     pairs: int
     percent: float | None  # of pairs with the same label; None without a pair
     kappa: float | None  # see `compute_kappa`

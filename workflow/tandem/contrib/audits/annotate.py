@@ -31,7 +31,9 @@ def annotate(*, configurations: Configurations = (), folder: Path | None = None)
     folder = folder or Path(entry.sheet or "annotation")
     stage = plan_pool(ctx, plan.settings.dataset)
     if not Path(stage.manifest).is_file():
-        raise UserError(f"{stage.folder}: is not made; run: {configuration.snakemake([stage.manifest])}")
+        raise UserError(
+            f"{stage.folder}: is not made; run: {configuration.snakemake([stage.manifest])}"
+        )
     if folder.is_file():
         raise UserError(f"{folder}: is a file; packages need a folder, name it with --folder")
 
@@ -53,7 +55,11 @@ def _require_same_rule(folder: Path, begun: AnnotationRule, rule: AnnotationRule
     """Refuse to go on in a folder by another rule than it was begun with."""
     if begun == rule:
         return
-    differing = [f"{key} {value}" for key, value in begun.review if getattr(rule.review, key) != value]
+    differing = [
+        f"{key} {value}" for key, value in begun.review if getattr(rule.review, key) != value
+    ]
     if begun.seed != rule.seed:
         differing.append(f"seed {begun.seed}")
-    raise UserError(f"{folder}: was begun with {', '.join(differing)}; keep to it, or name another folder")
+    raise UserError(
+        f"{folder}: was begun with {', '.join(differing)}; keep to it, or name another folder"
+    )

@@ -23,10 +23,16 @@ class DissimilarSource(DerivedSource):
         audit = require_input(job, "similar", "similar_queries")
         audited = Path(audit.upstream["dataset"]).name
         if audited != self.base.key:
-            raise UserError(f"dataset {job.key}: {audit.folder} is an audit of {audited}, not of {self.base.key}")
+            raise UserError(
+                f"dataset {job.key}: {audit.folder} is an audit of {audited}, not of {self.base.key}"
+            )
         self._removed = {query for (query,) in stream_rows(audit.path("train.parquet"), "query_id")}
         self.facts |= {"similar": audit.key, "removed": len(self._removed)}
 
     def rows(self, part: str) -> Iterator[Any]:
         """Yield the rows of a part but those of queries that are removed."""
-        return (row for row in super().rows(part) if part in PASSAGE_PARTS or row[0] not in self._removed)
+        return (
+            row
+            for row in super().rows(part)
+            if part in PASSAGE_PARTS or row[0] not in self._removed
+        )

@@ -23,7 +23,12 @@ from scipy.sparse.csgraph import connected_components
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import map_in_order
-from tandem.contrib.audits.minhash import Shingling, Sketcher, cut_into_pieces, normalise_for_equality
+from tandem.contrib.audits.minhash import (
+    Shingling,
+    Sketcher,
+    cut_into_pieces,
+    normalise_for_equality,
+)
 from tandem.data import tables
 from tandem.data.collection import join_contents
 from tandem.data.rows import IdHashes, IdRows, Rows
@@ -49,7 +54,9 @@ _DUPLICATES_SCHEMA = pa.schema([
 
 def pack_rows(lower: Any, higher: Any) -> IdHashes:
     """Return two rows below 2^32 as one 64-bit number that sorts by the lower, then the higher."""
-    return np.asarray((np.asarray(lower).astype(np.uint64) << _ROW_BITS) | np.asarray(higher).astype(np.uint64))
+    return np.asarray(
+        (np.asarray(lower).astype(np.uint64) << _ROW_BITS) | np.asarray(higher).astype(np.uint64)
+    )
 
 
 def unpack_rows(pairs: IdHashes) -> tuple[Rows, Rows]:
@@ -160,7 +167,9 @@ class Duplicates:
         """Return near-duplicates of passages that stand for their text: (one of `rows`, the other) for each pair."""
         lower, higher = unpack_rows(self.pairs)
         low, high = np.isin(lower, rows), np.isin(higher, rows)
-        return np.concatenate([lower[low], higher[high]]), np.concatenate([higher[low], lower[high]])
+        return np.concatenate([lower[low], higher[high]]), np.concatenate(
+            [higher[low], lower[high]]
+        )
 
     def write(self, path: Path, ids: IdRows) -> None:
         """Write all relations: (group, kind, first, second, similarity), group by group.
@@ -199,7 +208,9 @@ class DuplicateSearch:
         label: names the search in lines of progress.
     """
 
-    def __init__(self, corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label: str) -> None:
+    def __init__(
+        self, corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label: str
+    ) -> None:
         self.corpus = corpus
         self.sketcher = sketcher
         self.scratch = scratch
@@ -207,7 +218,8 @@ class DuplicateSearch:
         self.label = label
         metadata = pq.read_metadata(corpus)
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        self.starts: list[int] = np.cumsum([0, *sizes]).tolist()  # of the row groups; then the number of passages
+        # of the row groups; then the number of passages
+        self.starts: list[int] = np.cumsum([0, *sizes]).tolist()
         self.bands = [scratch / _BAND_FILE.format(band) for band in range(sketcher.bands[0])]
 
     def run(self) -> tuple[Duplicates, dict[str, int]]:
@@ -220,7 +232,8 @@ class DuplicateSearch:
         is_first = first == np.arange(len(first))
         single = np.flatnonzero(is_first & ~empty).astype(np.uint32)
 
-        pairs, skipped = np.empty(0, np.uint64), 0  # that share a bucket in any band, ascending, each once
+        # that share a bucket in any band, ascending, each once
+        pairs, skipped = np.empty(0, np.uint64), 0
         for path in self.bands:
             met, left_out = pair_buckets(np.fromfile(path, np.uint64)[single], single)
             path.unlink()
@@ -236,7 +249,10 @@ class DuplicateSearch:
         """Return hashes of all passages; band keys go to files."""
         hashes = np.empty(self.starts[-1], np.uint64)
         tasks = ((self.corpus, group, self.sketcher) for group in range(len(self.starts) - 1))
-        with ExitStack() as stack, Progress(f"{self.label} sketches", len(hashes), "passages") as progress:
+        with (
+            ExitStack() as stack,
+            Progress(f"{self.label} sketches", len(hashes), "passages") as progress,
+        ):
             files = [stack.enter_context(open(path, "wb")) for path in self.bands]
             for group_hashes, keys in map_in_order(sketch_group, tasks, self.workers, chunk_size=1):
                 hashes[progress.done : progress.done + len(group_hashes)] = group_hashes
@@ -250,17 +266,23 @@ class DuplicateSearch:
         lower, higher = unpack_rows(pairs)
         rows = np.union1d(lower, higher)
         bounds = self._write_sets(rows)
-        sets = np.searchsorted(rows, np.stack([lower, higher], axis=1))  # of each pair, shape (pairs, 2)
+        # of each pair, shape (pairs, 2)
+        sets = np.searchsorted(rows, np.stack([lower, higher], axis=1))
 
         def list_tasks() -> Iterator[tuple[Path, Rows]]:
             for start in range(0, len(sets), _PAIRS_PER_TASK):
                 part = sets[start : start + _PAIRS_PER_TASK]
                 # Where the first set begins and ends, then the second: shape (pairs, 4).
-                yield self.scratch / _SETS_FILE, np.stack([bounds[part], bounds[part + 1]], axis=2).reshape(-1, 4)
+                yield (
+                    self.scratch / _SETS_FILE,
+                    np.stack([bounds[part], bounds[part + 1]], axis=2).reshape(-1, 4),
+                )
 
         parts = [np.empty(0, np.float32)]
         with Progress(f"{self.label} comparisons", len(pairs), "pairs") as progress:
-            for similarities in map_in_order(compare_sets, list_tasks(), self.workers, chunk_size=1):
+            for similarities in map_in_order(
+                compare_sets, list_tasks(), self.workers, chunk_size=1
+            ):
                 parts.append(similarities)
                 progress.add(len(similarities))
         return np.concatenate(parts)
@@ -276,11 +298,18 @@ class DuplicateSearch:
         def list_tasks() -> Iterator[tuple[Path, int, Rows, Shingling]]:
             for group, group_rows in enumerate(by_group):
                 if len(group_rows):
-                    yield self.corpus, group, group_rows - self.starts[group], self.sketcher.shingling
+                    yield (
+                        self.corpus,
+                        group,
+                        group_rows - self.starts[group],
+                        self.sketcher.shingling,
+                    )
 
         counts = [np.zeros(1, np.int64)]
         with open(self.scratch / _SETS_FILE, "wb") as file:
-            for shingles, set_sizes in map_in_order(make_shingle_sets, list_tasks(), self.workers, chunk_size=1):
+            for shingles, set_sizes in map_in_order(
+                make_shingle_sets, list_tasks(), self.workers, chunk_size=1
+            ):
                 file.write(shingles.tobytes())
                 counts.append(set_sizes)
         return np.cumsum(np.concatenate(counts))
@@ -336,6 +365,8 @@ def compare_sets(task: tuple[Path, Rows]) -> Similarities:
     values: IdHashes = np.memmap(path, np.uint64, "r")
     result = np.empty(len(bounds), np.float32)
     for pair, (first, first_end, second, second_end) in enumerate(bounds.tolist()):
-        common = len(np.intersect1d(values[first:first_end], values[second:second_end], assume_unique=True))
+        common = len(
+            np.intersect1d(values[first:first_end], values[second:second_end], assume_unique=True)
+        )
         result[pair] = common / (first_end - first + second_end - second - common)
     return result

@@ -48,15 +48,20 @@ class Pool:
 
     query: str
     rows: Array  # of the pooled passages, ascending; by falling score once they are ranked
-    ranks: Array  # of each passage in each system, 0 where it was not retrieved; shape (systems, pooled)
-    relevance: dict[int, int]  # judged relevance by passage row; a row that is not in it is unlabelled
+    # of each passage in each system, 0 where it was not retrieved; shape (systems, pooled)
+    ranks: Array
+    # judged relevance by passage row; a row that is not in it is unlabelled
+    relevance: dict[int, int]
     scores: Array = field(default_factory=lambda: np.empty(0, np.float32))
-    best: float = float("nan")  # score of the best labelled positive that the corpus has, NaN without one
+    # score of the best labelled positive that the corpus has, NaN without one
+    best: float = float("nan")
 
     @property
     def positives(self) -> Array:
         """Rows of the labelled positives, pooled or not."""
-        return np.array([row for row, relevance in self.relevance.items() if relevance > 0], np.int64)
+        return np.array(
+            [row for row, relevance in self.relevance.items() if relevance > 0], np.int64
+        )
 
     @property
     def unlabelled(self) -> Array:
@@ -69,7 +74,9 @@ class Pool:
         Where labelled ones are asked about, too, it is the `top` best but for those that are left out of every result.
         """
         if labelled:
-            eligible = np.array([self.relevance.get(int(row)) != EXCLUDED for row in self.rows], bool)
+            eligible = np.array(
+                [self.relevance.get(int(row)) != EXCLUDED for row in self.rows], bool
+            )
         else:
             eligible = self.unlabelled
         return eligible & (np.cumsum(eligible) <= top)
@@ -78,10 +85,16 @@ class Pool:
         """Give the passages their scores and sort them: falling score, then by document id."""
         ids = np.array(docs.ids(self.rows), object)
         order = sorted(range(len(ids)), key=lambda at: (-scores[at], ids[at]))
-        self.rows, self.ranks, self.scores, self.best = self.rows[order], self.ranks[:, order], scores[order], best
+        self.rows, self.ranks, self.scores, self.best = (
+            self.rows[order],
+            self.ranks[:, order],
+            scores[order],
+            best,
+        )
 
 
-Rank = Callable[[Sequence[Pool]], Iterable[tuple[Array, float]]]  # scores of each pool, and of its best positive
+# scores of each pool, and of its best positive
+Rank = Callable[[Sequence[Pool]], Iterable[tuple[Array, float]]]
 
 
 def run(job: Job[FalseNegativesParams]) -> None:
@@ -96,12 +109,16 @@ def run(job: Job[FalseNegativesParams]) -> None:
     judges = [model.key for model in job.many("judge")]
     if not runs:
         raise UserError("false_negatives: no run; give at least one as run.0")
-    require_dataset(job, *(role for role in sorted(job.inputs) if role.startswith(("run.", "judge_tokens."))))
+    require_dataset(
+        job, *(role for role in sorted(job.inputs) if role.startswith(("run.", "judge_tokens.")))
+    )
     collection = Collection(job.inputs["dataset"])
     docs, texts = index_passages(collection), collection.queries(params.split)
     chosen = draw_subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
-    results = [read_run(run, collection.artifact, params.split, queries, params.depth) for run in runs]
+    results = [
+        read_run(run, collection.artifact, params.split, queries, params.depth) for run in runs
+    ]
     names = [stage_name(run.key) for run in runs]
     if len(set(names)) < len(names):
         names = [run.key for run in runs]
@@ -113,7 +130,9 @@ def run(job: Job[FalseNegativesParams]) -> None:
         scored_by = f"reciprocal rank fusion (k = {_FUSION_CONSTANT})"
         rank = partial(map, _rank_by_fusion)
 
-    counts = PoolStatistics(names, params.top, params.threshold if judges else None, params.labelled)
+    counts = PoolStatistics(
+        names, params.top, params.threshold if judges else None, params.labelled
+    )
     sheet_rows: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
         pools = gather_pools(results, read_judgements(collection, params.split), queries, docs)
@@ -126,7 +145,9 @@ def run(job: Job[FalseNegativesParams]) -> None:
                 rows = list_pool_rows(group, names, docs, params.top, params.labelled)
                 writer.write_table(rows)
                 on_sheet = rows.filter(rows["asked"])
-                sheet_rows.append(on_sheet.select(["query_id", "doc_id", "score", "rank", "relevance"]))
+                sheet_rows.append(
+                    on_sheet.select(["query_id", "doc_id", "score", "rank", "relevance"])
+                )
 
         pairs = pa.concat_tables(sheet_rows)
         write_pool_sheets(draft, pairs, queries, collection, job.key, scored_by, params.labelled)
@@ -143,10 +164,16 @@ def run(job: Job[FalseNegativesParams]) -> None:
                 **params.model_dump(include={"depth", "top", "threshold"}),
             },
         )
-        draft.facts |= {"queries": summary["queries"], "asked": summary["asked"], "scored_by": scored_by}
+        draft.facts |= {
+            "queries": summary["queries"],
+            "asked": summary["asked"],
+            "scored_by": scored_by,
+        }
 
 
-def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, str], depth: int) -> Results:
+def read_run(
+    run: Artifact, dataset: Artifact, split: str, queries: dict[str, str], depth: int
+) -> Results:
     """Read the first `depth` passages of each query of a run.
 
     Raises:
@@ -155,7 +182,9 @@ def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, st
     require_run_split(run, split)
     names = DatasetNames(dataset)
     ranked = ((names.queries[row], passages) for row, passages, _ in iter_rows(run, dataset))
-    results = {query: passages[:depth].astype(np.uint32) for query, passages in ranked if query in queries}
+    results = {
+        query: passages[:depth].astype(np.uint32) for query, passages in ranked if query in queries
+    }
     if not results:
         raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
     return results
@@ -173,8 +202,11 @@ def gather_pools(
             ranks[system, np.searchsorted(rows, retrieved)] = np.arange(1, len(retrieved) + 1)
 
         judged = qrels.get(query, {})
-        judged_rows = docs.rows(list(judged), missing_ok=True).tolist()  # -1 where the corpus lacks it
-        relevance = {row: value for row, value in zip(judged_rows, judged.values(), strict=True) if row >= 0}
+        # -1 where the corpus lacks it
+        judged_rows = docs.rows(list(judged), missing_ok=True).tolist()
+        relevance = {
+            row: value for row, value in zip(judged_rows, judged.values(), strict=True) if row >= 0
+        }
         yield Pool(query, rows, ranks, relevance)
 
 
@@ -183,7 +215,9 @@ def fuse_ranks(ranks: Array) -> Array:
 
     Ranks have the shape (systems, passages), from 1, 0 where a system did not retrieve it; scores (passages,), float32.
     """
-    scores: Array = np.where(ranks > 0, 1 / (_FUSION_CONSTANT + ranks), 0.0).sum(axis=0).astype(np.float32)
+    scores: Array = (
+        np.where(ranks > 0, 1 / (_FUSION_CONSTANT + ranks), 0.0).sum(axis=0).astype(np.float32)
+    )
     return scores
 
 
@@ -220,7 +254,9 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     return rank
 
 
-def list_pool_rows(group: list[Pool], names: list[str], docs: IdRows, top: int, labelled: bool) -> pa.Table:
+def list_pool_rows(
+    group: list[Pool], names: list[str], docs: IdRows, top: int, labelled: bool
+) -> pa.Table:
     """Return ranked pools as rows of `POOL_SCHEMA`, query after query."""
     columns: dict[str, list[object]] = {name: [] for name in POOL_SCHEMA.names}
     for pool in group:
@@ -228,7 +264,9 @@ def list_pool_rows(group: list[Pool], names: list[str], docs: IdRows, top: int, 
         columns["doc_id"] += docs.ids(pool.rows)
         columns["rank"] += range(1, len(pool.rows) + 1)
         columns["score"] += pool.scores.tolist()
-        columns["systems"] += [[names[at] for at in np.flatnonzero(column)] for column in pool.ranks.T]
+        columns["systems"] += [
+            [names[at] for at in np.flatnonzero(column)] for column in pool.ranks.T
+        ]
         columns["relevance"] += [pool.relevance.get(int(row)) for row in pool.rows]
         columns["asked"] += pool.mask_asked(top, labelled).tolist()
     return pa.Table.from_pydict(columns, POOL_SCHEMA)
@@ -247,7 +285,9 @@ class PoolCounts(NamedTuple):
 class PoolStatistics:
     """Count over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
 
-    def __init__(self, systems: Sequence[str], top: int, threshold: float | None, labelled: bool) -> None:
+    def __init__(
+        self, systems: Sequence[str], top: int, threshold: float | None, labelled: bool
+    ) -> None:
         self.systems = systems
         self.top = top
         self.threshold = threshold
@@ -255,7 +295,10 @@ class PoolStatistics:
         self.asked = 0
         self.pools: list[PoolCounts] = []
         self.retrieved, self.alone = (np.zeros(len(systems), np.int64) for _ in range(2))
-        self.scores: dict[str, list[Array]] = {"labelled positives": [], "unlabelled, asked about": []}
+        self.scores: dict[str, list[Array]] = {
+            "labelled positives": [],
+            "unlabelled, asked about": [],
+        }
 
     def add(self, pool: Pool) -> None:
         """Count a ranked pool."""
@@ -285,12 +328,21 @@ class PoolStatistics:
         queries = len(self.pools)
         sizes = [pool.passages for pool in self.pools]
         labelled = sum(pool.positives for pool in self.pools)
-        scores = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
+        scores = {
+            name: np.concatenate([np.empty(0, np.float32), *parts])
+            for name, parts in self.scores.items()
+        }
         pooled = len(scores["labelled positives"])
 
-        positives = {"labelled": labelled, "pooled": pooled, "per_query": _average(labelled, queries)}
+        positives = {
+            "labelled": labelled,
+            "pooled": pooled,
+            "per_query": _average(labelled, queries),
+        }
         systems = {}
-        for name, retrieved, alone in zip(self.systems, self.retrieved.tolist(), self.alone.tolist(), strict=True):
+        for name, retrieved, alone in zip(
+            self.systems, self.retrieved.tolist(), self.alone.tolist(), strict=True
+        ):
             systems[name] = {"found": retrieved, "alone": alone}
         is_better = sum(pool.is_better for pool in self.pools)
         summary: dict[str, object] = {
@@ -301,13 +353,20 @@ class PoolStatistics:
             "asked": self.asked,
             "systems": systems,
             "positives": positives,
-            "above_best_positive": _describe_share(is_better, sum(pool.positives > 0 for pool in self.pools)),
+            "above_best_positive": _describe_share(
+                is_better, sum(pool.positives > 0 for pool in self.pools)
+            ),
         }
 
         if self.threshold is not None:
             likely = sum(pool.likely for pool in self.pools)
-            summary["above_threshold"] = _describe_share(sum(pool.likely > 0 for pool in self.pools), queries)
-            positives |= {"likely": likely, "per_query_with_likely": _average(labelled + likely, queries)}
+            summary["above_threshold"] = _describe_share(
+                sum(pool.likely > 0 for pool in self.pools), queries
+            )
+            positives |= {
+                "likely": likely,
+                "per_query_with_likely": _average(labelled + likely, queries),
+            }
 
         highest = 1.0  # of probabilities
         if self.threshold is None:
@@ -324,4 +383,8 @@ def _average(total: int, count: int) -> float | None:
 
 
 def _describe_share(some: int, whole: int) -> dict[str, float | None]:
-    return {"queries": some, "of": whole, "percent": round(100 * some / whole, 2) if whole else None}
+    return {
+        "queries": some,
+        "of": whole,
+        "percent": round(100 * some / whole, 2) if whole else None,
+    }

@@ -27,17 +27,23 @@ from tandem.store.lineage import BuiltStage, walk
 
 FOLDERS.append(Path(__file__).parent / "assets")
 _HEAD = ["audit", "finding", "where", "count", "share", "stage"]
-_SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
+# of summary.json: no findings
+_SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")
 _SUMMARY_FILE = "summary.json"
 _PLOTTED_MEASURES = 2  # measures
 # Agreement → its title, and whose labels are rows and columns.
 _SCALES = {
     "relevant": ("Relevant (1) or not (0)", "people", "model"),
     "grades": ("Grades", "people", "model"),
-    "reviewed": ("Relevant (1) or not (0), of the pairs that were reviewed", "annotators", "reviewers"),
+    "reviewed": (
+        "Relevant (1) or not (0), of the pairs that were reviewed",
+        "annotators",
+        "reviewers",
+    ),
 }
 Counts = dict[str, int | float | None]  # name → count, or share in percent: None of nothing
-BothMeans = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
+# of a measure in percent: before and after, or with and without; None of nothing
+BothMeans = list[float | None]
 
 
 class AuditSummary(BaseModel):
@@ -56,7 +62,8 @@ class AuditSummary(BaseModel):
     threshold: float | None = None
     agreement: dict[str, Agreement] = {}
     removed_positives: int = 0
-    accepted: int | None = None  # packages that have passed their review; None where nothing was reviewed
+    # packages that have passed their review; None where nothing was reviewed
+    accepted: int | None = None
 
 
 def read_audit(artifact: Artifact, name: str = _SUMMARY_FILE) -> AuditSummary:
@@ -74,7 +81,8 @@ class AuditView:
     charts: list[Markup] = field(default_factory=list)
     effects: PageTable | None = None  # the scores that it concerns; None without any
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by finding
-    relabelled: list["AuditView"] = field(default_factory=list)  # of unlabelled passages, the new labels
+    # of unlabelled passages, the new labels
+    relabelled: list["AuditView"] = field(default_factory=list)
 
 
 class AuditViews(NamedTuple):
@@ -90,8 +98,16 @@ def collect_audits(stages: dict[str, BuiltStage]) -> AuditViews:
 
     return AuditViews(
         [show_noise(stage) for stage in stages.values() if stage.kind == "noise"],
-        [show_similar_queries(stage, stages) for stage in stages.values() if stage.kind == "similar_queries"],
-        [show_false_negatives(stage, stages) for stage in stages.values() if stage.kind == "false_negatives"],
+        [
+            show_similar_queries(stage, stages)
+            for stage in stages.values()
+            if stage.kind == "similar_queries"
+        ],
+        [
+            show_false_negatives(stage, stages)
+            for stage in stages.values()
+            if stage.kind == "false_negatives"
+        ],
     )
 
 
@@ -105,8 +121,12 @@ def write_audits(*, parts: CsvFiles, out: Path, table: Path) -> None:
     """
     stages = walk([open_artifact(part) for part in parts])
     dataset = next(stage for stage in stages.values() if stage.declared.holds == "collection")
-    facts = describe_dataset(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
-    html = render_template("audits.html", dataset=dataset, facts=facts, stages=stages, audits=collect_audits(stages))
+    facts = describe_dataset(
+        json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8"))
+    )
+    html = render_template(
+        "audits.html", dataset=dataset, facts=facts, stages=stages, audits=collect_audits(stages)
+    )
     write_text(table, write_audits_csv(stages.values()))
     write_text(out, html)
 
@@ -129,7 +149,15 @@ def show_similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Au
     splits = []
     for split, counts in summary.splits.items():
         queries, similar = f"{counts['queries']:,}", f"{counts['similar']:,}"
-        splits.append([split, queries, similar, format_number(counts["percent"]), f"{counts['train_similar']:,}"])
+        splits.append(
+            [
+                split,
+                queries,
+                similar,
+                format_number(counts["percent"]),
+                f"{counts['train_similar']:,}",
+            ]
+        )
     pairs = {"pairs": list(map(int, summary.histogram["pairs"]))}
 
     known = set(pq.read_table(audit.artifact.path("queries.parquet"))["query_id"].to_pylist())
@@ -154,7 +182,14 @@ def show_similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Au
         audit,
         summary,
         grids=[PageTable("Queries with a similar training query", head, splits)],
-        charts=[draw_histogram("Scores of the proposed pairs", summary.histogram["edges"], pairs, summary.decided_by)],
+        charts=[
+            draw_histogram(
+                "Scores of the proposed pairs",
+                summary.histogram["edges"],
+                pairs,
+                summary.decided_by,
+            )
+        ],
         effects=_tabulate_effects(title, sides, ["similar queries"], measures, rows),
         examples=json.loads(audit.artifact.path("examples.json").read_bytes()),
     )
@@ -180,7 +215,10 @@ def _tabulate_effects(
 ) -> PageTable | None:
     """Return a row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
     head = ["Run", *more, *(f"{measure}, {side}" for measure in measures for side in sides)]
-    cells = [[run.key, *own, *(format_number(mean) for pair in means for mean in pair)] for run, own, means in rows]
+    cells = [
+        [run.key, *own, *(format_number(mean) for pair in means for mean in pair)]
+        for run, own, means in rows
+    ]
     links = {(at, 0): f"#stage-{run.key}" for at, (run, _, _) in enumerate(rows)}
     return PageTable(title, head, cells, links=links) if rows else None
 
@@ -194,21 +232,30 @@ def show_false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Au
     verdicts.append(("that scores above their best positive", summary.above_best_positive))
     likely = []
     for name, counts in verdicts:
-        likely.append([name, f"{counts['queries']:,}", f"{counts['of']:,}", format_number(counts["percent"])])
+        likely.append(
+            [name, f"{counts['queries']:,}", f"{counts['of']:,}", format_number(counts["percent"])]
+        )
     head = ["Queries with an unlabelled passage", "queries", "of", "%"]
 
-    systems = [[name, f"{counts['found']:,}", f"{counts['alone']:,}"] for name, counts in summary.systems.items()]
+    systems = [
+        [name, f"{counts['found']:,}", f"{counts['alone']:,}"]
+        for name, counts in summary.systems.items()
+    ]
     grids = [
         PageTable("Queries with an unlabelled passage that is likely relevant", head, likely),
         PageTable("What each system found", ["System", "passages found", "by it alone"], systems),
     ]
 
-    histogram = {name: list(map(int, bins)) for name, bins in summary.histogram.items() if name != "edges"}
+    histogram = {
+        name: list(map(int, bins)) for name, bins in summary.histogram.items() if name != "edges"
+    }
     histogram = {name: bins for name, bins in histogram.items() if any(bins)}
     charts = []
     if histogram:
         unit = f"score: {summary.scored_by}"
-        charts.append(draw_histogram("Scores in the pool", summary.histogram["edges"], histogram, unit))
+        charts.append(
+            draw_histogram("Scores in the pool", summary.histogram["edges"], histogram, unit)
+        )
 
     relabelled = [stage for stage in stages.values() if stage.upstream.get("pool") == audit.key]
     views = [show_relabelling(stage, stages) for stage in relabelled]
@@ -220,20 +267,28 @@ def show_relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> A
     scores = [stage for stage in stages.values() if stage.declared.holds == "scores"]
     before = {_identify_target(score): score for score in scores if "labels" not in score.upstream}
     after = [score for score in scores if score.upstream.get("labels") == relabelled.key]
-    pairs = [(before[_identify_target(score)], score) for score in after if _identify_target(score) in before]
+    pairs = [
+        (before[_identify_target(score)], score)
+        for score in after
+        if _identify_target(score) in before
+    ]
     measures = list_measures(pairs[0][1].artifact) if pairs else []
     changes = read_audit(relabelled.artifact, "changes.json")
     by = "" if changes.verdict == "annotators" else ", machine-made"
     rows: list[tuple[BuiltStage, list[str], list[BothMeans]]] = []
     for old, new in pairs:
         sides = [read_score_summary(score.artifact) for score in (old, new)]
-        counted = " · ".join(f"{count:,}" for count in dict.fromkeys(side.queries for side in sides))
+        counted = " · ".join(
+            f"{count:,}" for count in dict.fromkeys(side.queries for side in sides)
+        )
         means: list[BothMeans] = []
         for name in measures:
             means.append([100 * side.mean[name] if name in side.mean else None for side in sides])
         rows.append((stages[new.upstream["run"]], [counted], means))
     labels = f"by the old labels and the new{by}"
-    effects = _tabulate_effects(f"Scores {labels}", ("before", f"after{by}"), ["queries"], measures, rows)
+    effects = _tabulate_effects(
+        f"Scores {labels}", ("before", f"after{by}"), ["queries"], measures, rows
+    )
 
     charts = []
     has_unique_names = len({run.name for run, _, _ in rows}) == len(rows)
@@ -285,8 +340,13 @@ def _tabulate_agreement(name: str, agreement: Agreement) -> PageTable:
     undefined = f"κ is not defined, {first} gave one label alone"
     kappa = undefined if agreement.kappa is None else f"Cohen's κ {agreement.kappa:.2f}"
     same = f"the same label for {format_number(agreement.percent)} % of {agreement.pairs:,} pairs"
-    rows = [[f"{first}: {at}", *(f"{count:,}" for count in row)] for at, row in enumerate(agreement.table)]
-    return PageTable(f"{title}: {same}; {kappa}", ["", *(f"{second}: {at}" for at in range(len(rows)))], rows)
+    rows = [
+        [f"{first}: {at}", *(f"{count:,}" for count in row)]
+        for at, row in enumerate(agreement.table)
+    ]
+    return PageTable(
+        f"{title}: {same}; {kappa}", ["", *(f"{second}: {at}" for at in range(len(rows)))], rows
+    )
 
 
 def _identify_target(score: BuiltStage) -> tuple[str | None, ...]:
@@ -315,7 +375,10 @@ def show_noise(stage: BuiltStage) -> AuditView:
     grids = []
     for group in groups:
         findings = dict.fromkeys(finding for place in group.values() for finding in place)
-        rows = [[finding, *(place.get(finding, "–") for place in group.values())] for finding in findings]
+        rows = [
+            [finding, *(place.get(finding, "–") for place in group.values())]
+            for finding in findings
+        ]
         grids.append(PageTable(f"Findings: {', '.join(group)}", ["finding", *group], rows))
     examples = json.loads(stage.artifact.path("examples.json").read_bytes())
     return AuditView(stage, read_audit(stage.artifact), grids, examples=examples)

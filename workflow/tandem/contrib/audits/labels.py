@@ -27,7 +27,8 @@ class JudgedSplit:
 
     queries: dict[str, str] = field(default_factory=dict)
     judged: dict[str, dict[str, int]] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)  # of every judged passage, -1 where the corpus lacks it
+    # of every judged passage, -1 where the corpus lacks it
+    rows: dict[str, int] = field(default_factory=dict)
 
     def list_positives(self, query: str) -> list[str]:
         """Return ids of a query's relevant passages, in the corpus or not."""
@@ -35,7 +36,9 @@ class JudgedSplit:
 
     def find_known(self, *queries: str) -> Rows:
         """Return rows of some queries' relevant passages that are in the corpus, ascending, each once."""
-        rows = np.asarray([self.rows[doc] for query in queries for doc in self.list_positives(query)], np.int64)
+        rows = np.asarray(
+            [self.rows[doc] for query in queries for doc in self.list_positives(query)], np.int64
+        )
         return np.unique(rows[rows >= 0])
 
     def list_without_positive(self) -> list[str]:
@@ -94,7 +97,9 @@ def read_splits(collection: Collection, ids: IdRows) -> dict[str, JudgedSplit]:
     return {name: split for name, split in splits.items() if split.queries}
 
 
-def find_repeated_across(splits: dict[str, JudgedSplit]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+def find_repeated_across(
+    splits: dict[str, JudgedSplit],
+) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """Yield (first split, second split) → queries of the second with the first query of the same text in the first."""
     for (name, split), (other, second) in combinations(splits.items(), 2):
         texts = split.group_by_text()
@@ -117,7 +122,9 @@ class Overlap:
 
     def count(self) -> dict[str, int]:
         """Return lengths of the lists, and the number of queries."""
-        return {name: value if name == "queries" else len(value) for name, value in vars(self).items()}
+        return {
+            name: value if name == "queries" else len(value) for name, value in vars(self).items()
+        }
 
 
 def find_overlap(train: JudgedSplit, split: JudgedSplit, duplicates: Duplicates) -> Overlap:
@@ -159,7 +166,8 @@ class Hint(NamedTuple):
 class UnjudgedDepth:
     """Unjudged results of a run down to one rank."""
 
-    hole: float | None = 0.0  # their share of the results, the mean over judged queries; None where none is judged
+    # their share of the results, the mean over judged queries; None where none is judged
+    hole: float | None = 0.0
     unjudged: int = 0
     exact: int = 0  # those with the text of a positive
     near: int = 0  # those that are near-duplicates of a positive
@@ -203,7 +211,8 @@ def count_holes(
                 top = docs[:cutoff]
                 unjudged = sum(doc not in split.judged[query] for doc in top)
                 depth.unjudged += unjudged
-                shares[cutoff] += unjudged / len(top)  # as ir_measures' 1 - `Judged@k`: of short lists their own length
+                # as ir_measures' 1 - `Judged@k`: of short lists their own length
+                shares[cutoff] += unjudged / len(top)
             within = [hint for hint in hints if hint.rank <= cutoff]
             depth.exact += sum(hint.likeness == EXACT for hint in within)
             depth.near += sum(hint.likeness != EXACT for hint in within)
@@ -216,7 +225,9 @@ def count_holes(
     return result
 
 
-def _find_hints(tops: dict[str, list[str]], split: JudgedSplit, duplicates: Duplicates, ids: IdRows) -> Iterator[Hint]:
+def _find_hints(
+    tops: dict[str, list[str]], split: JudgedSplit, duplicates: Duplicates, ids: IdRows
+) -> Iterator[Hint]:
     """Yield unjudged results that repeat a positive of their query, by query and rank."""
     open_results = [
         (query, doc, rank)
@@ -231,7 +242,9 @@ def _find_hints(tops: dict[str, list[str]], split: JudgedSplit, duplicates: Dupl
     positives = [known[query] for query, _, _ in open_results]
     counts = np.asarray([len(own) for own in positives], np.int64)
     all_positives = np.concatenate([np.empty(0, np.int64), *positives])
-    likeness = np.split(duplicates.compare(np.repeat(rows, counts), all_positives), np.cumsum(counts)[:-1])
+    likeness = np.split(
+        duplicates.compare(np.repeat(rows, counts), all_positives), np.cumsum(counts)[:-1]
+    )
     for result, own, alike in zip(open_results, positives, likeness, strict=False):
         if alike.size and alike.max() > 0:
             best = int(alike.argmax())

@@ -27,7 +27,13 @@ from tandem.errors import UserError
 from tandem.extras.spreadsheets import read_filled_rows, write_sheet
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.llm import count_at_once, open_answers
-from tandem.retrieval.llm.prompts import CHAT, GRADE, RELEVANCE_GRADES, read_grade, write_grade_prompt
+from tandem.retrieval.llm.prompts import (
+    CHAT,
+    GRADE,
+    RELEVANCE_GRADES,
+    read_grade,
+    write_grade_prompt,
+)
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
 
@@ -59,14 +65,23 @@ def run(job: Job[JudgeLlmParams]) -> None:
     require_dataset(job, "pool", *(role for role in sorted(job.inputs) if role.startswith("run.")))
     collection = Collection(job.inputs["dataset"])
     judged, docs = read_judgements(collection, split), index_passages(collection)
-    highest = max((max(relevances.values(), default=0) for relevances in judged.values()), default=0)
+    highest = max(
+        (max(relevances.values(), default=0) for relevances in judged.values()), default=0
+    )
     if params.scale == "graded" and highest > len(RELEVANCE_GRADES) - 1:
-        problem = f"audits.llm_judge.scale is graded, but the highest label of split {split} is {highest}"
-        raise UserError(f"{problem}; grades go from 0 to {len(RELEVANCE_GRADES) - 1}, choose binary")
+        problem = (
+            f"audits.llm_judge.scale is graded, but the highest label of split {split} is {highest}"
+        )
+        raise UserError(
+            f"{problem}; grades go from 0 to {len(RELEVANCE_GRADES) - 1}, choose binary"
+        )
     looked_at = pq.read_table(job.inputs["pool"].path("queries.parquet"))["query_id"].to_pylist()
     texts = collection.queries(split)
     queries = {query: texts[query] for query in looked_at}
-    pairs = [*list_unjudged(job, queries, judged, docs), *sample_judged(judged, docs, params.sample, params.seed)]
+    pairs = [
+        *list_unjudged(job, queries, judged, docs),
+        *sample_judged(judged, docs, params.sample, params.seed),
+    ]
 
     with writing(job) as draft:
         grades = ask(job, draft, pairs, texts, collection)
@@ -76,7 +91,9 @@ def run(job: Job[JudgeLlmParams]) -> None:
             rows.append((pair.query, pair.doc, grade, pair.people, params.model))
             if pair.people is None and grade is not None:
                 machine[pair.query, pair.doc] = grade
-        tables.write_batches(draft.path("grades.parquet"), tables.make_batches(rows, GRADES_SCHEMA), GRADES_SCHEMA)
+        tables.write_batches(
+            draft.path("grades.parquet"), tables.make_batches(rows, GRADES_SCHEMA), GRADES_SCHEMA
+        )
 
         labels = []
         for query, relevances in judged.items():
@@ -85,17 +102,34 @@ def run(job: Job[JudgeLlmParams]) -> None:
         for (query, doc), grade in machine.items():
             is_relevant = grade >= params.relevant_from
             answers[query][doc] = is_relevant
-            labels.append((query, doc, grade if params.scale == "graded" else int(is_relevant), split, params.model))
-        tables.write_batches(draft.path(QRELS), tables.make_batches(labels, LABELS_SCHEMA), LABELS_SCHEMA)
-        write_sheet(draft.path("sheet.csv"), (*SHEET_COLUMNS, "grade", FILLED_BY), _fill_sheet(job, machine))
+            labels.append(
+                (
+                    query,
+                    doc,
+                    grade if params.scale == "graded" else int(is_relevant),
+                    split,
+                    params.model,
+                )
+            )
+        tables.write_batches(
+            draft.path(QRELS), tables.make_batches(labels, LABELS_SCHEMA), LABELS_SCHEMA
+        )
+        write_sheet(
+            draft.path("sheet.csv"), (*SHEET_COLUMNS, "grade", FILLED_BY), _fill_sheet(job, machine)
+        )
 
         changes = describe_changes(queries, judged, answers, _find_lowest_relevant(params))
-        write_json(draft.path("changes.json"), {"split": split, "verdict": "language model", **changes})
+        write_json(
+            draft.path("changes.json"), {"split": split, "verdict": "language model", **changes}
+        )
         write_json(draft.path("summary.json"), summarise_grades(params, pairs, grades))
 
 
 def list_unjudged(
-    job: Job[JudgeLlmParams], queries: dict[str, str], judged: dict[str, dict[str, int]], docs: IdRows
+    job: Job[JudgeLlmParams],
+    queries: dict[str, str],
+    judged: dict[str, dict[str, int]],
+    docs: IdRows,
 ) -> Iterator[JudgedPair]:
     """Yield the unjudged passages of each query: those on the pool's sheet, and those at the top of each run."""
     known: dict[str, set[str]] = {query: set() for query in queries}
@@ -109,10 +143,14 @@ def list_unjudged(
         for query, rows in read_run(artifact, dataset, params.split, queries, params.depth).items():
             known[query].update(docs.ids(rows))
     for query, own in known.items():
-        yield from (JudgedPair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys()))
+        yield from (
+            JudgedPair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys())
+        )
 
 
-def sample_judged(judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int) -> list[JudgedPair]:
+def sample_judged(
+    judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int
+) -> list[JudgedPair]:
     """Draw at most so many of a split's judged pairs whose passage the corpus has, evenly, in the file's order."""
     pairs = []
     for query, grades in judged.items():
@@ -126,7 +164,11 @@ def sample_judged(judged: dict[str, dict[str, int]], docs: IdRows, most: int, se
 
 
 def ask(
-    job: Job[JudgeLlmParams], draft: Draft, pairs: Sequence[JudgedPair], texts: dict[str, str], collection: Collection
+    job: Job[JudgeLlmParams],
+    draft: Draft,
+    pairs: Sequence[JudgedPair],
+    texts: dict[str, str],
+    collection: Collection,
 ) -> list[int | None]:
     """Ask for the model's grade of each pair, None where its answer names none; count answers and tokens."""
     params, passages = job.params, collection.texts({pair.doc for pair in pairs})
@@ -135,7 +177,9 @@ def ask(
     counts: Counter[str] = Counter(repaired=0, without_grade=0)
 
     def answer(pair: JudgedPair) -> str:
-        prompt = write_grade_prompt(texts[pair.query], join_contents(*passages[pair.doc])[: params.characters])
+        prompt = write_grade_prompt(
+            texts[pair.query], join_contents(*passages[pair.doc])[: params.characters]
+        )
         return answers.complete(prompt, params.tokens).text
 
     try:
@@ -152,7 +196,11 @@ def ask(
         answers.close()
     draft.facts |= {"pairs": len(pairs), **answers.counts, **counts}
     if counts["without_grade"]:
-        warn(job, draft, f"{counts['without_grade']:,} of {len(pairs):,} answers name no grade and are left out")
+        warn(
+            job,
+            draft,
+            f"{counts['without_grade']:,} of {len(pairs):,} answers name no grade and are left out",
+        )
     return grades
 
 
@@ -161,11 +209,19 @@ def _find_lowest_relevant(params: JudgeLlmParams) -> int:
     return params.relevant_from if params.scale == "graded" else 1
 
 
-def _fill_sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iterator[list[object]]:
+def _fill_sheet(
+    job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]
+) -> Iterator[list[object]]:
     """Yield the rows of the pool's sheet, filled in by the model where it gave a grade."""
-    for _, (query, doc, *texts, _) in read_filled_rows(job.inputs["pool"].path("sheet.csv"), SHEET_COLUMNS):
+    for _, (query, doc, *texts, _) in read_filled_rows(
+        job.inputs["pool"].path("sheet.csv"), SHEET_COLUMNS
+    ):
         grade = grades.get((query, doc))
-        filled = ["", "", ""] if grade is None else [int(grade >= job.params.relevant_from), grade, job.params.model]
+        filled = (
+            ["", "", ""]
+            if grade is None
+            else [int(grade >= job.params.relevant_from), grade, job.params.model]
+        )
         yield [query, doc, *texts, *filled]
 
 

@@ -72,7 +72,9 @@ class Shingling:
         text holds.
         """
         if self.unit == "words":
-            units, counts = _hash_words([text + " \0" * (self.size - text.count(" ") - 1) for text in texts])
+            units, counts = _hash_words(
+                [text + " \0" * (self.size - text.count(" ") - 1) for text in texts]
+            )
         else:
             filled = [text + "\0" * (self.size - len(text)) for text in texts]
             units = mix_64_bits(_encode_characters("".join(filled)))
@@ -121,7 +123,9 @@ class Sketcher:
     @cached_property
     def bands(self) -> tuple[int, int]:
         """Number of bands, and values in each."""
-        index = MinHashLSH(threshold=self.threshold, num_perm=self.permutations, weights=_BAND_WEIGHTS)
+        index = MinHashLSH(
+            threshold=self.threshold, num_perm=self.permutations, weights=_BAND_WEIGHTS
+        )
         return int(index.b), int(index.r)
 
     @property
@@ -147,7 +151,8 @@ class Sketcher:
             stop = min(start + SHINGLES_PER_BLOCK, len(values))
             first_text, last_text = np.searchsorted(ends, [start, stop - 1], side="right")
             texts = slice(first_text, last_text + 1)
-            starts = np.maximum(ends[texts] - counts[texts], start) - start  # of the texts, within the block
+            # of the texts, within the block
+            starts = np.maximum(ends[texts] - counts[texts], start) - start
             permuted = values[start:stop, None] * factors + offsets
             part = signatures[texts]
             np.minimum(part, np.minimum.reduceat(permuted, starts), out=part)
@@ -162,7 +167,9 @@ class Sketcher:
         for piece in cut_into_pieces(texts):
             signatures = self.sign(*self.shingling.hash_texts(piece))[:, : bands * rows]
             values = signatures.reshape(len(piece), bands, rows).astype(np.uint64)
-            keys[:, done : done + len(piece)] = mix_64_bits((values * powers).sum(axis=2, dtype=np.uint64)).T
+            keys[:, done : done + len(piece)] = mix_64_bits(
+                (values * powers).sum(axis=2, dtype=np.uint64)
+            ).T
             done += len(piece)
         return keys
 

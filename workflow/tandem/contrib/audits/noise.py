@@ -72,7 +72,10 @@ def run(job: Job[NoiseParams]) -> None:
     """
     params, runs = job.params, job.many("run")
     sketcher = Sketcher(
-        Shingling(params.shingle.unit, params.shingle.size), params.threshold, params.permutations, params.seed
+        Shingling(params.shingle.unit, params.shingle.size),
+        params.threshold,
+        params.permutations,
+        params.seed,
     )
     collection = Collection(job.inputs["dataset"])
     ids = index_passages(collection)
@@ -106,13 +109,17 @@ def gather_findings(
     overlaps: dict[str, Overlap] = {}
     if "train" in splits:
         others = [name for name in splits if name != "train"]
-        overlaps = {name: find_overlap(splits["train"], splits[name], duplicates) for name in others}
+        overlaps = {
+            name: find_overlap(splits["train"], splits[name], duplicates) for name in others
+        }
 
     judged = splits.get(params.split or "", JudgedSplit())
     holes: dict[str, Holes] = {}
     for run in job.many("run"):
         ranked = iter_run(run, dataset)
-        holes[run.key] = count_holes(ranked, judged, params.depths, duplicates, ids, _EXAMPLES_PER_FINDING)
+        holes[run.key] = count_holes(
+            ranked, judged, params.depths, duplicates, ids, _EXAMPLES_PER_FINDING
+        )
 
     return Findings(
         split=params.split or "",
@@ -124,18 +131,30 @@ def gather_findings(
     )
 
 
-def summarise_findings(findings: Findings, sketcher: Sketcher, searched: dict[str, int]) -> dict[str, object]:
+def summarise_findings(
+    findings: Findings, sketcher: Sketcher, searched: dict[str, int]
+) -> dict[str, object]:
     """Return summary.json: all counts, and how duplicates were searched for."""
     bands, rows = sketcher.bands
-    repeated = [{"split": split, "other": other, "queries": len(pairs)} for split, other, pairs in findings.repeated]
+    repeated = [
+        {"split": split, "other": other, "queries": len(pairs)}
+        for split, other, pairs in findings.repeated
+    ]
     return {
         "normalisation": "title and text; Unicode NFKC, case folded, white space one space each; no word: empty",
-        "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched},
+        "search": {
+            "bands": bands,
+            "rows": rows,
+            "recall_at_threshold": sketcher.recall,
+            **searched,
+        },
         "corpus": findings.corpus,
         "splits": findings.splits,
         "repeated_queries": repeated,
         "overlap": [{"split": name, **part.count()} for name, part in findings.overlaps.items()],
-        "runs": {key: {"split": findings.split, **part.count()} for key, part in findings.holes.items()},
+        "runs": {
+            key: {"split": findings.split, **part.count()} for key, part in findings.holes.items()
+        },
     }
 
 
@@ -157,20 +176,37 @@ def list_finding_lines(findings: Findings) -> Iterator[FindingLine]:
             yield make_line(finding, name, counts[number], counts[of])
     for name, other, pairs in findings.repeated:
         queries = findings.splits[other]["queries"]
-        yield make_line("queries that another split asks too", f"{other} in {name}", len(pairs), queries)
+        yield make_line(
+            "queries that another split asks too", f"{other} in {name}", len(pairs), queries
+        )
     for name, part in findings.overlaps.items():
         whole, judged = len(part.positives), findings.splits[name]["judged"]
         yield make_line("positives that are positives of train", name, len(part.shared), whole)
-        yield make_line("positives that have the text of a positive of train", name, len(part.exact), whole)
-        yield make_line("positives that are near-duplicates of one of train", name, len(part.near), whole)
+        yield make_line(
+            "positives that have the text of a positive of train", name, len(part.exact), whole
+        )
+        yield make_line(
+            "positives that are near-duplicates of one of train", name, len(part.near), whole
+        )
         yield make_line("judged queries with any of these positives", name, part.queries, judged)
     for key, unjudged in findings.holes.items():
         for at, depth in unjudged.depths.items():
             top = f"in the top {at}"
-            yield f"unjudged {top}", key, depth.unjudged, "" if depth.hole is None else f"{depth.hole:.6f}"
-            yield make_line(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
-            yield make_line(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
-            yield make_line(f"queries with such a result {top}", key, depth.queries, unjudged.queries)
+            yield (
+                f"unjudged {top}",
+                key,
+                depth.unjudged,
+                "" if depth.hole is None else f"{depth.hole:.6f}",
+            )
+            yield make_line(
+                f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged
+            )
+            yield make_line(
+                f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged
+            )
+            yield make_line(
+                f"queries with such a result {top}", key, depth.queries, unjudged.queries
+            )
 
 
 class Example(NamedTuple):
@@ -196,9 +232,12 @@ def collect_examples(
         first, second = splits[name].queries, splits[other].queries
         repeated = result[f"Queries of {other} that {name} asks too"] = []
         for query, before in pairs[:_EXAMPLES_PER_FINDING]:
-            repeated.append(Example("the same text", [], [(query, second[query]), (before, first[before])]))
+            repeated.append(
+                Example("the same text", [], [(query, second[query]), (before, first[before])])
+            )
 
-    for name, part in findings.overlaps.items():  # shared ones, then equal texts, then near-duplicates
+    # shared ones, then equal texts, then near-duplicates
+    for name, part in findings.overlaps.items():
         shown = result[f"Positives of {name} that train has shown"] = []
         for doc in ids.ids(part.shared[:_EXAMPLES_PER_FINDING]):
             shown.append(Example(f"a positive of train and of {name}", [doc]))
@@ -210,10 +249,14 @@ def collect_examples(
     for key, unjudged in findings.holes.items():
         repeats = result[f"Unjudged results of {key} that repeat a positive"] = []
         for hint in unjudged.examples:
-            likeness = "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
+            likeness = (
+                "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
+            )
             note = f"unjudged at rank {hint.rank}; a positive, {likeness}"
             asked = hint.query, splits[findings.split].queries[hint.query]
-            repeats.append(Example(note, [hint.doc, *ids.ids(np.asarray([hint.positive]))], [asked]))
+            repeats.append(
+                Example(note, [hint.doc, *ids.ids(np.asarray([hint.positive]))], [asked])
+            )
     return result
 
 
@@ -230,7 +273,9 @@ def collect_corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
     near = []
     least_alike = np.argsort(duplicates.similarity, kind="stable")[:most]
     lower, higher = (ids.ids(rows) for rows in unpack_rows(duplicates.pairs[least_alike]))
-    for similarity, one, other in zip(duplicates.similarity[least_alike].tolist(), lower, higher, strict=True):
+    for similarity, one, other in zip(
+        duplicates.similarity[least_alike].tolist(), lower, higher, strict=True
+    ):
         near.append(Example(f"similarity {similarity:.2f}", [one, other]))
 
     return {
@@ -253,9 +298,12 @@ def collect_split_examples(name: str, split: JudgedSplit) -> Examples:
         for query, docs in islice(split.find_missing().items(), most)
     ]
     judged = [
-        make_example(f"{len(split.judged[query])} judgements", query) for query in split.list_without_positive()[:most]
+        make_example(f"{len(split.judged[query])} judgements", query)
+        for query in split.list_without_positive()[:most]
     ]
-    repeated = [make_example(f"{len(group)} queries", *group) for group in split.list_repeated()[:most]]
+    repeated = [
+        make_example(f"{len(group)} queries", *group) for group in split.list_repeated()[:most]
+    ]
     return {
         f"Positives that the corpus lacks, {name}": missing,
         f"Judged queries without a positive, {name}": judged,
@@ -276,6 +324,12 @@ def add_texts(examples: Examples, collection: Collection) -> dict[str, list[dict
 
     def describe_example(example: Example) -> dict[str, object]:
         passages = [(doc, join_contents(*texts[doc])) for doc in example.passages]
-        return {"note": example.note, "queries": list_texts(example.queries), "passages": list_texts(passages)}
+        return {
+            "note": example.note,
+            "queries": list_texts(example.queries),
+            "passages": list_texts(passages),
+        }
 
-    return {finding: list(map(describe_example, shown)) for finding, shown in examples.items() if shown}
+    return {
+        finding: list(map(describe_example, shown)) for finding, shown in examples.items() if shown
+    }

@@ -26,20 +26,30 @@ class SimilarQueries(Section):
     """Training queries that are similar to dev or test queries, and who decides."""
 
     depth: int = Field(10, ge=1, description="neighbours of a query that are judged")
-    threshold: float = Field(0.5, ge=0, le=1, description="pairs with a higher probability are similar")
+    threshold: float = Field(
+        0.5, ge=0, le=1, description="pairs with a higher probability are similar"
+    )
     judges: Items[CrossEncoderRef] | None = Field(
-        None, description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges`"
+        None,
+        description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges`",
     )
 
 
 class Review(Section):
     """How annotators' packages are reviewed (DuReader-retrieval A.3)."""
 
-    package: int = Field(1000, ge=1, le=5000, description="pairs of a query and a passage that a package has at most")
+    package: int = Field(
+        1000, ge=1, le=5000, description="pairs of a query and a passage that a package has at most"
+    )
     reviewers: int = Field(2, ge=1, description="reviewers of a package")
-    pairs: int = Field(100, ge=1, description="pairs of a package that each reviewer draws and judges")
+    pairs: int = Field(
+        100, ge=1, description="pairs of a package that each reviewer draws and judges"
+    )
     accuracy: float = Field(
-        0.93, gt=0, le=1, description="share of verdicts, on average over reviewers, below which a package is revised"
+        0.93,
+        gt=0,
+        le=1,
+        description="share of verdicts, on average over reviewers, below which a package is revised",
     )
 
 
@@ -54,31 +64,49 @@ class FalseNegativesAudit(Section):
         description="annotators see the first `top` passages whether labelled or not, and may correct labels",
     )
     queries: int | None = Field(100, ge=1, description="number of queries of the split; null: all")
-    threshold: float = Field(0.5, ge=0, le=1, description="passages with a higher probability count as relevant")
-    sheet: Annotated[str | None, Input()] = Field(
-        None, description="the annotators' filled sheet, or the folder of packages that `tandem annotate` writes"
+    threshold: float = Field(
+        0.5, ge=0, le=1, description="passages with a higher probability count as relevant"
     )
-    review: Annotated[Review, NoParameter()] = Field(Review(), description="how packages are reviewed")
+    sheet: Annotated[str | None, Input()] = Field(
+        None,
+        description="the annotators' filled sheet, or the folder of packages that `tandem annotate` writes",
+    )
+    review: Annotated[Review, NoParameter()] = Field(
+        Review(), description="how packages are reviewed"
+    )
 
 
 class NoiseAudit(Section):
     """Passages that are nearly the same."""
 
-    threshold: float = Field(0.8, gt=0, le=1, description="duplicates have at least this Jaccard similarity")
+    threshold: float = Field(
+        0.8, gt=0, le=1, description="duplicates have at least this Jaccard similarity"
+    )
     permutations: int = Field(64, ge=16, description="of MinHash")
-    depths: Items[Count] = Field((10, 50), min_length=1, description="ranks up to which duplicates are counted")
+    depths: Items[Count] = Field(
+        (10, 50), min_length=1, description="ranks up to which duplicates are counted"
+    )
 
 
 class Grading(LanguageModel):
     """Grades from 0 to 3 for passages that nobody judged, and for some that people judged."""
 
-    depth: int = Field(10, ge=1, description="passages at the top of each system that are graded if nobody judged them")
-    sample: int = Field(200, ge=0, description="judged pairs that are graded too: do people and the model agree?")
+    depth: int = Field(
+        10,
+        ge=1,
+        description="passages at the top of each system that are graded if nobody judged them",
+    )
+    sample: int = Field(
+        200, ge=0, description="judged pairs that are graded too: do people and the model agree?"
+    )
     scale: Literal["binary", "graded"] = Field(
-        "binary", description="labels that grades become: 0 and 1, or, where people graded from 0 to 3 too, the grades"
+        "binary",
+        description="labels that grades become: 0 and 1, or, where people graded from 0 to 3 too, the grades",
     )
     relevant_from: int = Field(2, ge=1, le=3, description="lowest grade that counts as relevant")
-    tokens: int = Field(64, ge=1, description="of an answer, at most; models that think aloud need more")
+    tokens: int = Field(
+        64, ge=1, description="of an answer, at most; models that think aloud need more"
+    )
 
 
 class LlmJudge(Grading, HostedModel):
@@ -91,12 +119,24 @@ class Audits(Section):
     retriever: DualEncoderRef | None = Field(
         "de_bm25neg", description="the dual encoder whose vectors propose pairs of queries"
     )
-    judges: Items[CrossEncoderRef] = Field(("ce_bm25neg",), description="cross-encoders whose mean decides")
-    in_report: bool = Field(False, description="the report has sections of the audits, and waits for them")
-    systems: Items[RunRef] = Field(("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled")
-    similar_queries: SimilarQueries = Field(SimilarQueries(), description="similar training queries")
-    false_negatives: FalseNegativesAudit = Field(FalseNegativesAudit(), description="relevant passages without a label")
-    llm_judge: LlmJudge | None = Field(None, description="language model that grades unjudged passages; null: none")
+    judges: Items[CrossEncoderRef] = Field(
+        ("ce_bm25neg",), description="cross-encoders whose mean decides"
+    )
+    in_report: bool = Field(
+        False, description="the report has sections of the audits, and waits for them"
+    )
+    systems: Items[RunRef] = Field(
+        ("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled"
+    )
+    similar_queries: SimilarQueries = Field(
+        SimilarQueries(), description="similar training queries"
+    )
+    false_negatives: FalseNegativesAudit = Field(
+        FalseNegativesAudit(), description="relevant passages without a label"
+    )
+    llm_judge: LlmJudge | None = Field(
+        None, description="language model that grades unjudged passages; null: none"
+    )
     noise: NoiseAudit = Field(NoiseAudit(), description="passages that are nearly the same")
 
 
@@ -111,7 +151,9 @@ class Dissimilar(Derived):
 class Shingle(Model):
     """What a text is cut into when it is compared with others."""
 
-    unit: Literal["words", "characters"] = Field(description="characters for languages without spaces")
+    unit: Literal["words", "characters"] = Field(
+        description="characters for languages without spaces"
+    )
     size: int = Field(ge=1, description="units of a shingle")
 
 
@@ -141,8 +183,12 @@ class RelabelParams(Params):
     """Judgements with the labels of annotators, or of the judges. What is null is the pool's."""
 
     split: str | None = Field(None, description="of the pool")
-    threshold: float | None = Field(None, ge=0, le=1, description="the judges' verdict is positive above it")
-    fingerprint: str | None = Field(None, description="of the filled sheet, or of the reviewed packages")
+    threshold: float | None = Field(
+        None, ge=0, le=1, description="the judges' verdict is positive above it"
+    )
+    fingerprint: str | None = Field(
+        None, description="of the filled sheet, or of the reviewed packages"
+    )
 
 
 class JudgeLlmParams(Grading, LlmParams):

@@ -46,7 +46,11 @@ Verdicts = dict[Pair, bool]
 
 def list_decisive_files(folder: Path) -> list[Path]:
     """Return the files of a folder of annotators' packages that decide its labels: all but what is being worked on."""
-    return [*folder.glob("annotation.json"), *folder.glob("submitted/*.csv"), *folder.glob("reviews/*.csv")]
+    return [
+        *folder.glob("annotation.json"),
+        *folder.glob("submitted/*.csv"),
+        *folder.glob("reviews/*.csv"),
+    ]
 
 
 class AnnotationRule(BaseModel):
@@ -63,7 +67,8 @@ class PackageReview(BaseModel):
     pairs: int
     answered: int  # by the annotator
     round: int  # of reviews; 0 before the first
-    reviewers: list[float | None]  # accuracy by each of the last round's reviewers in percent; None: not finished
+    # accuracy by each of the last round's reviewers in percent; None: not finished
+    reviewers: list[float | None]
     percent: float | None  # their mean, once all have finished
     accepted: bool
     state: str  # what it waits for
@@ -95,7 +100,9 @@ class Round:
     @property
     def is_finished(self) -> bool:
         """Return whether all reviewers have judged all of their pairs."""
-        return all(len(review) == len(draw) for review, draw in zip(self.reviews, self.draws, strict=True))
+        return all(
+            len(review) == len(draw) for review, draw in zip(self.reviews, self.draws, strict=True)
+        )
 
     @property
     def accuracies(self) -> list[Fraction | None]:
@@ -125,7 +132,9 @@ class AnnotationFolder:
     def __init__(self, folder: Path, pool: Artifact, rule: AnnotationRule) -> None:
         if not pool.params_as(FalseNegativesParams).labelled:
             problem = f"{pool.folder}: its sheet has unlabelled passages alone"
-            raise UserError(f"{problem}; set audits.false_negatives.labelled: true to have labels corrected")
+            raise UserError(
+                f"{problem}; set audits.false_negatives.labelled: true to have labels corrected"
+            )
         self.folder = folder
         self.rule = rule
         self.packages = cut_packages(read_sheet_rows(pool.path("sheet.csv")), rule.review.package)
@@ -155,13 +164,18 @@ class AnnotationFolder:
 
     def has_passed(self, review: Round) -> bool:
         """Return whether the mean accuracy is at least the rule's."""
-        return review.accuracy is not None and review.accuracy >= Fraction(str(self.rule.review.accuracy))
+        return review.accuracy is not None and review.accuracy >= Fraction(
+            str(self.rule.review.accuracy)
+        )
 
     def _write_reviews(self, name: str, number: int) -> None:
         rows = {(row.query_id, row.doc_id): row for row in self.packages[name]}
         for reviewer in range(1, self.rule.review.reviewers + 1):
             # Neither labels nor scores are shown: a reviewer decides alone.
-            drawn = [rows[pair]._replace(score="", rank="", label="") for pair in self.draw(name, number, reviewer)]
+            drawn = [
+                rows[pair]._replace(score="", rank="", label="")
+                for pair in self.draw(name, number, reviewer)
+            ]
             self._write_sheet(self.path_of_review(name, number, reviewer), drawn, REVIEW_COLUMNS)
 
     def _submit(self, name: str, number: int, annotated: Verdicts) -> None:
@@ -222,11 +236,15 @@ class AnnotationFolder:
             path = self.path_of_submitted(name, number)
             submitted = read_people_verdicts(path, pairs)
             if len(submitted) < len(pairs):
-                raise UserError(f"{path}: has {len(submitted):,} of {len(pairs):,} verdicts; restore it, or remove it")
+                raise UserError(
+                    f"{path}: has {len(submitted):,} of {len(pairs):,} verdicts; restore it, or remove it"
+                )
             draws, reviews = [], []
             for reviewer in range(1, self.rule.review.reviewers + 1):
                 draws.append(self.draw(name, number, reviewer))
-                reviews.append(read_people_verdicts(self.path_of_review(name, number, reviewer), draws[-1]))
+                reviews.append(
+                    read_people_verdicts(self.path_of_review(name, number, reviewer), draws[-1])
+                )
             rounds.append(Round(number, submitted, draws, reviews))
         return rounds
 
@@ -267,7 +285,10 @@ class AnnotationFolder:
             if rounds:
                 last = rounds[-1]
                 for review in last.reviews:
-                    both += [(int(last.submitted[pair]), int(verdict)) for pair, verdict in review.items()]
+                    both += [
+                        (int(last.submitted[pair]), int(verdict))
+                        for pair, verdict in review.items()
+                    ]
                 if packages[name].accepted:
                     verdicts |= last.submitted
         return verdicts, ReviewSummary(
@@ -326,7 +347,9 @@ def read_rule(folder: Path, pool: Artifact) -> AnnotationRule:
     except ValidationError:
         raise UserError(f"{path}: not a rule that `tandem annotate` wrote; restore it") from None
     if rule.pool != pool.key:
-        raise UserError(f"{folder}: its packages are of the pool {rule.pool}, not of {pool.key}; name another folder")
+        raise UserError(
+            f"{folder}: its packages are of the pool {rule.pool}, not of {pool.key}; name another folder"
+        )
     return rule
 
 
@@ -338,6 +361,10 @@ def read_accepted(folder: Path, pool: Artifact) -> tuple[Verdicts, ReviewSummary
     """
     verdicts, summary = AnnotationFolder(folder, pool, read_rule(folder, pool)).summarise()
     if not verdicts:
-        states = "; ".join(f"{name} {package.state}" for name, package in list(summary.packages.items())[:3])
-        raise UserError(f"{folder}: none of {len(summary.packages):,} packages has passed its review ({states})")
+        states = "; ".join(
+            f"{name} {package.state}" for name, package in list(summary.packages.items())[:3]
+        )
+        raise UserError(
+            f"{folder}: none of {len(summary.packages):,} packages has passed its review ({states})"
+        )
     return verdicts, summary

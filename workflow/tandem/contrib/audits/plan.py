@@ -35,7 +35,8 @@ from tandem.plan.searches import plan_encoding
 from tandem.stages.base import Json
 from tandem.store.files import fingerprint, sha256_once
 
-_JUDGING_BLOCKS = ("models", "rerankers", "ensembles")  # blocks of the configuration whose entries judge
+# blocks of the configuration whose entries judge
+_JUDGING_BLOCKS = ("models", "rerankers", "ensembles")
 _SIMILAR = "similar_queries"
 
 
@@ -71,7 +72,9 @@ def _check_names(ctx: Context) -> None:
         parts: list[str] = []
         for system in entry.systems:
             parts += [part.partition("@")[0] for part in system.split("+")]
-        written["audits.systems"] = [part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))]
+        written["audits.systems"] = [
+            part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))
+        ]
 
     for key, names in written.items():
         blocks = list_system_blocks() if key == "audits.systems" else _JUDGING_BLOCKS
@@ -89,7 +92,11 @@ def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> li
     chosen = read_settings(ctx).judges if own is None else own
     trainable = is_trainable(ctx, data)
     names = ctx.members(list(chosen))
-    return [name for name in names if name in ctx.settings.rerankers or (trainable and ctx.has_model(name))]
+    return [
+        name
+        for name in names
+        if name in ctx.settings.rerankers or (trainable and ctx.has_model(name))
+    ]
 
 
 def find_retriever(ctx: Context, data: str) -> str | None:
@@ -117,7 +124,11 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
     settings = ctx.settings
     for part in system.split("+"):
         needed: list[str] = []
-        combined = settings.fusions.get(part) or settings.pipelines.get(part) or settings.ensembles.get(part)
+        combined = (
+            settings.fusions.get(part)
+            or settings.pipelines.get(part)
+            or settings.ensembles.get(part)
+        )
         aggregation = settings.aggregations.get(part)
         if combined:
             needed = list(combined.of)
@@ -125,7 +136,11 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
             needed = [aggregation.of]
             if aggregation.by:
                 needed.append(aggregation.by)
-        elif ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers} or _asks_a_model(ctx, part):
+        elif (
+            ctx.is_sparse(part)
+            or part in {**settings.runs, **settings.rerankers}
+            or _asks_a_model(ctx, part)
+        ):
             continue
         elif not trainable or ctx.model_name(part.partition("@")[0]) not in settings.models:
             return False
@@ -145,7 +160,9 @@ def plan_similar_queries(ctx: Context, data: str) -> Stage:
     others = sorted(known - {"train"}, key=sort_key)
     if retriever := find_retriever(ctx, data):
         for split in ("train", *others):
-            upstream[f"vectors.{split}"] = plan_encoding(ctx, "embeddings", retriever, "audits.retriever", data, split)
+            upstream[f"vectors.{split}"] = plan_encoding(
+                ctx, "embeddings", retriever, "audits.retriever", data, split
+            )
     params = {**json_of(entry), "splits": others, **ctx.scoring}
     return ctx.stage(_SIMILAR, data, "similar", params, upstream)
 
@@ -170,7 +187,9 @@ def plan_pool(ctx: Context, data: str) -> Stage:
 def plan_runs(ctx: Context, split: str, data: str) -> dict[str, Stage]:
     """Return the runs that are pooled, by role."""
     systems = list_systems(ctx, data)
-    return {f"run.{i}": run(ctx, name, split, "audits.systems", data) for i, name in enumerate(systems)}
+    return {
+        f"run.{i}": run(ctx, name, split, "audits.systems", data) for i, name in enumerate(systems)
+    }
 
 
 def plan_relabelling(ctx: Context, data: str) -> Stage:
@@ -190,7 +209,9 @@ def plan_relabelling(ctx: Context, data: str) -> Stage:
             hint = "no such file; a folder of packages is begun by `tandem annotate`"
             raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; {hint}")
         execution["path"] = entry.sheet
-    return ctx.stage("relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution)
+    return ctx.stage(
+        "relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution
+    )
 
 
 def plan_llm_judge(ctx: Context, data: str) -> Stage:
@@ -204,7 +225,9 @@ def plan_llm_judge(ctx: Context, data: str) -> Stage:
     if entry is None:
         raise UserError(f"{at}: names no language model")
     if ctx.dataset_entry(data).relevance != "qrels":
-        raise UserError(f"{at}: answers decide what is relevant in {data}, nothing is judged there; leave it out")
+        raise UserError(
+            f"{at}: answers decide what is relevant in {data}, nothing is judged there; leave it out"
+        )
     split = reported_split(ctx, data)
     pool = plan_pool(ctx, data)
     params, execution = llm_stage(entry, at)
@@ -218,7 +241,12 @@ def plan_noise(ctx: Context, data: str) -> Stage:
     split = reported_split(ctx, data)
     is_unspaced = ctx.dataset_entry(data).language in UNSPACED
     shingle = {"unit": "characters", "size": 5} if is_unspaced else {"unit": "words", "size": 3}
-    params = {**json_of(read_settings(ctx).noise), "shingle": shingle, "split": split, "seed": ctx.settings.seed}
+    params = {
+        **json_of(read_settings(ctx).noise),
+        "shingle": shingle,
+        "split": split,
+        "seed": ctx.settings.seed,
+    }
     upstream = {"dataset": dataset(ctx, data), **plan_runs(ctx, split, data)}
     return ctx.stage("noise", data, f"noise.{split}", params, upstream)
 
@@ -313,7 +341,9 @@ class AuditsView(View):
         restrictions += [{"subset": pool, "labels": stage} for stage in labels]
         for system in list_systems(ctx, data):
             for restricted in restrictions:
-                stages.append(self.plan.planner.score(system, "audits.systems", data, restricted=restricted))
+                stages.append(
+                    self.plan.planner.score(system, "audits.systems", data, restricted=restricted)
+                )
         return stages
 
     def _plan_labels(self) -> list[Stage]:

@@ -30,6 +30,13 @@ for kind in (
     register_stage(kind, in_runs=False)
 
 register_command(
-    Command("annotate", "contrib.audits.annotate:annotate", DATA, "What annotators and reviewers fill in next.")
+    Command(
+        "annotate",
+        "contrib.audits.annotate:annotate",
+        DATA,
+        "What annotators and reviewers fill in next.",
+    )
 )
-register_command(Command("audits", "contrib.audits.findings:write_audits", STEPS, "The page of the audits."))
+register_command(
+    Command("audits", "contrib.audits.findings:write_audits", STEPS, "The page of the audits.")
+)

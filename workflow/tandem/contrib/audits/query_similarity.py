@@ -40,17 +40,23 @@ class SplitQueries:
         return len(self.ids)
 
 
-def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[SplitQueries, SplitQueries]:
+def read_sides(
+    collection: Collection, splits: Sequence[str] | None
+) -> tuple[SplitQueries, SplitQueries]:
     """Read the training queries, perhaps none, and the queries of the other splits, of all or of the named ones."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
-    others = sorted((split for split in every if split != TRAIN and split in (splits or every)), key=sort_key)
+    others = sorted(
+        (split for split in every if split != TRAIN and split in (splits or every)), key=sort_key
+    )
 
     def select(names: Sequence[str]) -> SplitQueries:
         parts = [np.flatnonzero(np.asarray(pc.equal(table["split"], split))) for split in names]
         rows = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
         selected = table.take(rows)
-        ids, texts, split_names = (selected[name].to_pylist() for name in ("query_id", "text", "split"))
+        ids, texts, split_names = (
+            selected[name].to_pylist() for name in ("query_id", "text", "split")
+        )
         return SplitQueries(rows, ids, texts, split_names)
 
     return select([TRAIN]), select(others)
@@ -168,14 +174,17 @@ class VectorCosine:
         return multiply_pairs(self.others, vectors, others, positions)
 
 
-Proposer = WordCosine | VectorCosine  # similarities in [0, 1] of training queries and others, both by position
+# similarities in [0, 1] of training queries and others, both by position
+Proposer = WordCosine | VectorCosine
 
 
 def scale_to_unit(vectors: Array) -> Array:
     """Return vectors of length 1, float32; a vector of zeros stays."""
     wide = vectors.astype(np.float64)
     lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0), np.float32)
+    return np.asarray(
+        np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0), np.float32
+    )
 
 
 def multiply_pairs(left: Array, right: Array, rows: Array, columns: Array) -> Array:
@@ -188,13 +197,16 @@ def multiply_pairs(left: Array, right: Array, rows: Array, columns: Array) -> Ar
     return result
 
 
-def find_contenders(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tuple[Array, Array]:
+def find_contenders(
+    block: Array, depth: int, floors: Array, margin: float = 0.0
+) -> tuple[Array, Array]:
     """Return (rows, columns) of the scores in a block that may be among their row's best `depth`, ties included.
 
     They exceed 0 and the row's floor, each less `margin`, by which scores may be too low. Sorted by row, then column.
     """
     above = block > (np.maximum(floors, 0) - margin)[:, None]
-    if np.count_nonzero(above) > 2 * depth * len(block):  # only the first blocks: a partition is slow
+    # only the first blocks: a partition is slow
+    if np.count_nonzero(above) > 2 * depth * len(block):
         width = min(depth, block.shape[1])
         # The last `width` columns of a partitioned row hold its best; the first of these is the worst of them.
         cut = np.partition(block, block.shape[1] - width, axis=1)[:, -width]
@@ -202,7 +214,9 @@ def find_contenders(block: Array, depth: int, floors: Array, margin: float = 0.0
     return np.nonzero(above)  # type: ignore[return-value]
 
 
-def find_nearest(proposer: Proposer, others: int, train: int, depth: int, label: str) -> tuple[Array, Array]:
+def find_nearest(
+    proposer: Proposer, others: int, train: int, depth: int, label: str
+) -> tuple[Array, Array]:
     """Return the `depth` training queries most similar to each other query, of equal ones the first.
 
     None has similarity 0.
@@ -212,13 +226,17 @@ def find_nearest(proposer: Proposer, others: int, train: int, depth: int, label:
     """
     scores = np.full((others, depth), -np.inf, np.float32)
     positions = np.full((others, depth), -1, np.int64)
-    blocks = [slice(start, min(start + OTHERS_BLOCK, others)) for start in range(0, others, OTHERS_BLOCK)]
+    blocks = [
+        slice(start, min(start + OTHERS_BLOCK, others)) for start in range(0, others, OTHERS_BLOCK)
+    ]
     with Progress(label, others * train, "pairs") as progress:
         for first in range(0, train, TRAIN_BLOCK):
             columns = proposer.read_columns(slice(first, min(first + TRAIN_BLOCK, train)))
             for rows in blocks:
                 block = proposer.score_block(rows, columns, depth, scores[rows, -1])
-                scores[rows], positions[rows] = _merge_best(scores[rows], positions[rows], block, first)
+                scores[rows], positions[rows] = _merge_best(
+                    scores[rows], positions[rows], block, first
+                )
                 progress.add(block.size)
     other, place = np.nonzero(scores > 0)
     return other.astype(np.int64), positions[other, place]
@@ -247,7 +265,9 @@ def _merge_best(scores: Array, positions: Array, block: Array, first: int) -> tu
     both_scores = np.hstack([scores, new_scores])
     both_positions = np.hstack([positions, new_positions])
     best = np.argsort(-both_scores, axis=1, kind="stable")[:, :depth]
-    return np.take_along_axis(both_scores, best, axis=1), np.take_along_axis(both_positions, best, axis=1)
+    return np.take_along_axis(both_scores, best, axis=1), np.take_along_axis(
+        both_positions, best, axis=1
+    )
 
 
 def score_in_parts(proposer: Proposer, others: Array, train: Array) -> Array:

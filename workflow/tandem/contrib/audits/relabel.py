@@ -20,7 +20,8 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import fingerprint, sha256, write_json
 from tandem.store.job import Job, writing
 
-SheetAnswers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
+# query id → document id → whether it is relevant, in the pool's order
+SheetAnswers = dict[str, dict[str, bool]]
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,16 @@ def run(job: Job[RelabelParams]) -> None:
     pool, collection = job.inputs["pool"], Collection(job.inputs["dataset"])
     split = pool.params_as(FalseNegativesParams).split
     if job.params.split not in (None, split):
-        raise UserError(f"{pool.folder}: is a pool of split {split}, but split is {job.params.split}")
+        raise UserError(
+            f"{pool.folder}: is a pool of split {split}, but split is {job.params.split}"
+        )
 
     verdicts = read_decisions(job)
     judged = read_judgements(collection, split)
-    rows = [*correct_judgements(judged, verdicts.answers, split), *list_new_positives(judged, verdicts.answers, split)]
+    rows = [
+        *correct_judgements(judged, verdicts.answers, split),
+        *list_new_positives(judged, verdicts.answers, split),
+    ]
     changes = describe_changes(collection.queries(split), judged, verdicts.answers)
     with writing(job) as draft:
         batches = tables.make_batches(rows, tables.QRELS_SCHEMA)
@@ -68,7 +74,11 @@ def run(job: Job[RelabelParams]) -> None:
             write_json(draft.path("summary.json"), verdicts.review.model_dump())
         for line in verdicts.warnings:
             warn(job, draft, line)
-        draft.facts |= {**verdicts.facts, "qrels": len(rows), "new_positives": changes["new_positives"]}
+        draft.facts |= {
+            **verdicts.facts,
+            "qrels": len(rows),
+            "new_positives": changes["new_positives"],
+        }
 
 
 def read_decisions(job: Job[RelabelParams]) -> Relabelling:
@@ -86,7 +96,9 @@ def _ask_judges(params: RelabelParams, pool: Artifact) -> Relabelling:
     threshold = params.threshold
     if threshold is None:
         threshold = pool.params_as(FalseNegativesParams).threshold
-    return Relabelling(judge_by_machine(pool, threshold), {"verdict": "machine", "threshold": threshold})
+    return Relabelling(
+        judge_by_machine(pool, threshold), {"verdict": "machine", "threshold": threshold}
+    )
 
 
 def _read_packages(folder: Path, expected: str | None, pool: Artifact) -> Relabelling:
@@ -102,7 +114,9 @@ def _read_packages(folder: Path, expected: str | None, pool: Artifact) -> Relabe
     warnings = []
     left_out = count - review.accepted
     if left_out:
-        warnings.append(f"{left_out:,} of {count:,} packages have not passed their review and are left out")
+        warnings.append(
+            f"{left_out:,} of {count:,} packages have not passed their review and are left out"
+        )
     return Relabelling(_sort_verdicts(accepted, pool), facts, warnings, review)
 
 
@@ -111,7 +125,9 @@ def _read_sheet(path: Path, expected: str | None, pool: Artifact) -> Relabelling
     if not machine_made:
         return Relabelling(answers, {"verdict": "annotators", "sheet": path.name})
     warning = f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators"
-    return Relabelling(answers, {"verdict": "machine", "sheet": path.name, "machine_made": machine_made}, [warning])
+    return Relabelling(
+        answers, {"verdict": "machine", "sheet": path.name, "machine_made": machine_made}, [warning]
+    )
 
 
 def correct_judgements(
@@ -148,7 +164,9 @@ def judge_by_machine(pool: Artifact, threshold: float) -> SheetAnswers:
     Scores of a pool that was ranked without judges are no probabilities, which is a `UserError`.
     """
     if not any(role.startswith("judge.") for role in pool.upstream):
-        raise UserError(f"{pool.folder}: was ranked without a judge and has no verdict; name a filled sheet or a judge")
+        raise UserError(
+            f"{pool.folder}: was ranked without a judge and has no verdict; name a filled sheet or a judge"
+        )
     answers: SheetAnswers = {}
     for query, doc, score, is_open, relevance in tables.stream_rows(
         pool.path("pool.parquet"), "query_id", "doc_id", "score", "asked", "relevance"
@@ -158,7 +176,9 @@ def judge_by_machine(pool: Artifact, threshold: float) -> SheetAnswers:
     return answers
 
 
-def read_sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[SheetAnswers, int]:
+def read_sheet_answers(
+    path: Path, expected: str | None, pool: Artifact
+) -> tuple[SheetAnswers, int]:
     """Return the sheet's verdicts, query by query in the pool's order, and how many of them a language model filled in.
 
     Rows without a verdict are left out. A `UserError` for another file than was planned, a verdict that is none, a
@@ -178,12 +198,18 @@ def read_sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tupl
     def require_open(where: str, query: str, doc: str) -> None:
         """Refuse a verdict on a passage that is not in the pool, or whose label is not asked about."""
         if query not in pooled:
-            raise UserError(f"{where}: query_id {query!r} is not in {pool.folder}; ids must stay as they were")
+            raise UserError(
+                f"{where}: query_id {query!r} is not in {pool.folder}; ids must stay as they were"
+            )
         if doc not in pooled[query]:
-            raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
+            raise UserError(
+                f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were"
+            )
         relevance, is_open = pooled[query][doc]
         if relevance is not None and not (labelled and is_open):
-            raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
+            raise UserError(
+                f"{where}: {doc} is labelled already for query {query}; leave the row out"
+            )
 
     verdicts, machine_made = read_verdicts(path, require_open)
     return _sort_verdicts(verdicts, pool), len(machine_made)
@@ -204,7 +230,10 @@ def _require_unchanged(path: Path, expected: str | None, digest: str | None) -> 
 
 
 def describe_changes(
-    queries: dict[str, str], judged: dict[str, dict[str, int]], answers: SheetAnswers, least: int = 1
+    queries: dict[str, str],
+    judged: dict[str, dict[str, int]],
+    answers: SheetAnswers,
+    least: int = 1,
 ) -> dict[str, object]:
     """Describe the effect of new labels: the mean number of positives and the share of queries with new ones.
 
@@ -217,8 +246,12 @@ def describe_changes(
         relevances, verdicts = judged.get(query, {}), answers.get(query, {})
         positives = {doc for doc, relevance in relevances.items() if relevance >= least}
         before[query] = len(positives)
-        new[query] = sum(is_relevant for doc, is_relevant in verdicts.items() if doc not in positives)
-        removed[query] = sum(not is_relevant for doc, is_relevant in verdicts.items() if doc in positives)
+        new[query] = sum(
+            is_relevant for doc, is_relevant in verdicts.items() if doc not in positives
+        )
+        removed[query] = sum(
+            not is_relevant for doc, is_relevant in verdicts.items() if doc in positives
+        )
     after = {query: before[query] + new[query] - removed[query] for query in queries}
     with_new = [query for query in queries if new[query]]
     changed = [query for query in queries if new[query] or removed[query]]

@@ -29,7 +29,8 @@ from tandem.store.files import write_text
 from tandem.store.job import Draft
 
 FOLDERS.append(Path(__file__).parent / "assets")
-_PASSAGES_ON_PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
+# passages on the page; a browser shows no more in comfort, the CSV has all
+_PASSAGES_ON_PAGE = 5000
 _TEXT_COLUMNS = ("query", "title", "passage")
 _VERDICT_COLUMNS = (*ID_COLUMNS, "verdict")
 # The columns of a sheet of unlabelled passages, of one with labels, and of a reviewer's, who sees neither labels nor
@@ -37,7 +38,8 @@ _VERDICT_COLUMNS = (*ID_COLUMNS, "verdict")
 SHEET_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "verdict")
 LABELLED_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "label", "verdict")
 REVIEW_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "verdict")
-FILLED_BY = "filled_by"  # the column of a sheet that names the model behind a verdict; empty where a person decided
+# the column of a sheet that names the model behind a verdict; empty where a person decided
+FILLED_BY = "filled_by"
 _VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
 
 
@@ -80,20 +82,31 @@ def write_pool_sheets(
             passage=cut_text(passage, CHARACTERS_PER_PASSAGE),
             score=f"{score:.6g}",
             rank=str(rank),
-            label="" if relevance is None or relevance == LITERAL_MATCH else str(int(relevance > 0)),
+            label=""
+            if relevance is None or relevance == LITERAL_MATCH
+            else str(int(relevance > 0)),
         )
         rows.append(row)
     columns = LABELLED_COLUMNS if labelled else SHEET_COLUMNS
-    write_sheet_files(draft.path("sheet.csv"), draft.path("sheet.html"), rows, columns, key, scored_by)
+    write_sheet_files(
+        draft.path("sheet.csv"), draft.path("sheet.html"), rows, columns, key, scored_by
+    )
 
 
 def write_sheet_files(
-    sheet: Path, page: Path, rows: Sequence[SheetRow], columns: Sequence[str], key: str, scored_by: str = ""
+    sheet: Path,
+    page: Path,
+    rows: Sequence[SheetRow],
+    columns: Sequence[str],
+    key: str,
+    scored_by: str = "",
 ) -> None:
     """Write a sheet with these columns, the last of them empty, and the page on which it can be filled in, too."""
     cells = []
     for row in rows:
-        values = row._asdict() | {name: escape_formula(getattr(row, name)) for name in _TEXT_COLUMNS}
+        values = row._asdict() | {
+            name: escape_formula(getattr(row, name)) for name in _TEXT_COLUMNS
+        }
         cells.append([values.get(name, "") for name in columns])
     write_sheet(sheet, columns, cells)
 
@@ -116,7 +129,9 @@ def write_sheet_files(
 def read_sheet_rows(path: Path) -> list[SheetRow]:
     """Read back what `write_pool_sheets` has written, of labelled passages too, with the texts as they were."""
     rows = []
-    for _, (query_id, doc_id, query, title, passage, *more) in read_filled_rows(path, LABELLED_COLUMNS[:-1]):
+    for _, (query_id, doc_id, query, title, passage, *more) in read_filled_rows(
+        path, LABELLED_COLUMNS[:-1]
+    ):
         texts = map(unescape_formula, (query, title, passage))
         rows.append(SheetRow(query_id, doc_id, *texts, *more))
     return rows
@@ -142,7 +157,9 @@ def read_verdicts(path: Path, require: Require) -> tuple[dict[Pair, bool], set[P
             machine_made.add((query, doc))
         where, relevant = f"{path}:{row}", _VERDICTS.get(verdict.lower())
         if relevant is None:
-            raise UserError(f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
+            raise UserError(
+                f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing"
+            )
         require(where, query, doc)
         before = verdicts.setdefault((query, doc), relevant)
         first = row_of.setdefault((query, doc), row)

@@ -97,7 +97,11 @@ def run(job: Job[SimilarQueriesParams]) -> None:
         write_json(draft.path("summary.json"), summary)
         write_json(draft.path("examples.json"), choose_examples(pairs, others, train))
         train_similar = len(np.unique(pairs.train[pairs.similar]))
-        draft.facts |= {"pairs": len(rows), "train_similar": train_similar, "decided_by": decided_by}
+        draft.facts |= {
+            "pairs": len(rows),
+            "train_similar": train_similar,
+            "decided_by": decided_by,
+        }
 
 
 def _keep_first(rows: pa.Table) -> pa.Table:
@@ -110,7 +114,9 @@ def decide_pairs(
     job: Job[SimilarQueriesParams], others: SplitQueries, train: SplitQueries, proposer: Proposer
 ) -> ProposedPairs:
     """Score the nearest pairs and pairs of the same words by the judges, else by the proposing similarity."""
-    near = similarity.find_nearest(proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}")
+    near = similarity.find_nearest(
+        proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}"
+    )
     same = similarity.match_same_words(others, train)
     # A pair as one number, which sorts by the other query and then the training query, unites both lists of pairs.
     width = max(1, len(train))
@@ -119,7 +125,9 @@ def decide_pairs(
     other, trained = np.divmod(numbers, width)
 
     proposal = similarity.score_in_parts(proposer, other, trained)
-    score = judge_pairs(job, others.rows[other], train.rows[trained]) if job.many("judge") else proposal
+    score = (
+        judge_pairs(job, others.rows[other], train.rows[trained]) if job.many("judge") else proposal
+    )
     is_same = np.isin(numbers, same_numbers)
     return ProposedPairs(other, trained, proposal, score, is_same, job.params.threshold)
 
@@ -139,14 +147,21 @@ def open_vectors(job: Job, others: SplitQueries, train: SplitQueries) -> similar
     models = {split: Path(part.artifact.upstream["model"]).name for split, part in opened.items()}
     if len(set(models.values())) > 1:
         listed = ", ".join(f"{split} with {model}" for split, model in models.items())
-        raise UserError(f"similar_queries: queries were embedded by several models ({listed}); use one")
+        raise UserError(
+            f"similar_queries: queries were embedded by several models ({listed}); use one"
+        )
 
     for queries, parts in ((train, [similarity.TRAIN]), (others, splits)):
         artifacts = [opened[split].artifact for split in parts]
-        ids = [pq.read_table(artifact.path("ids.parquet"))["query_id"].to_pylist() for artifact in artifacts]
+        ids = [
+            pq.read_table(artifact.path("ids.parquet"))["query_id"].to_pylist()
+            for artifact in artifacts
+        ]
         if list(chain(*ids)) != queries.ids:
             folders = ", ".join(str(artifact.folder) for artifact in artifacts)
-            raise UserError(f"{folders}: not the queries of {job.inputs['dataset'].folder}; encode them again")
+            raise UserError(
+                f"{folders}: not the queries of {job.inputs['dataset'].folder}; encode them again"
+            )
 
     return similarity.VectorCosine([opened[split] for split in splits], opened[similarity.TRAIN])
 
@@ -163,7 +178,10 @@ def judge_pairs(job: Job[SimilarQueriesParams], others: Array, train: Array) -> 
     models, tokens = job.many("judge"), job.many("judge_tokens")
     require_dataset(job, *(f"judge_tokens.{i}" for i in range(len(models))))
     use_workers(job.execution.workers)
-    judges = [open_query_judge(model, own_tokens, job.params) for model, own_tokens in zip(models, tokens, strict=True)]
+    judges = [
+        open_query_judge(model, own_tokens, job.params)
+        for model, own_tokens in zip(models, tokens, strict=True)
+    ]
     with Progress(f"similar_queries {job.key}", len(others) * len(judges), "pairs") as progress:
         return average_probabilities(judges, others, train, progress)
 
@@ -183,13 +201,17 @@ def open_query_judge(model: Artifact, tokens: Artifact, scoring: Inference) -> "
     return scores
 
 
-def list_proposed_pairs(pairs: ProposedPairs, others: SplitQueries, train: SplitQueries) -> pa.Table:
+def list_proposed_pairs(
+    pairs: ProposedPairs, others: SplitQueries, train: SplitQueries
+) -> pa.Table:
     """Return rows of `_PAIRS_SCHEMA` by split, other query, falling score and training query."""
     train_ids = [train.ids[position] for position in pairs.train]
     other_ids = [others.ids[position] for position in pairs.other]
     splits = [others.splits[position] for position in pairs.other]
     columns = (train_ids, other_ids, splits, pairs.score, pairs.similar, pairs.same, pairs.proposal)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _PAIRS_SCHEMA, strict=True)]
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, _PAIRS_SCHEMA, strict=True)
+    ]
 
     def make_key(row: int) -> tuple[object, ...]:
         return sort_key(splits[row]), other_ids[row], -pairs.score[row], train_ids[row]
@@ -198,7 +220,9 @@ def list_proposed_pairs(pairs: ProposedPairs, others: SplitQueries, train: Split
     return pa.table(arrays, _PAIRS_SCHEMA).take(pa.array(ranked, pa.int64()))
 
 
-def count_similar(pairs: ProposedPairs, others: SplitQueries, train: SplitQueries, depth: int) -> dict[str, object]:
+def count_similar(
+    pairs: ProposedPairs, others: SplitQueries, train: SplitQueries, depth: int
+) -> dict[str, object]:
     """Count how many training queries are similar to how many of the others, as DuReader-retrieval §2.3 does.
 
     `saturated` counts the other queries with `depth` similar training queries or more: a greater depth may find more.
@@ -217,7 +241,11 @@ def count_similar(pairs: ProposedPairs, others: SplitQueries, train: SplitQuerie
         "train": _describe_share(len(np.unique(pairs.train[similar])), len(train)),
         "others": _describe_share(int((similar_per_other > 0).sum()), len(others)),
         "splits": by_split,
-        "pairs": {"proposed": len(similar), "similar": int(similar.sum()), "same": int(pairs.same.sum())},
+        "pairs": {
+            "proposed": len(similar),
+            "similar": int(similar.sum()),
+            "same": int(pairs.same.sum()),
+        },
         "saturated": int((similar_per_other >= depth).sum()),
         "histogram": {
             "edges": [round(bin_number / _BINS, 6) for bin_number in range(_BINS + 1)],
@@ -227,7 +255,11 @@ def count_similar(pairs: ProposedPairs, others: SplitQueries, train: SplitQuerie
 
 
 def _describe_share(similar: int, queries: int) -> dict[str, float | None]:
-    return {"queries": queries, "similar": similar, "percent": round(100 * similar / queries, 2) if queries else None}
+    return {
+        "queries": queries,
+        "similar": similar,
+        "percent": round(100 * similar / queries, 2) if queries else None,
+    }
 
 
 def choose_examples(
@@ -250,7 +282,8 @@ def choose_examples(
             "score": round(float(pairs.score[pair]), 4),
         }
 
-    ranked = np.lexsort((pairs.train, pairs.other, -pairs.score))  # by falling score; the last key sorts first
+    # by falling score; the last key sorts first
+    ranked = np.lexsort((pairs.train, pairs.other, -pairs.score))
     ranked = ranked[~pairs.same[ranked]]
     similar, others_ranked = ranked[pairs.similar[ranked]], ranked[~pairs.similar[ranked]]
     chosen = {

@@ -51,8 +51,16 @@ MARK, UNUSED, INNER_PRODUCT = b"IxFI", 1 << 20, 0
 
 # Of MTEB.
 CUTOFFS = (1, 3, 5, 10, 20, 100, 1000)
-MEASURES = {"ndcg": "nDCG", "map": "AP", "recall": "R", "precision": "P", "mrr": "RR", "hit_rate": "Success"}
-CUT = ("test_queries", "train_from_test", "near_duplicates")  # keys by which a dataset is no longer MTEB's
+MEASURES = {
+    "ndcg": "nDCG",
+    "map": "AP",
+    "recall": "R",
+    "precision": "P",
+    "mrr": "RR",
+    "hit_rate": "Success",
+}
+# keys by which a dataset is no longer MTEB's
+CUT = ("test_queries", "train_from_test", "near_duplicates")
 # What MTEB's `ModelMeta` asks of a model and a run does not say.
 UNKNOWN: Json = dict.fromkeys((
     "loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license",
@@ -98,7 +106,9 @@ def export(
         raise UserError("--split: only a run is of a split; say --run too, or leave it out")
     if run:
         if texts or mteb:
-            raise UserError(f"--{'texts' if texts else 'mteb'}: a run is written alone; leave it or --run out")
+            raise UserError(
+                f"--{'texts' if texts else 'mteb'}: a run is written alone; leave it or --run out"
+            )
         export_run(configuration, system, split, out)
         return
     if mteb:
@@ -110,8 +120,13 @@ def export(
         return
     plan = configuration.plan()
     searched = resolve_system(plan, system)
-    if searched.declared.scoring.by != "dual" or searched.upstream["passages"].declared.vectors != "text":
-        raise UserError(f"{system} has no single vector a passage; only such vectors can be exported as an index")
+    if (
+        searched.declared.scoring.by != "dual"
+        or searched.upstream["passages"].declared.vectors != "text"
+    ):
+        raise UserError(
+            f"{system} has no single vector a passage; only such vectors can be exported as an index"
+        )
     require_built(find_part(searched).needs.values(), system, configuration)
     with create_folder(out) as draft:
         fill(draft, system, searched, plan.split, texts)
@@ -141,22 +156,30 @@ def export_run(configuration: Configuration, system: str, split: str | None, out
 def create_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder to write into that gets its name when it is whole; a `UserError` where something is there."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder}: exists already and is not an empty folder; name another, or remove it")
+        raise UserError(
+            f"{folder}: exists already and is not an empty folder; name another, or remove it"
+        )
     try:
         with replacing(folder.absolute()) as draft:
             draft.mkdir(parents=True)
             yield draft
     except OSError as error:
-        raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from None
+        raise UserError(
+            f"{error.filename or folder}: cannot be written: {error.strerror}"
+        ) from None
 
 
 def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None:
     """Write everything into an empty folder; the first query of `split` is the example."""
-    needs = {role: open_artifact(Path(stage.folder)) for role, stage in find_part(run).needs.items()}
+    needs = {
+        role: open_artifact(Path(stage.folder)) for role, stage in find_part(run).needs.items()
+    }
     passages, collection = Embeddings(needs["passages"], "passages"), Collection(needs["dataset"])
     dual = DualShape.read(needs["model"].folder / "dual")
     if dual.dense:
-        raise UserError(f"{system} has linear layers behind its pooling, which transformers alone does not compute")
+        raise UserError(
+            f"{system} has linear layers behind its pooling, which transformers alone does not compute"
+        )
     say(f"export {system} · {passages.rows:,} passages")
     shutil.copytree(needs["model"].folder / "dual", folder / "dual")
     with open(folder / IDS, "w", encoding="utf-8", newline="\n") as file:
@@ -167,7 +190,9 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     files, factory = [FLAT], "Flat"
     if "index" in needs:
         if SIGN_INDEX in needs["index"].manifest.facts["factory"]:
-            raise UserError(f"{system}: FAISS alone would rank by signs, without exact scores; name another index")
+            raise UserError(
+                f"{system}: FAISS alone would rank by signs, without exact scores; name another index"
+            )
         meta = json.loads(needs["index"].path("meta.json").read_text())
         for name in needs["index"].manifest.files.keys() - {"meta.json"}:
             shutil.copyfile(needs["index"].path(name), folder / name)
@@ -176,9 +201,13 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         with Progress(f"export {system}", passages.rows, "passages") as progress:
             write_flat(folder / FLAT, passages, progress)
     special = Tokens.open(needs["tokens"]).template.extra[0]
-    query, passage = (needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage"))
+    query, passage = (
+        needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage")
+    )
     prompt = dual.prompts.get("query", "")
-    names = load_tokenizer(folder / "dual" / ("shared" if dual.shared else "query")).all_special_tokens
+    names = load_tokenizer(
+        folder / "dual" / ("shared" if dual.shared else "query")
+    ).all_special_tokens
     card = render_markdown(
         CARD,
         system=system,
@@ -207,7 +236,11 @@ def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
     """Write what `faiss.write_index` writes of an `IndexFlatIP` of the passages in float32, block by block."""
     rows, dimension = passages.rows, passages.dimension
     with open(path, "wb") as file:
-        file.write(HEADER.pack(MARK, dimension, rows, UNUSED, UNUSED, True, INNER_PRODUCT, rows * dimension))
+        file.write(
+            HEADER.pack(
+                MARK, dimension, rows, UNUSED, UNUSED, True, INNER_PRODUCT, rows * dimension
+            )
+        )
         for _, vectors in passages.iterate_blocks():
             file.write(np.ascontiguousarray(vectors, "<f4").data)
             progress.add(len(vectors))
@@ -232,7 +265,10 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
     place = folder / "results" / model["name"].replace("/", "__") / model["revision"]
     for (name, task), score in zip(tasks.items(), scores, strict=True):
         depth = run_depth(ctx, score.values["split"], name)
-        write_json(place / f"{task.task}.json", gather_task_result(task, score, depth, list_languages(ctx, name)))
+        write_json(
+            place / f"{task.task}.json",
+            gather_task_result(task, score, depth, list_languages(ctx, name)),
+        )
     write_json(place / "model_meta.json", model | UNKNOWN)
     return [task.task for task in tasks.values()]
 
@@ -241,12 +277,16 @@ def describe_task(ctx: Context, name: str) -> MtebTask:
     """Return the task of MTEB that a dataset is."""
     entry, at = ctx.dataset_entry(name), f"datasets.{name}"
     if entry.mteb is None:
-        raise UserError(f"{at}.mteb is missing; say which task of MTEB it is: mteb: {{task: …, split: test}}")
+        raise UserError(
+            f"{at}.mteb is missing; say which task of MTEB it is: mteb: {{task: …, split: test}}"
+        )
     if entry.relevance == "answers":
         raise UserError(f"{at}.relevance is answers; the tasks of MTEB are scored by qrels")
     for key in CUT:
         if (value := getattr(entry, key)) is not None:
-            raise UserError(f"{at}.{key} is {value}, which the task {entry.mteb.task} is not; set it to null")
+            raise UserError(
+                f"{at}.{key} is {value}, which the task {entry.mteb.task} is not; set it to null"
+            )
     return entry.mteb
 
 
@@ -256,15 +296,24 @@ def list_languages(ctx: Context, name: str) -> list[str]:
     if entry.mteb and entry.mteb.languages:
         return list(entry.mteb.languages)
     if entry.language != "en":
-        raise UserError(f"datasets.{name}.mteb.languages is missing; say it as MTEB does, such as deu-Latn")
+        raise UserError(
+            f"datasets.{name}.mteb.languages is missing; say it as MTEB does, such as deu-Latn"
+        )
     return ["eng-Latn"]
 
 
 def gather_task_result(task: MtebTask, score: Stage, depth: int, languages: list[str]) -> Json:
     """Return MTEB's `TaskResult` of a run, by the stage that scores it, as far down as the run goes."""
-    keys = {f"{key}_at_{k}": f"{name}@{k}" for k in CUTOFFS if k <= depth for key, name in MEASURES.items()}
+    keys = {
+        f"{key}_at_{k}": f"{name}@{k}"
+        for k in CUTOFFS
+        if k <= depth
+        for key, name in MEASURES.items()
+    }
     if task.main_score not in keys:
-        raise UserError(f"mteb.main_score is {task.main_score}, but runs are {depth} deep; known: {', '.join(keys)}")
+        raise UserError(
+            f"mteb.main_score is {task.main_score}, but runs are {depth} deep; known: {', '.join(keys)}"
+        )
     inputs = {role: open_artifact(Path(score.upstream[role].folder)) for role in ("dataset", "run")}
     params = ScoreParams.model_validate({**score.values, "measures": list(keys.values())})
     result, *_ = score_run(Job("score", Path(score.folder), params, inputs))

@@ -25,7 +25,8 @@ from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
-_SMALLEST_BATCH_TOKENS = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
+# tokens of a batch: a cross-encoder then computes its least number of pairs at once
+_SMALLEST_BATCH_TOKENS = 1
 
 
 def open_model(part: Served) -> "Dual | Crosses":
@@ -41,7 +42,9 @@ class QueryTokenizer:
 
     def __init__(self, folder: Path, tokens: Artifact) -> None:
         require_tokenizer(folder, tokens)
-        self.side = Side("query", tokens.params_as(TokensParams), PlainTextTokenizer(load_tokenizer(folder)))
+        self.side = Side(
+            "query", tokens.params_as(TokensParams), PlainTextTokenizer(load_tokenizer(folder))
+        )
 
     def ids(self, text: str) -> Ids:
         """Return token ids without special tokens, cut to the query length."""
@@ -52,19 +55,24 @@ class Dual:
     """Encode queries by a dual encoder's tower, as the stage `embeddings` does: `model` with `tokens` of `dataset`."""
 
     def __init__(self, part: Served) -> None:
-        encode = {key: part.params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
+        # of the passages
+        encode = {key: part.params[key] for key in ("batch_tokens", "precision", "dtype")}
         stage = EmbeddingsParams(side="queries", **encode)
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
         self.encoder = ENCODERS[declaration(part.inputs["passages"].kind).vectors](
             Job("embeddings", Path(), stage, part.inputs)
         )
         tower = "shared" if self.encoder.model.shared else "query"
-        self.queries = QueryTokenizer(part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"])
+        self.queries = QueryTokenizer(
+            part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"]
+        )
 
     def answer(self, question: PartQuestion) -> Any:
         """Return the query's vector, its weight for each entry of the vocabulary, or a list of its tokens' vectors."""
         with Progress("", 1, "queries", quiet=True) as progress:
-            vectors = self.encoder.encode(Ragged.of([self.queries.ids(question["query"])]), progress)
+            vectors = self.encoder.encode(
+                Ragged.of([self.queries.ids(question["query"])]), progress
+            )
         dense = vectors.toarray() if issparse(vectors) else vectors
         return (dense if isinstance(self.encoder, TokenEncoder) else dense[0]).tolist()
 
@@ -83,7 +91,9 @@ class Crosses:
             folder = require_part(model, find_scoring_part(model))
             scorer, budget = load_scorer(folder), part.params["batch_tokens"]
             accelerate(scorer, Execution(attention="padded"), budget, self.mode, training=False)
-            self.members.append((scorer, QueryTokenizer(find_tokenizer(folder), tokens), Tokens.open(tokens)))
+            self.members.append(
+                (scorer, QueryTokenizer(find_tokenizer(folder), tokens), Tokens.open(tokens))
+            )
 
     def answer(self, question: PartQuestion) -> list[float]:
         """Return the mean of the logits of the query with each of the passages at `rows`."""
@@ -91,8 +101,8 @@ class Crosses:
         for scorer, queries, tokens in self.members:
             passages = tokens.passages.take(np.array(question["rows"], np.int64))
             query = [queries.ids(question["query"])] * len(passages)
-            total += scorer.score(query, passages, tokens.template, self.mode, _SMALLEST_BATCH_TOKENS).astype(
-                np.float64
-            )
+            total += scorer.score(
+                query, passages, tokens.template, self.mode, _SMALLEST_BATCH_TOKENS
+            ).astype(np.float64)
         values: list[float] = (total / len(self.members)).astype(np.float32).tolist()
         return values

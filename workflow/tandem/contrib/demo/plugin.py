@@ -12,6 +12,12 @@ register_command(
     )
 )
 register_command(
-    Command("export", "contrib.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers.")
+    Command(
+        "export",
+        "contrib.demo.export:export",
+        RUN,
+        "A dual encoder and its index for FAISS and transformers.",
+    )
 )
-register_command(Command("search-worker", "contrib.demo.workers:main", RUN))  # which `search` starts
+# which `search` starts
+register_command(Command("search-worker", "contrib.demo.workers:main", RUN))

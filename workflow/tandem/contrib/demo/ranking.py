@@ -29,7 +29,8 @@ from tandem.stages.data import DatasetParams
 from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import open_artifact
 
-_ROLES_BY_COLUMN = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
+# who serves a part
+_ROLES_BY_COLUMN = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}
 RankedDocs = list[tuple[str, float]]  # document id and score, best first
 
 
@@ -104,8 +105,11 @@ class Session:
                 opened.enter_context(tables.open_parquet(dataset.path(CORPUS))),
             )
             groups = map(self._corpus.metadata.row_group, range(self._corpus.num_row_groups))
-            self._starts = np.cumsum([0, *(group.num_rows for group in groups)])  # of the row groups
-            self._queries, self._qrels = (pq.read_table(dataset.path(name)) for name in (QUERIES, QRELS))
+            # of the row groups
+            self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
+            self._queries, self._qrels = (
+                pq.read_table(dataset.path(name)) for name in (QUERIES, QRELS)
+            )
             for worker in self.workers.values():
                 worker.receive()
             self._open = opened.pop_all()
@@ -189,10 +193,13 @@ class QueryRanking:
             hits = self._listed(part, depth)
         else:
             vector = self._vector(part)
-            if "index" in part.needs:  # it is asked as deep as its runs, which decides what it returns
+            # it is asked as deep as its runs, which decides what it returns
+            if "index" in part.needs:
                 depth = max(depth, part.params["depth"])
             with self._timed("search"):
-                hits = list(zip(*self.session.ask("vectors", part, vector=vector, depth=depth), strict=True))
+                hits = list(
+                    zip(*self.session.ask("vectors", part, vector=vector, depth=depth), strict=True)
+                )
         self._scores[part.key] = dict(hits)
         return order_by_score(*zip(*hits, strict=True)) if hits else []
 
@@ -214,7 +221,10 @@ class QueryRanking:
         """Return BM25's list, at least as deep as its runs: what other systems retrieve then has a score, too."""
         with self._timed("BM25"):
             deep = max(depth, scorer.params["depth"])
-            return [(doc, score) for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)]
+            return [
+                (doc, score)
+                for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)
+            ]
 
     def _reranked(self, scorer: SystemPart, first: RankedDocs) -> RankedDocs:
         """Return a list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
@@ -237,7 +247,9 @@ class QueryRanking:
             hits = self.ranked(member, _find_depth(member))
             scores = np.array([score for _, score in hits], np.float32)
             columns.append(([doc for doc, _ in hits], scores))
-            scored_depths.append(member.values["depth"] if member.declared.scoring.of == "top" else None)
+            scored_depths.append(
+                member.values["depth"] if member.declared.scoring.of == "top" else None
+            )
         pooled = pool_lists(columns, scored_depths)
         fused = fusion[settings.method](pooled, settings)
         docs, best_scores = select_top(pooled.docs, fused, settings.depth)
@@ -264,7 +276,9 @@ class QueryRanking:
     def _timed(self, what: str) -> Iterator[None]:
         began = time.monotonic()
         yield
-        self.milliseconds[what] = self.milliseconds.get(what, 0.0) + 1000 * (time.monotonic() - began)
+        self.milliseconds[what] = self.milliseconds.get(what, 0.0) + 1000 * (
+            time.monotonic() - began
+        )
 
 
 def _find_depth(run: Stage) -> int:

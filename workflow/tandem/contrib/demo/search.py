@@ -66,14 +66,17 @@ def search_system(
     try:
         names, files = split_files([system, *words])
         if not 1 <= len(names) <= 2:
-            raise UserError(f'{len(names)} words are neither flag nor YAML file; say a system and "a query"')
+            raise UserError(
+                f'{len(names)} words are neither flag nor YAML file; say a system and "a query"'
+            )
         if not all(name.strip() for name in names):
             raise UserError("the query is blank")
         system, *queries = names
         configuration = Configuration(files, [format_dataset_override(dataset)] if dataset else [])
         with open_session(system, configuration, alone) as session:
             for query in queries or read_input():
-                if text := query.encode(errors="replace").decode().strip():  # an argument's bytes may be no UTF-8
+                # an argument's bytes may be no UTF-8
+                if text := query.encode(errors="replace").decode().strip():
                     result = answer_query(session, text, k)
                     if as_json:
                         print(render_answer_json(session, result), flush=True)
@@ -91,10 +94,13 @@ def open_session(system: str, configuration: Configuration, alone: bool) -> Sess
     run = resolve_system(plan, system)
     own = list({part.key: part for part in list_parts(run)}.values())
     require_built(list_needed_stages(run), system, configuration)
-    lexical = all(part.column == BM25 for part in own)  # answers at once, where models take seconds to load
+    # answers at once, where models take seconds to load
+    lexical = all(part.column == BM25 for part in own)
     others = [] if alone or lexical else list_comparable_parts(plan, run)
     for other in others:
-        if other.column not in [part.column for part in own] and all(map(is_built, other.needs.values())):
+        if other.column not in [part.column for part in own] and all(
+            map(is_built, other.needs.values())
+        ):
             own.append(other)
     own.sort(key=lambda part: PART_COLUMNS.index(part.column))
     return Session(system, run, own, plan.split)
@@ -122,7 +128,9 @@ def print_ranked(session: Session, answer: QueryAnswer) -> None:
     if answer.known:
         lines.append(Text(_describe_known_query(answer)))
     times = {"load": 1000 * session.loaded}
-    times |= {work: answer.milliseconds[work] for work in _WORK_NAMES if work in answer.milliseconds}
+    times |= {
+        work: answer.milliseconds[work] for work in _WORK_NAMES if work in answer.milliseconds
+    }
     lines.append(Text(" · ".join(f"{work} {spent:,.0f} ms" for work, spent in times.items())))
     for line in [*lines, Text()]:
         console.print(line, soft_wrap=True)
@@ -133,7 +141,9 @@ def _list_passage_lines(session: Session, answer: QueryAnswer, cells: int) -> It
     labels = [part.label for part in session.parts]
     query_terms = list_query_terms(answer.query)
     longest = max((len(passage.doc_id) for passage in answer.passages), default=0)
-    yield Text(f"{'rank':>4}  {'document':<{longest}}  {'  '.join(f'{label:>8}' for label in labels)}".rstrip())
+    yield Text(
+        f"{'rank':>4}  {'document':<{longest}}  {'  '.join(f'{label:>8}' for label in labels)}".rstrip()
+    )
 
     for rank, passage in enumerate(answer.passages, start=1):
         numbers = []
@@ -142,7 +152,9 @@ def _list_passage_lines(session: Session, answer: QueryAnswer, cells: int) -> It
             number = "–" if score is None else f"{score:.4f}"
             numbers.append(f"{number:>{max(8, len(label))}}")
         name = (f"{passage.doc_id:<{longest}}", "bold")
-        yield Text.assemble(f"{rank:>4}{'✓' if passage.relevant else ' '} ", name, f"  {'  '.join(numbers)}")
+        yield Text.assemble(
+            f"{rank:>4}{'✓' if passage.relevant else ' '} ", name, f"  {'  '.join(numbers)}"
+        )
 
         whole = f"{passage.title} · {passage.text}" if passage.title else passage.text
         for line in cut_excerpt(whole, query_terms, cells - 6):
@@ -158,7 +170,9 @@ def _describe_known_query(answer: QueryAnswer) -> str:
     if known.relevant is None:
         judged = "not judged"
     else:
-        ranks = [str(rank) for rank, passage in enumerate(answer.passages, start=1) if passage.relevant]
+        ranks = [
+            str(rank) for rank, passage in enumerate(answer.passages, start=1) if passage.relevant
+        ]
         place = f"at rank {', '.join(ranks)}" if ranks else "none of them here"
         judged = f"{len(known.relevant)} relevant (✓), {place}"
     return f"query {known.query} of the split {known.split}: {judged}"

@@ -14,7 +14,8 @@ from tandem.stages.data import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = PART_COLUMNS = ("BM25", "DE", "CE")
-_COLUMN_BY_SCORING = {"lexical": BM25, "dual": DUAL, "cross": CROSS}  # by what gives a run its scores
+# by what gives a run its scores
+_COLUMN_BY_SCORING = {"lexical": BM25, "dual": DUAL, "cross": CROSS}
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,17 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
 
     known = {*systems, *parts}
     for name in system.replace("@", "+").split("+"):
-        if name not in known and planner.ctx.model_name(name) not in known and not planner.ctx.untrained(name):
+        if (
+            name not in known
+            and planner.ctx.model_name(name) not in known
+            and not planner.ctx.untrained(name)
+        ):
             raise UserError(f"{name} is not a system{nearest(name, systems, parts)}")
     is_cross = system in settings.models and settings.models[system].objective == "cross"
     if "+" not in system and (is_cross or system in settings.rerankers):
-        raise UserError(f"{system} is a cross-encoder, which re-ranks a list; say whose: bm25+{system}")
+        raise UserError(
+            f"{system} is a cross-encoder, which re-ranks a list; say whose: bm25+{system}"
+        )
 
     run = planner.run(system, plan.split, "the system")
     for fixed in list_fixed_runs(run):
@@ -85,7 +92,9 @@ def list_fixed_runs(run: Stage) -> list[Stage]:
     return [
         other
         for other in list_all_runs(run)
-        if not other.declared.scoring.by or other.values.get("scorer") or _has_generated_texts(other)
+        if not other.declared.scoring.by
+        or other.values.get("scorer")
+        or _has_generated_texts(other)
     ]
 
 
@@ -108,13 +117,21 @@ def find_part(run: Stage) -> SystemPart:
         return SystemPart(DUAL, name, run.key, {**vectors.values, **run.values}, needs)
 
     del needs["run"]
-    models = [stage.key for role, stage in sorted(needs.items()) if role.split(".")[0] in ("model", "judge")]
+    models = [
+        stage.key
+        for role, stage in sorted(needs.items())
+        if role.split(".")[0] in ("model", "judge")
+    ]
     return SystemPart(CROSS, name.rpartition("+")[2], "+".join(models), run.values, needs)
 
 
 def list_parts(run: Stage) -> list[SystemPart]:
     """Return the parts of a run, first stages first."""
-    return [find_part(other) for other in list_all_runs(run) if other.declared.scoring.by in _COLUMN_BY_SCORING]
+    return [
+        find_part(other)
+        for other in list_all_runs(run)
+        if other.declared.scoring.by in _COLUMN_BY_SCORING
+    ]
 
 
 def list_needed_stages(run: Stage) -> list[Stage]:
@@ -130,7 +147,9 @@ def list_comparable_parts(plan: FullPlan, run: Stage) -> list[SystemPart]:
     BM25; then the tables' systems, the last row first, but before all others those that share a part with the run.
     """
     own = {part.key for part in list_parts(run)}
-    scores = [stage for stage in reversed(plan.tables.requested_scores()) if stage.dataset == run.dataset]
+    scores = [
+        stage for stage in reversed(plan.tables.requested_scores()) if stage.dataset == run.dataset
+    ]
     runs = [stage.upstream["run"] for stage in scores]
     systems = [list_parts(other) for other in runs if not list_fixed_runs(other)]
     systems.sort(key=lambda parts: own.isdisjoint(part.key for part in parts))
@@ -156,12 +175,16 @@ def require_built(stages: Iterable[Stage], system: str, configuration: Configura
     needed = dict.fromkeys(stages)
     missing = [stage for stage in needed if not is_built(stage)]
     above = {other.key for stage in upstream_first(missing) for other in stage.upstream.values()}
-    last = [stage for stage in missing if stage.key not in above]  # building them builds what they need
+    # building them builds what they need
+    last = [stage for stage in missing if stage.key not in above]
     if last:
-        requested = configuration.plan().stages  # planned anew: what Snakemake knows without `systems`
+        # planned anew: what Snakemake knows without `systems`
+        requested = configuration.plan().stages
         planned = all((stage.kind, stage.key) in requested for stage in last)
         names = ", ".join(f"{stage.kind} {stage.key}" for stage in last)
-        command = configuration.snakemake([stage.manifest for stage in last], "" if planned else system)
+        command = configuration.snakemake(
+            [stage.manifest for stage in last], "" if planned else system
+        )
         raise UserError(f"{system} cannot be used before {names} is built; build it: {command}")
     for stage in needed:
         for name, file in open_artifact(Path(stage.folder), verify=False).manifest.files.items():

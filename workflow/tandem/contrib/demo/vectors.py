@@ -27,7 +27,11 @@ PER_VALUE = 4  # bytes of a value of a block that is ready
 
 def open_searched(part: Served) -> "Searched":
     """Open the passages that a dual encoder searches."""
-    searched: dict[str, type[Searched]] = {"term": SearchedTerms, "token": SearchedTokens, "text": SearchedVectors}
+    searched: dict[str, type[Searched]] = {
+        "term": SearchedTerms,
+        "token": SearchedTokens,
+        "text": SearchedVectors,
+    }
     return searched[declaration(part.inputs["passages"].kind).vectors](part)
 
 
@@ -41,7 +45,9 @@ class Searched(ABC):
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
         if "rows" in question:
             return self._scores(question["vector"], question["rows"]).tolist()
-        ranks, scores = self._best(question["vector"], min(question["depth"], len(self.order.ranks))).rank(0)
+        ranks, scores = self._best(
+            question["vector"], min(question["depth"], len(self.order.ranks))
+        ).rank(0)
         return self.order.ids(ranks), scores.tolist()
 
     @abstractmethod
@@ -63,7 +69,9 @@ class SearchedTerms(Searched):
         self.inverted, self.temperature = opened.take(0, opened.rows).T.tocsr(), opened.temperature
 
     def _scores(self, vector: list[float], rows: list[int]) -> Array:
-        scores: Array = (csr_array(np.array([vector])) @ self.inverted).toarray()[0, rows] / self.temperature
+        scores: Array = (csr_array(np.array([vector])) @ self.inverted).toarray()[
+            0, rows
+        ] / self.temperature
         return scores.astype(np.float32)
 
     def _best(self, vector: list[float], depth: int) -> BestPassages:
@@ -86,10 +94,14 @@ class SearchedVectors(Searched):
         self.index: ann.VectorSearcher | None = None
         self.ready: list[BlockSearch] = []
         if "index" in part.inputs:
-            index = ann.OpenedIndex(part.inputs["index"], self._open.enter_context(open_threads(WORKER_THREADS)))
+            index = ann.OpenedIndex(
+                part.inputs["index"], self._open.enter_context(open_threads(WORKER_THREADS))
+            )
             how = part.params_as(AnnParams)
             index.tune(how.nprobe, how.ef_search)
-            self.index = ann.VectorSearcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
+            self.index = ann.VectorSearcher(
+                index, self.passages, self.order.ranks, how.rescore, how.rescore_factor
+            )
         else:
             block = PER_VALUE * self.passages.dimension * self.passages.size  # bytes
             fitting = CACHE // part.count // block
@@ -97,7 +109,9 @@ class SearchedVectors(Searched):
 
     def _block(self, number: int) -> BlockSearch:
         first, vectors = number * self.passages.size, self.passages.read_block(number)
-        return BlockSearch(vectors, self.order.ranks[first : first + len(vectors)], self.passages.temperature)
+        return BlockSearch(
+            vectors, self.order.ranks[first : first + len(vectors)], self.passages.temperature
+        )
 
     def _scores(self, vector: list[float], rows: list[int]) -> Array:
         passages = self.passages.pick(rows)
@@ -120,7 +134,10 @@ class SearchedTokens(Searched):
 
     def __init__(self, part: Served) -> None:
         super().__init__(part)
-        self.passages, params = maxsim.MappedTexts(part.inputs["passages"], "passages"), part.params_as(MaxSimParams)
+        self.passages, params = (
+            maxsim.MappedTexts(part.inputs["passages"], "passages"),
+            part.params_as(MaxSimParams),
+        )
         none = maxsim.OneQuery(np.empty((0, self.passages.dimension)))
         self.search = maxsim.TokenSearch(self.passages, none, self.order, params.same_token)
         job = Job("maxsim", Path(), params, part.inputs, Execution(workers=WORKER_THREADS))

@@ -58,7 +58,9 @@ class Served:
 
     def params_as(self, model: type[_ParamsType]) -> _ParamsType:
         """Return the part's parameters that are fields of `model`."""
-        return model.model_validate({name: self.params[name] for name in model.model_fields.keys() & self.params})
+        return model.model_validate(
+            {name: self.params[name] for name in model.model_fields.keys() & self.params}
+        )
 
 
 class Worker:
@@ -134,7 +136,10 @@ def serve(role: str, questions: Iterable[str], answers: TextIO) -> None:
                 answer = {"done": opened[message["part"]].answer(message)}
             else:
                 for key, part in message["parts"].items():
-                    inputs = {name: open_artifact(Path(at), verify=False) for name, at in part["inputs"].items()}
+                    inputs = {
+                        name: open_artifact(Path(at), verify=False)
+                        for name, at in part["inputs"].items()
+                    }
                     served = Served(part["column"], part["params"], inputs, len(message["parts"]))
                     opened[key] = load(WORKER_ROLES[role])(served)
                 answer = {"done": None}
@@ -157,5 +162,7 @@ class SearchedBm25:
     def answer(self, question: PartQuestion) -> list[tuple[str, float]]:
         """Return (document id, score) of the best `depth` passages for `query`, best first."""
         with Progress("", 1, "queries", quiet=True) as progress:
-            hits = self.engine.search([("", question["query"])], self.k1, self.b, question["depth"], progress)
+            hits = self.engine.search(
+                [("", question["query"])], self.k1, self.b, question["depth"], progress
+            )
             return [hit for _, docs, scores in hits for hit in zip(docs, scores, strict=True)]

@@ -18,7 +18,19 @@ from tandem.store.files import csv_text
 from tandem.training.selection import find_best, read_validation_value, read_worth
 
 FOLDERS.append(Path(__file__).parent / "assets")
-_HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]
+_HEAD = [
+    "model",
+    "part",
+    "checkpoint",
+    "step",
+    "measure",
+    "reduced",
+    "full_measure",
+    "full",
+    "tau",
+    "r",
+    "same_choice",
+]
 
 
 class ValidationRow(Model):
@@ -58,7 +70,9 @@ class Curve:
     def rows(self) -> Iterator[tuple[str, int, float, float]]:
         """For each checkpoint its key, its step, and its values on the reduced and on the full corpus."""
         keys = [checkpoint.key for checkpoint in self.checkpoints]
-        return zip(keys, self.steps, _read_values(self.reduced), _read_values(self.full), strict=True)
+        return zip(
+            keys, self.steps, _read_values(self.reduced), _read_values(self.full), strict=True
+        )
 
     @property
     def line(self) -> Markup:
@@ -71,7 +85,9 @@ class Curve:
     @property
     def points(self) -> Markup:
         """Full against reduced, a point per checkpoint."""
-        both = Series(f"{self.model}, {self.part}", _read_values(self.reduced), _read_values(self.full))
+        both = Series(
+            f"{self.model}, {self.part}", _read_values(self.reduced), _read_values(self.full)
+        )
         labels = [f"{self.measures[0]}, reduced corpus", f"{self.measures[1]}, full corpus"]
         return draw_points("Fidelity of the reduced corpus", [both], *labels)
 
@@ -82,7 +98,8 @@ def _read_values(validations: Sequence[Artifact]) -> list[float]:
 
 def measure_kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Return Kendall's τ-b; None where x or y ties every pair."""
-    from scipy import stats  # a third of a second, which reports without checkpoints need not wait for
+    # a third of a second, which reports without checkpoints need not wait for
+    from scipy import stats
 
     return float(stats.kendalltau(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
@@ -154,7 +171,13 @@ def write_fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -
         out: the table; the page goes beside it as .html.
     """
     curves = open_curves(rows)
-    write_views(out, {".csv": write_curves_csv(curves), ".html": render_template("fidelity.html", curves=curves)})
+    write_views(
+        out,
+        {
+            ".csv": write_curves_csv(curves),
+            ".html": render_template("fidelity.html", curves=curves),
+        },
+    )
 
 
 def write_curves_csv(curves: list[Curve]) -> str:
@@ -164,5 +187,15 @@ def write_curves_csv(curves: list[Curve]) -> str:
         agreement = ["" if value is None else f"{value:.6f}" for value in (curve.tau, curve.r)]
         for key, step, reduced, full in curve.rows:
             measured = [curve.measures[0], f"{reduced:.6f}", curve.measures[1], f"{full:.6f}"]
-            lines.append([curve.model, curve.part, key, step, *measured, *agreement, "yes" if curve.same else "no"])
+            lines.append(
+                [
+                    curve.model,
+                    curve.part,
+                    key,
+                    step,
+                    *measured,
+                    *agreement,
+                    "yes" if curve.same else "no",
+                ]
+            )
     return csv_text(_HEAD, lines)

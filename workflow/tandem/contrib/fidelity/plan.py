@@ -69,7 +69,9 @@ class FidelityView(View):
         compared = []
         for checkpoints in checkpoints_of.values():
             for validated in checkpoints:
-                compared.append(ValidatedTwice(validated, planner.full_value(validated) if full else None))
+                compared.append(
+                    ValidatedTwice(validated, planner.full_value(validated) if full else None)
+                )
         return compared
 
     def compared(self) -> list[ValidatedTwice]:
@@ -86,4 +88,6 @@ class FidelityView(View):
             if trained := self.plan.planner.ctx.trained_model(run):
                 example = f": --config 'models={{{trained}: {{train: {{checkpoints: 2}}}}}}'"
                 break
-        raise UserError(f"no model of the wanted tables has train.checkpoints; set it to a number{example}")
+        raise UserError(
+            f"no model of the wanted tables has train.checkpoints; set it to a number{example}"
+        )

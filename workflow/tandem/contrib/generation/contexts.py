@@ -16,7 +16,9 @@ from tandem.evaluation.matching import Matcher, split_words
 Passages = list[tuple[str, str]]  # (title, text) of the passages that are relevant to a query
 
 
-def read_contexts(collection: Collection, split: str, target: Target, rule: str) -> list[tuple[str, str]]:
+def read_contexts(
+    collection: Collection, split: str, target: Target, rule: str
+) -> list[tuple[str, str]]:
     """Return (query, context) of a split's queries, in their order, each pair once.
 
     A query may have several contexts, one of each relevant passage, but only its first answer, as in GAR. Memory: the
@@ -52,7 +54,9 @@ _LACKING: dict[Target, str] = {
 }
 
 
-def _read_passages(collection: Collection, split: str, queries: dict[str, str]) -> Iterator[tuple[str, Passages]]:
+def _read_passages(
+    collection: Collection, split: str, queries: dict[str, str]
+) -> Iterator[tuple[str, Passages]]:
     """Yield each query that has relevant passages, with these, in the order of the labels."""
     relevant = {
         query: [doc for doc, relevance in judged.items() if relevance > 0]
@@ -69,7 +73,9 @@ def _sentences(query: str, passages: Passages, answers: list[str], rule: str) ->
     found = []
     for _, text in passages:
         sentences = split_sentences(text)
-        sentence = _find_answer(sentences, answers, rule) if answers else _find_nearest(sentences, query)
+        sentence = (
+            _find_answer(sentences, answers, rule) if answers else _find_nearest(sentences, query)
+        )
         found += [sentence] if sentence else []
     return found
 

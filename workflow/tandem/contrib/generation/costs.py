@@ -18,8 +18,10 @@ from tandem.extras.estimate.stage_costs import BYTES_PER_ID, measure_mapped_toke
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 
-_BYTES_PER_TEXT = (40 + 20) / 3  # of about 40 characters and what stands beside them, packed to a third
-_DECODING_FACTOR = 8  # times as long as a forward pass of as many tokens: tokens are written one after the other
+# of about 40 characters and what stands beside them, packed to a third
+_BYTES_PER_TEXT = (40 + 20) / 3
+# times as long as a forward pass of as many tokens: tokens are written one after the other
+_DECODING_FACTOR = 8
 
 
 def measure_generator(stage: Stage, setting: Setting) -> tuple[EncoderShape, EncoderShape]:
@@ -32,7 +34,9 @@ def measure_generator(stage: Stage, setting: Setting) -> tuple[EncoderShape, Enc
         return shape, shape
 
     params, words = params_of(stage), setting.shape(stage.upstream["encoder"])
-    encoder = EncoderShape(params.layers, params.hidden or words.hidden, params.feed_forward, words.vocabulary, 1)
+    encoder = EncoderShape(
+        params.layers, params.hidden or words.hidden, params.feed_forward, words.vocabulary, 1
+    )
     return encoder, replace(encoder, layers=params.decoder_layers)
 
 
@@ -43,7 +47,9 @@ def count_writing(decoder: EncoderShape, texts: float, tokens: float, read: floa
     """
     attention = 2 * (2 * decoder.hidden**2) + 4 * read * decoder.hidden
     projection = 2.0 * decoder.hidden * decoder.vocabulary
-    return decoder.forward(texts, tokens) + texts * tokens * (decoder.layers * attention + projection)
+    return decoder.forward(texts, tokens) + texts * tokens * (
+        decoder.layers * attention + projection
+    )
 
 
 _FEW_TOKENS = 5  # of an answer, or of a title
@@ -78,9 +84,13 @@ def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
     forward += count_writing(decoder, train.pairs_per_batch, target, read)
 
     weights = encoder.parameters + decoder.parameters
-    activations = encoder.activations(setting.execution.micro_tokens, read, setting.activation_bytes)
+    activations = encoder.activations(
+        setting.execution.micro_tokens, read, setting.activation_bytes
+    )
     memory = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * weights + 2 * activations
-    return Work("dual", FORWARD_AND_BACKWARD * forward * steps, memory=memory, disk=4 * weights, steps=steps)
+    return Work(
+        "dual", FORWARD_AND_BACKWARD * forward * steps, memory=memory, disk=4 * weights, steps=steps
+    )
 
 
 @cost("generated")
@@ -100,11 +110,17 @@ def estimate_generated(stage: Stage, setting: Setting) -> Work:
     encoder, decoder = measure_generator(stage.upstream["generator"], setting)
     copies = params.beams if params.method == "beam" else params.number
     # What is written of a query may be anything: as many tokens as are allowed.
-    tokens = params.tokens if params.side == "queries" else min(params.tokens, size.lengths["query"] + 1)
+    tokens = (
+        params.tokens if params.side == "queries" else min(params.tokens, size.lengths["query"] + 1)
+    )
     operations = encoder.forward(texts, read)
     operations += _DECODING_FACTOR * count_writing(decoder, texts * copies, tokens, read)
     rows = params.batch_tokens / read  # whose logits stand in memory, two or three times
-    memory = PROCESS_BYTES + 4 * (encoder.parameters + decoder.parameters) + 12 * rows * decoder.vocabulary
+    memory = (
+        PROCESS_BYTES
+        + 4 * (encoder.parameters + decoder.parameters)
+        + 12 * rows * decoder.vocabulary
+    )
     return Work("encode", operations, memory=memory, disk=disk)
 
 
@@ -116,7 +132,12 @@ def estimate_score_generated(stage: Stage, setting: Setting) -> Work:
     passages = setting.passages(stage)
     count = min(passages, texts.passages or passages) * min(params.number, texts.number)
     shape, length = setting.shape(tokens), setting.pair_length(tokens)
-    memory = PROCESS_BYTES + 4 * shape.parameters + measure_mapped_tokens(tokens, setting) + BYTES_PER_ID * passages
+    memory = (
+        PROCESS_BYTES
+        + 4 * shape.parameters
+        + measure_mapped_tokens(tokens, setting)
+        + BYTES_PER_ID * passages
+    )
     return Work("rerank", shape.forward(count, length), memory=memory, disk=4.0 * count)
 
 

@@ -19,7 +19,8 @@ from tandem.models.generators import end_tokens
 from tandem.models.ragged import Ids, Ragged, split_by_tokens, sum_lengths
 
 BEGINNINGS = ("decoder_start_token_id", "bos_token_id", "forced_bos_token_id")
-OnBatch = Callable[[int, int], None]  # is told how many sources are done, and how many tokens were written
+# is told how many sources are done, and how many tokens were written
+OnBatch = Callable[[int, int], None]
 
 
 class Written(NamedTuple):
@@ -55,7 +56,9 @@ class Choice:
         log_likelihood: log P of the tokens so far at temperature 1, float64, shape (rows,).
     """
 
-    def __init__(self, options: Decoding, rows: int, ends: Sequence[int], numbers: Tensor | None) -> None:
+    def __init__(
+        self, options: Decoding, rows: int, ends: Sequence[int], numbers: Tensor | None
+    ) -> None:
         self.options, self.numbers, self.step = options, numbers, 0
         self.ends = move_to_device(torch.tensor(list(ends)))
         self.log_likelihood = torch.zeros(rows, dtype=torch.float64, device=device())
@@ -64,7 +67,11 @@ class Choice:
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores, shape (rows, vocabulary), by which `generate` takes the chosen token of each row."""
         logits = scores.float()
-        chosen = logits.argmax(-1) if self.numbers is None else self._draw(logits, self.numbers[:, self.step])
+        chosen = (
+            logits.argmax(-1)
+            if self.numbers is None
+            else self._draw(logits, self.numbers[:, self.step])
+        )
         own = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
         self.log_likelihood += own.double().masked_fill(self.ended, 0.0)
         self.ended |= torch.isin(chosen, self.ends)
@@ -79,7 +86,8 @@ class Choice:
         most = min(options.top_k, logits.shape[1]) if options.method == "top_k" else logits.shape[1]
         values, tokens = (logits / options.temperature).topk(most, dim=-1)
         shares = values.softmax(-1).double()
-        if options.method == "nucleus":  # the fewest likeliest tokens that have `top_p` together, at least one
+        # the fewest likeliest tokens that have `top_p` together, at least one
+        if options.method == "nucleus":
             before = shares.cumsum(-1) - shares
             shares = shares * (before < options.top_p)
         reached = shares.cumsum(-1)
@@ -96,7 +104,9 @@ class Writer:
         padding: the id that fills rows up.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, options: Decoding, seed: int, padding: int) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, options: Decoding, seed: int, padding: int
+    ) -> None:
         from transformers.generation import GenerationConfig
 
         self.tokenizer, self.options, self.seed, self.padding = tokenizer, options, seed, padding
@@ -125,7 +135,9 @@ class Writer:
         """How many rows of a batch belong to one source while tokens are written."""
         return self.options.beams if self.options.method == "beam" else self.options.number
 
-    def write(self, sources: Ragged, names: Sequence[str], done: OnBatch | None = None) -> list[Written]:
+    def write(
+        self, sources: Ragged, names: Sequence[str], done: OnBatch | None = None
+    ) -> list[Written]:
         """Return what is generated from sources, in their order.
 
         Args:
@@ -164,7 +176,10 @@ class Writer:
             likelihoods = choice.log_likelihood.cpu().numpy()
         texts, lengths = self._texts(targets), np.diff(targets.offsets)
         spans = [slice(first, first + number) for first in range(0, len(texts), number)]
-        return [Written(texts[span], likelihoods[span].tolist(), lengths[span].tolist()) for span in spans]
+        return [
+            Written(texts[span], likelihoods[span].tolist(), lengths[span].tolist())
+            for span in spans
+        ]
 
     def _copied(self, inputs: dict[str, Tensor], number: int) -> dict[str, Tensor]:
         """Return inputs with every row `number` times; an encoder reads each row once."""

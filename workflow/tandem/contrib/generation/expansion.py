@@ -14,8 +14,13 @@ def run(job: Job[ExpansionParams]) -> None:
     require_dataset(job, "run", of="expanded")
     expanded, dataset = job.inputs["expanded"], job.inputs["dataset"]
     if (of := Path(expanded.upstream["of"]).name) != dataset.key:
-        raise UserError(f"{job.kind}: {expanded.folder} has the passages of {of}; expected those of {dataset.key}")
+        raise UserError(
+            f"{job.kind}: {expanded.folder} has the passages of {of}; expected those of {dataset.key}"
+        )
     depth = job.params.depth
-    lists = ((query, docs[:depth], scores[:depth]) for query, docs, scores in iter_run(job.inputs["run"], expanded))
+    lists = (
+        (query, docs[:depth], scores[:depth])
+        for query, docs, scores in iter_run(job.inputs["run"], expanded)
+    )
     with writing(job) as draft:
         draft.facts["lines"] = write_run(job, draft, lists)

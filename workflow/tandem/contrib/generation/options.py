@@ -22,14 +22,17 @@ PASSAGES_PER_PART = 1024  # whose texts are generated together: what a killed st
 TEXTS_PER_PART = 1 << 14  # that are scored together
 SCORES_FILE = "scores.parquet"
 Method = Literal["greedy", "beam", "top_k", "nucleus"]
-Target = Literal["query", "answer", "sentence", "title", "passage"]  # what a generator learns to write
+# what a generator learns to write
+Target = Literal["query", "answer", "sentence", "title", "passage"]
 
 
 def _has_one_text(prompt: str) -> str:
     """Refuse a prompt without a place for the text, or with several."""
     if (count := prompt.count(PASSAGE) + prompt.count(QUERY)) != 1:
         found = "names no passage" if not count else f"has {count} places for a text"
-        raise problem(f" {found}; write {PASSAGE} (of generations over queries: {QUERY}) once, where the text stands")
+        raise problem(
+            f" {found}; write {PASSAGE} (of generations over queries: {QUERY}) once, where the text stands"
+        )
     return prompt
 
 
@@ -40,20 +43,26 @@ class Reads(Section):
     """What a generator reads of a text."""
 
     prompt: Prompt = Field(
-        PLAIN, exclude_if=equals(PLAIN), description="what is read: {passage} or {query}, with words around it"
+        PLAIN,
+        exclude_if=equals(PLAIN),
+        description="what is read: {passage} or {query}, with words around it",
     )
 
 
 class ReadsTokens(Reads):
     """What a generator that is computed here reads and writes of a text, in tokens."""
 
-    length: int = Field(256, ge=8, description="tokens that it reads, the prompt's and special ones included")
+    length: int = Field(
+        256, ge=8, description="tokens that it reads, the prompt's and special ones included"
+    )
 
 
 class PublishedGenerator(ReadsTokens, Published):
     """A published generator: an encoder with a decoder (T5, BART), or a decoder alone."""
 
-    shape: Shape | None = Field(None, description="sizes of a generator not yet downloaded, those of its encoder")
+    shape: Shape | None = Field(
+        None, description="sizes of a generator not yet downloaded, those of its encoder"
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -70,16 +79,22 @@ class NewGenerator(Section):
     heads: int = Field(6, ge=1, description="attention heads")
     feed_forward: int = Field(1024, ge=1, description="dimension within the feed-forward layers")
     hidden: int | None = Field(
-        None, ge=1, description="dimension of the states; null: the encoder's, whose vectors of words it begins with"
+        None,
+        ge=1,
+        description="dimension of the states; null: the encoder's, whose vectors of words it begins with",
     )
 
 
 class Seq2SeqTrain(Optimisation):
     """How a generator is trained: to write a passage's query, token after token."""
 
-    pairs_per_batch: int = Field(32, ge=1, description="pairs of a text and its target per step, over all devices")
+    pairs_per_batch: int = Field(
+        32, ge=1, description="pairs of a text and its target per step, over all devices"
+    )
     lr: float = Field(1e-4, gt=0, description="peak learning rate")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of a token's weight that all tokens share")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of a token's weight that all tokens share"
+    )
 
 
 class TrainedGenerator(ReadsTokens, NewGenerator):
@@ -87,7 +102,9 @@ class TrainedGenerator(ReadsTokens, NewGenerator):
 
     source: Literal["train"] = Field(description="where it is from")
     dataset: str | None = Field(None, description="whose pairs it learns from; null: `train_on`")
-    start: str | None = Field(None, description="generator that learns further; null: new, by `layers` to `hidden`")
+    start: str | None = Field(
+        None, description="generator that learns further; null: new, by `layers` to `hidden`"
+    )
     split: str = Field("train", description="the queries' split")
     target: Target = Field(
         "query",
@@ -95,15 +112,21 @@ class TrainedGenerator(ReadsTokens, NewGenerator):
         description="what it learns to write: of a passage its query; or of a query (prompt {query}) its answer, a "
         "relevant passage's sentence, title, or text (GAR)",
     )
-    target_length: int = Field(32, ge=2, description="tokens that it learns of a target, the last one included")
-    lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
+    target_length: int = Field(
+        32, ge=2, description="tokens that it learns of a target, the last one included"
+    )
+    lora: Lora | None = Field(
+        None, description="learn low-rank adapters instead of all weights; merged when saved"
+    )
     train: Seq2SeqTrain = Field(Seq2SeqTrain(), description="how it is trained")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         own = [key for key in NewGenerator.model_fields if key in self.model_fields_set]
         if self.start is not None and own:
-            raise problem(f".{own[0]} cannot be set beside start, which brings its own; leave it out")
+            raise problem(
+                f".{own[0]} cannot be set beside start, which brings its own; leave it out"
+            )
         if self.hidden is not None and self.hidden % self.heads:
             raise problem(f".hidden is {self.hidden}, which heads ({self.heads}) does not divide")
         return self
@@ -123,7 +146,9 @@ class AskedGenerator(Reads, LanguageModel):
 
 
 GeneratorEntry = PublishedGenerator | TrainedGenerator | AskedGenerator
-GENERATORS: dict[str, type[GeneratorEntry]] = by_value("source", PublishedGenerator, TrainedGenerator, AskedGenerator)
+GENERATORS: dict[str, type[GeneratorEntry]] = by_value(
+    "source", PublishedGenerator, TrainedGenerator, AskedGenerator
+)
 
 
 class Decoding(Inference):
@@ -134,22 +159,34 @@ class Decoding(Inference):
     """
 
     method: Method = Field(
-        "top_k", description="greedy: the likeliest token; beam: a beam search's best; top_k, nucleus: drawn"
+        "top_k",
+        description="greedy: the likeliest token; beam: a beam search's best; top_k, nucleus: drawn",
     )
     number: int = Field(5, ge=1, description="texts of a passage; of greedy 1")
     top_k: int = Field(10, ge=1, description="of top_k: the likeliest tokens that are drawn from")
-    top_p: float = Field(0.95, gt=0, le=1, description="of nucleus: the probability of the tokens that are drawn from")
+    top_p: float = Field(
+        0.95,
+        gt=0,
+        le=1,
+        description="of nucleus: the probability of the tokens that are drawn from",
+    )
     temperature: float = Field(1.0, gt=0, description="of top_k and nucleus: divides the logits")
     beams: int = Field(4, ge=2, description="of beam: how many are followed")
     tokens: int = Field(32, ge=1, description="of a text, at most")
-    until: IfSet[str] = Field("", max_length=8, description="ends a text, such as a line end; empty: its end token")
-    batch_tokens: int = Field(16384, ge=64, description="tokens that a batch reads, copies and padding included")
+    until: IfSet[str] = Field(
+        "", max_length=8, description="ends a text, such as a line end; empty: its end token"
+    )
+    batch_tokens: int = Field(
+        16384, ge=64, description="tokens that a batch reads, copies and padding included"
+    )
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> Self:
         most = {"greedy": 1, "beam": self.beams}.get(self.method)
         if most is not None and self.number > most:
-            raise problem(f".number is {self.number}, but method {self.method} gives {most}; lower it, or draw texts")
+            raise problem(
+                f".number is {self.number}, but method {self.method} gives {most}; lower it, or draw texts"
+            )
         return self
 
 
@@ -157,12 +194,20 @@ class Appended(Section):
     """Which generated queries stand behind a passage."""
 
     from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
-    number: int = Field(5, ge=1, description="queries behind a passage, the first ones; at most the entry's `number`")
+    number: int = Field(
+        5,
+        ge=1,
+        description="queries behind a passage, the first ones; at most the entry's `number`",
+    )
     drop_by: Annotated[str | None, Input()] = Field(
-        None, description="cross-encoder or dual encoder by whose scores queries are left out (Doc2Query--); null: none"
+        None,
+        description="cross-encoder or dual encoder by whose scores queries are left out (Doc2Query--); null: none",
     )
     drop_share: float | None = Field(
-        None, gt=0, lt=1, description="of `drop_by`: share of all queries that is left out, the lowest; null: 0.3"
+        None,
+        gt=0,
+        lt=1,
+        description="of `drop_by`: share of all queries that is left out, the lowest; null: 0.3",
     )
 
 
@@ -179,9 +224,12 @@ class GeneratedQueries(OfSearched):
     corpus_key = "of"
     source: Literal["generated_queries"]
     from_: Annotated[str, Input()] = Field(alias="from", description="entry of `generations`")
-    number: int = Field(1, ge=1, description="queries of a passage, the first ones; at most the entry's `number`")
+    number: int = Field(
+        1, ge=1, description="queries of a passage, the first ones; at most the entry's `number`"
+    )
     found_by: Annotated[str | None, Input()] = Field(
-        None, description="run that must find a query's passage (round-trip consistency); null: all queries stay"
+        None,
+        description="run that must find a query's passage (round-trip consistency); null: all queries stay",
     )
     found_within: int = Field(1, ge=1, description="of `found_by`: the rank down to which")
     best: int | None = Field(None, ge=1, description="of these keep so many, the best; null: all")
@@ -198,7 +246,9 @@ class GeneratedQueries(OfSearched):
 class Expansion(Appended):
     """A run over passages with generated queries behind them, as a run over the passages: entry of `expansions`."""
 
-    of: RunRef = Field("bm25", description="the run over the expanded passages: BM25, uniCOIL, any other")
+    of: RunRef = Field(
+        "bm25", description="the run over the expanded passages: BM25, uniCOIL, any other"
+    )
 
 
 class Generation(Decoding):
@@ -226,16 +276,26 @@ class NewGeneratorParams(NewGenerator, Params):
 class TrainGeneratorParams(Params):
     """Training of a generator on a dataset's pairs of a passage and a query, or of a query and what answers it."""
 
-    objective: Literal["seq2seq"] = Field("seq2seq", description="what is learned: each token of the target")
-    prompt: Prompt = Field("{passage}", description="what the generator reads")
-    target: Target = Field("query", exclude_if=equals("query"), description="what it learns to write")
-    match: AnswerMatch = Field(
-        "string", exclude_if=equals("string"), description="of sentences: how an answer is found in one"
+    objective: Literal["seq2seq"] = Field(
+        "seq2seq", description="what is learned: each token of the target"
     )
-    length: int = Field(256, ge=8, description="tokens that it reads, the prompt's and special ones included")
+    prompt: Prompt = Field("{passage}", description="what the generator reads")
+    target: Target = Field(
+        "query", exclude_if=equals("query"), description="what it learns to write"
+    )
+    match: AnswerMatch = Field(
+        "string",
+        exclude_if=equals("string"),
+        description="of sentences: how an answer is found in one",
+    )
+    length: int = Field(
+        256, ge=8, description="tokens that it reads, the prompt's and special ones included"
+    )
     target_length: int = Field(32, ge=2, description="tokens of a target, the last one included")
     split: str = Field("train", description="the queries' split")
-    lora: Lora | None = Field(None, exclude_if=not_, description="learn low-rank adapters instead of all weights")
+    lora: Lora | None = Field(
+        None, exclude_if=not_, description="learn low-rank adapters instead of all weights"
+    )
     train: Seq2SeqTrain = Field(description="how it learns; the seed is set")
 
 
@@ -250,11 +310,17 @@ class GeneratedParams(Decoding, Params):
 
     side: Literal["passages", "queries"] = Field("passages", description="what is read")
     split: str | None = Field(None, exclude_if=not_, description="of queries: their split")
-    passages: int | None = Field(None, exclude_if=not_, description="read so many passages alone, by their ids' hash")
+    passages: int | None = Field(
+        None, exclude_if=not_, description="read so many passages alone, by their ids' hash"
+    )
     prompt: Prompt = Field("{passage}", description="what the generator reads")
-    length: int = Field(256, ge=8, description="tokens that it reads, the prompt's and special ones included")
+    length: int = Field(
+        256, ge=8, description="tokens that it reads, the prompt's and special ones included"
+    )
     seed: int = Field(description="of what is drawn")
-    asked: AskedModel | None = Field(None, exclude_if=not_, description="the language model instead of `generator`")
+    asked: AskedModel | None = Field(
+        None, exclude_if=not_, description="the language model instead of `generator`"
+    )
 
 
 class ScoreGeneratedParams(Params):

@@ -43,7 +43,14 @@ from tandem.plan.datasets import (
     notes_of,
     require_split,
 )
-from tandem.plan.encoders import dual_encoder, encoder, judge_with_tokens, plan_published, tokenizer, tokens_of_dual
+from tandem.plan.encoders import (
+    dual_encoder,
+    encoder,
+    judge_with_tokens,
+    plan_published,
+    tokenizer,
+    tokens_of_dual,
+)
 from tandem.plan.graph import Stage
 from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import reported_split, run_depth, searched
@@ -51,7 +58,8 @@ from tandem.plan.runs import run
 from tandem.plan.towers import at_commit, folder_of
 from tandem.stages.base import Json
 
-ALL = "all"  # ends the name of the dataset that has every generated query, of which a run decides which stay
+# ends the name of the dataset that has every generated query, of which a run decides which stay
+ALL = "all"
 
 
 def _generators(ctx: Context) -> dict[str, Reads]:
@@ -128,7 +136,9 @@ def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
         start = generator(ctx, entry.start, f"{at}.start")
     else:
         params = json_of(entry, *NewGenerator.model_fields) | {"seed": seed}
-        start = ctx.stage("new_generator", "shared", name, params, {"encoder": encoder(ctx, settings.encoder)})
+        start = ctx.stage(
+            "new_generator", "shared", name, params, {"encoder": encoder(ctx, settings.encoder)}
+        )
     keys = ("prompt", "length", "target", "target_length", "split", "lora")
     own = json_of(entry, *keys) | {"train": json_of(entry.train) | {"seed": seed}}
     if entry.target == "sentence":
@@ -147,10 +157,14 @@ def _check_target(ctx: Context, at: str, entry: TrainedGenerator, data: str) -> 
                 f"write {QUERY}"
             )
         if entry.target == "title" and labelled.title is False:
-            raise UserError(f"{at}.target is title, but datasets.{data}.title is false; name another target")
+            raise UserError(
+                f"{at}.target is title, but datasets.{data}.title is false; name another target"
+            )
         return
     if PASSAGE not in entry.prompt:
-        raise UserError(f"{at}.prompt names no passage, but it learns to write passages' queries; write {PASSAGE}")
+        raise UserError(
+            f"{at}.prompt names no passage, but it learns to write passages' queries; write {PASSAGE}"
+        )
     if labelled.relevance == "answers":
         raise UserError(
             f"{at}: learns from relevant passages, but dataset {data} has answers; name a dataset with qrels"
@@ -174,11 +188,18 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
     entry = known[name]
     by = _generators(ctx).get(entry.by)
     if by is None:
-        raise UserError(f"{at}.by: {entry.by} is no generator{nearest(entry.by, list(_generators(ctx)))}")
+        raise UserError(
+            f"{at}.by: {entry.by} is no generator{nearest(entry.by, list(_generators(ctx)))}"
+        )
     needed = PASSAGE if entry.of == "passages" else QUERY
     if needed not in by.prompt:
-        raise UserError(f"generators.{entry.by}.prompt lacks {needed}, but {at} reads {entry.of}; write {needed} in it")
-    params = json_of(entry, *Decoding.model_fields) | {"side": entry.of, "seed": ctx.seed(entry.seed)}
+        raise UserError(
+            f"generators.{entry.by}.prompt lacks {needed}, but {at} reads {entry.of}; write {needed} in it"
+        )
+    params = json_of(entry, *Decoding.model_fields) | {
+        "side": entry.of,
+        "seed": ctx.seed(entry.seed),
+    }
     params |= {"prompt": by.prompt, "passages": entry.passages}
     if entry.of == "queries":
         require_split(ctx, data, split or entry.split, f"{at}: reads queries")
@@ -203,7 +224,9 @@ def plan_texts_of_queries(ctx: Context, name: Name, scope: Scope) -> dict[str, S
     [entry] = name.names
     texts = generated(ctx, entry, name.path, scope.dataset, scope.split)
     if texts.values["side"] != "queries":
-        raise UserError(f"{name.path}: generations.{entry} reads passages; queries' texts are needed (of: queries)")
+        raise UserError(
+            f"{name.path}: generations.{entry} reads passages; queries' texts are needed (of: queries)"
+        )
     _check_number(name.path.rpartition(".")[0], name.section.number, entry, texts, "query")
     return {name.role: texts}
 
@@ -233,7 +256,10 @@ def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage
     else:
         model, read = judge_with_tokens(ctx, by, where, data, CROSS_PARTS)
     params: Json = {**ctx.scoring, "number": texts.values["number"]}
-    params |= {"query_length": ctx.settings.lengths.query, "passage_length": read.values["passage_length"]}
+    params |= {
+        "query_length": ctx.settings.lengths.query,
+        "passage_length": read.values["passage_length"],
+    }
     upstream = {"dataset": dataset(ctx, data), "generated": texts, "model": model, "tokens": read}
     return ctx.stage("score_generated", data, f"{texts.name}.{by}", params, upstream)
 
@@ -252,11 +278,15 @@ def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
     own = (other for other in _expansions(ctx) if name == f"{entry.of}-{other}")
     at = f"datasets.{name}" if name in ctx.settings.datasets else f"expansions.{next(own)}"
     if entry.drop_share is not None and entry.drop_by is None:
-        raise UserError(f"{at}.drop_share is {entry.drop_share:g}, but nothing scores queries; name drop_by")
+        raise UserError(
+            f"{at}.drop_share is {entry.drop_share:g}, but nothing scores queries; name drop_by"
+        )
     base = find_base(at, entry)
     upstream = _made_of(ctx, at, entry, base)
     if entry.drop_by:
-        upstream["scores"] = _scores(ctx, entry.drop_by, f"{at}.drop_by", upstream["generated"], base)
+        upstream["scores"] = _scores(
+            ctx, entry.drop_by, f"{at}.drop_by", upstream["generated"], base
+        )
     return make_dataset(ctx, name, entry, upstream)
 
 
@@ -265,27 +295,37 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
     """Return the stage of a dataset of generated queries."""
     at = f"datasets.{name}"
     if entry.best_by and entry.best is None:
-        raise UserError(f"{at}.best_by is {entry.best_by}, but all queries stay; say best: how many")
+        raise UserError(
+            f"{at}.best_by is {entry.best_by}, but all queries stay; say best: how many"
+        )
     base = find_base(at, entry)
     upstream = _made_of(ctx, at, entry, base)
     if entry.best_by:
-        upstream["scores"] = _scores(ctx, entry.best_by, f"{at}.best_by", upstream["generated"], base)
+        upstream["scores"] = _scores(
+            ctx, entry.best_by, f"{at}.best_by", upstream["generated"], base
+        )
     if entry.found_by:
         every = _all_queries(ctx, name, entry, base)
         deepest = run_depth(ctx, "train", every)
         if entry.found_within > deepest:
-            problem = f"{at}.found_within is {entry.found_within}, but runs on train are {deepest} deep"
+            problem = (
+                f"{at}.found_within is {entry.found_within}, but runs on train are {deepest} deep"
+            )
             raise UserError(f"{problem}; raise depth.train")
         upstream["all"] = dataset(ctx, every)
         upstream["run"] = run(ctx, entry.found_by, "train", f"{at}.found_by", every)
     return make_dataset(ctx, name, entry, upstream)
 
 
-def _made_of(ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: str) -> dict[str, Stage]:
+def _made_of(
+    ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: str
+) -> dict[str, Stage]:
     """Return the base of a derived dataset and the texts for it; a `UserError` where there are too few of a passage."""
     texts = generated(ctx, entry.from_, f"{at}.from", base)
     if texts.values["side"] != "passages":
-        raise UserError(f"{at}.from: generations.{entry.from_} reads queries; passages' texts are needed")
+        raise UserError(
+            f"{at}.from: generations.{entry.from_} reads queries; passages' texts are needed"
+        )
     _check_number(at, entry.number, entry.from_, texts, "passage")
     return {"of": dataset(ctx, base), "generated": texts}
 
@@ -294,7 +334,13 @@ def _all_queries(ctx: Context, name: str, entry: GeneratedQueries, base: str) ->
     """Return the name of the dataset with all generated queries; added to the datasets if missing."""
     label = f"{name}.{ALL}"
     notes = notes_of(ctx.dataset_entry(base), NOTES_OF_THE_WHOLE)
-    keys: Json = {"source": "generated_queries", "of": base, "from": entry.from_, "number": entry.number, **notes}
+    keys: Json = {
+        "source": "generated_queries",
+        "of": base,
+        "from": entry.from_,
+        "number": entry.number,
+        **notes,
+    }
     ctx.enter_dataset(label, GeneratedQueries.model_validate(keys), f"datasets.{name}")
     return label
 

@@ -56,7 +56,13 @@ register_stage(
     in_runs=False,
 )
 register_stage(
-    Kind("new_generator", "contrib.generation.starting:run_new", NewGeneratorParams, env="models", box="Encoder"),
+    Kind(
+        "new_generator",
+        "contrib.generation.starting:run_new",
+        NewGeneratorParams,
+        env="models",
+        box="Encoder",
+    ),
     in_runs=False,
 )
 register_stage(
@@ -108,5 +114,6 @@ register_stage(
     in_runs=False,
 )
 register_stage(
-    Kind("expansion", "contrib.generation.expansion:run", ExpansionParams, box="Sparse search"), in_runs=False
+    Kind("expansion", "contrib.generation.expansion:run", ExpansionParams, box="Sparse search"),
+    in_runs=False,
 )

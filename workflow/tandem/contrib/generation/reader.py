@@ -44,7 +44,9 @@ class Reader:
         self.end = [*behind, *template.single[1]]
         around = len(self.start) + len(first) + len(self.end)
         if around >= length:
-            raise UserError(f"{where}: length is {length}, but the prompt alone has {around} tokens; raise it")
+            raise UserError(
+                f"{where}: length is {length}, but the prompt alone has {around} tokens; raise it"
+            )
 
     def read(self, texts: Sequence[str]) -> Ragged:
         """Return the ids of texts."""
@@ -55,7 +57,9 @@ class Reader:
         return Ragged.of([np.array([*self.start, *row, *self.end], np.int32) for row in rows])
 
 
-def target_ids(tokenizer: Any, texts: Sequence[str], length: int, start: int | None, end: int) -> Ragged:
+def target_ids(
+    tokenizer: Any, texts: Sequence[str], length: int, start: int | None, end: int
+) -> Ragged:
     """Return the ids of what a generator is to write: texts with the token that ends them, at most `length`.
 
     Args:
@@ -82,7 +86,9 @@ def check_positions(model: Any, length: int, tokens: int, where: str) -> None:
     needed = max(length, tokens) if model.config.is_encoder_decoder else length + tokens
     if limit is not None and needed > limit:
         what = "length" if model.config.is_encoder_decoder else "length with the tokens of a text"
-        raise UserError(f"{where}: {what} is {needed}, but the generator ({config['model_type']}) takes {limit}")
+        raise UserError(
+            f"{where}: {what} is {needed}, but the generator ({config['model_type']}) takes {limit}"
+        )
 
 
 def lengths_of(texts: Ragged) -> Ids:

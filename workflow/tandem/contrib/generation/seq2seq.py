@@ -49,7 +49,11 @@ class Seq2Seq:
         lengths = np.diff(sources.offsets) + np.diff(targets.offsets)
         smoothed = self.train.label_smoothing > 0
         sums = torch.zeros(2, dtype=torch.float64)
-        parts = make_micro_batches(lengths, self.budget.micro_tokens, MULTIPLE, None) if len(lengths) else []
+        parts = (
+            make_micro_batches(lengths, self.budget.micro_tokens, MULTIPLE, None)
+            if len(lengths)
+            else []
+        )
         for number, rows in enumerate(parts):
             seeds.child(number).set()
             loss, likelihood = self.losses(sources.take(rows), targets.take(rows))
@@ -63,7 +67,9 @@ class Seq2Seq:
         with precision(self.train.precision):
             logits, labels = target_logits(self.model, sources, targets, self.padding, MULTIPLE)
         logits = logits.double() if logits.dtype == torch.float64 else logits.float()
-        loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=self.train.label_smoothing)
+        loss = nn.functional.cross_entropy(
+            logits, labels, reduction="sum", label_smoothing=self.train.label_smoothing
+        )
         with torch.no_grad():
             likelihood = logits.log_softmax(-1).gather(1, labels[:, None]).sum()
         return loss, likelihood
@@ -84,7 +90,10 @@ def target_logits(
         shifted[1:] = targets.ids[:-1]
         shifted[targets.offsets[:-1]] = start_token(model) or 0
         written = place_all(padded(Ragged(shifted, targets.offsets), padding, multiple))
-        options = {"decoder_input_ids": written["input_ids"], "decoder_attention_mask": written["attention_mask"]}
+        options = {
+            "decoder_input_ids": written["input_ids"],
+            "decoder_attention_mask": written["attention_mask"],
+        }
         logits = model(**read, **options, use_cache=False).logits
         return logits[written["attention_mask"].bool()], labels
     both = Inputs.join([(sources, 0), (targets, 1)], True, padding)

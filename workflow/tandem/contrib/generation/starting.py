@@ -23,7 +23,9 @@ def run(job: Job[GeneratorParams]) -> None:
     check_generator(source)
     weights = hash_weights(source)
     if params.sha256 and weights != params.sha256:
-        raise UserError(f"{source}: the sha256 of its weights is {weights}, expected {params.sha256}")
+        raise UserError(
+            f"{source}: the sha256 of its weights is {weights}, expected {params.sha256}"
+        )
     require_files(source, params)
     load_generator(source)
     with writing(job) as draft:
@@ -41,23 +43,36 @@ def run_new(job: Job[NewGeneratorParams]) -> None:
     before, after = Template.of(tokenizer).single
     if not after or tokenizer.pad_token_id is None:
         lacking = "no token behind a text" if not after else "no padding token"
-        raise UserError(f"{folder}: its tokenizer has {lacking}, by which a generator's texts would end")
+        raise UserError(
+            f"{folder}: its tokenizer has {lacking}, by which a generator's texts would end"
+        )
     start = before[-1] if before else tokenizer.pad_token_id
     words, hidden = None, params.hidden or 0
     if params.hidden is None:
         words = load_encoder(folder).get_input_embeddings().weight.detach()
         hidden = int(words.shape[1])
     if hidden % params.heads:
-        raise UserError(f"{job.key}: heads is {params.heads}, which does not divide the encoder's dimension {hidden}")
+        raise UserError(
+            f"{job.key}: heads is {params.heads}, which does not divide the encoder's dimension {hidden}"
+        )
     model = _t5(params, hidden, len(tokenizer), words, start, after[-1], tokenizer.pad_token_id)
     with writing(job) as draft:
         model.save_pretrained(draft.folder / "hf")
         tokenizer.save_pretrained(draft.folder / "hf")
-        draft.facts |= {"vocabulary": len(tokenizer), "weights": sum(p.numel() for p in model.parameters())}
+        draft.facts |= {
+            "vocabulary": len(tokenizer),
+            "weights": sum(p.numel() for p in model.parameters()),
+        }
 
 
 def _t5(
-    params: NewGeneratorParams, hidden: int, vocabulary: int, words: Any, start: int, end: int, padding: int
+    params: NewGeneratorParams,
+    hidden: int,
+    vocabulary: int,
+    words: Any,
+    start: int,
+    end: int,
+    padding: int,
 ) -> Any:
     """A T5 of random weights; `words` are vectors of its vocabulary, or None."""
     from transformers import T5Config, T5ForConditionalGeneration

@@ -22,7 +22,8 @@ from tandem.stages.data import TEXTS_FILE
 from tandem.store.artifact import Artifact
 
 _TEXT_COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
-_DROP_SHARE = 0.3  # of queries that are left out where a scorer is named and no share (Doc2Query--'s 30% on MS MARCO)
+# of queries that are left out where a scorer is named and no share (Doc2Query--'s 30% on MS MARCO)
+_DROP_SHARE = 0.3
 
 
 class GeneratedText(NamedTuple):
@@ -36,16 +37,24 @@ class GeneratedText(NamedTuple):
     tokens: int | None
 
 
-def read_text_scores(job: DatasetJob, generated: Artifact, number: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+def read_text_scores(
+    job: DatasetJob, generated: Artifact, number: int
+) -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Return the scores of all texts, float32, NaN of empty ones; None without the input `scores`. 4 bytes a text."""
     if "scores" not in job.inputs:
         return None
     artifact = require_input(job, "scores", "score_generated")
     if (of := Path(artifact.upstream["generated"]).name) != generated.key:
-        raise UserError(f"dataset {job.key}: {artifact.folder} has scores of {of}; expected {generated.key}")
+        raise UserError(
+            f"dataset {job.key}: {artifact.folder} has scores of {of}; expected {generated.key}"
+        )
     if number > (count := artifact.params["number"]):
-        raise UserError(f"dataset {job.key}: number is {number}, but {artifact.folder} has scores of {count} a passage")
-    scores: np.ndarray[Any, np.dtype[np.float32]] = pq.read_table(artifact.path(SCORES_FILE))["score"].to_numpy()
+        raise UserError(
+            f"dataset {job.key}: number is {number}, but {artifact.folder} has scores of {count} a passage"
+        )
+    scores: np.ndarray[Any, np.dtype[np.float32]] = pq.read_table(artifact.path(SCORES_FILE))[
+        "score"
+    ].to_numpy()
     return scores
 
 
@@ -64,7 +73,9 @@ class GeneratedSource(DerivedSource):
             )
         if entry.number > params["number"]:
             have = f"{self.generated.folder} has {params['number']} of a passage"
-            raise UserError(f"dataset {job.key}: number is {entry.number}, but {have}; lower it, or generate more")
+            raise UserError(
+                f"dataset {job.key}: number is {entry.number}, but {have}; lower it, or generate more"
+            )
         self.number = entry.number
         self.scores = read_text_scores(job, self.generated, entry.number)
         self.facts |= {"generated": self.generated.key}
@@ -108,7 +119,9 @@ class ExpandedSource(GeneratedSource):
             texts = [text, *queries] if text else queries
             yield doc, title, " ".join(texts)
         if group_doc is not None:
-            raise UserError(f"{self.generated.folder}: {group_doc} is out of the corpus' order; make it again")
+            raise UserError(
+                f"{self.generated.folder}: {group_doc} is out of the corpus' order; make it again"
+            )
 
     @cached_property
     def _threshold(self) -> float:
@@ -191,7 +204,8 @@ class GeneratedQueriesSource(GeneratedSource):
             )
         if self._best is None or self._best >= count:
             return None
-        ranked = ((self._quality(text), -text.row) for text in self._found_texts())  # of equal ones the earlier
+        # of equal ones the earlier
+        ranked = ((self._quality(text), -text.row) for text in self._found_texts())
         return {-row for _, row in nlargest(self._best, ranked)}
 
     def _quality(self, text: GeneratedText) -> float:
@@ -199,7 +213,9 @@ class GeneratedQueriesSource(GeneratedSource):
             return float(self.scores[text.row])
         if text.log_likelihood is None or not text.tokens:
             hint = "name best_by, a model that scores queries with their passages"
-            raise UserError(f"dataset {self._job.key}: the server gave no likelihood of its texts; {hint}")
+            raise UserError(
+                f"dataset {self._job.key}: the server gave no likelihood of its texts; {hint}"
+            )
         return text.log_likelihood / text.tokens
 
     @cached_property
@@ -213,7 +229,9 @@ class GeneratedQueriesSource(GeneratedSource):
         run = require_input(self._job, "run", "run")
         every = require_input(self._job, "all", "dataset")
         if (of := Path(run.upstream["dataset"]).name) != every.key:
-            raise UserError(f"dataset {self._job.key}: {run.folder} is over {of}; expected {every.key}")
+            raise UserError(
+                f"dataset {self._job.key}: {run.folder} is over {of}; expected {every.key}"
+            )
         own = self._list_passage_rows(every)
         is_found = np.zeros(len(own), bool)
         for query, passages, _ in iter_rows(run, every):
@@ -231,11 +249,15 @@ class GeneratedQueriesSource(GeneratedSource):
         row, doc = next(passages, (0, None))
         for number, (text, query) in enumerate(zip_longest(self._unique_texts(), queries)):
             if text is None or query != name_query(text):
-                raise UserError(f"dataset {self._job.key}: {every.folder} has other queries; make it again")
+                raise UserError(
+                    f"dataset {self._job.key}: {every.folder} has other queries; make it again"
+                )
             while doc is not None and doc != text.doc:
                 row, doc = next(passages, (row, None))
             if doc is None:
-                raise UserError(f"{self.generated.folder}: {text.doc} is out of the corpus' order; make it again")
+                raise UserError(
+                    f"{self.generated.folder}: {text.doc} is out of the corpus' order; make it again"
+                )
             rows[number] = row
         return rows
 

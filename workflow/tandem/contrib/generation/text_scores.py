@@ -24,7 +24,12 @@ from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokenisation import Side
 from tandem.models.tokens import Tokens
-from tandem.retrieval.inputs import require_dataset, require_part, require_prompts, require_tokenizer
+from tandem.retrieval.inputs import (
+    require_dataset,
+    require_part,
+    require_prompts,
+    require_tokenizer,
+)
 from tandem.retrieval.pair_scores import find_tokenizer, load_scorer
 from tandem.stages.base import Json
 from tandem.stages.data import TEXTS_FILE
@@ -57,7 +62,9 @@ def iter_texts(generated: Artifact, span: range) -> Iterator[Texts]:
             stop = start + file.metadata.row_group(group).num_rows
             if start < span.stop and stop > span.start:
                 first, last = max(span.start, start) - start, min(span.stop, stop) - start
-                table = file.read_row_group(group, columns=["id", "number", "text"]).slice(first, last - first)
+                table = file.read_row_group(group, columns=["id", "number", "text"]).slice(
+                    first, last - first
+                )
                 ids, numbers, texts = (table[name] for name in ("id", "number", "text"))
                 yield Texts(ids.to_pylist(), numbers.to_numpy(), texts.to_pylist())
             start = stop
@@ -70,7 +77,9 @@ class Scoring:
         require_dataset(job, "generated", "tokens")
         self.job, self.generated, self.source = job, job.inputs["generated"], job.inputs["tokens"]
         if self.generated.params["side"] != "passages":
-            raise UserError(f"{self.generated.folder}: holds texts of queries; texts of passages are scored")
+            raise UserError(
+                f"{self.generated.folder}: holds texts of queries; texts of passages are scored"
+            )
         self.parts, self.opened = Parts(job, ".parquet"), False
 
     def open(self) -> None:
@@ -82,14 +91,24 @@ class Scoring:
         require_tokenizer(find_tokenizer(folder), self.source)
         self.model, self.mode = load_scorer(folder).eval(), resolve_precision(params.precision)
         self.tokens = Tokens.open(self.source)
-        options = self.source.params_as(TokensParams).model_copy(update={"query_length": params.query_length})
+        options = self.source.params_as(TokensParams).model_copy(
+            update={"query_length": params.query_length}
+        )
         tokenizer = load_tokenizer(find_tokenizer(folder))
         add_markers(tokenizer, options.markers)
         self.queries = Side("query", options, PlainTextTokenizer(tokenizer))
         if isinstance(self.model, DualEncoder):
             require_prompts(self.model.prompts, self.model.options.side_markers, self.source)
-        self.model.check_lengths(params.query_length, options.passage_length, self.tokens.template, str(folder))
-        accelerate(self.model, Execution(attention="padded"), params.batch_tokens, self.mode, training=False)
+        self.model.check_lengths(
+            params.query_length, options.passage_length, self.tokens.template, str(folder)
+        )
+        accelerate(
+            self.model,
+            Execution(attention="padded"),
+            params.batch_tokens,
+            self.mode,
+            training=False,
+        )
         self.docs = index_passages(Collection(job.inputs["dataset"]))
         self.opened = True
 
@@ -105,16 +124,23 @@ class Scoring:
     def score(self, texts: Texts, progress: Progress) -> Ids:
         """Return the scores of some texts, float32, shape (texts,)."""
         scores = np.full(len(texts.texts), np.nan, np.float32)
-        chosen = np.flatnonzero((texts.numbers < self.job.params.number) & np.array([bool(t) for t in texts.texts]))
+        chosen = np.flatnonzero(
+            (texts.numbers < self.job.params.number) & np.array([bool(t) for t in texts.texts])
+        )
         if len(chosen):
             ids = self.queries.tokenise([texts.texts[row] for row in chosen])
             rows = self.docs.rows([texts.ids[row] for row in chosen])
             queries = Ragged.of([np.array(row, np.int64) for row in ids])
-            passages, options = self.tokens.passages.take(rows), (self.mode, self.job.params.batch_tokens)
+            passages, options = (
+                self.tokens.passages.take(rows),
+                (self.mode, self.job.params.batch_tokens),
+            )
             scores[chosen] = self.model.score(queries, passages, self.tokens.template, *options)
             if not np.isfinite(scores[chosen]).all():
                 folder = self.job.inputs["model"].folder
-                raise UserError(f"{folder}: gives a score that is not a number; the model has diverged")
+                raise UserError(
+                    f"{folder}: gives a score that is not a number; the model has diverged"
+                )
         progress.add(len(scores))
         return scores
 

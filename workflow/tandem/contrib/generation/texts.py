@@ -51,7 +51,9 @@ class Writes(Protocol):
     def cut(self) -> int:
         """How many texts were too long."""
 
-    def write(self, ids: Sequence[str], texts: Sequence[str], progress: Progress) -> list[list[Text]]:
+    def write(
+        self, ids: Sequence[str], texts: Sequence[str], progress: Progress
+    ) -> list[list[Text]]:
         """Return `number` texts of each; adds what is done to the progress."""
 
 
@@ -76,7 +78,9 @@ class ByModel:
         """How many texts were too long."""
         return self.reader.cut
 
-    def write(self, ids: Sequence[str], texts: Sequence[str], progress: Progress) -> list[list[Text]]:
+    def write(
+        self, ids: Sequence[str], texts: Sequence[str], progress: Progress
+    ) -> list[list[Text]]:
         """See `Writes`."""
         written = self.writer.write(
             self.reader.read(texts), ids, lambda rows, tokens: progress.add(rows, tokens=tokens)
@@ -93,15 +97,22 @@ class ByServer:
         # Its file of answers is that of every stage that asks the same model.
         self.answers: AnswerStore = open_answers(job, None, self.asked)
 
-    def write(self, ids: Sequence[str], texts: Sequence[str], progress: Progress) -> list[list[Text]]:
+    def write(
+        self, ids: Sequence[str], texts: Sequence[str], progress: Progress
+    ) -> list[list[Text]]:
         """See `Writes`; a passage's first characters are read."""
         params, most = self.job.params, self.asked.characters
         before, after = split_prompt(params.prompt)
 
         def ask(text: str) -> list[Text]:
             prompt = f"{before}{text[:most]}{after}"
-            answers = [self.answers.write(prompt, params.tokens, number) for number in range(params.number)]
-            return [Text(shown(answer.text, params.until), answer.score, answer.written or None) for answer in answers]
+            answers = [
+                self.answers.write(prompt, params.tokens, number) for number in range(params.number)
+            ]
+            return [
+                Text(shown(answer.text, params.until), answer.score, answer.written or None)
+                for answer in answers
+            ]
 
         self.cut += sum(len(text) > most for text in texts)
         written = list[list[Text]]()
@@ -129,7 +140,10 @@ class Generating:
     job: GeneratedJob
 
     def __post_init__(self) -> None:
-        self.collection, self.parts = Collection(self.job.inputs["dataset"]), Parts(self.job, ".parquet")
+        self.collection, self.parts = (
+            Collection(self.job.inputs["dataset"]),
+            Parts(self.job, ".parquet"),
+        )
         self.is_query = self.job.params.side == "queries"
 
     @cached_property
@@ -153,7 +167,11 @@ class Generating:
         most = self.job.params.passages
         if most is None:
             return None
-        ids = (doc for batch in self.collection.batches(columns=["doc_id"]) for doc in batch["doc_id"].to_pylist())
+        ids = (
+            doc
+            for batch in self.collection.batches(columns=["doc_id"])
+            for doc in batch["doc_id"].to_pylist()
+        )
         return set(nsmallest(most, ids, key=compute_position))
 
     def read(self, span: range) -> tuple[list[str], list[str]]:
@@ -163,7 +181,9 @@ class Generating:
             return [query for query, _ in pairs], [text for _, text in pairs]
         ids, texts = list[str](), list[str]()
         for batch in self.collection.batches(span=span):
-            for doc, title, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for doc, title, text in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            ):
                 if self.chosen is None or doc in self.chosen:
                     ids.append(doc)
                     texts.append(join_contents(title, text))
@@ -175,14 +195,23 @@ class Generating:
         progress.add(len(span) - len(ids))
         before = self.writes.cut if ids else 0
         written = self.writes.write(ids, texts, progress) if ids else []
-        rows = [(id_, number, *text) for id_, own in zip(ids, written, strict=True) for number, text in enumerate(own)]
+        rows = [
+            (id_, number, *text)
+            for id_, own in zip(ids, written, strict=True)
+            for number, text in enumerate(own)
+        ]
         counts = Counter(texts=len(rows), empty=sum(not row[2] for row in rows), read=len(ids))
         if rows and counts["empty"] == len(rows):
             first = printable(texts[0][:40])
             hint = "train the generator for longer, or write another prompt"
-            raise UserError(f"{self.job.key}: all {len(rows):,} texts of {ids[0]} ({first}…) and on are empty; {hint}")
+            raise UserError(
+                f"{self.job.key}: all {len(rows):,} texts of {ids[0]} ({first}…) and on are empty; {hint}"
+            )
         columns = zip(*rows, strict=True) if rows else [[] for _ in SCHEMA]
-        table = pa.table([pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+        table = pa.table(
+            [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)],
+            schema=SCHEMA,
+        )
         pq.write_table(table, path, compression="zstd", row_group_size=max(1, len(rows)))
         counts["written_tokens"] = sum(row[4] or 0 for row in rows)
         counts["cut"] = (self.writes.cut if ids else 0) - before
@@ -213,7 +242,9 @@ def run(job: GeneratedJob) -> None:
     parts = generating.complete()
     counts = Counter[str]()
     for facts in parts.values():
-        counts.update({name: facts[name] for name in ("texts", "empty", "read", "written_tokens", "cut")})
+        counts.update(
+            {name: facts[name] for name in ("texts", "empty", "read", "written_tokens", "cut")}
+        )
     with writing(job) as draft:
         with pq.ParquetWriter(draft.path(TEXTS_FILE), SCHEMA, compression="zstd") as writer:
             for number in parts:
@@ -222,7 +253,11 @@ def run(job: GeneratedJob) -> None:
         draft.facts |= dict(counts)
         if isinstance(opened := generating.__dict__.get("writes"), ByServer):
             draft.facts |= dict(opened.answers.counts)
-        limit = f"{job.params.asked.characters} characters" if job.params.asked else f"{job.params.length} tokens"
+        limit = (
+            f"{job.params.asked.characters} characters"
+            if job.params.asked
+            else f"{job.params.length} tokens"
+        )
         for name, total, line in (
             ("cut", "read", f"are longer than {limit} and were cut"),
             ("empty", "texts", "generated texts are empty"),

@@ -63,7 +63,9 @@ def run(job: TrainJob) -> None:
         objective = build(job, model, pairs.tokens, padding_of(model, tokenizer), world)
         shared = {name: getattr(train, name) for name in Optimisation.model_fields}
         # A batch of pairs is one of lists of one passage.
-        loop = Train.model_construct(**shared, queries_per_batch=train.pairs_per_batch, list_size=1, choose="last")
+        loop = Train.model_construct(
+            **shared, queries_per_batch=train.pairs_per_batch, list_size=1, choose="last"
+        )
         state = TrainingLoop(job, loop, objective, pairs.lists, None, world).run()
         if world.first:
             write(job, model, tokenizer, pairs, state)
@@ -82,19 +84,31 @@ def read_pairs(job: TrainJob, model: Any, tokenizer: Any) -> Pairs:
         pairs = read_contexts(collection, params.split, params.target, params.match)
     reader = Reader(tokenizer, params.prompt, params.length, job.key)
     sources = reader.read([source for source, _ in pairs])
-    start, end = start_token(model) if model.config.is_encoder_decoder else None, end_tokens(model, tokenizer)[0]
-    targets = target_ids(tokenizer, [target for _, target in pairs], params.target_length, start, end)
+    start, end = (
+        start_token(model) if model.config.is_encoder_decoder else None,
+        end_tokens(model, tokenizer)[0],
+    )
+    targets = target_ids(
+        tokenizer, [target for _, target in pairs], params.target_length, start, end
+    )
     return Pairs(Tokens(sources, targets, Template.of(tokenizer)), reader.cut)
 
 
 def read_query_pairs(collection: Collection, split: str) -> list[tuple[str, str]]:
     """Return (passage, query) of a split's relevant passages, in the order of the labels."""
     queries, judged = collection.queries(split), collection.qrels(split)
-    named = [(query, doc) for query, own in judged.items() for doc, relevance in own.items() if relevance > 0]
+    named = [
+        (query, doc)
+        for query, own in judged.items()
+        for doc, relevance in own.items()
+        if relevance > 0
+    ]
     passages = collection.texts({doc for _, doc in named})
     known = [(query, doc) for query, doc in named if doc in passages and query in queries]
     if not known:
-        raise UserError(f"{collection.artifact.folder}: no query of split {split} has a relevant passage")
+        raise UserError(
+            f"{collection.artifact.folder}: no query of split {split} has a relevant passage"
+        )
     return [(join_contents(*passages[doc]), queries[query]) for query, doc in known]
 
 
@@ -122,7 +136,10 @@ def write(job: TrainJob, model: Any, tokenizer: Any, pairs: Pairs, state: State)
         save_encoder(model, tokenizer, draft.folder / "hf")
         write_log(state, draft.path("log.parquet"))
         draft.facts |= {"pairs": count, "steps": state.step, "cut": pairs.cut}
-        draft.facts |= {"precision": resolve_precision(params.train.precision), "device": device().type}
+        draft.facts |= {
+            "precision": resolve_precision(params.train.precision),
+            "device": device().type,
+        }
         line = f"{pairs.cut:,} of {count:,} texts have more than {params.length} tokens and are cut"
         if pairs.cut > MANY * count:
             warn(job, draft, line)

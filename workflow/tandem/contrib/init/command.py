@@ -56,7 +56,9 @@ def write_first_configuration(
     if not NAME.fullmatch(path.stem):
         raise UserError(f"{path.stem}: a name is letters, digits, '_', '-' and '.'")
     if views_folder([path]) == views_folder([]):
-        raise UserError(f"{path}: its results would replace those of config/config.yaml; choose another name")
+        raise UserError(
+            f"{path}: its results would replace those of config/config.yaml; choose another name"
+        )
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another name, or replace it with --force")
     if not os.access(path.absolute().parent, os.W_OK):
@@ -66,29 +68,49 @@ def write_first_configuration(
     entry, folder = find_entry(data)
     entry |= {"normalize": "nfc"} if folder else {}  # a published collection stays as it is
     options = Execution(path=folder or None, workers=count_usable_cores())
-    collection = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
+    collection = look(
+        Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds
+    )
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(collection)
     choices = Choices(
-        path.stem, entry, language, collection, find_starting_encoder(encoder, language), FoundMachine.here()
+        path.stem,
+        entry,
+        language,
+        collection,
+        find_starting_encoder(encoder, language),
+        FoundMachine.here(),
     )
     limits = choose_limits(choices)
     queries = {split: limit.most for split, limit in limits.items() if limit.most is not None}
-    text = compose_configuration(choices, queries, {split: limit.reason for split, limit in limits.items()})
+    text = compose_configuration(
+        choices, queries, {split: limit.reason for split, limit in limits.items()}
+    )
     config = merged(gathered([], ROOT), yaml.safe_load(text))
     FullPlan(config, ROOT).tables.files()
     write_text(path, text)
     command = f"tandem run {shlex.quote(str(path))}"
-    commands = [f"next: {command} baseline   # BM25 alone", f"      {command}            # everything"]
+    commands = [
+        f"next: {command} baseline   # BM25 alone",
+        f"      {command}            # everything",
+    ]
     sizes = [f"queries: {limit}" for limit in limits.values()]
     print(
-        *describe_choices(choices), *sizes, f"wrote {path}", "", *list_cost_lines(config, choices), *commands, sep="\n"
+        *describe_choices(choices),
+        *sizes,
+        f"wrote {path}",
+        "",
+        *list_cost_lines(config, choices),
+        *commands,
+        sep="\n",
     )
 
 
 def guess_language(collection: Look) -> str:
     """Return the language of most passages; English, with a note, where it is not clear."""
-    shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
+    shares = {
+        name: share for name, share in collection.languages["passage"].items() if name != "latin"
+    }
     best = max(shares, key=shares.__getitem__, default="")
     if len(best) == 2 and shares[best] >= LIKELY:
         return best
@@ -126,6 +148,13 @@ def list_cost_lines(config: Raw, choices: Choices) -> list[str]:
     at_least = "about" if choices.collection.whole else "more than"
     where = "one H200" if choices.machine.gpu else "two cores"
     sizes = f"{format_bytes(int(everything.memory))} of memory, {format_bytes(int(everything.disk))} of disk"
-    short = [f"warning: {sizes}: this machine has less"] if everything.memory > choices.machine.memory else []
+    short = (
+        [f"warning: {sizes}: this machine has less"]
+        if everything.memory > choices.machine.memory
+        else []
+    )
     line = f"everything takes {at_least} {format_duration(everything.wall)} on {where}, {sizes}; BM25 alone"
-    return [*short, f"{line} {format_duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)"]
+    return [
+        *short,
+        f"{line} {format_duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)",
+    ]

@@ -30,7 +30,8 @@ _SPECIAL_TOKENS = 3  # tokens of a pair beside its texts
 BYTES_PER_TOKEN = 3  # of a prompt, which tokenizers do not cut finer
 GRAPH_TOKENS = 131_072  # at most; more tokens at once gain nothing
 FEWEST_TOKENS = 2048
-_LARGE_HIDDEN_SIZE = 512  # hidden numbers, from which the learning rates of small encoders are too high
+# hidden numbers, from which the learning rates of small encoders are too high
+_LARGE_HIDDEN_SIZE = 512
 _USUAL_ENCODERS = {"en": "minilm", "zh": "bert-base-chinese"}
 _MULTILINGUAL_ENCODER = "bert-base-multilingual-cased"
 # What a configuration without labelled training queries may be, in place of its table: it then trains all the same.
@@ -49,15 +50,20 @@ class StartingEncoder:
 
     name: str  # value of `encoder`
     entry: Raw = field(default_factory=dict)  # of `encoders:`; empty where the name says enough
-    vectors: Raw = field(default_factory=dict)  # how they are computed, as its entry or its own files say
+    # how they are computed, as its entry or its own files say
+    vectors: Raw = field(default_factory=dict)
     shape: EncoderShape | None = None  # its sizes; None where they are not known here
     zero_shot: bool = True  # whether its vectors are worth a row without training
 
     def __str__(self) -> str:
         """Return its name and how its vectors are computed."""
         vectors = {key: value for key, value in self.vectors.items() if value not in (None, {}, [])}
-        texts = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in vectors.items())
-        return f"{self.name}: {texts or 'does not describe its vectors; pooling cls is taken'}".replace('"', "")
+        texts = ", ".join(
+            f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in vectors.items()
+        )
+        return f"{self.name}: {texts or 'does not describe its vectors; pooling cls is taken'}".replace(
+            '"', ""
+        )
 
 
 def find_starting_encoder(name: str, language: str) -> StartingEncoder:
@@ -75,7 +81,10 @@ def find_starting_encoder(name: str, language: str) -> StartingEncoder:
         chosen = key
     elif not here and HUB.fullmatch(chosen) and (entry := read_hub_entry(chosen)):
         chosen = chosen.rpartition("/")[2]
-    planner = Planner(load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT), Stages())
+    planner = Planner(
+        load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT),
+        Stages(),
+    )
     stage, vectors = planner.encoder(chosen), towers(planner.ctx, chosen)
     try:
         shape = shape_of(stage, planner.settings)
@@ -92,11 +101,19 @@ def read_hub_entry(name: str) -> Raw:
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(DESCRIBING), etag_timeout=10))
-        config = json.loads((find_encoder_files(folder) / "config.json").read_text(encoding="utf-8"))
+        config = json.loads(
+            (find_encoder_files(folder) / "config.json").read_text(encoding="utf-8")
+        )
         shape = asdict(EncoderShape.of(config)) | {"positions": read_positions(config)}
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError, KeyError):
         return {}
-    return {"source": "hub", "name": name, "revision": folder.name, **describe_towers(folder), "shape": shape}
+    return {
+        "source": "hub",
+        "name": name,
+        "revision": folder.name,
+        **describe_towers(folder),
+        "shape": shape,
+    }
 
 
 @dataclass(frozen=True)
@@ -106,8 +123,10 @@ class Sizes:
     queries: dict[str, int]  # split → so many queries of it, if there are, whatever they cost
     passage: int  # the longest passage, in tokens
     rerank: int  # passages of a query that are re-ranked
-    minutes: dict[str, int]  # of each training on two CPU cores, which a GPU passes in a thousandth of the time
-    judged: int | None  # training queries that the joint model's lists are drawn and judged for; None: all
+    # of each training on two CPU cores, which a GPU passes in a thousandth of the time
+    minutes: dict[str, int]
+    # training queries that the joint model's lists are drawn and judged for; None: all
+    judged: int | None
     train: dict[str, Any]  # further keys of every model's `train`
 
 
@@ -138,7 +157,12 @@ def choose_lengths(
     """
 
     def rounded(side: str, step: int, most: int) -> int:
-        tokens = min(most, int(estimate_mean_tokens(look.lengths[side], TYPICAL_WEB_LENGTHS[side], language, "p90")))
+        tokens = min(
+            most,
+            int(
+                estimate_mean_tokens(look.lengths[side], TYPICAL_WEB_LENGTHS[side], language, "p90")
+            ),
+        )
         prompt = -(-len(prompts.get(side, "").encode()) // BYTES_PER_TOKEN)
         return max(2 * step, step * -(-(tokens + prompt) // step))
 
@@ -199,13 +223,20 @@ def choose_experiment(collection: Look, zero_shot: bool) -> Experiment:
     """
     queries, trains = collection.queries, collection.positives.get("train", 0) > 0
     share = collection.dev_share
-    scored = next((split for split in ("test", "dev", *queries) if split in queries and split != "train"), None)
+    scored = next(
+        (split for split in ("test", "dev", *queries) if split in queries and split != "train"),
+        None,
+    )
     if scored is None:
         if not trains:
-            raise UserError("qrels: no query has a relevant passage; nothing can be trained or scored")
+            raise UserError(
+                "qrels: no query has a relevant passage; nothing can be trained or scored"
+            )
         if share is None:
             count = collection.positives["train"]
-            raise UserError(f"qrels: {count} training queries have a relevant passage; too few to draw dev from them")
+            raise UserError(
+                f"qrels: {count} training queries have a relevant passage; too few to draw dev from them"
+            )
         sentence = f"train alone: every system is trained; {share:.0%} of the queries become dev, which is scored"
         return Experiment(sentence, choose="last", keys={"dev_from_train": share})
     named = " and ".join(queries)
@@ -246,7 +277,9 @@ def compose_configuration(
     """
     collection, encoder = choices.collection, choices.encoder
     shape = encoder.shape or BERT_BASE
-    longest = choose_lengths(collection, choices.language, choices.fitting, shape, encoder.vectors.get("prompts", {}))
+    longest = choose_lengths(
+        collection, choices.language, choices.fitting, shape, encoder.vectors.get("prompts", {})
+    )
     how = choose_execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",
@@ -255,17 +288,27 @@ def compose_configuration(
         f"  {format_yaml(choices.name)}:",
         *(f"    {line}" for line in _list_dataset_lines(choices, queries, reasons)),
         f"encoder: {format_yaml(encoder.name)}",
-        *([f"encoders: {{{format_yaml(encoder.name)}: {format_yaml(encoder.entry)}}}"] if encoder.entry else []),
+        *(
+            [f"encoders: {{{format_yaml(encoder.name)}: {format_yaml(encoder.entry)}}}"]
+            if encoder.entry
+            else []
+        ),
         f"tables: [{choices.experiment.table}]",
         f"lengths: {format_yaml(longest)}  # tokens; longer texts are cut",
     ]
     if choices.experiment.trains:
-        lines.append(f"rerank: {{depth: {choices.fitting.rerank}}}  # passages of a query that cross-encoders score")
+        lines.append(
+            f"rerank: {{depth: {choices.fitting.rerank}}}  # passages of a query that cross-encoders score"
+        )
         gpu = ", of which a GPU needs a thousandth" if choices.machine.gpu else ""
-        lines.append(f"models:  # each is trained for at most so many minutes of two CPU cores{gpu}")
+        lines.append(
+            f"models:  # each is trained for at most so many minutes of two CPU cores{gpu}"
+        )
         for model, minutes in choices.fitting.minutes.items():
             train: dict[str, Any] = {"choose": choices.experiment.choose, "budget_minutes": minutes}
-            train |= ({"lr": 2.0e-5} if shape.hidden >= _LARGE_HIDDEN_SIZE else {}) | choices.fitting.train
+            train |= (
+                {"lr": 2.0e-5} if shape.hidden >= _LARGE_HIDDEN_SIZE else {}
+            ) | choices.fitting.train
             drawn = format_yaml({"queries": choices.fitting.judged})
             lists = f"candidates: {drawn}, " if model == "rocketqav2" else ""
             lines.append(f"  {model}: {{{lists}train: {format_yaml(train)}}}")
@@ -275,9 +318,14 @@ def compose_configuration(
     return "\n".join(lines) + "\n"
 
 
-def _list_dataset_lines(choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str]) -> list[str]:
+def _list_dataset_lines(
+    choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str]
+) -> list[str]:
     collection, language = choices.collection, choices.language
-    counts = {**({"passages": collection.passages} if collection.whole else {}), **collection.queries}
+    counts = {
+        **({"passages": collection.passages} if collection.whole else {}),
+        **collection.queries,
+    }
     counted = collection.lengths
     tokens = {
         side: round(estimate_mean_tokens(counted[side], TYPICAL_WEB_LENGTHS[side], language))
@@ -285,24 +333,41 @@ def _list_dataset_lines(choices: Choices, queries: Mapping[str, int], reasons: M
     }
     lines = [f"{key}: {format_yaml(value)}" for key, value in choices.entry.items()]
     lines.append(f"language: {format_yaml(language)}")
-    lines += [] if language in ANALYZED.split() else ["analyzer: whitespace  # there is no other for this language"]
+    lines += (
+        []
+        if language in ANALYZED.split()
+        else ["analyzer: whitespace  # there is no other for this language"]
+    )
     lines.append(f"counts: {format_yaml(counts)}  # others are a warning")
     lines.append(f"tokens: {format_yaml(tokens)}  # mean of a text, for estimates")
     lines += [f"{key}: {format_yaml(value)}" for key, value in choices.experiment.keys.items()]
     drawn = choices.experiment.keys.get("dev_from_train", 0) * collection.queries.get("train", 0)
     if drawn > (most := choices.fitting.queries["dev"]):
         lines.append(f"dev_from_train_most: {most}  # without this line about {drawn:,.0f}")
-    lines += ["ignore_identical_ids: true  # no query finds itself"] if collection.own_passages else []
-    lines += ["unknown_documents: drop  # most qrels of a split name no passage"] if collection.drop_unknown else []
+    lines += (
+        ["ignore_identical_ids: true  # no query finds itself"] if collection.own_passages else []
+    )
+    lines += (
+        ["unknown_documents: drop  # most qrels of a split name no passage"]
+        if collection.drop_unknown
+        else []
+    )
     for split, most in queries.items():
         reason = f"; {reasons[split]}" if split in reasons else ""
-        lines.append(f"{split}_queries: {most}  # without this line all {collection.queries[split]:,}{reason}")
+        lines.append(
+            f"{split}_queries: {most}  # without this line all {collection.queries[split]:,}{reason}"
+        )
     whole = (split for split in reasons if split not in queries)
-    lines += [f"# {split}_queries: {choices.fitting.queries[split]}  # {reasons[split]}" for split in whole]
+    lines += [
+        f"# {split}_queries: {choices.fitting.queries[split]}  # {reasons[split]}"
+        for split in whole
+    ]
     return lines
 
 
 def format_yaml(value: object) -> str:
     """Return a value on one line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=inf)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=inf
+    )
     return text.strip().removesuffix("...").strip()

@@ -55,7 +55,9 @@ class Limit:
 
     def __str__(self) -> str:
         """Return the number of queries, and why."""
-        taken = f"all {self.count:,}" if self.most is None else f"{self.most:,} of the {self.count:,}"
+        taken = (
+            f"all {self.count:,}" if self.most is None else f"{self.most:,} of the {self.count:,}"
+        )
         return f"{taken} of {self.split}; {self.reason}"
 
 
@@ -76,7 +78,9 @@ def choose_limits(choices: Choices) -> dict[str, Limit]:
         limits = {}
         for split, few in smallest.items():
             others = {other: most for other, most in smallest.items() if other != split}
-            longer = _sum_without_trainings(_estimate(choices, others)) - _sum_without_trainings(costs)
+            longer = _sum_without_trainings(_estimate(choices, others)) - _sum_without_trainings(
+                costs
+            )
             share = SCORED_SHARE if split == scored else OTHER_SHARE
             allowed = max(ALLOWED_SECONDS, share * everything)
             most = None
@@ -86,7 +90,10 @@ def choose_limits(choices: Choices) -> dict[str, Limit]:
                 limits[split] = Limit(split, counts[split], few, most, longer, causes[split])
         return limits
     except UserError:  # the sizes of an encoder that the first run fetches
-        return {split: Limit(split, counts[split], few, few, None, causes[split]) for split, few in smallest.items()}
+        return {
+            split: Limit(split, counts[split], few, few, None, causes[split])
+            for split, few in smallest.items()
+        }
 
 
 def round_down(number: float) -> int:

@@ -42,10 +42,12 @@ from tandem.data.validate import (
 from tandem.errors import UserError
 from tandem.store.environment import command_output
 
-_PASSAGES_SEARCHED = 200_000  # passages among which the one that an unknown id may mean is looked for
+# passages among which the one that an unknown id may mean is looked for
+_PASSAGES_SEARCHED = 200_000
 LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 _GIB = 1 << 30
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the training queries that may become dev
+# of the training queries that may become dev
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass
@@ -57,13 +59,16 @@ class Look:
     queries: dict[str, int] = field(default_factory=dict)  # split → number of its queries
     # split → number of its queries with a relevant passage by its judgements
     positives: dict[str, int] = field(default_factory=dict)
-    dev_share: float | None = SHARES[0]  # of train that can become dev; None where the training queries are too few
+    # of train that can become dev; None where the training queries are too few
+    dev_share: float | None = SHARES[0]
     # `passage` and `query` → statistics of a sample, and of all queries
     lengths: dict[str, PassageStatistics] = field(default_factory=dict)
     # the same → language → share of the texts that tell
     languages: dict[str, dict[str, float]] = field(default_factory=dict)
-    own_passages: bool = False  # whether most queries of a split are passages, which they should not find
-    drop_unknown: bool = False  # whether most judgements of a split name no passage, so that they have to be dropped
+    # whether most queries of a split are passages, which they should not find
+    own_passages: bool = False
+    # whether most judgements of a split name no passage, so that they have to be dropped
+    drop_unknown: bool = False
     notes: list[str] = field(default_factory=list)  # what is odd, a line each
 
 
@@ -87,13 +92,19 @@ def look(job: DatasetJob, seconds: float) -> Look:
     judged = tables.make_table(source.read_qrels(), tables.QRELS_SCHEMA)
     answered = [query for query, _ in composer.answers(source.read_answers())]
     if not judged.num_rows and not answered:
-        raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
-    queries = prepare_queries(composer.queries(source.read_queries()), judged, answered, source, job.params, notes)
+        raise UserError(
+            "qrels: empty; a dataset needs judgements of at least one split, or answers"
+        )
+    queries = prepare_queries(
+        composer.queries(source.read_queries()), judged, answered, source, job.params, notes
+    )
     own_passages = OwnPassages(queries)
     result = Look(queries=dict(Counter(queries.splits.values())), notes=notes.lines)
     if "train" in result.queries and VALIDATED not in result.queries:
         for split in (split for split in result.queries if SPLIT_WORDS.get(split) == VALIDATED):
-            notes.add(f"split {split} counts as a test set: call it dev (dev.tsv), or a tenth of train becomes dev")
+            notes.add(
+                f"split {split} counts as a test set: call it dev (dev.tsv), or a tenth of train becomes dev"
+            )
     ids = _read_corpus(source, seconds, result, composer, own_passages)
     for line in filter(None, (composer.note(), *own_passages.notes())):
         notes.add(line)
@@ -101,7 +112,10 @@ def look(job: DatasetJob, seconds: float) -> Look:
     texts, sample, lengths = list(queries.texts.values()), TextSample(), CorpusStatistics()
     sample.add(texts)
     lengths.measure(pa.array([""] * len(texts)), pa.array(texts, pa.string()))
-    result.lengths["query"], result.languages["query"] = lengths.summary(), sample.facts()["languages"]
+    result.lengths["query"], result.languages["query"] = (
+        lengths.summary(),
+        sample.facts()["languages"],
+    )
     if not result.whole:
         notes.add(
             f"the corpus has more than the {len(ids):,} passages read in {format_duration(seconds)}: judgements and "
@@ -112,7 +126,9 @@ def look(job: DatasetJob, seconds: float) -> Look:
         judged = select_qrels(judged, queries, ids, job.params, notes, source)
         require_positives(judged)
         count_negative_grades(judged, source.literal_matches, notes)
-    named = set(tables.iterate_rows(judged.filter(pc.greater(judged["relevance"], 0)), "query_id", "split"))
+    named = set(
+        tables.iterate_rows(judged.filter(pc.greater(judged["relevance"], 0)), "query_id", "split")
+    )
     labelled = [(query, split) for query, split in named if queries.splits.get(query) == split]
     result.positives = dict(Counter(split for _, split in labelled))
     result.dev_share = share_of_dev([query for query, split in labelled if split == "train"])
@@ -122,7 +138,10 @@ def look(job: DatasetJob, seconds: float) -> Look:
 def share_of_dev(queries: list[str]) -> float | None:
     """Return the least share that makes some of the training queries dev, but not all; None if there is none."""
     places = [compute_position(query) for query in queries]
-    return next((share for share in SHARES if any(at < share for at in places) and max(places) >= share), None)
+    return next(
+        (share for share in SHARES if any(at < share for at in places) and max(places) >= share),
+        None,
+    )
 
 
 def _read_corpus(
@@ -138,18 +157,28 @@ def _read_corpus(
             sample.add(texts)
             own_passages.add(docs, titles, texts)
             every = max(1, len(texts) // TEXTS_SAMPLED)
-            lengths.measure(pa.array(titles[::every], pa.string()), pa.array(texts[::every], pa.string()))
+            lengths.measure(
+                pa.array(titles[::every], pa.string()), pa.array(texts[::every], pa.string())
+            )
             progress.add(len(docs))
             if seconds and time.monotonic() - begun > seconds:
                 result.whole = False
                 break
     if not ids:
-        raise UserError(f"{source.places['corpus']}: the corpus is empty; at least one passage is needed")
+        raise UserError(
+            f"{source.places['corpus']}: the corpus is empty; at least one passage is needed"
+        )
     require_unique(
-        "document", source.places["corpus"], ids, lambda row: next(islice(source.read_corpus(), row, None))[0]
+        "document",
+        source.places["corpus"],
+        ids,
+        lambda row: next(islice(source.read_corpus(), row, None))[0],
     )
     result.passages = len(ids)
-    result.lengths["passage"], result.languages["passage"] = lengths.summary(), sample.facts()["languages"]
+    result.lengths["passage"], result.languages["passage"] = (
+        lengths.summary(),
+        sample.facts()["languages"],
+    )
     return ids
 
 
@@ -165,12 +194,17 @@ def _select_known(judged: pa.Table, ids: TextHashes, source: Source, result: Loo
         """Return a name but for case, punctuation and leading zeros."""
         return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
 
-    docs, target = (doc for doc, _, _ in islice(source.read_corpus(), _PASSAGES_SEARCHED)), simplified(unknown)
+    docs, target = (
+        (doc for doc, _, _ in islice(source.read_corpus(), _PASSAGES_SEARCHED)),
+        simplified(unknown),
+    )
     first = next(docs)
     twin = next((doc for doc in chain([first], docs) if simplified(doc) == target), "")
     if not known.any():
         what = f"yours look like {unknown}, the corpus has {twin or first}"
-        raise UserError(f"0 of {total:,} qrels name a passage of the corpus: {what}; mend the ids of one of them")
+        raise UserError(
+            f"0 of {total:,} qrels name a passage of the corpus: {what}; mend the ids of one of them"
+        )
     result.drop_unknown = find_mostly_unknown(judged, known) is not None
     such_as = f"such as {unknown}" + (f", where the corpus has {twin}" if twin else "")
     done = "they are dropped" if result.drop_unknown else "no run can find them"
@@ -195,7 +229,11 @@ class FoundMachine:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         with suppress(OSError, ValueError):  # "max" where there is no limit
             memory = min(memory, int(LIMIT.read_text()))
-        return cls(count_usable_cores(), memory, *(_find_gpu(ids[0]) if (ids := list_offered(os.environ)) else ()))
+        return cls(
+            count_usable_cores(),
+            memory,
+            *(_find_gpu(ids[0]) if (ids := list_offered(os.environ)) else ()),
+        )
 
     def __str__(self) -> str:
         """Return the same in words."""
@@ -205,7 +243,12 @@ class FoundMachine:
 
 def _find_gpu(number: str) -> tuple[str, int]:
     """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
-    words = ["nvidia-smi", f"--id={number}", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    words = [
+        "nvidia-smi",
+        f"--id={number}",
+        "--query-gpu=name,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
     try:
         name, _, mebibytes = (command_output(*words) or "").partition("\n")[0].rpartition(", ")
         return name, int(mebibytes) << 20

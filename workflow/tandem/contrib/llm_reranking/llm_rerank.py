@@ -26,10 +26,12 @@ from tandem.store.job import Job, writing
 
 _QUERIES_PER_GROUP = 1024  # queries whose passages are read together
 _TIE = 0.5
-_WORTH_A_WARNING = 0.01  # a larger share of answers that are repaired or unlikely is worth a warning
+# a larger share of answers that are repaired or unlikely is worth a warning
+_WORTH_A_WARNING = 0.01
 ANSWERS_BEFORE_REFUSAL = 100  # answers after which a model that mostly says neither word is refused
 
-_Prefer = Callable[[int, int], float]  # how far the first of two passages is preferred: 1, 0, or 1/2 for a tie
+# how far the first of two passages is preferred: 1, 0, or 1/2 for a tie
+_Prefer = Callable[[int, int], float]
 
 
 class ScoredQuery(NamedTuple):
@@ -101,7 +103,9 @@ def score_places(ranked: list[int]) -> Floats:
     return scores
 
 
-def score_pairwise(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
+def score_pairwise(
+    params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore
+) -> ScoredQuery:
     """Score by all pairs, or by `passes` of `order_by_bubbles`; counts `ties`, and answers as `count_words` does."""
     ties = 0
     compared = list[ModelAnswer]()
@@ -110,8 +114,13 @@ def score_pairwise(params: RerankLlmParams, query: str, passages: list[str], ans
     @cache
     def prefer(i: int, j: int) -> float:
         """Return how far passage i is preferred to j, asked in both orders; count ties."""
-        pairs = (prompts.write_pair_prompt(params.form, query, passages[a], passages[b]) for a, b in ((i, j), (j, i)))
-        first, second = (answers.compare(prompt, prompts.PAIR_WORDS[params.form]) for prompt in pairs)
+        pairs = (
+            prompts.write_pair_prompt(params.form, query, passages[a], passages[b])
+            for a, b in ((i, j), (j, i))
+        )
+        first, second = (
+            answers.compare(prompt, prompts.PAIR_WORDS[params.form]) for prompt in pairs
+        )
         nonlocal ties
         share = decide(first.score, second.score)
         ties += share == _TIE
@@ -127,9 +136,14 @@ def score_pairwise(params: RerankLlmParams, query: str, passages: list[str], ans
     return ScoredQuery(scores, counts, beginnings)
 
 
-def score_yes_no(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
+def score_yes_no(
+    params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore
+) -> ScoredQuery:
     """Score by the log-odds that a passage is relevant; passages without an answer come last, in the run's order."""
-    questions = (prompts.write_yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
+    questions = (
+        prompts.write_yes_no_prompt(params.form, params.instruction, query, passage)
+        for passage in passages
+    )
     compared = [answers.compare(prompt, prompts.ANSWER_WORDS[params.form]) for prompt in questions]
     odds = [answer.score for answer in compared]
     lowest = min((score for score in odds if score is not None), default=0.0)
@@ -140,7 +154,9 @@ def score_yes_no(params: RerankLlmParams, query: str, passages: list[str], answe
     return ScoredQuery(scores, *count_words(compared, params.unlikely_below))
 
 
-def count_words(compared: Sequence[ModelAnswer], unlikely_below: float) -> tuple[Counter[str], Counter[str]]:
+def count_words(
+    compared: Sequence[ModelAnswer], unlikely_below: float
+) -> tuple[Counter[str], Counter[str]]:
     """Count answers by what they say of two words, and the first words of those to which both are unlikely.
 
     Of all (`compared`) those in which neither word was found are `repaired`, and those to which both together are less
@@ -148,10 +164,14 @@ def count_words(compared: Sequence[ModelAnswer], unlikely_below: float) -> tuple
     """
     unlikely = [answer.text for answer in compared if (answer.share or 0.0) < unlikely_below]
     repaired = sum(answer.score is None for answer in compared)
-    return Counter(compared=len(compared), repaired=repaired, unlikely=len(unlikely)), Counter(unlikely)
+    return Counter(compared=len(compared), repaired=repaired, unlikely=len(unlikely)), Counter(
+        unlikely
+    )
 
 
-def refuse_unlikely(params: RerankLlmParams, counts: Counter[str], beginnings: Counter[str]) -> None:
+def refuse_unlikely(
+    params: RerankLlmParams, counts: Counter[str], beginnings: Counter[str]
+) -> None:
     """Refuse a model whose answers are mostly something else than the two words: their odds are noise then."""
     if 2 * counts["unlikely"] <= counts["compared"]:
         return
@@ -161,10 +181,14 @@ def refuse_unlikely(params: RerankLlmParams, counts: Counter[str], beginnings: C
     found = f"{counts['unlikely']:,} of the first {counts['compared']:,} answers give {either} together a probability"
     problem = f"{found} below {params.unlikely_below:g} (most begin with {likeliest!r})"
     thinks = "of a model that thinks first, chat_template_kwargs: {enable_thinking: false} may turn that off"
-    raise UserError(f"{params.model}: {problem}; {thinks}; else take method listwise, or lower unlikely_below")
+    raise UserError(
+        f"{params.model}: {problem}; {thinks}; else take method listwise, or lower unlikely_below"
+    )
 
 
-def rank_listwise(params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore) -> ScoredQuery:
+def rank_listwise(
+    params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore
+) -> ScoredQuery:
     """Score by the model's order of each window, which is repaired if it is no permutation."""
     counts: Counter[str] = Counter(repaired=0)
 
@@ -176,7 +200,9 @@ def rank_listwise(params: RerankLlmParams, query: str, passages: list[str], answ
         return order
 
     return ScoredQuery(
-        score_places(prompts.order_by_windows(len(passages), params.window, params.step, order_of)), counts, Counter()
+        score_places(prompts.order_by_windows(len(passages), params.window, params.step, order_of)),
+        counts,
+        Counter(),
     )
 
 
@@ -200,9 +226,13 @@ def rerank_run(
         while group := list(islice(source, _QUERIES_PER_GROUP)):
             stored = dataset.texts({doc for _, docs in group for doc in docs[: params.depth]})
 
-            def rescore(ranked: tuple[str, list[str]], stored: dict[str, tuple[str, str]] = stored) -> ScoredQuery:
+            def rescore(
+                ranked: tuple[str, list[str]], stored: dict[str, tuple[str, str]] = stored
+            ) -> ScoredQuery:
                 query, docs = ranked
-                passages = [join_contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]]
+                passages = [
+                    join_contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]
+                ]
                 return _METHODS[params.method](params, texts[query], passages, answers)
 
             for (query, docs), result in zip(group, threads.map(rescore, group), strict=True):
@@ -232,8 +262,16 @@ def run(job: Job[RerankLlmParams]) -> None:
             draft.facts |= {"lines": lines, **answers.counts, **counts}
             if counts["unlikely"] > _WORTH_A_WARNING * total:
                 problem = f"{counts['unlikely']:,} of {total:,} answers hardly ever begin with one of the two words"
-                warn(job, draft, f"{problem} that are compared (unlikely_below): their scores are noise")
+                warn(
+                    job,
+                    draft,
+                    f"{problem} that are compared (unlikely_below): their scores are noise",
+                )
             elif counts["repaired"] > _WORTH_A_WARNING * total:
-                warn(job, draft, f"{counts['repaired']:,} of {total:,} answers did not say what was asked for")
+                warn(
+                    job,
+                    draft,
+                    f"{counts['repaired']:,} of {total:,} answers did not say what was asked for",
+                )
     finally:
         answers.close()

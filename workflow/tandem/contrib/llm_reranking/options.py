@@ -23,7 +23,9 @@ class LlmReranker(Reranks, HostedModel):
     @model_validator(mode="after")
     def _in_a_template(self) -> Self:
         if self.chat_template_kwargs and (form := getattr(self, "form", "chat")) != "chat":
-            raise problem(f".chat_template_kwargs is set, but form {form} has a template of its own; leave it out")
+            raise problem(
+                f".chat_template_kwargs is set, but form {form} has a template of its own; leave it out"
+            )
         return self
 
 
@@ -32,7 +34,8 @@ class YesNo(LlmReranker):
 
     method: Literal["yes_no"] = Field(description="how it re-ranks")
     form: Literal["chat", "qwen3", "monot5"] = Field(
-        "chat", description="of the prompt: chat: any chat model's; qwen3, monot5: as these re-rankers were trained"
+        "chat",
+        description="of the prompt: chat: any chat model's; qwen3, monot5: as these re-rankers were trained",
     )
     instruction: str = Field(
         "Given a web search query, retrieve relevant passages that answer the query",
@@ -62,9 +65,12 @@ class Pairwise(LlmReranker):
     orders_together = True
     method: Literal["pairwise"] = Field(description="how it re-ranks")
     form: Literal["chat", "duot5"] = Field(
-        "chat", description="of the prompt: chat: any chat model's; duot5: as that re-ranker was trained"
+        "chat",
+        description="of the prompt: chat: any chat model's; duot5: as that re-ranker was trained",
     )
-    top: int = Field(10, ge=2, description="passages that are compared: the first ones, at most `rerank.depth`")
+    top: int = Field(
+        10, ge=2, description="passages that are compared: the first ones, at most `rerank.depth`"
+    )
     passes: int | None = Field(
         None,
         ge=1,
@@ -94,6 +100,9 @@ class RerankLlmParams(LlmParams):
     window: int = Field(20, ge=2, description="of listwise: passages that are ordered at once")
     step: int = Field(10, ge=1, description="of listwise: passages that the window moves up")
     passes: int | None = Field(
-        None, ge=1, exclude_if=not_, description="of pairwise: passes of neighbours; null: all pairs"
+        None,
+        ge=1,
+        exclude_if=not_,
+        description="of pairwise: passes of neighbours; null: all pairs",
     )
     unlikely_below: UnlikelyBelow = 0.05

@@ -15,7 +15,9 @@ def _find_entry(ctx: Context, name: str) -> LlmReranker:
 @plans_reranking("llm_rerankers")
 def rerank_by_llm(ctx: Context, reranked: Reranked) -> Stage:
     """Plan the re-ranking of a run by a language model, which may look at fewer passages than cross-encoders do."""
-    params, execution = llm_stage(_find_entry(ctx, reranked.judge), f"llm_rerankers.{reranked.judge}")
+    params, execution = llm_stage(
+        _find_entry(ctx, reranked.judge), f"llm_rerankers.{reranked.judge}"
+    )
     deepest = reranked.params["depth"]
     params["depth"] = min(deepest, params.pop("top", deepest))
     upstream = {"dataset": dataset(ctx, reranked.data), "run": reranked.pool}

@@ -35,7 +35,8 @@ BUNDLE_FILE = "bundle.json"
 REMADE_FOLDER = "again"  # the folder in an unpacked bundle where its table is made again
 
 _RUN_FILE = "run.trec"
-_VIEW_SUFFIXES = (".csv", ".md", ".tex", ".json", ".html")  # forms of a table; beside it lies its log
+# forms of a table; beside it lies its log
+_VIEW_SUFFIXES = (".csv", ".md", ".tex", ".json", ".html")
 _PINNED_SUFFIXES = (".lock", ".yaml", ".in")  # of envs/
 
 
@@ -52,10 +53,14 @@ def read_bundle(folder: Path) -> Bundle | None:
     try:
         return Bundle.model_validate_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValidationError):
-        raise UserError(f"{path}: is not what `tandem bundle` writes; unpack the archive anew") from None
+        raise UserError(
+            f"{path}: is not what `tandem bundle` writes; unpack the archive anew"
+        ) from None
 
 
-def write_bundle(table: str, /, *files: str, out: Path | None = None, configurations: Configurations = ()) -> None:
+def write_bundle(
+    table: str, /, *files: str, out: Path | None = None, configurations: Configurations = ()
+) -> None:
     """Pack a table with what a reader needs to make it again.
 
     The archive holds the table with its scores and runs, the manifests of all stages behind it, its lineage, the
@@ -69,7 +74,9 @@ def write_bundle(table: str, /, *files: str, out: Path | None = None, configurat
     """
     names, paths = split_files([table, *files])
     if len(names) != 1 or len(configurations) != 1:
-        raise UserError(f"takes one table of one configuration; {len(names)} names are no YAML files")
+        raise UserError(
+            f"takes one table of one configuration; {len(names)} names are no YAML files"
+        )
     name, configuration = names[0], configurations[0]
     configuration.files += paths
     out = out or Path(f"{name.replace('/', '_')}.tar.gz")
@@ -80,7 +87,9 @@ def write_bundle(table: str, /, *files: str, out: Path | None = None, configurat
         files_by_place = gather_files(name, configuration, Path(folder))
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as partial:  # files by name, no times, no owners
-            (_write_zip if out.suffix == ".zip" else _write_tar)(dict(sorted(files_by_place.items())), partial, top)
+            (_write_zip if out.suffix == ".zip" else _write_tar)(
+                dict(sorted(files_by_place.items())), partial, top
+            )
     size = f"{len(files_by_place) - 1} files, {format_bytes(out.stat().st_size)}"
     print(f"{out}: {size}; unpack it, then: tandem verify {top}")
 
@@ -102,7 +111,11 @@ def _write_zip(files: dict[str, Path], out: Path, top: str) -> None:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for place, path in files.items():
             entry = zipfile.ZipInfo(f"{top}/{place}", _EARLIEST_TIME)
-            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3
+            entry.compress_type, entry.external_attr, entry.create_system = (
+                zipfile.ZIP_DEFLATED,
+                0o644 << 16,
+                3,
+            )
             large = path.stat().st_size > 1 << 31
             with path.open("rb") as file, archive.open(entry, "w", force_zip64=large) as into:
                 shutil.copyfileobj(file, into)
@@ -116,7 +129,9 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
     """
     plan = configuration.plan()
     if name not in plan.tables:
-        problem = plan.tables.missing.get(name) or f"is not a table{nearest(name, sorted(plan.tables))}"
+        problem = (
+            plan.tables.missing.get(name) or f"is not a table{nearest(name, sorted(plan.tables))}"
+        )
         raise UserError(f"{name}: {problem}")
     scores = {stage.key: stage for _, stage in plan.tables[name]}.values()
     tables = Path(plan.views, "tables")
@@ -124,12 +139,16 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
     absent = [stage.folder for stage in scores if not Path(stage.manifest).is_file()]
     if absent or not table.is_file():
         [rule] = [rule for rule, made in plan.tables.targets.items() if made == name][:1]
-        raise UserError(f"{absent[0] if absent else table} is not made; run: {configuration.snakemake([rule])}")
+        raise UserError(
+            f"{absent[0] if absent else table} is not made; run: {configuration.snakemake([rule])}"
+        )
 
     target = Target(f"table {name}", [find_artifact(stage.folder) for stage in scores])
     stages = walk(target.artifacts)
     texts = {
-        "README.md": write_readme(name, configuration, [stage.artifact.manifest for stage in stages.values()]),
+        "README.md": write_readme(
+            name, configuration, [stage.artifact.manifest for stage in stages.values()]
+        ),
         "config.yaml": render_configuration(configuration, plan, name),
         "lineage.txt": render_lineage_text(target, stages) + "\n",
         "lineage.json": render_lineage_json(target, stages) + "\n",
@@ -179,19 +198,29 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
     settings, layout = plan.settings, plan.tables.layouts[name]
     places: Json = {
         "tables": [f"../layout/{layout.name}"] if layout in map(Path, settings.tables) else [name],
-        "plugins": [f"../plugins/{Path(it).name}" if is_file_name(it) else it for it in settings.plugins],
+        "plugins": [
+            f"../plugins/{Path(it).name}" if is_file_name(it) else it for it in settings.plugins
+        ],
         "runs": {
-            run: {"paths": {split: str(Path(path).absolute()) for split, path in entry.paths.items()}}
+            run: {
+                "paths": {split: str(Path(path).absolute()) for split, path in entry.paths.items()}
+            }
             for run, entry in settings.runs.items()
         },
     }
     for block in ("datasets", "encoders", "rerankers"):
-        paths = {entry: getattr(own, "path", None) for entry, own in getattr(settings, block).items()}
-        places[block] = {entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path}
+        paths = {
+            entry: getattr(own, "path", None) for entry, own in getattr(settings, block).items()
+        }
+        places[block] = {
+            entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path
+        }
     places = merged(places, locate_language_models(settings))
     if folder := _find_folder(settings.encoder):
         places["encoder"] = folder
-    return yaml.safe_dump(redacted(merged(configuration.config(), places)), allow_unicode=True, sort_keys=True)
+    return yaml.safe_dump(
+        redacted(merged(configuration.config(), places)), allow_unicode=True, sort_keys=True
+    )
 
 
 def locate_language_models(section: object) -> Json:
@@ -216,7 +245,9 @@ def _find_folder(name: str) -> str:
 
 def write_readme(name: str, configuration: Configuration, manifests: list[Manifest]) -> str:
     """Return how to verify the bundle, and how to make the table again."""
-    trained = [manifest.execution.get("workers") for manifest in manifests if KINDS[manifest.kind].ranks]
+    trained = [
+        manifest.execution.get("workers") for manifest in manifests if KINDS[manifest.kind].ranks
+    ]
     return render_markdown(
         Path(__file__).parent / "assets/bundle.md",
         name=name,
@@ -224,7 +255,8 @@ def write_readme(name: str, configuration: Configuration, manifests: list[Manife
         configuration=configuration.name,
         dirty=any(manifest.dirty for manifest in manifests),
         again=REMADE_FOLDER,
-        cores=max((count for count in trained if isinstance(count, int)), default=1),  # sums are split by threads
+        # sums are split by threads
+        cores=max((count for count in trained if isinstance(count, int)), default=1),
         table=f"results/tables/{name}.csv",
         origins=[
             (manifest, describe_artifact_source(manifest))
@@ -240,5 +272,9 @@ def describe_artifact_source(manifest: Manifest) -> str:
     places = [file["url"] for file in execution.get("files", {}).values() if "url" in file]
     places += [str(Path(execution["path"]).absolute())] if "path" in execution else []
     if params["source"] == "hub":
-        places.append(f"{params['name']}, commit {manifest.facts.get('hub_commit') or params['revision']}")
-    return "; ".join(dict.fromkeys(places)) or params.get("id") or params.get("package") or "made here"
+        places.append(
+            f"{params['name']}, commit {manifest.facts.get('hub_commit') or params['revision']}"
+        )
+    return (
+        "; ".join(dict.fromkeys(places)) or params.get("id") or params.get("package") or "made here"
+    )

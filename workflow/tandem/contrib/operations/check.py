@@ -10,7 +10,13 @@ from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.evaluation.layouts import name_system
 from tandem.extras.sweeps import label_point, read_result
-from tandem.extras.targets import RESULTS, find_artifact, get_kind, iterate_artifact_folders, read_manifest
+from tandem.extras.targets import (
+    RESULTS,
+    find_artifact,
+    get_kind,
+    iterate_artifact_folders,
+    read_manifest,
+)
 from tandem.report.results import SWEEPS, read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
@@ -43,7 +49,12 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
     """Yield a line for each kind and state of its code that made artifacts of today's version and is not today's."""
     keys: dict[tuple[str, str], list[str]] = defaultdict(list)
     commits: dict[tuple[str, str], str] = {}
-    folders = [folder for root in roots for folder in iterate_artifact_folders(root) if get_kind(folder) in KINDS]
+    folders = [
+        folder
+        for root in roots
+        for folder in iterate_artifact_folders(root)
+        if get_kind(folder) in KINDS
+    ]
     with Progress("check", len(folders), "artifacts") as progress:
         for folder in folders:
             kind, manifest = get_kind(folder), read_manifest(folder)
@@ -57,7 +68,11 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
         if modules != now[kind]:
             commit = commits.get((kind, modules))
             files = files_changed_since(commit, sources(kind)) if commit else []
-            changed = f" ({list_first_names(files)} changed since {commit[:10]})" if commit and files else ""
+            changed = (
+                f" ({list_first_names(files)} changed since {commit[:10]})"
+                if commit and files
+                else ""
+            )
             same = f"version {KINDS[kind].version} is the same; raise it in stages/ if the result's meaning changed"
             yield f"{kind}: made by modules {modules}, now {now[kind]}{changed}, but {same}: {list_first_names(names)}"
 
@@ -70,7 +85,10 @@ def list_first_names(names: list[str]) -> str:
 def find_mixed_generations(root: Path) -> Iterator[str]:
     """Yield warnings about the tables and sweeps below a folder of results; other JSON files are passed over."""
     project = root.absolute().parent
-    for path in [*sorted((root / "tables").rglob("*.json")), *sorted((root / SWEEPS).glob("*.json"))]:
+    for path in [
+        *sorted((root / "tables").rglob("*.json")),
+        *sorted((root / SWEEPS).glob("*.json")),
+    ]:
         place = path.relative_to(root).with_suffix("")
         view = f"{place.parts[0].removesuffix('s')} {place.relative_to(place.parts[0]).as_posix()}"
         folders: dict[str, list[Path]] = {}
@@ -83,7 +101,11 @@ def find_mixed_generations(root: Path) -> Iterator[str]:
             for folder in shown:
                 try:
                     is_there = folder.is_dir()
-                    artifacts.append(open_artifact(folder, verify=False) if is_there else find_artifact(folder.name))
+                    artifacts.append(
+                        open_artifact(folder, verify=False)
+                        if is_there
+                        else find_artifact(folder.name)
+                    )
                 except UserError:
                     deleted.append(folder.name)
             if deleted:
@@ -93,7 +115,9 @@ def find_mixed_generations(root: Path) -> Iterator[str]:
             rows[name] = artifacts
 
         stages = walk(chain.from_iterable(rows.values()))  # each read once: rows share most of them
-        yield from _find_mixed(view, {name: _list_above(stages, artifacts) for name, artifacts in rows.items()})
+        yield from _find_mixed(
+            view, {name: _list_above(stages, artifacts) for name, artifacts in rows.items()}
+        )
 
 
 def _read_folders(path: Path, project: Path, is_table: bool) -> dict[str, list[Path]]:
@@ -105,7 +129,9 @@ def _read_folders(path: Path, project: Path, is_table: bool) -> dict[str, list[P
         return folders
     for row in read_table(path).rows:
         if row.lineage:
-            scores = [(project / run.folder).parents[1] / "score" / run.scores for run in row.lineage]
+            scores = [
+                (project / run.folder).parents[1] / "score" / run.scores for run in row.lineage
+            ]
             folders[name_system(row.id)] = scores
     return folders
 
@@ -141,8 +167,13 @@ def _find_mixed(what: str, rows: dict[str, list[BuiltStage]]) -> Iterator[str]:
     for row, stages in rows.items():
         for stage in stages:
             manifest = stage.artifact.manifest
-            values[f"generations: {stage.kind} by modules", manifest.version][manifest.modules].add(row)
-            for library, version in {**manifest.libraries, "python": manifest.machine.python}.items():
+            values[f"generations: {stage.kind} by modules", manifest.version][manifest.modules].add(
+                row
+            )
+            for library, version in {
+                **manifest.libraries,
+                "python": manifest.machine.python,
+            }.items():
                 values[f"versions of {library}:", 0][version].add(row)
     for (label, _), rows_by_value in sorted(values.items()):
         if len(rows_by_value) == 1:

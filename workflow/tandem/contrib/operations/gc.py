@@ -28,7 +28,8 @@ _GROUP_BY_CONTENT = {
     "index": "transient",
     "lexical index": "transient",
 }  # by what artifacts hold
-_GROUP_BY_STORE = {targets.ORDER: "transient", targets.PAIRS: "pairs"}  # of folders that are no artifacts of a stage
+# of folders that are no artifacts of a stage
+_GROUP_BY_STORE = {targets.ORDER: "transient", targets.PAIRS: "pairs"}
 _OTHER_GROUP = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
 _LEFT_GROUP = "leftovers"  # of deletions that were interrupted
 _SPENT_GROUP = "spent"  # vectors and indexes whose runs are finished
@@ -78,13 +79,17 @@ def collect_garbage(
         if others and not any(configuration.files for configuration in configurations):
             files = " ".join(f"{stem}.yaml" for stem in others[0].split("+"))
             what = f"{targets.RESULTS}/{others[0]} shows what {files} needs, which was not named"
-            raise UserError(f"{what}; name every configuration to keep, each by its own --configfile {files}")
+            raise UserError(
+                f"{what}; name every configuration to keep, each by its own --configfile {files}"
+            )
     plans = [plan_everything(configuration) for configuration in configurations]
     above = walk(targets.find_artifact(word) for word in keep.split(",") if word)
     protected = {(stage.kind, stage.key) for stage in above.values()}
     needed = protected.union(*(plan.stages for plan in plans))
     done = find_spent_stages(plans) - protected if spent else set()
-    folders = [folder for folder in find_unneeded(targets.RESULTS, needed, done) if folder.group in groups]
+    folders = [
+        folder for folder in find_unneeded(targets.RESULTS, needed, done) if folder.group in groups
+    ]
     # Latest first, so that what is left after an interruption has its inputs; unfinished folders before all.
     folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
     print(list_unneeded(folders, groups, configurations), end="")
@@ -97,7 +102,8 @@ def collect_garbage(
 def plan_everything(configuration: targets.Configuration) -> FullPlan:
     """Return a configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
     plan = configuration.plan()
-    plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
+    # a table that cannot be planned today, its data being away, would leave out what it needs
+    plan.tables.files()
     plan.sweep_files()
     plan.plan_every_target()
     return plan
@@ -108,7 +114,9 @@ def find_spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
     large = holding("vectors", "index")  # those of BM25 are small, and many runs search them
     used, waiting = set[tuple[str, str]](), set[tuple[str, str]]()
     for stage in (stage for plan in plans for stage in targets.list_stages_of_all(plan)):
-        inputs = {(above.kind, above.key) for above in stage.upstream.values() if above.kind in large}
+        inputs = {
+            (above.kind, above.key) for above in stage.upstream.values() if above.kind in large
+        }
         if Path(stage.manifest).is_file():
             used.update(inputs)
         else:
@@ -123,9 +131,17 @@ def find_unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unn
         if (kind, folder.name) in spent and not targets.is_running(folder):
             yield _describe(folder, _SPENT_GROUP)
         elif not _is_needed(folder, kind, needed) and not targets.is_running(folder):
-            yield _describe(folder, _GROUP_BY_STORE.get(kind) or _GROUP_BY_CONTENT.get(KINDS[kind].holds, _OTHER_GROUP))
-        elif kind not in holding("checkpoint") and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
-            yield _describe(folder / "checkpoints", "checkpoints")  # of a finished model, left by a job that was ended
+            yield _describe(
+                folder,
+                _GROUP_BY_STORE.get(kind) or _GROUP_BY_CONTENT.get(KINDS[kind].holds, _OTHER_GROUP),
+            )
+        elif (
+            kind not in holding("checkpoint")
+            and (folder / MANIFEST).is_file()
+            and (folder / "checkpoints").is_dir()
+        ):
+            # of a finished model, left by a job that was ended
+            yield _describe(folder / "checkpoints", "checkpoints")
     for folder in targets.list_leftovers(results):
         yield _describe(folder, _LEFT_GROUP)
 
@@ -153,7 +169,9 @@ def _describe(folder: Path, group: str) -> Unneeded:
     return Unneeded(folder, group, size, manifest.seconds, manifest.finished)
 
 
-def list_unneeded(folders: list[Unneeded], groups: list[str], configurations: Sequence[targets.Configuration]) -> str:
+def list_unneeded(
+    folders: list[Unneeded], groups: list[str], configurations: Sequence[targets.Configuration]
+) -> str:
     """Return a line for each folder, and the sum below each class of them; `groups` are the requested classes."""
     if not folders:
         names = ", ".join(configuration.name for configuration in configurations)
@@ -163,13 +181,20 @@ def list_unneeded(folders: list[Unneeded], groups: list[str], configurations: Se
     for group in GROUPS:
         in_group = [folder for folder in folders if folder.group == group]
         if in_group:
-            lines += [_format_line(folder.bytes, folder.seconds, str(folder.folder)) for folder in in_group]
+            lines += [
+                _format_line(folder.bytes, folder.seconds, str(folder.folder))
+                for folder in in_group
+            ]
             lines += [_sum(in_group, f"{group}: {len(in_group):,} folders"), ""]
     return "\n".join([*lines, _sum(folders, "all")]) + "\n"
 
 
 def _sum(folders: list[Unneeded], what: str) -> str:
-    return _format_line(sum(folder.bytes for folder in folders), sum(folder.seconds or 0 for folder in folders), what)
+    return _format_line(
+        sum(folder.bytes for folder in folders),
+        sum(folder.seconds or 0 for folder in folders),
+        what,
+    )
 
 
 def _format_line(size: int, seconds: float | None, what: str) -> str:
@@ -216,7 +241,9 @@ def delete(folder: Path) -> bool:
     doomed = folder
     if not folder.name.startswith(targets.DELETED):
         try:
-            doomed = folder.rename(folder.with_name(f"{targets.DELETED}{os.getpid()}-{folder.name}"))
+            doomed = folder.rename(
+                folder.with_name(f"{targets.DELETED}{os.getpid()}-{folder.name}")
+            )
         except OSError as error:
             raise UserError(f"{folder}: cannot be deleted ({error.strerror})") from None
     shutil.rmtree(doomed, ignore_errors=True)

@@ -14,16 +14,35 @@ from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import name_system
 from tandem.extras.sweeps import SweepLine, SweepResult, label_point, read_result
 from tandem.extras.targets import find_artifact, open_scored
-from tandem.report.results import Cell, FilledRow, Table, find_view, is_sweep, list_table_names, read_table
+from tandem.report.results import (
+    Cell,
+    FilledRow,
+    Table,
+    find_view,
+    is_sweep,
+    list_table_names,
+    read_table,
+)
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.lineage import BuiltStage, Node, causes, differences_beside_keys, explain, stage_name, tree, walk
+from tandem.store.lineage import (
+    BuiltStage,
+    Node,
+    causes,
+    differences_beside_keys,
+    explain,
+    stage_name,
+    tree,
+    walk,
+)
 
 _CHECKSUM_DIGITS = 16  # that a person sees
 _FILES_SHOWN = 4
 _PARAMETER_CHARACTERS = 120
 
 
-def print_lineage(target: str, /, *, as_json: Annotated[bool, Parameter(name="--json")] = False) -> None:
+def print_lineage(
+    target: str, /, *, as_json: Annotated[bool, Parameter(name="--json")] = False
+) -> None:
     """Print the stages above an artifact or a number, each with what made it.
 
     For a table's number the scores of each seed are shown: `rocketqav2/table4:"RocketQAv2 (retriever)":RR@10`. A
@@ -67,7 +86,9 @@ def print_difference(artifact: str, other: str | None = None, /) -> None:
     if not roots:
         is_same = this.folder.absolute() == near.folder.absolute()
         lines = [] if is_same else list(differences_beside_keys(this, near))
-        print(f"{this.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}")
+        print(
+            f"{this.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}"
+        )
         print("".join(f"  {line}\n" for line in lines), end="")
     for line in explain(this, near, roots):
         print(line)
@@ -129,7 +150,9 @@ def _resolve_table_row(table: Table, word: str) -> Target:
     if column:
         cell, heading = _find_cell(row, table.names, column)
         runs &= set(cell.stages)
-        label += f": {heading} = " + ("not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}")
+        label += f": {heading} = " + (
+            "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
+        )
     return Target(label, [open_scored(scored) for scored in row.lineage if scored.run in runs])
 
 
@@ -142,7 +165,9 @@ def _find_cell(row: FilledRow, headings: list[str], column: str) -> tuple[Cell, 
     if not cells:
         raise UserError(f"{column} is not a column; allowed: {', '.join(headings)}")
     if len(cells) > 1:
-        raise UserError(f"{column} is in several columns; say {', '.join(heading for _, heading in cells)}")
+        raise UserError(
+            f"{column} is in several columns; say {', '.join(heading for _, heading in cells)}"
+        )
     return cells[0]
 
 
@@ -172,7 +197,9 @@ def _split_word(
     name, *parts = word.split(":")
     if not parts:
         kind = "sweep" if is_sweep(Path(name)) else "table"
-        raise UserError(f"{name}: is a {kind}; name a row, {name}:ROW:COLUMN; it has {', '.join(traceable)}")
+        raise UserError(
+            f"{name}: is a {kind}; name a row, {name}:ROW:COLUMN; it has {', '.join(traceable)}"
+        )
 
     # Names may hold colons: the row gets as many parts as possible, all first, then all but the last.
     for row_parts in (len(parts), len(parts) - 1):
@@ -201,7 +228,11 @@ def render_lineage_json(target: Target, stages: dict[str, BuiltStage]) -> str:
         }
         for key, stage in stages.items()
     ]
-    data = {"target": target.label, "of": [artifact.key for artifact in target.artifacts], "stages": entries}
+    data = {
+        "target": target.label,
+        "of": [artifact.key for artifact in target.artifacts],
+        "stages": entries,
+    }
     return json.dumps(data, indent=1, ensure_ascii=False)
 
 
@@ -238,7 +269,10 @@ def describe_stage(stage: BuiltStage) -> Iterator[str]:
     """Yield a few lines that say how a stage was made."""
     manifest = stage.artifact.manifest
     if stage.params:
-        values = (f"{path}={_shorten(json.dumps(value, ensure_ascii=False))}" for path, value in stage.params)
+        values = (
+            f"{path}={_shorten(json.dumps(value, ensure_ascii=False))}"
+            for path, value in stage.params
+        )
         yield f"params: {', '.join(values)}"
     for role, folder in stage.artifact.upstream.items():
         deleted = "" if role in stage.upstream else ", deleted since"
@@ -252,7 +286,10 @@ def describe_stage(stage: BuiltStage) -> Iterator[str]:
     commit = f"{(manifest.commit or 'unknown')[:12]}{', with changes' if manifest.dirty else ''}"
     yield f"code: version {manifest.version}, modules {manifest.modules}, commit {commit}"
 
-    libraries = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items()) or "no library of note"
+    libraries = (
+        ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
+        or "no library of note"
+    )
     machine = manifest.machine
     device = f", {manifest.facts['device']}" if "device" in manifest.facts else ""
     yield f"with: {libraries}; on {machine.node}, {machine.cores} cores, Python {machine.python}{device}"

@@ -99,8 +99,14 @@ def list_needed_items(plan: FullPlan) -> list[RemoteItem]:
         if stage.declared.holds == "collection":
             items += list_dataset_items(stage, plan.settings.datasets)
         elif stage.declared.holds == "encoder" and stage.values.get("source") == "hub":
-            items.append(describe_hub_item("encoder", stage.name, stage.values["name"], stage.values["revision"]))
-        elif isinstance(stage.params, LanguageModel) and not (stage.values["url"] or stage.values["fingerprint"]):
+            items.append(
+                describe_hub_item(
+                    "encoder", stage.name, stage.values["name"], stage.values["revision"]
+                )
+            )
+        elif isinstance(stage.params, LanguageModel) and not (
+            stage.values["url"] or stage.values["fingerprint"]
+        ):
             name, revision = stage.params.model, stage.params.revision or "main"
             items.append(describe_hub_item("language model", stage.name, name, revision))
     return items
@@ -113,28 +119,46 @@ def list_items(items: Sequence[RemoteItem]) -> str:
     missing = [item for item in items if not item.here]
     lines = []
     for item in items:
-        state = "here" if item.here else "size unknown" if item.size is None else format_bytes(item.size)
+        state = (
+            "here"
+            if item.here
+            else "size unknown"
+            if item.size is None
+            else format_bytes(item.size)
+        )
         lines.append(f"{state:>16}  {item.kind} {item.name}  {item.what}")
         lines += [f"{'':>16}  {item.note}"] if item.note else []
     unknown = sum(item.size is None for item in missing)
     more = f" and {unknown} of unknown size" if unknown else ""
     total = format_bytes(sum(item.size or 0 for item in missing))
-    return "\n".join([*lines, f"to be downloaded: {total}{more}" if missing else "all of it is here"])
+    return "\n".join(
+        [*lines, f"to be downloaded: {total}{more}" if missing else "all of it is here"]
+    )
 
 
 def list_dataset_items(stage: Stage, datasets: Entries) -> Iterator[RemoteItem]:
     """Yield the downloads of a dataset's own files, each URL once; none if it has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = locate_datasets([stage.name], datasets)[stage.name]
-        what, load = f"ir_datasets {stage.values['id']}", partial(fetch_ir_datasets, stage.name, stage.values)
-        yield RemoteItem("dataset", stage.name, what, presence.bytes, presence.state == "here", load)
+        what, load = (
+            f"ir_datasets {stage.values['id']}",
+            partial(fetch_ir_datasets, stage.name, stage.values),
+        )
+        yield RemoteItem(
+            "dataset", stage.name, what, presence.bytes, presence.state == "here", load
+        )
     if "files" not in stage.execution:
         return
     files = datasets[stage.name].files or {}
-    downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
+    downloads = Downloads(
+        stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]]
+    )
     for url in dict.fromkeys(file.url for file in files.values()):
         names = [name for name, file in files.items() if file.url == url]
-        size, path = next((files[n].bytes for n in names if files[n].bytes is not None), None), get_local_path(url)
+        size, path = (
+            next((files[n].bytes for n in names if files[n].bytes is not None), None),
+            get_local_path(url),
+        )
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
         here = all(downloads.is_present(name) for name in names)
@@ -151,7 +175,9 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
     import ir_datasets  # makes folders when it is imported
 
     splits = params.get("splits") or {}
-    ids = [id_ for entry in splits.values() for id_ in ([entry] if isinstance(entry, str) else entry)]
+    ids = [
+        id_ for entry in splits.values() for id_ in ([entry] if isinstance(entry, str) else entry)
+    ]
     try:
         next(iter(ir_datasets.load(params["id"]).docs_iter()))
         for id_ in ids or [params["id"]]:
@@ -160,7 +186,9 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
                 if getattr(part, f"has_{rows}")():
                     next(iter(getattr(part, f"{rows}_iter")()), None)
     except Exception as error:  # whatever its sources raise
-        raise UserError(f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}") from None
+        raise UserError(
+            f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}"
+        ) from None
 
 
 def describe_hub_item(kind: str, label: str, name: str, revision: str) -> RemoteItem:
@@ -168,7 +196,13 @@ def describe_hub_item(kind: str, label: str, name: str, revision: str) -> Remote
     here = find_cached_commit(name, revision) is not None
     size = None if here else request_size(name, revision)
     return RemoteItem(
-        kind, label, f"{name}@{revision}", size, here, partial(fetch_model, name, revision), (name, revision)
+        kind,
+        label,
+        f"{name}@{revision}",
+        size,
+        here,
+        partial(fetch_model, name, revision),
+        (name, revision),
     )
 
 
@@ -197,5 +231,13 @@ def request_size(name: str, revision: str) -> int | None:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
     except Exception:  # whatever its HTTP library raises: the size is only printed
         return None
-    files = [file for file in info.siblings or [] if any(fnmatchcase(file.rfilename, name) for name in ENCODER_FILES)]
-    return sum(file.size for file in files) if files and all(file.size is not None for file in files) else None
+    files = [
+        file
+        for file in info.siblings or []
+        if any(fnmatchcase(file.rfilename, name) for name in ENCODER_FILES)
+    ]
+    return (
+        sum(file.size for file in files)
+        if files and all(file.size is not None for file in files)
+        else None
+    )

@@ -16,16 +16,33 @@ from cyclopts import Parameter
 from pydantic import ValidationError
 
 from tandem.cli import columns
-from tandem.cluster.progress import PROGRESS_FILE, SECONDS_PER_WRITE, ProgressRecord, format_duration, get_pid_namespace
+from tandem.cluster.progress import (
+    PROGRESS_FILE,
+    SECONDS_PER_WRITE,
+    ProgressRecord,
+    format_duration,
+    get_pid_namespace,
+)
 from tandem.errors import UserError
 
 SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, or killed
 PAUSE = 2.0
 _HEAD = ("job", "done", "of", "loss and more", "rate", "left", "memory", "gpu", "where", "state")
 CLEAR = "\x1b[H\x1b[2J"
-REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")  # a host that is no flag of ssh
+# a host that is no flag of ssh
+REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")
 _FOLDER_DEPTH = 6
-SEARCH = ("-maxdepth", str(_FOLDER_DEPTH), "-name", f"*{PROGRESS_FILE}", "-not", "-name", ".*", "-type", "f")
+SEARCH = (
+    "-maxdepth",
+    str(_FOLDER_DEPTH),
+    "-name",
+    f"*{PROGRESS_FILE}",
+    "-not",
+    "-name",
+    ".*",
+    "-type",
+    "f",
+)
 
 
 def print_jobs(
@@ -80,7 +97,9 @@ class RunningJob(ProgressRecord):
 
 def list_jobs(host: str, folder: str) -> list[RunningJob]:
     """Return the jobs below a folder, the longest running first; files that are not progress files are passed over."""
-    now, lines = _read_remote(host, folder) if host else (time.time(), list(_read_local(Path(folder))))
+    now, lines = (
+        _read_remote(host, folder) if host else (time.time(), list(_read_local(Path(folder))))
+    )
     jobs = []
     for line in lines:
         with suppress(ValidationError):
@@ -105,10 +124,14 @@ def is_dead(job: RunningJob) -> bool:
 
 def _read_local(root: Path) -> Iterator[str]:
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; run top where Snakemake is run, or name its results")
+        raise UserError(
+            f"{root}: no such folder; run top where Snakemake is run, or name its results"
+        )
     for folder, inner, names in os.walk(root):
         depth = len(Path(folder).relative_to(root).parts)
-        inner[:] = [name for name in inner if not name.startswith(".") and depth < _FOLDER_DEPTH - 1]
+        inner[:] = [
+            name for name in inner if not name.startswith(".") and depth < _FOLDER_DEPTH - 1
+        ]
         for name in names:
             if name.endswith(PROGRESS_FILE) and not name.startswith("."):
                 with suppress(OSError):  # the job has ended meanwhile
@@ -118,13 +141,27 @@ def _read_local(root: Path) -> Iterator[str]:
 def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
     """Return the clock of another machine, and the progress files below a folder of it, a line each."""
     folder = folder.removeprefix("~/")  # where ssh begins
-    folder = folder if folder.startswith("/") else f"./{folder}"  # no flag; with `/` behind, links are followed
+    # no flag; with `/` behind, links are followed
+    folder = folder if folder.startswith("/") else f"./{folder}"
     find = shlex.join(["find", f"{folder}/", *SEARCH, "-exec", "cat", "{}", "+"])
-    line = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", host, f"date +%s && {find}"]
+    line = [
+        "ssh",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=10",
+        "--",
+        host,
+        f"date +%s && {find}",
+    ]
     try:
-        done = subprocess.run(line, capture_output=True, encoding="utf-8", errors="replace", timeout=120)
+        done = subprocess.run(
+            line, capture_output=True, encoding="utf-8", errors="replace", timeout=120
+        )
     except FileNotFoundError:
-        raise UserError("ssh: no such program; install it, or run top on the machine itself") from None
+        raise UserError(
+            "ssh: no such program; install it, or run top on the machine itself"
+        ) from None
     except subprocess.TimeoutExpired:
         raise UserError(f"{host}: no answer in two minutes") from None
     clock, *lines = done.stdout.splitlines() or [""]
@@ -148,6 +185,8 @@ def format_cells(job: RunningJob) -> tuple[str, ...]:
         f"{job.peak_memory_mib / 1024:,.1f} GiB" if job.peak_memory_mib else "",
         f"{job.gpu_memory_mib / 1024:,.1f} GiB" if job.gpu_memory_mib else "",
         f"{job.node}{slurm}{via}",
-        f"{silence} for {format_duration(job.age)}" if silence else f"for {format_duration(job.updated - job.started)}",
+        f"{silence} for {format_duration(job.age)}"
+        if silence
+        else f"for {format_duration(job.updated - job.started)}",
     )
     return tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row)

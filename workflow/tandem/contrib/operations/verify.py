@@ -27,7 +27,8 @@ from tandem.store.artifact import MANIFEST, RECORD, FileRecord, Manifest
 from tandem.store.files import files_in, is_partial, sha256
 from tandem.store.lineage import resolve_input
 
-_SMALL_BYTES = 1 << 20  # bytes of an artifact whose files one thread reads: to hand each over would cost more
+# bytes of an artifact whose files one thread reads: to hand each over would cost more
+_SMALL_BYTES = 1 << 20
 _FOLDERS_AHEAD = 64  # folders whose files are being read
 _REPORTED_LINES = 1000  # faults, and files to be removed, in a report
 _REBUILT_FAULTS = (
@@ -42,7 +43,8 @@ _REBUILT_FAULTS = (
 _FILES_BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS_FILE, ".snakemake_timestamp")
 _DRAFTS = (".partial", ".scratch")
 _WORK_FOLDERS = ("checkpoints", "state", "shards", "work", *_DRAFTS)
-_LOCK_PATTERN = ".*.lock"  # held by a process that makes the artifact; one that is killed leaves it, free
+# held by a process that makes the artifact; one that is killed leaves it, free
+_LOCK_PATTERN = ".*.lock"
 HALF_WRITTEN = "was left half-written by a job that was ended"
 SCORED_AGAIN = "delete it, its pairs will be scored again"
 
@@ -52,7 +54,8 @@ class Fault:
     """Describe a difference between results and their manifests."""
 
     folder: Path
-    what: str  # `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`
+    # `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`
+    what: str
     path: Path  # the file or folder in the artifact's `folder` that it is about
     why: str
 
@@ -111,7 +114,11 @@ def find_faults(root: Path, quick: bool, pool: Executor, report: "Report") -> It
     """Yield the faults below a folder, artifact by artifact; the report counts these."""
     bundle, contents, total = read_bundle(root), Contents(), 0
     results = root / "results" if bundle else root
-    folders = list(targets.iterate_artifact_folders(results)) if results.is_dir() or bundle is None else []
+    folders = (
+        list(targets.iterate_artifact_folders(results))
+        if results.is_dir() or bundle is None
+        else []
+    )
     report.artifacts += len(folders)
     for path in targets.list_leftovers(results):
         yield Fault(path, "draft", path, "was being deleted by `tandem gc`")
@@ -132,8 +139,14 @@ def compare_folders(
     """Yield folders and the comparisons of their files, in order; the next folders are looked at and read meanwhile."""
     waiting = deque[tuple[Examined, list[Future[list[Fault]]]]]()
     for examined in folders:
-        parts = [list(examined.files)] if examined.bytes < _SMALL_BYTES else [[name] for name in examined.files]
-        waiting.append((examined, [pool.submit(find_differing, examined, part, quick) for part in parts]))
+        parts = (
+            [list(examined.files)]
+            if examined.bytes < _SMALL_BYTES
+            else [[name] for name in examined.files]
+        )
+        waiting.append(
+            (examined, [pool.submit(find_differing, examined, part, quick) for part in parts])
+        )
         if len(waiting) > _FOLDERS_AHEAD:
             yield waiting.popleft()
     yield from waiting
@@ -149,9 +162,16 @@ def read_stamp(folder: Path) -> int:
 
 def examine_bundle(folder: Path, bundle: Bundle) -> Examined:
     """Return the files of an unpacked bundle, and those that neither belong to it nor to its table made again."""
-    places, own = [path.relative_to(folder) for path in files_in(folder)], {*bundle.files, BUNDLE_FILE}
-    unlisted = [place for place in places if place.as_posix() not in own and place.parts[0] != REMADE_FOLDER]
-    faults = [Fault(folder, "unknown", folder / place, f"is not in {BUNDLE_FILE}") for place in unlisted]
+    places, own = (
+        [path.relative_to(folder) for path in files_in(folder)],
+        {*bundle.files, BUNDLE_FILE},
+    )
+    unlisted = [
+        place for place in places if place.as_posix() not in own and place.parts[0] != REMADE_FOLDER
+    ]
+    faults = [
+        Fault(folder, "unknown", folder / place, f"is not in {BUNDLE_FILE}") for place in unlisted
+    ]
     return Examined(folder, read_stamp(folder), faults, bundle.files)
 
 
@@ -172,27 +192,42 @@ def examine(folder: Path, contents: Contents, left_out: Container[str] = ()) -> 
         return Examined(folder, written, [], _read_order_files(folder))
     files, manifest = list(files_in(folder)), targets.read_manifest(folder)
     faults = list(
-        _find_artifact_faults(folder, manifest, files, contents) if manifest else _find_unfinished(folder, files)
+        _find_artifact_faults(folder, manifest, files, contents)
+        if manifest
+        else _find_unfinished(folder, files)
     )
     drafts = [folder / name for name in _DRAFTS if (folder / name).exists()]
     drafts += [
-        path for path in files if is_partial(path.name) and path.relative_to(folder).parts[0] not in _WORK_FOLDERS
+        path
+        for path in files
+        if is_partial(path.name) and path.relative_to(folder).parts[0] not in _WORK_FOLDERS
     ]
     if drafts and not targets.is_running(folder):
         faults += [Fault(folder, "draft", path, HALF_WRITTEN) for path in drafts]
-    return Examined(folder, written, faults, manifest.files if manifest and folder.name not in left_out else {})
+    return Examined(
+        folder, written, faults, manifest.files if manifest and folder.name not in left_out else {}
+    )
 
 
 def _find_unfinished(folder: Path, files: list[Path]) -> Iterator[Fault]:
-    own = [path for path in files if path.name not in _FILES_BESIDE and not path.match(_LOCK_PATTERN)]
+    own = [
+        path for path in files if path.name not in _FILES_BESIDE and not path.match(_LOCK_PATTERN)
+    ]
     if (folder / MANIFEST).exists():
-        yield Fault(folder, "damaged", folder / MANIFEST, "is not a manifest; delete it and run its stage again")
+        yield Fault(
+            folder,
+            "damaged",
+            folder / MANIFEST,
+            "is not a manifest; delete it and run its stage again",
+        )
     elif own and not targets.is_running(folder):
         why = f"holds {len(own):,} files and no {MANIFEST}: its job was ended, or files were purged"
         yield Fault(folder, "unfinished", folder, f"{why}; run its stage again")
 
 
-def _find_artifact_faults(folder: Path, manifest: Manifest, files: list[Path], contents: Contents) -> Iterator[Fault]:
+def _find_artifact_faults(
+    folder: Path, manifest: Manifest, files: list[Path], contents: Contents
+) -> Iterator[Fault]:
     """Yield faults: another key, kind or parameters than the folder's name; inputs of other bytes; unknown files."""
     path, key, kind = folder / MANIFEST, folder.absolute().name, targets.get_kind(folder)
     if (manifest.key, manifest.kind) != (key, kind):
@@ -202,12 +237,19 @@ def _find_artifact_faults(folder: Path, manifest: Manifest, files: list[Path], c
         above = {role: Path(at).name.rpartition("-")[2] for role, at in manifest.upstream.items()}
         expected = digest(kind, manifest.version, manifest.params, above)
         if expected != key.rpartition("-")[2]:
-            yield Fault(folder, "name", path, f"its parameters and inputs give {expected}, not the digest of its name")
+            yield Fault(
+                folder,
+                "name",
+                path,
+                f"its parameters and inputs give {expected}, not the digest of its name",
+            )
     for role, before in manifest.inputs.items():
         source = resolve_input(folder, manifest.upstream[role])
         if (now := contents[source]) and now != before:  # a deleted input is no fault
             why = f"was made from {source.name} (as {role}) with content {before}; it has {now} now"
-            yield Fault(folder, "input", source / MANIFEST, f"{why}: it was made again with other bytes")
+            yield Fault(
+                folder, "input", source / MANIFEST, f"{why}: it was made again with other bytes"
+            )
     for path in files:
         name = path.relative_to(folder).as_posix()
         first = name.split("/")[0]
@@ -239,10 +281,14 @@ def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
         for path in sorted(part.glob("[!.]*.npy")):
             match = PART_NAME.fullmatch(path.name)
             if not match:
-                faults.append(Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}"))
+                faults.append(
+                    Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}")
+                )
                 continue
             with suppress(FileNotFoundError):  # merged with others meanwhile
-                files[str(path.relative_to(folder))] = FileRecord(bytes=path.stat().st_size, sha256=match[1])
+                files[str(path.relative_to(folder))] = FileRecord(
+                    bytes=path.stat().st_size, sha256=match[1]
+                )
         for path in part.glob(".*"):
             with suppress(FileNotFoundError):  # finished meanwhile
                 if time.time() - path.stat().st_mtime > targets.ALIVE_SECONDS:
@@ -254,7 +300,10 @@ def _read_order_files(folder: Path) -> dict[str, FileRecord]:
     """Return the files of an order of ids; none of a half-made one, which the next job makes again."""
     try:
         files = json.loads((folder / "order.json").read_text(encoding="utf-8"))["files"]
-        return {name: FileRecord(bytes=file["bytes"], sha256=file["sha256"]) for name, file in files.items()}
+        return {
+            name: FileRecord(bytes=file["bytes"], sha256=file["sha256"])
+            for name, file in files.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -298,7 +347,8 @@ class Report:
         self.count += 1
         if len(self.faults) < _REPORTED_LINES:
             self.faults.append(fault)
-        if fault.what in _REBUILT_FAULTS and targets.get_kind(fault.folder) in KINDS:  # a store's fault says what to do
+        # a store's fault says what to do
+        if fault.what in _REBUILT_FAULTS and targets.get_kind(fault.folder) in KINDS:
             self.damaged[fault.folder] = None
 
     def text(self) -> str:
@@ -309,18 +359,30 @@ class Report:
         if self.count > _REPORTED_LINES:
             lines.append(f"… and {self.count - _REPORTED_LINES:,} more: --json tells all")
         if self.damaged:
-            lines.append("\nTo build anew what is damaged (what was made from it keeps its bytes if it gets the same):")
+            lines.append(
+                "\nTo build anew what is damaged (what was made from it keeps its bytes if it gets the same):"
+            )
             by_project: dict[Path, list[Path]] = {}
             for folder in list(self.damaged)[:_REPORTED_LINES]:
                 by_project.setdefault(folder.absolute().parents[3], []).append(folder)
             for project, damaged in by_project.items():
-                manifests = [str(folder / MANIFEST) for folder in damaged if (folder / MANIFEST).exists()]
+                manifests = [
+                    str(folder / MANIFEST) for folder in damaged if (folder / MANIFEST).exists()
+                ]
                 remove = f"{shlex.join(['rm', *manifests])} && " if manifests else ""
-                rebuilt = [str(folder.absolute().relative_to(project) / MANIFEST) for folder in damaged]
-                directory = "" if project == Path.cwd() else f" --directory {shlex.quote(str(project))}"
+                rebuilt = [
+                    str(folder.absolute().relative_to(project) / MANIFEST) for folder in damaged
+                ]
+                directory = (
+                    "" if project == Path.cwd() else f" --directory {shlex.quote(str(project))}"
+                )
                 lines.append(f"{remove}{self.configuration.snakemake(rebuilt)}{directory}")
             if len(self.damaged) > _REPORTED_LINES:
-                lines.append(f"… and {len(self.damaged) - _REPORTED_LINES:,} more: verify again after that")
-        if removed := [str(fault.path) for fault in self.faults if fault.what in ("unknown", "draft")]:
+                lines.append(
+                    f"… and {len(self.damaged) - _REPORTED_LINES:,} more: verify again after that"
+                )
+        if removed := [
+            str(fault.path) for fault in self.faults if fault.what in ("unknown", "draft")
+        ]:
             lines += ["\nTo remove what nobody reads:", shlex.join(["rm", "-r", *removed])]
         return "\n".join(lines) + "\n"

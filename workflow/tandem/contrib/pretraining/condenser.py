@@ -25,13 +25,19 @@ class Condenser(Masked[CondenserTrain]):
         self.condenser = CondenserHead(self.encoder, self.train)
         return {"condenser": self.condenser}
 
-    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def terms(
+        self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
+    ) -> dict[str, Tensor]:
         """See `Separable`."""
         seen, labels = drawn
         inputs = self.inputs(seen)
         states = self.encoder(**inputs, output_hidden_states=True)
-        vectors = pool_states(states.last_hidden_state, inputs["attention_mask"], self.model.pooling)
-        condensed = self.condenser(vectors, states.hidden_states, inputs["attention_mask"][:, None].bool())
+        vectors = pool_states(
+            states.last_hidden_state, inputs["attention_mask"], self.model.pooling
+        )
+        condensed = self.condenser(
+            vectors, states.hidden_states, inputs["attention_mask"][:, None].bool()
+        )
         return {
             "mlm": self.predict(states.last_hidden_state, labels).sum(),
             "head": self.predict(condensed, labels).sum(),

@@ -3,12 +3,24 @@
 from dataclasses import replace
 from math import ceil
 
-from tandem.extras.estimate.model_costs import BYTES_PER_TRAINED_WEIGHT, FORWARD_AND_BACKWARD, measure_activations
-from tandem.extras.estimate.resources import DUAL_SPECIAL, PROCESS_BYTES, Setting, Work, cost, params_of
+from tandem.extras.estimate.model_costs import (
+    BYTES_PER_TRAINED_WEIGHT,
+    FORWARD_AND_BACKWARD,
+    measure_activations,
+)
+from tandem.extras.estimate.resources import (
+    DUAL_SPECIAL,
+    PROCESS_BYTES,
+    Setting,
+    Work,
+    cost,
+    params_of,
+)
 from tandem.plan.graph import Stage
 
 _HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1, "cocondenser": 2, "condenser": 2}
-_ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")  # objectives that look at logits of every token
+# objectives that look at logits of every token
+_ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")
 _BYTES_PER_LOGIT = 3 * 4  # the logit of a term of a token, its logarithm and its gradient, float32
 
 
@@ -37,12 +49,20 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
 
     operations = shape.forward(count, length)
     if objective not in ("crop", "ict"):
-        head = replace(shape, layers=_HEAD_LAYERS.get(objective, getattr(train, "decoder_layers", 2)))
+        head = replace(
+            shape, layers=_HEAD_LAYERS.get(objective, getattr(train, "decoder_layers", 2))
+        )
         projected = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
         operations += head.forward(count, length) + 2 * projected * shape.hidden * shape.vocabulary
 
     memory: float = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * shape.parameters
     memory += measure_activations(shape, count * length, setting, length)
     if objective in _ALL_TOKENS:
-        memory += _BYTES_PER_LOGIT * min(count * length, setting.execution.micro_tokens) * shape.vocabulary
-    return Work("dual", FORWARD_AND_BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
+        memory += (
+            _BYTES_PER_LOGIT
+            * min(count * length, setting.execution.micro_tokens)
+            * shape.vocabulary
+        )
+    return Work(
+        "dual", FORWARD_AND_BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters
+    )

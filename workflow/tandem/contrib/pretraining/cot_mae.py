@@ -24,7 +24,9 @@ class CotMae(Separable[CotMaeTrain]):
     def further(self) -> dict[str, nn.Module]:
         """Return the decoder."""
         self.embeddings = self.embedder("cot_mae")
-        self.decoder = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.decoder_layers))
+        self.decoder = nn.ModuleList(
+            Block(self.encoder.config) for _ in range(self.train.decoder_layers)
+        )
         return {"decoder": self.decoder}
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
@@ -32,11 +34,17 @@ class CotMae(Separable[CotMaeTrain]):
         drawn: list[Ragged] = []
         for side in (0, 1):
             span = crop(texts, self.train, generator(seeds, side))
-            drawn += self.vocabulary.hide(span, self.train.mask_probability, generator(seeds, 2, side))
-            drawn += self.vocabulary.hide(span, self.train.decoder_mask_probability, generator(seeds, 3, side))
+            drawn += self.vocabulary.hide(
+                span, self.train.mask_probability, generator(seeds, 2, side)
+            )
+            drawn += self.vocabulary.hide(
+                span, self.train.decoder_mask_probability, generator(seeds, 3, side)
+            )
         return tuple(drawn)
 
-    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def terms(
+        self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
+    ) -> dict[str, Tensor]:
         """See `Separable`."""
         spans = drawn[:4], drawn[4:]
         mlm, decoder = [], []

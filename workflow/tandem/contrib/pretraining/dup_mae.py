@@ -44,5 +44,7 @@ class DupMae(EnhancedDecoding[DupMaeTrain]):
     def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
         """Return the bag of words."""
         logits = self.head.logits(hidden, self.encoder.get_input_embeddings().weight)
-        losses = bag_of_words_loss(logits, self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden))
+        losses = bag_of_words_loss(
+            logits, self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden)
+        )
         return {"bag": self.train.bag_weight * losses.sum()}

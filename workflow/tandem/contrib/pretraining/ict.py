@@ -24,7 +24,11 @@ class Ict(Contrast):
         """Return a span of each text, and the text without it."""
         draw = generator(seeds)
         starts, sizes = draw_spans(texts, self.train, draw)
-        whole = (draw.random(len(texts)) < self.train.keep_probability) | (sizes == np.diff(texts.offsets))
+        whole = (draw.random(len(texts)) < self.train.keep_probability) | (
+            sizes == np.diff(texts.offsets)
+        )
         left = np.ones(len(texts.ids), bool)
         left[join_ranges(starts[~whole], sizes[~whole])] = False
-        return Ragged(texts.ids[join_ranges(starts, sizes)], sum_lengths(sizes)), select_tokens(texts, left)
+        return Ragged(texts.ids[join_ranges(starts, sizes)], sum_lengths(sizes)), select_tokens(
+            texts, left
+        )

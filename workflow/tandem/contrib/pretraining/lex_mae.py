@@ -44,20 +44,32 @@ class LexMae(Masked[LexMaeTrain]):
     def further(self) -> dict[str, nn.Module]:
         """Return the decoder and its head."""
         self.embeddings = self.embedder("lex_mae")
-        width, words = self.encoder.config.hidden_size, self.encoder.get_input_embeddings().embedding_dim
+        width, words = (
+            self.encoder.config.hidden_size,
+            self.encoder.get_input_embeddings().embedding_dim,
+        )
         if width != words:
             problem = f"states have {width} dimensions and embeddings {words}"
-            raise UserError(f"objective lex_mae needs an encoder whose embeddings are as wide as its states; {problem}")
-        self.decoder = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.decoder_layers))
+            raise UserError(
+                f"objective lex_mae needs an encoder whose embeddings are as wide as its states; {problem}"
+            )
+        self.decoder = nn.ModuleList(
+            Block(self.encoder.config) for _ in range(self.train.decoder_layers)
+        )
         self.decoder_head = LanguageHead(self.encoder)
         return {"decoder": self.decoder, "decoder_head": self.decoder_head}
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
         """Return what the encoder sees and its labels, and the same of the decoder."""
         share = self.train.decoder_mask_probability
-        return (*super().draw(texts, seeds), *self.vocabulary.hide(texts, share, generator(seeds, 1)))
+        return (
+            *super().draw(texts, seeds),
+            *self.vocabulary.hide(texts, share, generator(seeds, 1)),
+        )
 
-    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def terms(
+        self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
+    ) -> dict[str, Tensor]:
         """See `Separable`."""
         seen, labels, decoder_seen, decoder_labels = drawn
         hidden = self.encoder(**self.inputs(seen)).last_hidden_state

@@ -39,9 +39,13 @@ class Vocabulary:
     def of(cls, tokenizer: Any, name: str) -> "Vocabulary":
         """Read it off a tokenizer; a `UserError` that names the encoder if it has no mask token."""
         if tokenizer.mask_token_id is None:
-            raise UserError(f"encoder {name}: its tokenizer has no mask token; pre-train it with objective crop")
+            raise UserError(
+                f"encoder {name}: its tokenizer has no mask token; pre-train it with objective crop"
+            )
         special = np.unique(np.array(tokenizer.all_special_ids, np.int64))
-        return cls(tokenizer.mask_token_id, special, np.setdiff1d(np.arange(len(tokenizer)), special))
+        return cls(
+            tokenizer.mask_token_id, special, np.setdiff1d(np.arange(len(tokenizer)), special)
+        )
 
     def hide(self, texts: Ragged, share: float, draw: np.random.Generator) -> tuple[Ragged, Ragged]:
         """BERT's masking (Devlin et al. 2019 §3.1): of the chosen tokens 80 % are masked, 10 % replaced.
@@ -53,8 +57,11 @@ class Vocabulary:
         """
         lengths, ids = np.diff(texts.offsets), texts.ids.astype(np.int64)
         row, special = np.repeat(np.arange(len(texts)), lengths), np.isin(ids, self.special)
-        rank = np.empty(len(ids), np.int64)  # among the ordinary tokens of its text, in random order
-        rank[np.lexsort((draw.random(len(ids)), special, row))] = join_ranges(np.zeros_like(lengths), lengths)
+        # among the ordinary tokens of its text, in random order
+        rank = np.empty(len(ids), np.int64)
+        rank[np.lexsort((draw.random(len(ids)), special, row))] = join_ranges(
+            np.zeros_like(lengths), lengths
+        )
         ordinary = np.bincount(row[~special], minlength=len(texts))
         chosen = ~special & (rank < np.maximum(1, np.rint(share * ordinary))[row])
         how, other = draw.random(len(ids)), draw.choice(self.ordinary, len(ids))
@@ -160,8 +167,14 @@ def masked_lm(encoder: Any, head: LanguageHead) -> Any:
         return encoder
     whole = AutoModelForMaskedLM.from_config(config)
     base, output = whole.base_model_prefix, whole.get_output_embeddings()
-    parts = [part for name, part in whole.named_modules() if name.split(".")[0] != base and part is not output]
-    dense, norms = ([part for part in parts if isinstance(part, kind)] for kind in (nn.Linear, nn.LayerNorm))
+    parts = [
+        part
+        for name, part in whole.named_modules()
+        if name.split(".")[0] != base and part is not output
+    ]
+    dense, norms = (
+        [part for part in parts if isinstance(part, kind)] for kind in (nn.Linear, nn.LayerNorm)
+    )
     if len(dense) != 1 or len(norms) != 1 or dense[0].bias is None or output.bias is None:
         return encoder
     setattr(whole, base, encoder)
@@ -205,5 +218,7 @@ class Block(nn.Module):
         weights = self.dropout(scores.masked_fill(~visible[:, None], -math.inf).softmax(-1))
         mixed = (weights @ value).transpose(1, 2).flatten(-2)
         hidden: Tensor = self.attended(target + self.dropout(self.joined(mixed)))
-        output: Tensor = self.transformed(hidden + self.dropout(self.outer(nn.functional.gelu(self.inner(hidden)))))
+        output: Tensor = self.transformed(
+            hidden + self.dropout(self.outer(nn.functional.gelu(self.inner(hidden))))
+        )
         return output

@@ -11,8 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from tandem.config.training import DualTrain
-from tandem.contrib.pretraining.masking import Block, LanguageHead, Vocabulary, aligned, crop, generator
-from tandem.contrib.pretraining.options import CoCondenserTrain, CondenserTrain, Masking, Pretrain, RetroMaeTrain, Spans
+from tandem.contrib.pretraining.masking import (
+    Block,
+    LanguageHead,
+    Vocabulary,
+    aligned,
+    crop,
+    generator,
+)
+from tandem.contrib.pretraining.options import (
+    CoCondenserTrain,
+    CondenserTrain,
+    Masking,
+    Pretrain,
+    RetroMaeTrain,
+    Spans,
+)
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.dual import DualEncoder, dot_scores
@@ -40,10 +54,22 @@ class Contrast(ABC):
     predicts_tokens: ClassVar[bool] = False
 
     def __init__(
-        self, model: DualEncoder, tokens: Tokens, train: Spans, vocabulary: None, budget: Budget, world: World
+        self,
+        model: DualEncoder,
+        tokens: Tokens,
+        train: Spans,
+        vocabulary: None,
+        budget: Budget,
+        world: World,
     ) -> None:
         self.models = nn.ModuleDict({"dual": model})
-        self.model, self.tokens, self.train, self.budget, self.world = model, tokens, train, budget, world
+        self.model, self.tokens, self.train, self.budget, self.world = (
+            model,
+            tokens,
+            train,
+            budget,
+            world,
+        )
         self.contrast = DualTrain(loss="listwise", in_batch=True, precision=train.precision)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
@@ -52,7 +78,9 @@ class Contrast(ABC):
         first, second = self.pair(texts, seeds)
         same = Positives(*np.argwhere(batch.queries[:, None] == batch.queries).T)
         pairs = Tokens(second, first, self.tokens.template)
-        objective = BatchDualObjective(self.model, pairs, self.contrast, same, self.budget, self.world)
+        objective = BatchDualObjective(
+            self.model, pairs, self.contrast, same, self.budget, self.world
+        )
         return objective.backward(Batch(places, places[:, None]), seeds)
 
     @abstractmethod
@@ -80,7 +108,13 @@ class Pretraining(ABC, Generic[T]):
     predicts_tokens: ClassVar[bool] = True
 
     def __init__(
-        self, model: DualEncoder, tokens: Tokens, train: T, vocabulary: Any, budget: Budget, world: World
+        self,
+        model: DualEncoder,
+        tokens: Tokens,
+        train: T,
+        vocabulary: Any,
+        budget: Budget,
+        world: World,
     ) -> None:
         self.model, self.tokens, self.budget, self.world = model, tokens, budget, world
         self.vocabulary: Vocabulary = vocabulary  # None where no token is hidden
@@ -108,19 +142,25 @@ class Pretraining(ABC, Generic[T]):
 
     def predict(self, hidden: Tensor, labels: Ragged) -> Tensor:
         """Return the head's loss of each passage, shape (passages,)."""
-        loss: Tensor = self.head(hidden, self.align(labels, hidden), self.encoder.get_input_embeddings().weight)
+        loss: Tensor = self.head(
+            hidden, self.align(labels, hidden), self.encoder.get_input_embeddings().weight
+        )
         return loss
 
     def vector(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Return the vector of each passage as the encoder pools it, shape (passages, 1, dim)."""
-        return pool_states(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
+        return pool_states(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(
+            hidden.dtype
+        )
 
     def embedder(self, objective: str) -> Any:
         """Return the encoder's embedding layer, positions included; a `UserError` naming the objective without one."""
         embeddings = getattr(self.encoder, "embeddings", None)
         if not hasattr(embeddings, "position_embeddings"):
             kind = self.encoder.config.model_type
-            raise UserError(f"objective {objective} needs an encoder with position embeddings, and {kind} has none")
+            raise UserError(
+                f"objective {objective} needs an encoder with position embeddings, and {kind} has none"
+            )
         return embeddings
 
 
@@ -140,7 +180,9 @@ class Separable(Pretraining[T]):
             seeds.child(number).set()
             places = own[rows]
             with precision(self.train.precision):
-                terms = self.terms(texts.take(places), [part.take(places) for part in drawn], places, seeds)
+                terms = self.terms(
+                    texts.take(places), [part.take(places) for part in drawn], places, seeds
+                )
             add(totals, apply_gradient(terms, count))
         return totals
 
@@ -149,7 +191,9 @@ class Separable(Pretraining[T]):
         """Return what is made of the whole batch's texts by chance, each with a row a text."""
 
     @abstractmethod
-    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def terms(
+        self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
+    ) -> dict[str, Tensor]:
         """Return the loss's terms by name, each a sum over some passages; `places` are theirs in the whole batch."""
 
 
@@ -169,14 +213,18 @@ class Mlm(Masked[Masking]):
 
     names = ("loss",)
 
-    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def terms(
+        self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
+    ) -> dict[str, Tensor]:
         """See `Separable`."""
         seen, labels = drawn
         hidden = self.encoder(**self.inputs(seen)).last_hidden_state
         return {"mlm": self.predict(hidden, labels).sum()}
 
 
-def views(lengths: Ids, width: int, template: Template, share: float, draws: list[np.random.Generator]) -> Ids:
+def views(
+    lengths: Ids, width: int, template: Template, share: float, draws: list[np.random.Generator]
+) -> Ids:
     """Draw what each position may look at: the position-specific mask of RetroMAE's enhanced decoding (Eq. 7).
 
     A token sees the passage's vector, which stands first, the special tokens, and a random `1 - share` of the other
@@ -210,7 +258,9 @@ class EnhancedDecoding(Masked[R]):
         self.decoder = Block(self.encoder.config)
         return {"decoder": self.decoder}
 
-    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def terms(
+        self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
+    ) -> dict[str, Tensor]:
         """See `Separable`."""
         seen, labels = drawn
         inputs = self.inputs(seen)
@@ -219,13 +269,19 @@ class EnhancedDecoding(Masked[R]):
         width, lengths = hidden.shape[1], np.diff(texts.offsets)
         draws = [generator(seeds, 1, place) for place in places]
         share = self.train.decoder_mask_probability
-        visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(hidden.device)
+        visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(
+            hidden.device
+        )
         tokens = self.embeddings(self.inputs(texts)["input_ids"])
         table = self.embeddings.position_embeddings
-        first = 0 if table.padding_idx is None else table.padding_idx + 1  # as the RoBERTa family counts
+        # as the RoBERTa family counts
+        first = 0 if table.padding_idx is None else table.padding_idx + 1
         positions = table.weight[first : first + width]
         decoded = self.decoder(vector + positions, torch.cat([vector, tokens[:, 1:]], 1), visible)
-        terms = {"mlm": self.predict(hidden, labels).sum(), "decoder": self.predict(decoded, texts).sum()}
+        terms = {
+            "mlm": self.predict(hidden, labels).sum(),
+            "decoder": self.predict(decoded, texts).sum(),
+        }
         return terms | self.further_terms(hidden, texts)
 
     def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
@@ -264,7 +320,9 @@ def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
     partner = places ^ 1
     same = passages[places][:, None] == passages[None, :]
     same.scatter_(1, partner[:, None], False)
-    return nn.functional.cross_entropy(scores.masked_fill(same, float("-inf")), partner, reduction="none")
+    return nn.functional.cross_entropy(
+        scores.masked_fill(same, float("-inf")), partner, reduction="none"
+    )
 
 
 class CondenserHead(nn.ModuleList):

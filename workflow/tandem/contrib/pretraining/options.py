@@ -22,8 +22,12 @@ class Pretrain(Optimisation):
 class Spans(Pretrain):
     """Spans that are cut out of a passage."""
 
-    crop_shortest: float = Field(0.1, gt=0, le=1, description="smallest share of a passage that a span has")
-    crop_longest: float = Field(0.5, gt=0, le=1, description="largest share of a passage that a span has")
+    crop_shortest: float = Field(
+        0.1, gt=0, le=1, description="smallest share of a passage that a span has"
+    )
+    crop_longest: float = Field(
+        0.5, gt=0, le=1, description="largest share of a passage that a span has"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -35,14 +39,18 @@ class Spans(Pretrain):
 class Masking(Pretrain):
     """Masked language modelling."""
 
-    mask_probability: float = Field(0.15, gt=0, le=1, description="share of the tokens that are hidden")
+    mask_probability: float = Field(
+        0.15, gt=0, le=1, description="share of the tokens that are hidden"
+    )
 
 
 class ShortHead(Masking):
     """A short head that restores hidden tokens from the vector and the token states of an early layer."""
 
     head_layers: int = Field(2, ge=1, description="layers of the head")
-    skip_from: int | None = Field(None, ge=0, description="layer whose token states enter the head; null: the middle")
+    skip_from: int | None = Field(
+        None, ge=0, description="layer whose token states enter the head; null: the middle"
+    )
 
 
 class Decoder(Pretrain):
@@ -58,35 +66,53 @@ class CondenserTrain(ShortHead):
 class TsdaeTrain(Decoder):
     """TSDAE: a decoder restores a passage from the vector of what is left of it."""
 
-    deletion_probability: float = Field(0.6, ge=0, lt=1, description="share of the tokens that are deleted")
+    deletion_probability: float = Field(
+        0.6, ge=0, lt=1, description="share of the tokens that are deleted"
+    )
 
 
 class IctTrain(Spans):
     """The inverse cloze task: a span is near to the passage that it is cut out of."""
 
-    crop_longest: float = Field(0.3, gt=0, le=1, description="largest share of a passage that a span has")
-    keep_probability: float = Field(0.1, ge=0, le=1, description="share of the spans that stay in their passage")
+    crop_longest: float = Field(
+        0.3, gt=0, le=1, description="largest share of a passage that a span has"
+    )
+    keep_probability: float = Field(
+        0.1, ge=0, le=1, description="share of the spans that stay in their passage"
+    )
 
 
 class CotMaeTrain(Spans, Decoder):
     """CoT-MAE: a shallow decoder restores a span from the vector of another one of its passage."""
 
-    mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
-    decoder_mask_probability: float = Field(0.45, gt=0, le=1, description="share of the decoder's hidden tokens")
+    mask_probability: float = Field(
+        0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden"
+    )
+    decoder_mask_probability: float = Field(
+        0.45, gt=0, le=1, description="share of the decoder's hidden tokens"
+    )
 
 
 class LexMaeTrain(Masking, Decoder):
     """LexMAE: a shallow decoder restores the passage from weights of terms."""
 
-    mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
-    decoder_mask_probability: float = Field(0.5, gt=0, le=1, description="share of the decoder's hidden tokens")
+    mask_probability: float = Field(
+        0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden"
+    )
+    decoder_mask_probability: float = Field(
+        0.5, gt=0, le=1, description="share of the decoder's hidden tokens"
+    )
 
 
 class RetroMaeTrain(Masking):
     """RetroMAE: a shallow decoder restores the passage from its vector."""
 
-    mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
-    decoder_mask_probability: float = Field(0.5, ge=0, le=1, description="share of the decoder's hidden tokens")
+    mask_probability: float = Field(
+        0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden"
+    )
+    decoder_mask_probability: float = Field(
+        0.5, ge=0, le=1, description="share of the decoder's hidden tokens"
+    )
 
 
 class DupMaeTrain(RetroMaeTrain):
@@ -104,7 +130,9 @@ class NewEncoder(Section):
 
     vocabulary: int = Field(30000, ge=100, description="pieces of its WordPiece tokenizer")
     lowercase: bool = Field(True, description="texts are lowercased")
-    layers: int = Field(2, ge=0, description="transformer layers; 0: static, a bag of words' vectors")
+    layers: int = Field(
+        2, ge=0, description="transformer layers; 0: static, a bag of words' vectors"
+    )
     hidden: int = Field(256, ge=1, description="dimension of the states")
     heads: int = Field(4, ge=1, description="attention heads")
     feed_forward: int = Field(1024, ge=1, description="dimension within the feed-forward layers")
@@ -128,8 +156,12 @@ class PretrainedEncoder(NewEncoder, MadeEncoder):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if self.start is not None and (own := [key for key in NewEncoder.model_fields if key in self.model_fields_set]):
-            raise problem(f".{own[0]} cannot be set beside start, which brings its own; leave it out")
+        if self.start is not None and (
+            own := [key for key in NewEncoder.model_fields if key in self.model_fields_set]
+        ):
+            raise problem(
+                f".{own[0]} cannot be set beside start, which brings its own; leave it out"
+            )
         if self.start is None and self.hidden % self.heads:
             raise problem(f".hidden is {self.hidden}, which heads ({self.heads}) does not divide")
         return self
@@ -212,7 +244,9 @@ class LexMaeEncoder(PretrainedEncoder):
 
 
 # Objective → the model of an entry, and how it learns: of every class above.
-PRETRAINING: dict[str, type[PretrainedEncoder]] = by_value("objective", *PretrainedEncoder.__subclasses__())
+PRETRAINING: dict[str, type[PretrainedEncoder]] = by_value(
+    "objective", *PretrainedEncoder.__subclasses__()
+)
 PRETRAININGS: dict[str, type[Model]] = {
     name: type(entry.model_fields["train"].default) for name, entry in PRETRAINING.items()
 }

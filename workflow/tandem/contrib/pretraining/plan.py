@@ -31,7 +31,9 @@ def plan_vocabulary(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage:
     data = entry.dataset or ctx.settings.dataset
     at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2
     if longest > entry.positions:
-        raise UserError(f"{at}.positions is {entry.positions}, but lengths.passage needs {longest}; raise it")
+        raise UserError(
+            f"{at}.positions is {entry.positions}, but lengths.passage needs {longest}; raise it"
+        )
     params = json_of(entry, *NewEncoder.model_fields) | {"seed": ctx.seed(entry.train.seed)}
     return ctx.stage("vocabulary", data, name, params, {"dataset": dataset(ctx, data)})
 

@@ -10,7 +10,9 @@ from tandem.contrib.pretraining.options import (
 )
 from tandem.stages import Kind, register_stage
 
-register_encoder_source("pretrain", EncoderSource(PRETRAINING, "objective", (PretrainedEncoder, Pretrain)))
+register_encoder_source(
+    "pretrain", EncoderSource(PRETRAINING, "objective", (PretrainedEncoder, Pretrain))
+)
 
 register_stage(
     Kind(

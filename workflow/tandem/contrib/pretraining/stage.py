@@ -83,19 +83,27 @@ def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Obj
     """Build the objective with its encoder on the device, before any step."""
     params, train, start = job.params, job.params.train, job.inputs["start"]
     if params.dense or params.dim:
-        raise UserError(f"{job.key}: an encoder with dense or dim is not trained further here; start from another one")
+        raise UserError(
+            f"{job.key}: an encoder with dense or dim is not trained further here; start from another one"
+        )
     model = start_towers(start.folder / "hf", True, params, f"{job.kind} {job.key}")
     encoder: Any = model.towers["passage"]
     longest = int(np.diff(tokens.passages.offsets).max(initial=0)) + tokens.template.extra[0]
-    check_length(encoder, -(-longest // MULTIPLE) * MULTIPLE, f"{job.inputs['tokens'].folder}: passage")
+    check_length(
+        encoder, -(-longest // MULTIPLE) * MULTIPLE, f"{job.inputs['tokens'].folder}: passage"
+    )
     torch.manual_seed(train.seed)  # heads
     kind = OBJECTIVES[params.objective]
-    vocabulary = Vocabulary.of(load_tokenizer(start.folder / "hf"), start.key) if kind.hides_tokens else None
+    vocabulary = (
+        Vocabulary.of(load_tokenizer(start.folder / "hf"), start.key) if kind.hides_tokens else None
+    )
     objective: Objective = kind(model, tokens, train, vocabulary, budget, world)
     set_dropout(objective.models, train.dropout)
     objective.models.to(device())
     # what is predicted stands in a grid
-    execution = Execution(attention="padded", compile="never") if kind.predicts_tokens else job.execution
+    execution = (
+        Execution(attention="padded", compile="never") if kind.predicts_tokens else job.execution
+    )
     accelerate(objective.models, execution, budget.micro_tokens, train.precision, training=True)
     return objective
 
@@ -106,12 +114,18 @@ def write(job: PretrainJob, objective: Objective, state: State) -> None:
     folder, params = job.inputs["start"].folder / "hf", job.params
 
     def with_head(encoder: Any, folder: Path) -> None:
-        whole = masked_lm(encoder, objective.head) if isinstance(objective, Mlm | LexMae) else encoder
+        whole = (
+            masked_lm(encoder, objective.head) if isinstance(objective, Mlm | LexMae) else encoder
+        )
         whole.save_pretrained(folder)
 
     with writing(job) as draft:
-        save_encoder(model.towers["passage"], load_tokenizer(folder), draft.folder / "hf", with_head)
-        shape = DualShape(True, params.pooling, params.normalize, params.temperature, prompts=params.prompts)
+        save_encoder(
+            model.towers["passage"], load_tokenizer(folder), draft.folder / "hf", with_head
+        )
+        shape = DualShape(
+            True, params.pooling, params.normalize, params.temperature, prompts=params.prompts
+        )
         describe_encoder(draft.folder / "hf", model.dimension, shape)
         write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(params.train.precision)

@@ -40,14 +40,18 @@ class Tsdae(Separable[TsdaeTrain]):
     def further(self) -> dict[str, nn.Module]:
         """Return the decoder."""
         self.embeddings = self.embedder("tsdae")
-        self.decoder = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.decoder_layers))
+        self.decoder = nn.ModuleList(
+            Block(self.encoder.config) for _ in range(self.train.decoder_layers)
+        )
         return {"decoder": self.decoder}
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
         """Return the texts without what is deleted."""
         return (delete_tokens(texts, self.train.deletion_probability, generator(seeds)),)
 
-    def terms(self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+    def terms(
+        self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
+    ) -> dict[str, Tensor]:
         """See `Separable`."""
         [damaged] = drawn
         inputs = self.inputs(damaged)

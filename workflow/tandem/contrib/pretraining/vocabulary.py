@@ -48,16 +48,32 @@ def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
             yield text
 
     inside = {piece for piece in _learn(counted(), normal, 0, [], None) if piece.startswith(INNER)}
-    ranked = sorted((-count, letter) for letter, count in seen.items() if count >= LEAST and not letter.isspace())
+    ranked = sorted(
+        (-count, letter)
+        for letter, count in seen.items()
+        if count >= LEAST and not letter.isspace()
+    )
     alphabet = sorted(letter for _, letter in ranked[: (size - len(SPECIAL)) // 2])
-    return _learn(texts(), normal, size, [INNER + letter for letter in alphabet if INNER + letter in inside], alphabet)
+    return _learn(
+        texts(),
+        normal,
+        size,
+        [INNER + letter for letter in alphabet if INNER + letter in inside],
+        alphabet,
+    )
 
 
-def _learn(texts: Iterable[str], normal: Any, size: int, inner: list[str], alphabet: list[str] | None) -> list[str]:
+def _learn(
+    texts: Iterable[str], normal: Any, size: int, inner: list[str], alphabet: list[str] | None
+) -> list[str]:
     """Run the library's trainer once; return the pieces by id, special tokens and `inner` first."""
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normal, BertPreTokenizer()
-    options: dict[str, Any] = {"vocab_size": size, "min_frequency": LEAST, "special_tokens": [*SPECIAL, *inner]}
+    options: dict[str, Any] = {
+        "vocab_size": size,
+        "min_frequency": LEAST,
+        "special_tokens": [*SPECIAL, *inner],
+    }
     if alphabet is not None:
         options |= {"initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
     tokenizer.train_from_iterator(texts, WordPieceTrainer(**options, show_progress=False))
@@ -84,19 +100,31 @@ def untrained(params: VocabularyParams, vocabulary: int) -> Any:
     torch.manual_seed(params.seed)
     model = BertModel(config, add_pooling_layer=False)
     if not params.layers:
-        for vectors in (model.embeddings.position_embeddings, model.embeddings.token_type_embeddings):
+        for vectors in (
+            model.embeddings.position_embeddings,
+            model.embeddings.token_type_embeddings,
+        ):
             torch.nn.init.zeros_(vectors.weight)
     return model
 
 
 def run(job: Job[VocabularyParams]) -> None:
     """Learn the tokenizer, draw the weights, write both as a Hugging Face folder `hf/`."""
-    collection, params, passes = Collection(job.inputs["dataset"]), job.params, iter(("characters", "pieces"))
+    collection, params, passes = (
+        Collection(job.inputs["dataset"]),
+        job.params,
+        iter(("characters", "pieces")),
+    )
 
     def texts() -> Iterator[str]:
-        with Progress(f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages") as progress:
+        with Progress(
+            f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages"
+        ) as progress:
             for batch in collection.batches(columns=("title", "text")):
-                yield from (join_contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+                yield from (
+                    join_contents(*row)
+                    for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+                )
                 progress.add(batch.num_rows)
 
     learned = pieces(texts, params.vocabulary, params.lowercase)

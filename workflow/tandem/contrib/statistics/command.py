@@ -60,7 +60,9 @@ def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> li
 
 def compare_with_printed(printed: PrintedNumber, counted: float | None, absent: str | None) -> str:
     """Compare a count (None: not in the dataset) with a printed number; `absent` tells where a missing dataset is."""
-    wrong = f"printed number is {printed.note}" if printed.note.startswith(WRONG_NOTE_PREFIX) else ""
+    wrong = (
+        f"printed number is {printed.note}" if printed.note.startswith(WRONG_NOTE_PREFIX) else ""
+    )
     if absent is not None:
         return f"{absent}; {wrong}" if wrong else absent
     if counted is None:
@@ -72,12 +74,19 @@ def compare_with_printed(printed: PrintedNumber, counted: float | None, absent: 
     if abs(difference) <= unit / 2 * (1 + 1e-9):  # rounded as the printed number is
         return "equal"
     sign, size = "+" if difference > 0 else "-", format_figure(round(abs(difference), 2))
-    differs = f"differs by {sign}{size}" + (f" ({100 * difference / value:+.1f} %)" if value else "")
+    differs = f"differs by {sign}{size}" + (
+        f" ({100 * difference / value:+.1f} %)" if value else ""
+    )
     return wrong or (f"{differs}; {printed.note}" if printed.note else differs)
 
 
 # Of a split, or of the passages, by the dotted keys of statistics.json: sums, and means with what they are means over.
-_SUMS = {"queries": "queries", "labels": "qrels", "positives": "relevant.count", "passages": "count"}
+_SUMS = {
+    "queries": "queries",
+    "labels": "qrels",
+    "positives": "relevant.count",
+    "passages": "count",
+}
 _MEANS = {
     "characters per query": ("characters.mean", "queries"),
     "words per query": ("words.mean", "queries"),
@@ -104,14 +113,25 @@ def count_quantity(statistics: list[Statistics], split: str, quantity: str) -> f
         else:
             splits = [dataset["splits"] for dataset in statistics]
             names = split.split("+")
-            parts = [flatten(own[name]) for own in splits for name in (own if split == "all" else names)]
+            parts = [
+                flatten(own[name]) for own in splits for name in (own if split == "all" else names)
+            ]
         if quantity in _SUMS:
             return float(sum(part[_SUMS[quantity]] for part in parts))
         if quantity == PER_QUERY:
-            return float(sum(part["relevant.count"] for part in parts) / sum(part["queries"] for part in parts))
+            return float(
+                sum(part["relevant.count"] for part in parts)
+                / sum(part["queries"] for part in parts)
+            )
         value, weight = _MEANS[quantity]
-        return float(sum(part[value] * part[weight] for part in parts) / sum(part[weight] for part in parts))
-    except (KeyError, TypeError, ZeroDivisionError):  # no such split, an older file, a mean of nothing
+        return float(
+            sum(part[value] * part[weight] for part in parts) / sum(part[weight] for part in parts)
+        )
+    except (
+        KeyError,
+        TypeError,
+        ZeroDivisionError,
+    ):  # no such split, an older file, a mean of nothing
         return None
 
 
@@ -133,12 +153,18 @@ def write_statistics(
     entry, numbers = read_section(StatisticsLayout, layout), layout.with_name("printed.csv")
     printed = read_printed_numbers(numbers, entry.paper.source, entry.paper.tables)
     _check(printed, numbers, entry, layout)
-    opened = {name: open_artifact(folder, "dataset", verify=False) for name, folder in artifacts.items()}
-    counted = {name: json.loads(own.path("statistics.json").read_bytes()) for name, own in opened.items()}
+    opened = {
+        name: open_artifact(folder, "dataset", verify=False) for name, folder in artifacts.items()
+    }
+    counted = {
+        name: json.loads(own.path("statistics.json").read_bytes()) for name, own in opened.items()
+    }
     lines = list(fill_layout(entry, printed, counted, presence))
     source = f"Source of the printed values: {entry.paper.citation.strip()}."
     notes = [text for text in (entry.note.strip(), source) if text]
-    html = PageTable(entry.title, _HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
+    html = PageTable(
+        entry.title, _HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1
+    )
     text = write_markdown(PageTable(entry.title, _HEAD, lines, align="lllrrl", notes=notes))
     page = render_template("grid.html", title=entry.title, grid=html, notes=notes)
     write_views(out, {".csv": csv_text(_HEAD, lines), ".md": text, ".html": page})
@@ -172,19 +198,34 @@ def fill_layout(
                 split = entry.splits.get(number.split, number.split)
                 counted = count_quantity(parts, split, number.quantity)
             if number.value or counted is not None:
-                quantity = number.quantity if number.split == "all" else f"{number.quantity}, {number.split}"
+                quantity = (
+                    number.quantity
+                    if number.split == "all"
+                    else f"{number.quantity}, {number.split}"
+                )
                 verdict = compare_with_printed(number, counted, absent)
                 yield [number.table, name, quantity, number.value, format_figure(counted), verdict]
 
 
-def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout, path: Path) -> None:
+def _check(
+    printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout, path: Path
+) -> None:
     """Check that every printed number has its dataset in the layout, and is a quantity that can be counted."""
     if not printed:
         tables = ", ".join(layout.paper.tables)
-        raise UserError(f"{numbers}: prints nothing of {layout.paper.source} in {tables}; see {path}")
+        raise UserError(
+            f"{numbers}: prints nothing of {layout.paper.source} in {tables}; see {path}"
+        )
     for number in printed:
         if number.dataset not in layout.datasets:
-            raise UserError(f"{path}: datasets lacks {number.dataset}, of which {numbers} prints numbers; add it")
-    for quantity in [*(number.quantity for number in printed), *(more.quantity for more in layout.quantities)]:
+            raise UserError(
+                f"{path}: datasets lacks {number.dataset}, of which {numbers} prints numbers; add it"
+            )
+    for quantity in [
+        *(number.quantity for number in printed),
+        *(more.quantity for more in layout.quantities),
+    ]:
         if quantity not in QUANTITIES:
-            raise UserError(f"{numbers}, {path}: {quantity!r} is no quantity; allowed are {', '.join(QUANTITIES)}")
+            raise UserError(
+                f"{numbers}, {path}: {quantity!r} is no quantity; allowed are {', '.join(QUANTITIES)}"
+            )

@@ -26,14 +26,18 @@ class CountedDataset(Section):
     """The datasets that a printed name stands for; none if the catalogue has none."""
 
     datasets: Items[str] = Field((), description="their counts are added up")
-    splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
+    splits: dict[str, str] = Field(
+        {}, description="printed split → the dataset's, where they differ"
+    )
 
 
 class SplitDataset(Section):
     """A dataset whose splits are printed under other names."""
 
     dataset: str = Field(description="name in the catalogue")
-    splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
+    splits: dict[str, str] = Field(
+        {}, description="printed split → the dataset's, where they differ"
+    )
 
 
 def _counted(value: Any) -> Any:
@@ -50,7 +54,9 @@ def _counted(value: Any) -> Any:
 
 
 _counts = BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None)
-CountedDatasets = Annotated[dict[str, Annotated[CountedDataset, _counts]], AfterValidator(not_empty)]
+CountedDatasets = Annotated[
+    dict[str, Annotated[CountedDataset, _counts]], AfterValidator(not_empty)
+]
 
 
 class StatisticsLayout(Section):
@@ -60,4 +66,6 @@ class StatisticsLayout(Section):
     note: str = Field("", description="text below the table")
     paper: StatisticsPaper = Field(description="the paper that prints it")
     quantities: Items[Quantity] = Field((), description="shown even where they are not printed")
-    datasets: CountedDatasets = Field(description="printed name → dataset, datasets, {dataset, splits}, or null: none")
+    datasets: CountedDatasets = Field(
+        description="printed name → dataset, datasets, {dataset, splits}, or null: none"
+    )

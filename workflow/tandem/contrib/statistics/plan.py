@@ -25,10 +25,16 @@ class StatisticsView(View):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self.layouts = {path.stem: path for path in sorted((plan.root / "config/statistics").glob("*.yaml"))}
-        catalogue = plan.settings.model_dump(mode="json", exclude_unset=True, include={"datasets"})["datasets"]
+        self.layouts = {
+            path.stem: path for path in sorted((plan.root / "config/statistics").glob("*.yaml"))
+        }
+        catalogue = plan.settings.model_dump(mode="json", exclude_unset=True, include={"datasets"})[
+            "datasets"
+        ]
         # Looked at when one is needed, since looking for downloads takes a second.
-        self.counted = cache(lambda table: count_datasets(self.layouts[table], plan.planner, catalogue))
+        self.counted = cache(
+            lambda table: count_datasets(self.layouts[table], plan.planner, catalogue)
+        )
 
     def targets(self) -> dict[str, list[Check]]:
         """See `View.targets`."""
@@ -60,7 +66,11 @@ class StatisticsDatasets(NamedTuple):
 
 def count_datasets(layout: Path, planner: Planner, catalogue: Raw) -> StatisticsDatasets:
     """Return the datasets of a table that can be counted without a download, and why the others cannot."""
-    named = [name for entry in read_section(StatisticsLayout, layout).datasets.values() for name in entry.datasets]
+    named = [
+        name
+        for entry in read_section(StatisticsLayout, layout).datasets.values()
+        for name in entry.datasets
+    ]
     stages, absent = dict[str, Stage](), dict[str, str]()
     known = [name for name in dict.fromkeys(named) if name in catalogue]
     for name, presence in locate_datasets(known, read_entries(catalogue)).items():

@@ -5,4 +5,8 @@ from tandem.config.tables import LAYOUT_FILES
 from tandem.contrib.statistics.options import StatisticsLayout
 
 LAYOUT_FILES["statistics"] = (StatisticsLayout, "Layouts of statistics tables")
-register_command(Command("statistics", "contrib.statistics.command:write_statistics", STEPS, "A table of datasets."))
+register_command(
+    Command(
+        "statistics", "contrib.statistics.command:write_statistics", STEPS, "A table of datasets."
+    )
+)

@@ -27,11 +27,13 @@ from tandem.stages.data import DatasetParams
 from tandem.store.job import Job
 
 Passage = tuple[str, str, str]  # document id, title, text
-Query = tuple[str, str, str]  # query id, text, split; the split is empty where only qrels or answers decide it
+# query id, text, split; the split is empty where only qrels or answers decide it
+Query = tuple[str, str, str]
 Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
 Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Domain = tuple[str, str]  # document id, domain
-Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
+# query id, document id, label, its teacher's score if there is one
+Listed = tuple[str, str, int, float | None]
 DatasetJob = Job[DatasetParams]
 _DEEPEST_FOLDERS = 3  # folders of a listing below the one that is named
 _MOST_FILES = 10_000  # files that are looked at
@@ -64,14 +66,18 @@ class Listing:
             if not path.exists():
                 raise UserError(f"--data {path}: no such file or folder")
             if path.is_dir() and len(paths) > 1:
-                raise UserError(f"--data {path}: a folder beside other data; one folder, or only files, are allowed")
+                raise UserError(
+                    f"--data {path}: a folder beside other data; one folder, or only files, are allowed"
+                )
         place = folder = paths[0]
         files = list(paths)
         if len(paths) == 1 and is_archive(place):
             folder = open_folder(place)
         if folder.is_dir():
             # `*`, `*/*`, … instead of `**`: the files of upper folders come first.
-            found = chain.from_iterable(folder.glob("*/" * depth + "*") for depth in range(_DEEPEST_FOLDERS))
+            found = chain.from_iterable(
+                folder.glob("*/" * depth + "*") for depth in range(_DEEPEST_FOLDERS)
+            )
             files = drop_leftovers(islice(filter(Path.is_file, found), _MOST_FILES))
         else:
             if any(path.is_absolute() for path in files):
@@ -85,7 +91,9 @@ class Listing:
         names = []
         for name in self.names:
             depth = name.count("/")
-            if any(depth == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns):
+            if any(
+                depth == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns
+            ):
                 names.append(name)
         return names
 
@@ -183,7 +191,9 @@ def open_source(job: DatasetJob) -> Source:
     name = job.params.source
     values = job.params.model_extra or {}
     if name not in dataset_format:
-        raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}")
+        raise UserError(
+            f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}"
+        )
     source = dataset_format[name]
     model = parameters_of(datasets.entry_model(source))
     return source(job, read(model, {"source": name, **values}))

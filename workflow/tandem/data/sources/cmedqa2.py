@@ -17,7 +17,16 @@ from pathlib import Path
 from tandem.config import datasets
 from tandem.data.files import DatasetFiles
 from tandem.data.reading import describe_columns, parse_label, split_csv
-from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    DatasetJob,
+    Judgement,
+    Listed,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -39,7 +48,9 @@ class CMedQa2Source(Source):
                 self._candidates[split] = path
         if not self._candidates:
             allowed = ", ".join(names.values())
-            raise UserError(f"{files.folder}: holds no candidates; at least one of {allowed} is needed")
+            raise UserError(
+                f"{files.folder}: holds no candidates; at least one of {allowed} is needed"
+            )
         self.places = {"corpus": f"{self._answers} record", "queries": f"{self._questions} record"}
 
     @classmethod
@@ -71,7 +82,12 @@ class CMedQa2Source(Source):
         """Yield (query id, document id, label, None): a training question's different positives, then its negatives."""
         if "train" not in self._candidates:
             return
-        rows = (row for _, row in _read_rows(self._candidates["train"], "question_id", "pos_ans_id", "neg_ans_id"))
+        rows = (
+            row
+            for _, row in _read_rows(
+                self._candidates["train"], "question_id", "pos_ans_id", "neg_ans_id"
+            )
+        )
         for query, group in groupby(rows, key=itemgetter(0)):
             pairs = list(group)
             positives = dict.fromkeys(doc for _, doc, _ in pairs)
@@ -86,10 +102,14 @@ def _read_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
     _, names = next(rows, (1, []))
     missing = [name for name in columns if name not in names]
     if missing:
-        raise UserError(f"{path}:1: no column {missing[0]}; the header must name {', '.join(columns)}")
+        raise UserError(
+            f"{path}:1: no column {missing[0]}; the header must name {', '.join(columns)}"
+        )
     at = [names.index(name) for name in columns]
     for number, row in rows:
         where = f"{path}:{number}"
         if len(row) != len(names):
-            raise UserError(f"{where}: {describe_columns(row, 'commas')}; the header names {len(names)}")
+            raise UserError(
+                f"{where}: {describe_columns(row, 'commas')}; the header names {len(names)}"
+            )
         yield where, [row[index] for index in at]

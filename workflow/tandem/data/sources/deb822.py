@@ -18,7 +18,16 @@ from tandem.config import datasets
 from tandem.config.datasets import UNSPACED
 from tandem.data.files import DatasetFiles
 from tandem.data.reading import iterate_lines
-from tandem.data.sources import DatasetJob, Domain, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    DatasetJob,
+    Domain,
+    Judgement,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -33,7 +42,8 @@ _ENGLISH = "en"
 _DESCRIPTION_WORDS = 5  # shorter descriptions say nothing
 _SYNOPSIS_WORDS = 2  # of English; a package with a shorter one has no passage
 _SYNOPSIS_CHARACTERS = 6  # shorter translations are no queries
-_MOST_RELEVANT = 10  # synopses with more relevant passages, such as "transitional package", are no queries
+# synopses with more relevant passages, such as "transitional package", are no queries
+_MOST_RELEVANT = 10
 _BLANK_LINE = "."  # stands for an empty line of a description
 
 
@@ -72,7 +82,9 @@ class Deb822Source(Source):
         self._place = files.place
         self._packages = find_lists(files, f"{entry.lists}Packages")
         if not self._packages:
-            raise UserError(f"{files.place}: holds no {entry.lists}Packages, packed or plain; apt-get update brings it")
+            raise UserError(
+                f"{files.place}: holds no {entry.lists}Packages, packed or plain; apt-get update brings it"
+            )
         self._translations: dict[str, list[Path]] = {}
         for language in dict.fromkeys((_ENGLISH, entry.descriptions, entry.synopses)):
             name = f"{entry.lists}Translation-{language}"
@@ -85,7 +97,11 @@ class Deb822Source(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        return {} if listing.matching("*Packages", *(f"*Packages{end}" for end in _PACKED_LIST_ENDS)) else None
+        return (
+            {}
+            if listing.matching("*Packages", *(f"*Packages{end}" for end in _PACKED_LIST_ENDS))
+            else None
+        )
 
     def read_corpus(self) -> Iterator[Passage]:
         """Yield each description once, its id the first by name of the packages that have it."""
@@ -150,7 +166,9 @@ class Deb822Source(Source):
             passages = list(dict.fromkeys(collection.passage_of[name] for name in names))
             if len(passages) <= _MOST_RELEVANT:
                 source = min(collection.packages[name].source for name in names)
-                queries[synopsis] = Synopsis(names[0], self._splits.of(hash_source(source)), passages)
+                queries[synopsis] = Synopsis(
+                    names[0], self._splits.of(hash_source(source)), passages
+                )
         self.facts["of_many_passages"] = len(packages) - len(queries)
         return queries
 
@@ -199,7 +217,8 @@ def read_packages(paths: list[Path]) -> dict[str, Package]:
             if name.split() != [name]:
                 raise UserError(f"{where}: package {name!r}; a name without white space is needed")
             source = record.get("source", "").split() or [name]  # its version may follow
-            section = record.get("section", "").rpartition("/")[2]  # `contrib/games` of another archive area
+            # `contrib/games` of another archive area
+            section = record.get("section", "").rpartition("/")[2]
             values = (record.get("description-md5", ""), record.get("description", ""))
             packages.setdefault(name, Package(source[0], section, *values))
     return packages
@@ -224,14 +243,17 @@ def read_deb822(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     record = dict[str, str]()
     field = ""
     for number, line in iterate_lines(path):
-        if not line.strip(" \t"):  # a line may hold a space that does not break, and continues a field then
+        # a line may hold a space that does not break, and continues a field then
+        if not line.strip(" \t"):
             if record:
                 yield f"{path}:{start}", record
             record = {}
             field = ""
         elif line[0] in " \t":
             if not field:
-                raise UserError(f"{path}:{number}: a line that continues nothing; a field, `Name: value`, is needed")
+                raise UserError(
+                    f"{path}:{number}: a line that continues nothing; a field, `Name: value`, is needed"
+                )
             record[field] += f"\n{line.strip()}"
         else:
             name, colon, value = line.partition(":")

@@ -18,7 +18,17 @@ from tandem.data.forms import compose_text
 from tandem.data.perturbation import name_perturbed, perturb
 from tandem.data.reading import read_fields
 from tandem.data.runs import RUN_FILE, iter_run, require_run_split
-from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Domain,
+    Judgement,
+    Listed,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.sources.own_files import BeirQueries
 from tandem.data.splits import VALIDATED, compute_position, draw_subset
 from tandem.data.tables import stream_rows
@@ -35,7 +45,9 @@ def require_input(job: DatasetJob, role: str, kind: str) -> Artifact:
     manifest = artifact.manifest
     fits = RUN_FILE in manifest.files if kind == "run" else manifest.kind == kind
     if not fits:
-        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {manifest.kind}, not a {kind}")
+        raise UserError(
+            f"dataset {job.key}: {role} {artifact.folder} is a {manifest.kind}, not a {kind}"
+        )
     return artifact
 
 
@@ -65,7 +77,8 @@ class PartsSource(Source):
         return ((doc, domain) for doc, domain in self.rows("domains") if domain)
 
 
-PASSAGE_PARTS = ("corpus", "domains")  # parts whose rows begin with a passage's id; those of others with a query's
+# parts whose rows begin with a passage's id; those of others with a query's
+PASSAGE_PARTS = ("corpus", "domains")
 
 
 class DerivedSource(PartsSource):
@@ -76,7 +89,10 @@ class DerivedSource(PartsSource):
     def __init__(self, job: DatasetJob, entry: Dataset, role: str = "of") -> None:
         super().__init__(job, entry)
         self.base = require_input(job, role, "dataset")
-        self.places = {"corpus": str(self.base.folder / CORPUS), "queries": str(self.base.folder / QUERIES)}
+        self.places = {
+            "corpus": str(self.base.folder / CORPUS),
+            "queries": str(self.base.folder / QUERIES),
+        }
         self.facts = {role: self.base.key}
 
     def rows(self, part: str) -> Iterator[Any]:
@@ -97,9 +113,13 @@ class PairSource(DerivedSource):
     def __init__(self, job: DatasetJob, entry: Dataset) -> None:
         has_queries = "queries" in job.inputs
         if has_queries and job.execution.path:
-            raise UserError(f"dataset {job.key}: has both queries_of and path; the queries come from one of them")
+            raise UserError(
+                f"dataset {job.key}: has both queries_of and path; the queries come from one of them"
+            )
         super().__init__(job, entry, "corpus")
-        self._other = DerivedSource(job, entry, "queries") if has_queries else BeirQueries(job, entry)
+        self._other = (
+            DerivedSource(job, entry, "queries") if has_queries else BeirQueries(job, entry)
+        )
         self.places["queries"] = self._other.places["queries"]
         self.literal_matches = self._other.literal_matches
         self.facts |= self._other.facts
@@ -135,9 +155,14 @@ class UnionSource(PartsSource):
         names = entry.names
         members = [DerivedSource(job, entry, f"of.{number}") for number in range(len(names))]
         if len(set(names)) < len(names):
-            raise UserError(f"dataset {job.key}: names {', '.join(names)} must differ, ids begin with them")
+            raise UserError(
+                f"dataset {job.key}: names {', '.join(names)} must differ, ids begin with them"
+            )
         self._members = list(zip(names, members, strict=True))
-        self.places = {key: " then ".join(member.places[key] for member in members) for key in ("corpus", "queries")}
+        self.places = {
+            key: " then ".join(member.places[key] for member in members)
+            for key in ("corpus", "queries")
+        }
         self.facts = {"of": [member.base.key for member in members]}
 
     def rows(self, part: str) -> Iterator[Any]:
@@ -200,7 +225,9 @@ class WindowsSource(DerivedSource):
 
     def read_domains(self) -> Iterator[Domain]:
         """Yield every window's domain, which is its document's."""
-        for (_, _, text), (doc, domain) in zip(super().read_corpus(), self.rows("domains"), strict=False):
+        for (_, _, text), (doc, domain) in zip(
+            super().read_corpus(), self.rows("domains"), strict=False
+        ):
             if domain:
                 for number in range(len(self._cut(text))):
                     yield name_window(doc, number), domain
@@ -347,7 +374,11 @@ class CroppedSentencesSource(DerivedSource):
         """Yield the rows of a part: the base's of its passages; the sentences as queries, and then those beside."""
         if part in PASSAGE_PARTS:
             return super().rows(part)
-        beside = (row for row in self._beside.rows(part) if row[-1] == "train") if self._beside else iter(())
+        beside = (
+            (row for row in self._beside.rows(part) if row[-1] == "train")
+            if self._beside
+            else iter(())
+        )
         match part:
             case "queries":
                 return chain(((name, text, "train") for name, _, text in self._chosen()), beside)
@@ -364,7 +395,11 @@ class CroppedSentencesSource(DerivedSource):
     def _chosen(self) -> Iterator[tuple[str, str, str]]:
         """Yield those that are queries."""
         chosen = self._chosen_rows
-        return (sentence for row, sentence in enumerate(self._sentences()) if chosen is None or row in chosen)
+        return (
+            sentence
+            for row, sentence in enumerate(self._sentences())
+            if chosen is None or row in chosen
+        )
 
     @cached_property
     def _chosen_rows(self) -> set[int] | None:
@@ -374,7 +409,9 @@ class CroppedSentencesSource(DerivedSource):
             raise UserError(f"dataset {self._key}: no passage of {self.base.folder} has a sentence")
         if self._most is None or self._most >= count:
             return None
-        positions = ((compute_position(name), row) for row, (name, _, _) in enumerate(self._sentences()))
+        positions = (
+            (compute_position(name), row) for row, (name, _, _) in enumerate(self._sentences())
+        )
         return {row for _, row in heapq.nsmallest(self._most, positions)}
 
 
@@ -389,13 +426,19 @@ class DomainsSource(DerivedSource):
     def __init__(self, job: DatasetJob, entry: datasets.Domains) -> None:
         super().__init__(job, entry)
         if DOMAINS not in self.base.manifest.files:
-            raise UserError(f"dataset {job.key}: the passages of {self.base.key} have no domains; name a file of them")
-        self._key, self._named = ("only", entry.only) if entry.only else ("without", entry.without or ())
+            raise UserError(
+                f"dataset {job.key}: the passages of {self.base.key} have no domains; name a file of them"
+            )
+        self._key, self._named = (
+            ("only", entry.only) if entry.only else ("without", entry.without or ())
+        )
         known = {domain for (domain,) in stream_rows(self.base.path(DOMAINS), "domain")} - {""}
         for name in self._named:
             if name not in known:
                 hint = shortened(nearest(name, known))
-                raise UserError(f"dataset {job.key}: {self._key} names {printable(name)}, which is no domain{hint}")
+                raise UserError(
+                    f"dataset {job.key}: {self._key} names {printable(name)}, which is no domain{hint}"
+                )
         self.facts[self._key] = list(self._named)
 
     def read_corpus(self) -> Iterator[Passage]:
@@ -419,12 +462,20 @@ class DomainsSource(DerivedSource):
     def _docs(self) -> set[str]:
         """Return the passages with a label that stay."""
         labelled = {row[1] for row in chain(super().rows("qrels"), super().rows("lists"))}
-        return {doc for doc, domain in super().rows("domains") if doc in labelled and self._stays(domain)}
+        return {
+            doc
+            for doc, domain in super().rows("domains")
+            if doc in labelled and self._stays(domain)
+        }
 
     @cached_property
     def _asked(self) -> set[str]:
         """Return the queries that stay."""
-        return {query for query, doc, relevance, _ in super().rows("qrels") if relevance > 0 and doc in self._docs}
+        return {
+            query
+            for query, doc, relevance, _ in super().rows("qrels")
+            if relevance > 0 and doc in self._docs
+        }
 
 
 @dataset_format("reduced")
@@ -445,9 +496,13 @@ class ReducedSource(DerivedSource):
         run = require_input(job, "run", "run")
         require_run_split(run, VALIDATED)
         ranked = iter_run(run, self.base)
-        self._top = {query: docs[: entry.depth] for query, docs, _ in ranked if query in self._selected}
+        self._top = {
+            query: docs[: entry.depth] for query, docs, _ in ranked if query in self._selected
+        }
 
-        judged = [row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED]
+        judged = [
+            row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED
+        ]
         needed = {doc for _, doc, relevance, _ in judged if relevance > 0}
         for docs in self._top.values():
             needed.update(docs)

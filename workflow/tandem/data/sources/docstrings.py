@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from itertools import dropwhile, groupby
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch document what is written in C
+# how NumPy and torch document what is written in C
+_ATTACHING = frozenset({"add_newdoc", "add_docstr"})
 
 
 def list_docstrings(source: str) -> list[tuple[str, str]]:
@@ -65,9 +66,13 @@ _SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
 _UNDERLINE = re.compile(r"^\s*[-=~^]{3,}\s*$")
 # A line that starts something else than prose, and so ends a summary.
 _FIELD = re.compile(r"^\s*(:param|:return|@param|>>>|\.\. )")
-_HEAD = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?)\s*:?\s*$")
+_HEAD = re.compile(
+    r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?)\s*:?\s*$"
+)
 # Heads without an underline: after the first kind everything is left out until one of the second kind.
-_SKIPPED_HEAD = re.compile(r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE)
+_SKIPPED_HEAD = re.compile(
+    r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE
+)
 _PROSE_HEAD = re.compile(
     r"^\s*(Args|Arguments|Parameters|Keyword args|Attributes|Returns?|Raises|Yields|Notes?|Inputs?|Outputs?|Shape)"
     r"\s*:\s*$",
@@ -128,7 +133,9 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
 
 def _drop_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
     """Return paragraphs after the call signatures that open docstrings of what is written in C."""
-    prose = list(dropwhile(lambda lines: _SIGNATURE.match(" ".join(map(str.strip, lines))), paragraphs))
+    prose = list(
+        dropwhile(lambda lines: _SIGNATURE.match(" ".join(map(str.strip, lines))), paragraphs)
+    )
     if prose and len(prose[0]) > 1 and _SIGNATURE.match(prose[0][0].strip()):
         prose[0] = prose[0][1:]
     return prose

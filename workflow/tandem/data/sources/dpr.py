@@ -33,7 +33,17 @@ from tandem.data.reading import (
     read_texts,
     strip_packing,
 )
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Judgement,
+    Listed,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.splits import match_by_split, require_splits, sort_key
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -108,7 +118,11 @@ class DprSource(WikipediaQuestions):
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
         names = listing.matching("*.qa.csv", "*biencoder*.json")
-        return {"questions": match_by_split(names)} if names and listing.matching(_PASSAGES_FILE) else None
+        return (
+            {"questions": match_by_split(names)}
+            if names and listing.matching(_PASSAGES_FILE)
+            else None
+        )
 
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield the positives of the pools: 2 for gold or 1."""
@@ -128,7 +142,12 @@ class DprSource(WikipediaQuestions):
                             self.facts["contexts_without_id"] += 1
                         elif doc not in seen:
                             seen.add(doc)
-                            yield f"{split}-{number}", doc, int(key == _POOL[0]), None if score == _GOLD else score
+                            yield (
+                                f"{split}-{number}",
+                                doc,
+                                int(key == _POOL[0]),
+                                None if score == _GOLD else score,
+                            )
 
     @cached_property
     def questions(self) -> list[DprQuestion]:
@@ -143,10 +162,14 @@ class DprSource(WikipediaQuestions):
                     named += doc is not None
                     if doc is not None:
                         positives.setdefault(doc, 2 if score == _GOLD else 1)
-                question = DprQuestion(f"{split}-{number}", split, record.text, record.answers, list(positives.items()))
+                question = DprQuestion(
+                    f"{split}-{number}", split, record.text, record.answers, list(positives.items())
+                )
                 questions.append(question)
             if contexts and not named:
-                raise UserError(f"{path}: no positive_ctxs has a passage_id or psg_id; name the passages of the corpus")
+                raise UserError(
+                    f"{path}: no positive_ctxs has a passage_id or psg_id; name the passages of the corpus"
+                )
         return questions
 
 
@@ -162,7 +185,11 @@ class EntityQuestionsSource(WikipediaQuestions):
         super().__init__(job, entry)
         paths = self.files.glob("dataset/*/P*.json*")
         matches = [(path, _RELATION_FILE.fullmatch(strip_packing(path.name))) for path in paths]
-        named = [(match[2], match[1], path) for path, match in matches if match and path.parent.name == match[2]]
+        named = [
+            (match[2], match[1], path)
+            for path, match in matches
+            if match and path.parent.name == match[2]
+        ]
         if not named:
             error = f"{self.files.folder}: holds no dataset/test/P36.test.json or the like"
             raise UserError(f"{error}; unpack dataset.zip there")
@@ -170,7 +197,11 @@ class EntityQuestionsSource(WikipediaQuestions):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        return {} if listing.matching(_PASSAGES_FILE) and listing.matching("dataset/*/P*.json") else None
+        return (
+            {}
+            if listing.matching(_PASSAGES_FILE) and listing.matching("dataset/*/P*.json")
+            else None
+        )
 
     @cached_property
     def questions(self) -> list[DprQuestion]:
@@ -186,13 +217,23 @@ class EntityQuestionsSource(WikipediaQuestions):
 def _read_contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, float | None]]:
     """Yield (passage id, score) of one list of a question's pool; either may be missing."""
     for context in read_objects(question.where, key, question.record.get(key) or []):
-        ids = (context[id_key] for id_key in ("passage_id", "psg_id") if context.get(id_key) not in (None, ""))
+        ids = (
+            context[id_key]
+            for id_key in ("passage_id", "psg_id")
+            if context.get(id_key) not in (None, "")
+        )
         name = next(ids, None)
         if not isinstance(name, str | int | None):
-            raise UserError(f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed")
+            raise UserError(
+                f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed"
+            )
         score = context.get("score")
         # Some files write it as text.
-        value = None if score in (None, "") else parse_score(question.where, f"a score of {key}", str(score))
+        value = (
+            None
+            if score in (None, "")
+            else parse_score(question.where, f"a score of {key}", str(score))
+        )
         yield None if name is None else str(name), value
 
 
@@ -230,10 +271,13 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
             text, literal = _split_columns(where, line, "question, list of answers", 2)
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # unknown escapes (`\\s` of a pattern) stay as they are
+                    # unknown escapes (`\\s` of a pattern) stay as they are
+                    warnings.simplefilter("ignore")
                     answers = ast.literal_eval(literal.strip())
             except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                error = f"{where}: the answers {literal[:60]!r} are no list; write ['first', 'second']"
+                error = (
+                    f"{where}: the answers {literal[:60]!r} are no list; write ['first', 'second']"
+                )
                 raise UserError(error) from None
             yield QuestionRecord(where, text, read_texts(where, "answers", answers), {})
 
@@ -249,7 +293,11 @@ def _split_columns(where: str, line: str, what: str, count: int) -> list[str]:
         except csv.Error as error:
             raise UserError(f"{where}: {error}; quote columns as csv does") from None
         if reader.line_num > 1:
-            raise UserError(f"{where}: a quoted column is not closed; a record is one line, with quotes doubled inside")
+            raise UserError(
+                f"{where}: a quoted column is not closed; a record is one line, with quotes doubled inside"
+            )
     if len(row) != count:
-        raise UserError(f"{where}: {describe_columns(row, 'tabs')}; a line is {what}: {count} columns")
+        raise UserError(
+            f"{where}: {describe_columns(row, 'tabs')}; a line is {what}: {count} columns"
+        )
     return row

@@ -24,7 +24,16 @@ from tandem.cluster.work import map_in_order
 from tandem.config.datasets import DuReader2 as Entry
 from tandem.data.files import DatasetFiles
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Judgement,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.splits import group_by_split, require_splits
 from tandem.data.text import load_segmenter
 from tandem.errors import UserError
@@ -64,7 +73,9 @@ class DuReader2Source(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        names = [name for name in listing.matching("*.json") if b'"documents"' in listing.head(name)]
+        names = [
+            name for name in listing.matching("*.json") if b'"documents"' in listing.head(name)
+        ]
         return {"splits": group_by_split(names)} if names else None
 
     def read_corpus(self) -> Iterator[Passage]:
@@ -125,7 +136,9 @@ def _read_questions(path: Path) -> Iterator[tuple[str, DuReaderQuestion]]:
         answers = [answer for answer in answers if answer.strip()]
         yield (
             where,
-            DuReaderQuestion(query, text, answers, [_read_paragraphs(where, document) for document in documents]),
+            DuReaderQuestion(
+                query, text, answers, [_read_paragraphs(where, document) for document in documents]
+            ),
         )
 
 
@@ -135,8 +148,12 @@ def _read_paragraphs(where: str, document: JsonObject) -> list[str]:
     if paragraphs is None:
         segmented = document.get("segmented_paragraphs")
         if not isinstance(segmented, list):
-            raise UserError(f"{where}: a document has neither paragraphs nor segmented_paragraphs; one is needed")
-        paragraphs = ["".join(read_texts(where, "segmented_paragraphs", words)) for words in segmented]
+            raise UserError(
+                f"{where}: a document has neither paragraphs nor segmented_paragraphs; one is needed"
+            )
+        paragraphs = [
+            "".join(read_texts(where, "segmented_paragraphs", words)) for words in segmented
+        ]
     stripped = (paragraph.strip() for paragraph in read_texts(where, "paragraphs", paragraphs))
     return [paragraph for paragraph in stripped if paragraph]
 
@@ -214,11 +231,15 @@ class Labels:
         self.hashes = array("Q")
         self._places: dict[str, str] = {}
 
-    def add(self, where: str, split: str, question: DuReaderQuestion, passages: list[tuple[bytes, bool]]) -> None:
+    def add(
+        self, where: str, split: str, question: DuReaderQuestion, passages: list[tuple[bytes, bool]]
+    ) -> None:
         """Add a question and the (digest, whether positive) of its passages; a `UserError` on a repeated id."""
         first = self._places.setdefault(question.id, where)
         if first is not where:
-            raise UserError(f"{where}: question_id {question.id} again, first at {first}; every id must be unique")
+            raise UserError(
+                f"{where}: question_id {question.id} again, first at {first}; every id must be unique"
+            )
         self.hashes.extend(int.from_bytes(digest[:8], "little") for digest, _ in passages)
         positives = list(dict.fromkeys(digest for digest, positive in passages if positive))
         if positives:
@@ -248,7 +269,9 @@ class Span(NamedTuple):
     f1: float
 
 
-def find_best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float) -> Span | None:
+def find_best_span(
+    paragraph: Sequence[str], answer: Sequence[str], threshold: float
+) -> Span | None:
     """Return the span of a paragraph's tokens with the highest F1 against an answer's.
 
     Of equal ones it is the first, then the shortest; None if none reaches the threshold, which is above 0.
@@ -264,7 +287,8 @@ def find_best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: f
     # No span shares more than the paragraph does, nor is shorter than what it shares.
     if shared == 0 or 2 * shared / (shared + len(answer)) < threshold:
         return None
-    longest = int(2 * shared / threshold) - len(answer) + 1  # from F1 ≥ threshold; 1 more for the rounding of floats
+    # from F1 ≥ threshold; 1 more for the rounding of floats
+    longest = int(2 * shared / threshold) - len(answer) + 1
     width = int((np.searchsorted(places, places + longest) - np.arange(len(places))).max())
     best = Span(0, 0, 0.0)
     rows = max(1, SPANS_AT_ONCE // width)

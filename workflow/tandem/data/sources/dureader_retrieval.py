@@ -34,7 +34,16 @@ from tandem.data.reading import (
     read_text,
     require_unicode,
 )
-from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    DatasetJob,
+    Judgement,
+    Listed,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.sources.rocketqa import read_mentions, read_title
 from tandem.data.validate import TextHashes
 from tandem.errors import UserError
@@ -82,7 +91,11 @@ class DuReaderRetrievalSource(Source):
     def read_queries(self) -> Iterator[Query]:
         """Yield dev queries, then training queries, which stay if one has a known positive."""
         for where, record in read_records(self._dev):
-            yield read_text(where, record, "question_id", number=True), read_text(where, record, "question"), "dev"
+            yield (
+                read_text(where, record, "question_id", number=True),
+                read_text(where, record, "question"),
+                "dev",
+            )
         for query in self._release.queries:
             yield name_training_query(query), query, ""
 
@@ -97,7 +110,9 @@ class DuReaderRetrievalSource(Source):
         pairs = release.pairs
         names = [name_training_query(query) for query in release.queries]
         docs = release.ids.take(pa.array(pairs.rows)).to_pylist()
-        for number, doc, label in zip(pairs.queries.tolist(), docs, pairs.labels.tolist(), strict=True):
+        for number, doc, label in zip(
+            pairs.queries.tolist(), docs, pairs.labels.tolist(), strict=True
+        ):
             yield names[number], doc, label, None
 
     def _labelled(self) -> Iterator[tuple[str, str, str]]:
@@ -108,8 +123,12 @@ class DuReaderRetrievalSource(Source):
         for where, record in read_records(self._dev):
             query = read_text(where, record, "question_id", number=True)
             paragraphs = record.get("answer_paragraphs")
-            if not isinstance(paragraphs, list) or not all(isinstance(paragraph, dict) for paragraph in paragraphs):
-                raise UserError(f"{where}: answer_paragraphs is no list of objects; each has paragraph_id and its text")
+            if not isinstance(paragraphs, list) or not all(
+                isinstance(paragraph, dict) for paragraph in paragraphs
+            ):
+                raise UserError(
+                    f"{where}: answer_paragraphs is no list of objects; each has paragraph_id and its text"
+                )
             for paragraph in paragraphs:
                 text = ""
                 if "paragraph_text" in paragraph:
@@ -213,7 +232,9 @@ def read_ids(path: Path) -> pa.ChunkedArray:
         first = int(wrong[0])
         is_repeated = first > 0 and ordered[first] == ordered[first - 1]
         error = "twice" if is_repeated else f"but not line {first}"
-        raise UserError(f"{path}: names line {ordered[first]} {error}; all lines from 0, each once, are needed")
+        raise UserError(
+            f"{path}: names line {ordered[first]} {error}; all lines from 0, each once, are needed"
+        )
     parts = []
     for start in range(0, len(order), IDS_PER_CHUNK):
         part = ids.take(pa.array(order[start : start + IDS_PER_CHUNK]))
@@ -230,7 +251,9 @@ def _read_members(path: Path) -> Iterator[tuple[int, str]]:
             for key, value in ijson.kvitems(file, ""):
                 number = parse_whole(str(path), "a line number", key)
                 if number < 0:
-                    raise UserError(f"{path}: a line number is {key[:40]!r}; numbers from 0 are allowed")
+                    raise UserError(
+                        f"{path}: a line number is {key[:40]!r}; numbers from 0 are allowed"
+                    )
                 if not isinstance(value, str):
                     raise UserError(f"{path}: the id of line {key} is {value!r}; a text is needed")
                 yield number, require_unicode(str(path), f"the id of line {key}", value)

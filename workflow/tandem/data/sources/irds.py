@@ -41,7 +41,9 @@ class IrDatasetsSource(Source):
         if entry.id is None:
             raise UserError("id: None; the id of an ir_datasets collection is needed")
         self._documents = _load("id", entry.id, "docs")
-        splits = require_splits("splits", entry.splits or _find_splits(entry.id), "an ir_datasets id")
+        splits = require_splits(
+            "splits", entry.splits or _find_splits(entry.id), "an ir_datasets id"
+        )
         self._splits: dict[str, list[tuple[Any, Any, dict[int, int] | None]]] = {}
         for split, names in splits.items():
             self._splits[split] = []
@@ -61,7 +63,11 @@ class IrDatasetsSource(Source):
             store = self._documents.docs_store()
             is_sliced = store.built() and hasattr(self._documents.docs_iter(), "__getitem__")
             return int(store.count()) if is_sliced else None
-        except (AttributeError, OSError, RuntimeError):  # of collections that have another store, or no files yet
+        except (
+            AttributeError,
+            OSError,
+            RuntimeError,
+        ):  # of collections that have another store, or no files yet
             return None
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
@@ -98,7 +104,9 @@ def _fetch_records(records: Iterator[Any]) -> Iterator[Any]:
         yield from records
     except (requests.RequestException, RuntimeError) as error:  # of one source, and of several
         hint = f"`tandem prefetch` fetches them on a machine with a network, into {get_home()} (IR_DATASETS_HOME)"
-        raise UserError(f"ir_datasets cannot download the files: {shortened(str(error))}; {hint}") from None
+        raise UserError(
+            f"ir_datasets cannot download the files: {shortened(str(error))}; {hint}"
+        ) from None
 
 
 def _find_splits(name: str) -> dict[str, tuple[str, ...]]:
@@ -106,7 +114,9 @@ def _find_splits(name: str) -> dict[str, tuple[str, ...]]:
 
     known = ir_datasets.registry
     ids = {split: (f"{name}/{split}",) for split in USUAL_SPLITS}
-    splits: dict[str, tuple[str, ...]] = {split: part for split, part in ids.items() if part[0] in known}
+    splits: dict[str, tuple[str, ...]] = {
+        split: part for split, part in ids.items() if part[0] in known
+    }
     if splits or name not in known:
         return splits
     whole = ir_datasets.load(name)
@@ -164,5 +174,7 @@ def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
         )
     needs: dict[IrdsPart, tuple[Need, ...]] = {}
     for part, downloads in zip(parts, json.loads(done.stdout), strict=True):
-        needs[part] = tuple(Need(tuple(paths), size, on_request) for paths, size, on_request in downloads)
+        needs[part] = tuple(
+            Need(tuple(paths), size, on_request) for paths, size, on_request in downloads
+        )
     return needs

@@ -20,7 +20,11 @@ def main() -> None:
             exists = getattr(dataset, f"has_{part}")()
         except KeyError:
             exists = False
-        lists.append(list(_find_downloads(getattr(dataset, f"{part}_handler")(), (), set()).values()) if exists else [])
+        lists.append(
+            list(_find_downloads(getattr(dataset, f"{part}_handler")(), (), set()).values())
+            if exists
+            else []
+        )
     json.dump(lists, sys.stdout)
 
 
@@ -42,7 +46,11 @@ def _find_downloads(
         on_request = all(type(mirror).__name__ == "LocalDownload" for mirror in thing.mirrors)
         return {str(paths): ([*dict.fromkeys([*paths, *unpacked])], thing._size_hint, on_request)}
     else:
-        own = {"Cache": "_path", "TarExtractAll": "_extract_path", "ZipExtractCache": "extract_path"}.get(kind)
+        own = {
+            "Cache": "_path",
+            "TarExtractAll": "_extract_path",
+            "ZipExtractCache": "extract_path",
+        }.get(kind)
         unpacked = (*unpacked, _make_relative(getattr(thing, own))) if own else unpacked
         parts = list(vars(thing).values())
     seen = seen | {id(thing)}

@@ -7,7 +7,16 @@ from itertools import chain, groupby, islice
 from tandem.config import datasets
 from tandem.config.datasets import position_names
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH
-from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listed, Passage, Query, dataset_format
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Domain,
+    Judgement,
+    Listed,
+    Passage,
+    Query,
+    dataset_format,
+)
 from tandem.data.sources.derived import DerivedSource
 
 
@@ -31,7 +40,9 @@ class JoinedSource(DerivedSource):
         """Yield the passages of each document."""
         most = self._entry.most
         # A passage without a title is of no other one's document: its id tells it from its neighbours.
-        for _, neighbours in groupby(super().read_corpus(), key=lambda passage: passage[1] or (passage[0],)):
+        for _, neighbours in groupby(
+            super().read_corpus(), key=lambda passage: passage[1] or (passage[0],)
+        ):
             document: list[Passage] = []
             for passage in neighbours:
                 if most is not None and len(document) == most:
@@ -92,7 +103,9 @@ class JoinedSource(DerivedSource):
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
         """Labelled passage → its document, and where it stands there, from 1."""
-        labelled = {passage for _, passage, _, _ in chain(super().read_qrels(), super().read_lists())}
+        labelled = {
+            passage for _, passage, _, _ in chain(super().read_qrels(), super().read_lists())
+        }
         places = {}
         for document in self._documents():
             for number, (passage, _, _) in enumerate(document, start=1):

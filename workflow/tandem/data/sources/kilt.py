@@ -14,7 +14,16 @@ from collections.abc import Iterator
 from tandem.config import datasets
 from tandem.data.files import DatasetFiles, find_by_split
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Judgement,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.splits import match_by_split
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -30,7 +39,9 @@ class KiltSource(Source):
         self._corpus = files.find(entry.corpus)
         self._tasks = find_by_split("questions", entry.questions, files)
         if not self._tasks:
-            raise UserError("questions: none; a file of at least one split is needed: {dev: nq-dev-kilt.jsonl}")
+            raise UserError(
+                "questions: none; a file of at least one split is needed: {dev: nq-dev-kilt.jsonl}"
+            )
         self._by_paragraph = entry.unit == "paragraph"
         self.places = {"corpus": str(self._corpus), "queries": "kilt question"}
         if self._by_paragraph:
@@ -74,7 +85,11 @@ class KiltSource(Source):
     def read_answers(self) -> Iterator[Answers]:
         for split, where, record in self._records():
             outputs = read_objects(where, "output", record.get("output", []))
-            answers = [read_text(where, output, "answer") for output in outputs if output.get("answer") is not None]
+            answers = [
+                read_text(where, output, "answer")
+                for output in outputs
+                if output.get("answer") is not None
+            ]
             if answers:
                 yield name_query(where, split, record), list(dict.fromkeys(answers))
 

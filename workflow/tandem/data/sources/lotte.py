@@ -14,7 +14,15 @@ from tandem.data.files import DatasetFiles
 from tandem.data.readers import choose_reader, count_records
 from tandem.data.reading import read_records, read_text
 from tandem.data.roles import PASSAGES_ROLE
-from tandem.data.sources import DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    DatasetJob,
+    Judgement,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -31,10 +39,14 @@ class LotteSource(Source):
         super().__init__(job, entry)
         files = DatasetFiles(job)
         self._corpus = files.find(_CORPUS_FILE)
-        paths = {kind: files.find_optional(_QUESTIONS_FILE.format(kind)) for kind in _QUESTION_KINDS}
+        paths = {
+            kind: files.find_optional(_QUESTIONS_FILE.format(kind)) for kind in _QUESTION_KINDS
+        }
         self._questions = {kind: path for kind, path in paths.items() if path}
         if not self._questions:
-            raise UserError(f"{files.place}: holds neither qas.search.jsonl nor qas.forum.jsonl; put one of them there")
+            raise UserError(
+                f"{files.place}: holds neither qas.search.jsonl nor qas.forum.jsonl; put one of them there"
+            )
         self.places = {"corpus": str(self._corpus), "queries": "question"}
 
     @classmethod
@@ -49,13 +61,19 @@ class LotteSource(Source):
         return count_records(self._corpus, PASSAGES_ROLE)
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        for _, record in choose_reader(self._corpus, PASSAGES_ROLE)(self._corpus, PASSAGES_ROLE, row):
+        for _, record in choose_reader(self._corpus, PASSAGES_ROLE)(
+            self._corpus, PASSAGES_ROLE, row
+        ):
             yield record["id"], record.get("title", ""), record["text"]
 
     def read_queries(self) -> Iterator[Query]:
         for kind, path in self._questions.items():
             for where, record in read_records(path):
-                yield f"{kind}-{read_text(where, record, 'qid', number=True)}", read_text(where, record, "query"), kind
+                yield (
+                    f"{kind}-{read_text(where, record, 'qid', number=True)}",
+                    read_text(where, record, "query"),
+                    kind,
+                )
 
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield every answer of a question as relevant to it."""
@@ -63,7 +81,11 @@ class LotteSource(Source):
             for where, record in read_records(path):
                 answers = record.get("answer_pids")
                 if not isinstance(answers, list):
-                    raise UserError(f"{where}: answer_pids is {answers!r}; a list of passages' ids is needed")
+                    raise UserError(
+                        f"{where}: answer_pids is {answers!r}; a list of passages' ids is needed"
+                    )
                 for number in range(len(answers)):
-                    doc = read_text(where, {"answer_pids": answers[number]}, "answer_pids", number=True)
+                    doc = read_text(
+                        where, {"answer_pids": answers[number]}, "answer_pids", number=True
+                    )
                     yield f"{kind}-{read_text(where, record, 'qid', number=True)}", doc, 1, kind

@@ -10,15 +10,34 @@ from tandem.config.datasets import QRELS_FILES, Dataset, WithDomains
 from tandem.data.files import DatasetFiles, find_by_split
 from tandem.data.readers import choose_reader, count_records, get_suffix, read_head, read_jsonl
 from tandem.data.reading import JsonObject, count_lines, parse_whole, read_text, read_texts
-from tandem.data.roles import ANSWERS_ROLE, PASSAGES_ROLE, QRELS_ROLE, QUERIES_ROLE, Role, make_domains_role
-from tandem.data.sources import Answers, DatasetJob, Domain, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.roles import (
+    ANSWERS_ROLE,
+    PASSAGES_ROLE,
+    QRELS_ROLE,
+    QUERIES_ROLE,
+    Role,
+    make_domains_role,
+)
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Domain,
+    Judgement,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.splits import SPLIT_WORDS, group_qrels, match_by_split, split_name
 from tandem.data.trec import is_topics
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
 # BEIR's: a header decides the order of the columns, and need not be there.
-_BEIR_QRELS = Role(QRELS_ROLE.fields, {3: QRELS_ROLE.columns[3]}, "query-id, corpus-id and a whole number, by tabs")
+_BEIR_QRELS = Role(
+    QRELS_ROLE.fields, {3: QRELS_ROLE.columns[3]}, "query-id, corpus-id and a whole number, by tabs"
+)
 _ROLE_WORDS = {  # the first that has a word of a name decides
     "qrels": {"qrels", "qrel", "judgements", "judgments", "labels"},
     "answers": {"answers"},
@@ -40,7 +59,9 @@ class JudgedFiles(Source):
         return (judgement for _, judgement in self._judgements())
 
     def locate_judgement(self, query: str, document: str) -> str:
-        places = [where for where, judgement in self._judgements() if judgement[:2] == (query, document)]
+        places = [
+            where for where, judgement in self._judgements() if judgement[:2] == (query, document)
+        ]
         return places[-1]
 
     def _judgements(self) -> Iterator[tuple[str, Judgement]]:
@@ -81,7 +102,9 @@ class BeirQueries(JudgedFiles):
         self._answers = files.find_optional("answers.jsonl")
         self._qrels = group_qrels(files.glob(QRELS_FILES, required=False))
         if not self._qrels and not self._answers:
-            raise UserError(f"{files.place}: holds no qrels/<split>.tsv, packed or not; put it there")
+            raise UserError(
+                f"{files.place}: holds no qrels/<split>.tsv, packed or not; put it there"
+            )
         self.places = {"queries": str(self._queries)}
 
     def read_corpus(self) -> Iterator[Passage]:
@@ -123,7 +146,10 @@ class BeirSource(BeirQueries):
         return count_lines(self._corpus)
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        return (_make_passage(where, record) for where, record in read_jsonl(self._corpus, PASSAGES_ROLE, row))
+        return (
+            _make_passage(where, record)
+            for where, record in read_jsonl(self._corpus, PASSAGES_ROLE, row)
+        )
 
 
 @dataset_format("files")
@@ -135,14 +161,20 @@ class OwnFilesSource(JudgedFiles):
         files = DatasetFiles(job)
         if entry.corpus is None:
             raise UserError("corpus: None; the file with the passages is needed")
-        self._corpus = files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
-        self._count = cache(partial(count_records, role=PASSAGES_ROLE))  # None where that takes reading the file
+        self._corpus = (
+            files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
+        )
+        # None where that takes reading the file
+        self._count = cache(partial(count_records, role=PASSAGES_ROLE))
         self._by_split = find_by_split("queries", entry.queries, files)
         self._qrels = find_by_split("qrels", entry.qrels, files)
         self._answers = [files.find(entry.answers)] if entry.answers else []
         if not self._by_split:
-            raise UserError("queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}")
-        self._queries = list(dict.fromkeys(self._by_split.values()))  # a file may hold the queries of several splits
+            raise UserError(
+                "queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}"
+            )
+        # a file may hold the queries of several splits
+        self._queries = list(dict.fromkeys(self._by_split.values()))
         qrels = list(self._qrels.values())
         for role, paths in (
             (PASSAGES_ROLE, self._corpus),
@@ -182,7 +214,10 @@ class OwnFilesSource(JudgedFiles):
         elif list(qrels) == ["test"]:
             qrels = dict.fromkeys(queries, qrels["test"])
 
-        keys: Json = {"corpus": corpus[0] if len(corpus) == 1 else _make_pattern(listing, corpus), "queries": queries}
+        keys: Json = {
+            "corpus": corpus[0] if len(corpus) == 1 else _make_pattern(listing, corpus),
+            "queries": queries,
+        }
         if qrels:
             keys["qrels"] = qrels
         if roles["answers"]:
@@ -271,7 +306,9 @@ def _name_place(paths: list[Path], role: Role) -> str:
     if len(paths) > 1:
         return f"{first.parent} ({len(paths)} files) record"
     separated = get_suffix(first) in (".tsv", ".txt")
-    by_line = get_suffix(first) in (".jsonl", ".ndjson") or (separated and read_head(first, role).lines == 0)
+    by_line = get_suffix(first) in (".jsonl", ".ndjson") or (
+        separated and read_head(first, role).lines == 0
+    )
     return str(first) if by_line else f"{first} record"
 
 
@@ -281,5 +318,7 @@ def _make_pattern(listing: Listing, names: list[str]) -> str:
     pattern = re.sub(r"\d+", "*", names[0])
     if listing.matching(pattern) != names:
         what = f"--data: {names[0]} and {names[1]} are both taken for the passages"
-        raise UserError(f"{what}; put parts of one corpus into a folder of their own, or name one file")
+        raise UserError(
+            f"{what}; put parts of one corpus into a folder of their own, or name one file"
+        )
     return pattern + packed

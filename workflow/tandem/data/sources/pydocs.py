@@ -53,9 +53,13 @@ class PyDocsSource(Source):
     def __init__(self, job: DatasetJob, entry: datasets.PyDocs) -> None:
         super().__init__(job, entry)
         if not entry.packages:
-            raise UserError(f"packages: {entry.packages}; a list of names of installed packages is needed")
+            raise UserError(
+                f"packages: {entry.packages}; a list of names of installed packages is needed"
+            )
         self._titled = entry.heading == "module"
-        self._longest = entry.passage_words if "passage_words" in entry.model_fields_set else _PASSAGE_WORDS
+        self._longest = (
+            entry.passage_words if "passage_words" in entry.model_fields_set else _PASSAGE_WORDS
+        )
         self._splits = entry.hash_splits or datasets.HashSplits()
         self._workers = job.execution.workers or 1
         self._modules = find_modules(entry.packages)
@@ -78,7 +82,9 @@ class PyDocsSource(Source):
     def _pairs(self) -> "_Pairs":
         pairs = _Pairs({}, {}, set())
         count = 0
-        results = map_in_order(partial(extract_pairs, longest=self._longest), self._modules, self._workers)
+        results = map_in_order(
+            partial(extract_pairs, longest=self._longest), self._modules, self._workers
+        )
         with Progress("pydocs", len(self._modules), "files") as progress:
             for (module, _), extracted in zip(self._modules, results, strict=True):
                 for query, passage in extracted:
@@ -98,7 +104,8 @@ class _Pairs(NamedTuple):
     """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text."""
 
     passages: dict[str, tuple[str, str]]  # id → (module, text)
-    queries: dict[str, tuple[str, str]]  # id → (normalised text, text); of equal ones the first counts
+    # id → (normalised text, text); of equal ones the first counts
+    queries: dict[str, tuple[str, str]]
     answers: set[tuple[str, str]]  # (query id, passage id)
 
 

@@ -24,8 +24,25 @@ from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import DatasetFiles
 from tandem.data.mentions import Mentions
-from tandem.data.reading import is_end, iterate_lines, parse_label, parse_whole, read_fields, strip_packing
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
+from tandem.data.reading import (
+    is_end,
+    iterate_lines,
+    parse_label,
+    parse_whole,
+    read_fields,
+    strip_packing,
+)
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Judgement,
+    Listed,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.splits import SPLIT, sort_key
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -64,7 +81,9 @@ class RocketQaSource(Source):
                 self._answers.append(answers)
         self._addition = files.find_optional("qrels.train.addition.tsv")
         if not self._qrels and not self._answers:
-            raise UserError(f"{files.folder}: neither qrels.<split>.tsv nor <split>.answers.txt; put one of them there")
+            raise UserError(
+                f"{files.folder}: neither qrels.<split>.tsv nor <split>.answers.txt; put one of them there"
+            )
         self.places = {"corpus": str(self._texts), "queries": "query"}
 
     @classmethod
@@ -81,13 +100,17 @@ class RocketQaSource(Source):
             yield doc, title, text
         self.facts["without_title"] = untitled
         for where, (doc, _) in titles or ():
-            raise UserError(f"{where}: the title of passage {doc}, but {self._texts} has no line left for it")
+            raise UserError(
+                f"{where}: the title of passage {doc}, but {self._texts} has no line left for it"
+            )
 
     def _next_title(self, titles: Iterator[tuple[str, list[str]]], where: str, doc: str) -> str:
         there, (named, title) = next(titles, ("", ["", ""]))
         if named != doc:
             error = f"{there} is the title of {named}" if there else f"{self._titles} has ended"
-            raise UserError(f"{where}: passage {doc}, but {error}; both files must list the same ids in the same order")
+            raise UserError(
+                f"{where}: passage {doc}, but {error}; both files must list the same ids in the same order"
+            )
         return read_title(title)
 
     def read_queries(self) -> Iterator[Query]:
@@ -130,7 +153,9 @@ def read_title(column: str) -> str:
 
 def _read_judgements(path: Path) -> Iterator[tuple[str, str, int]]:
     """Yield (query id, passage id, relevance) of a file of pairs, or of MS MARCO's own four columns."""
-    for where, columns in read_fields(path, "query id, passage id (or query id, 0, passage id, relevance)", 2, 4):
+    for where, columns in read_fields(
+        path, "query id, passage id (or query id, 0, passage id, relevance)", 2, 4
+    ):
         if len(columns) == 2:
             yield columns[0], columns[1], 1
         else:
@@ -144,7 +169,9 @@ class RocketQaTsvSource(Source):
     def __init__(self, job: DatasetJob, entry: datasets.RocketQATsv) -> None:
         super().__init__(job, entry)
         if not entry.dual and not entry.cross:
-            raise UserError("dual, cross: neither is set; name a training file of the folder, as dual: dual.train.tsv")
+            raise UserError(
+                "dual, cross: neither is set; name a training file of the folder, as dual: dual.train.tsv"
+            )
         files = DatasetFiles(job)
         self._dual = files.find(entry.dual) if entry.dual else None
         self._cross = files.find(entry.cross) if entry.cross else None
@@ -206,7 +233,9 @@ def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[_Mention]:
             yield columns[0], read_title(columns[1]), columns[2], 1
             yield columns[0], read_title(columns[3]), columns[4], 0
     if cross:
-        for where, (query, title, text, label) in read_fields(cross, "query, title, text, label", 4):
+        for where, (query, title, text, label) in read_fields(
+            cross, "query, title, text, label", 4
+        ):
             yield query, read_title(title), text, parse_label(where, label)
 
 

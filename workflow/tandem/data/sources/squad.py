@@ -18,12 +18,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from tandem.config import datasets
 from tandem.data.files import DatasetFiles, find_by_split
 from tandem.data.reading import iterate_lines
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Judgement,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.splits import match_by_split
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -45,9 +61,13 @@ class SquadSource(Source):
         self._files = find_by_split("files_of", entry.files_of, files)
         self._translated = find_by_split("queries_of", entry.queries_of, files)
         if not self._files:
-            raise UserError("files_of: none; a file of at least one split is needed, as in files_of: {test: dev.json}")
+            raise UserError(
+                "files_of: none; a file of at least one split is needed, as in files_of: {test: dev.json}"
+            )
         for split in self._translated.keys() - self._files.keys():
-            raise UserError(f"queries_of.{split}: files_of has no {split}; name the file with its paragraphs there")
+            raise UserError(
+                f"queries_of.{split}: files_of has no {split}; name the file with its paragraphs there"
+            )
         several = len(set(self._files.values())) > 1
         place = files.folder if several else next(iter(self._files.values()))
         self.places = {"corpus": f"{place} paragraph", "queries": f"{place} question"}
@@ -55,7 +75,11 @@ class SquadSource(Source):
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
         heads = {name: listing.head(name) for name in listing.matching("*.json")}
-        names = [name for name, head in heads.items() if b'"context' in head and b'"documents"' not in head]
+        names = [
+            name
+            for name, head in heads.items()
+            if b'"context' in head and b'"documents"' not in head
+        ]
         return {"files_of": match_by_split(names)} if names else None
 
     def read_corpus(self) -> Iterator[Passage]:
@@ -65,7 +89,9 @@ class SquadSource(Source):
         for _, doc, title, paragraph in self._paragraphs():
             key = hash_paragraph(title, paragraph.text)
             self.facts["repeated_paragraphs"] += key in known
-            self.facts["unanswerable_questions"] += sum(question.is_impossible for question in paragraph.qas)
+            self.facts["unanswerable_questions"] += sum(
+                question.is_impossible for question in paragraph.qas
+            )
             if key not in known:
                 known.add(key)
                 yield doc, title, paragraph.text
@@ -110,7 +136,9 @@ class SquadSource(Source):
 
 
 Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-SquadAnswer = Annotated[str, BeforeValidator(lambda value: value.get("text") if isinstance(value, dict) else value)]
+SquadAnswer = Annotated[
+    str, BeforeValidator(lambda value: value.get("text") if isinstance(value, dict) else value)
+]
 
 
 class SquadQuestion(BaseModel):
@@ -173,7 +201,9 @@ def _read_questions(path: Path) -> Iterator[SquadQuestion]:
         yield from paragraph.questions
         empty = empty and not paragraph.questions
     if empty:
-        raise UserError(f"{path}: holds no question; name a file with questions, or leave this one out")
+        raise UserError(
+            f"{path}: holds no question; name a file with questions, or leave this one out"
+        )
 
 
 def _read_ids(path: Path) -> set[str]:
@@ -183,13 +213,21 @@ def _read_ids(path: Path) -> set[str]:
 def read_paragraphs(path: Path) -> Iterator[tuple[str, Paragraph]]:
     """Yield (title, paragraph) of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
     try:
-        document = Document.model_validate_json("\n".join(line for _, line in iterate_lines(path, _LONGEST_FILE)))
+        document = Document.model_validate_json(
+            "\n".join(line for _, line in iterate_lines(path, _LONGEST_FILE))
+        )
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         if detail["type"] == "json_invalid":
             raise UserError(f"{path}: {detail['msg']}; mend it or fetch the file again") from None
-        place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in detail["loc"]).removeprefix(".")
-        what = "missing" if detail["type"] == "missing" else f"{json.dumps(detail['input'])[:40]}; {detail['msg']}"
+        place = "".join(
+            f"[{key}]" if isinstance(key, int) else f".{key}" for key in detail["loc"]
+        ).removeprefix(".")
+        what = (
+            "missing"
+            if detail["type"] == "missing"
+            else f"{json.dumps(detail['input'])[:40]}; {detail['msg']}"
+        )
         raise UserError(f"{path}: {place} is {what}; see docs/formats.md") from None
     for article in document.data:
         for paragraph in article.paragraphs:

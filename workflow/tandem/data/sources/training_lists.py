@@ -29,16 +29,39 @@ from tandem.data import tables
 from tandem.data.files import DatasetFiles
 from tandem.data.mentions import Mentions
 from tandem.data.readers import choose_reader
-from tandem.data.reading import JsonObject, parse_score, read_beginning, read_items, read_records, read_text
+from tandem.data.reading import (
+    JsonObject,
+    parse_score,
+    read_beginning,
+    read_items,
+    read_records,
+    read_text,
+)
 from tandem.data.roles import PASSAGES_ROLE, QUERY_IDS
-from tandem.data.sources import DatasetJob, Judgement, Listed, Listing, Passage, Query, Source, dataset_format
+from tandem.data.sources import (
+    DatasetJob,
+    Judgement,
+    Listed,
+    Listing,
+    Passage,
+    Query,
+    Source,
+    dataset_format,
+)
 from tandem.data.sources.rocketqa import hash_texts
 from tandem.data.splits import SPLIT_WORDS, require_splits, split_name
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
 _QUERY_KEYS = ("query", "query_text", "question", "anchor")
-_POSITIVE_KEYS = ("pos", "positive_passages", "positive_ctxs", "positives", "positive", "positive_document_ids")
+_POSITIVE_KEYS = (
+    "pos",
+    "positive_passages",
+    "positive_ctxs",
+    "positives",
+    "positive",
+    "positive_document_ids",
+)
 _NEGATIVE_KEYS = (
     *("neg", "negative_passages", "hard_negative_ctxs", "negative_ctxs", "negatives", "negative"),
     "negative_document_ids",
@@ -129,8 +152,15 @@ class TrainingListsSource(Source):
         return ((name, *self._read.queries[number]) for name, number in names.items())
 
     def read_qrels(self) -> Iterator[Judgement]:
-        splits = {name: self._read.queries[number][1] for name, number in self._read.mentions.queries.items()}
-        return ((query, doc, 1, splits[query]) for query, doc, label, _ in self.read_lists() if label > 0)
+        splits = {
+            name: self._read.queries[number][1]
+            for name, number in self._read.mentions.queries.items()
+        }
+        return (
+            (query, doc, 1, splits[query])
+            for query, doc, label, _ in self.read_lists()
+            if label > 0
+        )
 
     def read_lists(self) -> Iterator[Listed]:
         """Yield each pair once, the pairs of a query together."""
@@ -177,9 +207,13 @@ class TrainingListsSource(Source):
         differing = len(np.unique(rows[contents != first_contents]))
         self.facts["passages_of_several_texts"] = differing
         if differing:
-            say(f"training_lists: {differing:,} ids of passages have several texts; the first of each is kept")
+            say(
+                f"training_lists: {differing:,} ids of passages have several texts; the first of each is kept"
+            )
         firsts = zip(is_first, self._mentions(), strict=True)
-        ids = tables.make_table(((mention.passage[0],) for first, mention in firsts if first), _ID_SCHEMA)["id"]
+        ids = tables.make_table(
+            ((mention.passage[0],) for first, mention in firsts if first), _ID_SCHEMA
+        )["id"]
         return _ListPairs(mentions, queries, passages, rows, np.frombuffer(scores, np.float32), ids)
 
     def _mentions(self) -> Iterator[PassageMention]:
@@ -198,7 +232,9 @@ class TrainingListsSource(Source):
                     for passage, score in self._passages(where, record, keys):
                         yield PassageMention(query, text, split, label, passage, score)
 
-    def _passages(self, where: str, record: JsonObject, keys: tuple[str, ...]) -> Iterator[tuple[Passage, float]]:
+    def _passages(
+        self, where: str, record: JsonObject, keys: tuple[str, ...]
+    ) -> Iterator[tuple[Passage, float]]:
         """Yield the passages of all of a record's lists of one label, with their scores."""
         for key in keys:
             if not record.get(key):
@@ -209,25 +245,33 @@ class TrainingListsSource(Source):
                 count = f"a number for each of the {len(values)} of {key}"
                 raise UserError(f"{where}: {_SCORE_KEYS[key]} does not have {count}")
             for value, score in zip(values, scores, strict=True):
-                number = nan if score is None else parse_score(where, f"a score of {key}", str(score))
+                number = (
+                    nan if score is None else parse_score(where, f"a score of {key}", str(score))
+                )
                 yield self._passage(where, key, value), number
 
     def _passage(self, where: str, key: str, value: Any) -> Passage:
         """Return a value of a list: an id, a text, or an object with a text and perhaps an id and a title."""
         if key.endswith("_document_ids"):
             if not self._corpus:
-                raise UserError(f"{where}: {key} names passages alone; name the file that has them, as corpus: FILE")
+                raise UserError(
+                    f"{where}: {key} names passages alone; name the file that has them, as corpus: FILE"
+                )
             return read_text(where, {key: value}, key, number=True), "", ""
 
         record = value if isinstance(value, dict) else {"text": value}
         text_key = next((name for name in PASSAGES_ROLE.fields["text"] if name in record), "text")
-        id_key = next((name for name in PASSAGES_ROLE.fields["id"] if record.get(name) is not None), None)
+        id_key = next(
+            (name for name in PASSAGES_ROLE.fields["id"] if record.get(name) is not None), None
+        )
         text = read_text(where, record, text_key)
         title = read_text(where, record, "title") if record.get("title") else ""
         if id_key:
             return read_text(where, record, id_key, number=True), title, text
         if self._corpus:
-            raise UserError(f"{where}: a passage of {key} has no id, by which corpus would have it; leave corpus out")
+            raise UserError(
+                f"{where}: a passage of {key} has no id, by which corpus would have it; leave corpus out"
+            )
         return f"{hash_texts(title, text):016x}", title, text
 
 

@@ -3,10 +3,17 @@
 from dataclasses import replace
 
 from tandem.config.datasets import position_names
-from tandem.extras.estimate.resources import TOKENS_PER_SENTENCE, TOKENS_PER_WORD, Volumes, derived_size, params_of
+from tandem.extras.estimate.resources import (
+    TOKENS_PER_SENTENCE,
+    TOKENS_PER_WORD,
+    Volumes,
+    derived_size,
+    params_of,
+)
 from tandem.plan.graph import Stage
 
-_PASSAGES_OF_A_TITLE = 10  # about, where a title's passages are put together and nobody has counted them
+# about, where a title's passages are put together and nobody has counted them
+_PASSAGES_OF_A_TITLE = 10
 
 
 @derived_size("reduced")

@@ -47,7 +47,8 @@ class Cost:
 
     operations: float  # floating-point operations of models
     seconds: float  # of device time, the devices' together
-    parts: Mapping[str, float]  # seconds by the clock, by what passes them: the keys of `TIME_BY_PART`
+    # seconds by the clock, by what passes them: the keys of `TIME_BY_PART`
+    parts: Mapping[str, float]
     memory: float  # bytes at the peak of one process
     disk: float  # bytes
     measured: float | None = None  # seconds it took, where it is finished
@@ -75,7 +76,9 @@ def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> No
         UserError: `--config` names no file of JSON.
     """
     plan = FullPlan(_read_whole(config) if config else gathered(files, ROOT), ROOT)
-    machine = Hardware.load_scaled(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
+    machine = Hardware.load_scaled(
+        ROOT / "config/hardware", hardware or plan.settings.execution.hardware
+    )
     print(render(plan, machine), end="")
 
 
@@ -107,8 +110,12 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
         source = stage.upstream.get("of") or stage.upstream.get("corpus")
         if source:
             beside = stage.upstream.get("queries")
-            return find_derived_size(stage, find_size(source), find_size(beside) if beside else None)
-        raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
+            return find_derived_size(
+                stage, find_size(source), find_size(beside) if beside else None
+            )
+        raise UserError(
+            f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it"
+        )
 
     return Setting(
         sizes=find_size,
@@ -198,7 +205,9 @@ def count_processes(stage: Stage, setting: Setting) -> int:
     return max(1, min(execution.shards, ceil(rows / kind.part.rows)))
 
 
-def estimate_stages(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> dict[Stage, Cost]:
+def estimate_stages(
+    stages: Iterable[Stage], setting: Setting, hardware: Hardware
+) -> dict[Stage, Cost]:
     """Return the costs of some stages; stages without a known cost are left out."""
     costs = {}
     for stage in stages:
@@ -256,7 +265,11 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
     rule = ["---", *["--:"] * (len(_HEAD) - 1)]
     table = [f"| {' | '.join(row)} |" for row in [list(_HEAD), rule, *rows]]
 
-    sizes = {stage.dataset: setting.sizes(stage) for stage in stages if stage.declared.holds == "collection"}
+    sizes = {
+        stage.dataset: setting.sizes(stage)
+        for stage in stages
+        if stage.declared.holds == "collection"
+    }
     notes = [f"{name}: {_describe_size(size)}" for name, size in sizes.items()]
     mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in MODEL_WORK)
     notes.append(f"{hardware.name}: {hardware.peak:g} TFLOP/s, of which models reach {mfu}")

@@ -29,7 +29,8 @@ TEXTS, TOKENS_PER_TEXT, VOCABULARY = 32, 64, 64
 KEPT = "~/.cache/tandem/speed"  # a home that several machines share has a file of each kind
 MEASURED_SECONDS = 3.0
 MOST_SECONDS = 120.0  # that loading torch and measuring may take together
-DISTURBED_SHARE = 0.1  # of the cores' time that other programs take: a measurement beside more says little
+# of the cores' time that other programs take: a measurement beside more says little
+DISTURBED_SHARE = 0.1
 DISTURBED_SECONDS = 3600.0  # for which a measurement beside other programs is not repeated
 # Variables that forbid kernels to use instructions which the processor has.
 LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
@@ -101,7 +102,9 @@ def _measure_in_process(processor: str) -> Speed | None:
     wait_briefly(environment)
     line = [sys.executable, "-m", __name__, processor]
     with suppress(OSError, subprocess.SubprocessError, ValueError):
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS, check=True)
+        done = subprocess.run(
+            line, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS, check=True
+        )
         return Speed(**json.loads(done.stdout.splitlines()[-1]))
     return None
 
@@ -145,7 +148,9 @@ def _time_passes() -> Iterator[float]:
     model = BertModel(config, add_pooling_layer=False)
     if is_onednn_used():
         make_ready(model, TEXTS * TOKENS_PER_TEXT)
-    texts = torch.randint(0, VOCABULARY, (TEXTS, TOKENS_PER_TEXT), generator=torch.Generator().manual_seed(0))
+    texts = torch.randint(
+        0, VOCABULARY, (TEXTS, TOKENS_PER_TEXT), generator=torch.Generator().manual_seed(0)
+    )
     while True:
         began = time.perf_counter()
         with precision("auto"):

@@ -4,7 +4,15 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS_BYTES, Setting, Work, cost, params_of
+from tandem.extras.estimate.resources import (
+    DUAL_SPECIAL,
+    MIB,
+    PROCESS_BYTES,
+    Setting,
+    Work,
+    cost,
+    params_of,
+)
 from tandem.extras.estimate.stage_costs import UNLIMITED, count_texts_each, measure_mapped_tokens
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
@@ -16,7 +24,8 @@ FORWARD_AND_BACKWARD = 3  # forward passes that both together cost
 
 _CACHED_FORWARD_AND_BACKWARD = 4  # one more where gradients are cached
 _TERMS_PER_PASSAGE, _TERMS_PER_QUERY = 130, 30  # with a weight: those of SPLADE's papers, about
-_TRAINING_QUERIES_PER_VALIDATED = 10  # one of so many is set apart where there is no dev (training/validation.py)
+# one of so many is set apart where there is no dev (training/validation.py)
+_TRAINING_QUERIES_PER_VALIDATED = 10
 
 
 def count_encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
@@ -83,7 +92,9 @@ def estimate_term_weights(stage: Stage, setting: Setting) -> Work:
     shape, model = setting.shape(stage.upstream["tokens"]), stage.upstream["model"]
     texts, tokens = count_encoded_texts(stage, setting)
     encoders = params_of(model).representation.encoders
-    operations = encoders * shape.forward(texts, tokens) + texts * tokens * count_head_operations(model, shape)
+    operations = encoders * shape.forward(texts, tokens) + texts * tokens * count_head_operations(
+        model, shape
+    )
     return Work(
         "encode",
         operations,
@@ -121,7 +132,9 @@ def count_instances(stage: Stage, setting: Setting) -> int:
     return count
 
 
-def count_steps(stage: Stage, setting: Setting, operations: float, validation: float) -> tuple[int, int]:
+def count_steps(
+    stage: Stage, setting: Setting, operations: float, validation: float
+) -> tuple[int, int]:
     """Return optimizer steps, from the training lists, and validations, if none ends the training early.
 
     The validation at the start is included.
@@ -158,7 +171,9 @@ def count_validated(stage: Stage, setting: Setting) -> tuple[int, int]:
     train = params_of(stage).train
     run = stage.upstream.get("validation")
     if run:
-        return min(train.validation_queries, setting.queries(run, "dev") or UNLIMITED), train.validation_depth
+        return min(
+            train.validation_queries, setting.queries(run, "dev") or UNLIMITED
+        ), train.validation_depth
     candidates = stage.upstream["candidates"]
     params = params_of(candidates)
     known = min(setting.queries(candidates), params.queries or UNLIMITED)
@@ -187,7 +202,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
     """Estimate all steps and validations of a training."""
     params = params_of(stage)
     train, objective = params.train, params.objective
-    vectors = stage.upstream.get("passages")  # of live negatives: a step searches them and encodes no passage
+    # of live negatives: a step searches them and encodes no passage
+    vectors = stage.upstream.get("passages")
     queries = train.queries_per_batch
     list_size = 0 if vectors else train.visit_size
     dev_queries, dev_depth = count_validated(stage, setting)
@@ -216,7 +232,11 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         tokens = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
         shape, length = setting.shape(tokens), setting.pair_length(tokens)
         is_frozen = getattr(train, "teacher", None) == "static"
-        passes = 1 if is_frozen else FORWARD_AND_BACKWARD - _count_spared_passes(shape, train.freeze_layers)
+        passes = (
+            1
+            if is_frozen
+            else FORWARD_AND_BACKWARD - _count_spared_passes(shape, train.freeze_layers)
+        )
 
         texts = count_texts_each(stage, tokens, setting)
         readings, dev_readings = list_size * texts, dev_depth * texts  # of each list
@@ -239,7 +259,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         operations += _count_encoding(shape, queries, list_size, setting.lengths(teacher_tokens))
         memory += 4 * shape.parameters
     if vectors:
-        operations += 2 * queries * setting.passages(vectors) * setting.dimension(vectors)  # a product of each number
+        # a product of each number
+        operations += 2 * queries * setting.passages(vectors) * setting.dimension(vectors)
 
     steps, validations = count_steps(stage, setting, operations, validation)
     operations = operations * steps + validation * validations
@@ -247,7 +268,11 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
 
 
 def _count_encoding(
-    shape: EncoderShape, queries: int, list_size: int, lengths: tuple[float, float], head: float = 0.0
+    shape: EncoderShape,
+    queries: int,
+    list_size: int,
+    lengths: tuple[float, float],
+    head: float = 0.0,
 ) -> float:
     """Return the operations of encoding queries and their lists once.
 
@@ -265,6 +290,10 @@ def _count_spared_passes(shape: EncoderShape, frozen: int) -> float:
     return (FORWARD_AND_BACKWARD - 1) * min(1.0, frozen / shape.layers) if frozen else 0.0
 
 
-def measure_activations(shape: EncoderShape, tokens: float, setting: Setting, length: float) -> float:
+def measure_activations(
+    shape: EncoderShape, tokens: float, setting: Setting, length: float
+) -> float:
     """Return the bytes of activations of texts of a length, of which at most `graph_tokens` are held at once."""
-    return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)
+    return shape.activations(
+        min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes
+    )

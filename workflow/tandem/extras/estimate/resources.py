@@ -30,7 +30,18 @@ PROCESS_BYTES = 600 * MIB  # an interpreter with torch; 140 without, which no on
 MODEL_WORK = ("encode", "rerank", "dual", "cross", "joint")
 START_ENVIRONMENTS = ("data", "lexical", "search", "models")
 RATES = (
-    *("passages", "tokens", "encoded", "indexed", "bm25", "hits", "lines", "listed", "run", "files"),
+    *(
+        "passages",
+        "tokens",
+        "encoded",
+        "indexed",
+        "bm25",
+        "hits",
+        "lines",
+        "listed",
+        "run",
+        "files",
+    ),
     *("flat_search", "compared", "faiss", "faiss_alone", "hops"),
 )
 _TERA_RATES = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
@@ -63,11 +74,13 @@ class Hardware:
     peak: float  # TFLOP/s of large matrix products in the precision that training uses
     mfu: dict[str, float]  # kind of work → share of the peak that its model operations reach
     rates: dict[str, float]
-    start: dict[str, float]  # environment → seconds until a job begins to compute, and that it ends in
+    # environment → seconds until a job begins to compute, and that it ends in
+    start: dict[str, float]
     activation_bytes: int  # that a training stores of each number it needs for the backward pass
     held: int  # bytes that a training's allocator holds beside what is in use
     origin: dict[str, str]  # where the figures are from, and which of them were not measured
-    layers: float | None = None  # TFLOP/s that `measure_once` found on that machine; None of those it cannot measure
+    # TFLOP/s that `measure_once` found on that machine; None of those it cannot measure
+    layers: float | None = None
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
@@ -78,7 +91,9 @@ class Hardware:
             raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
         entry = read_yaml(path)
         _check_figures(path, entry)
-        rates = {key: rate * (1e12 if key in _TERA_RATES else 1) for key, rate in entry["rates"].items()}
+        rates = {
+            key: rate * (1e12 if key in _TERA_RATES else 1) for key, rate in entry["rates"].items()
+        }
         return cls(
             name=name,
             peak=float(entry["peak_tflops"]),
@@ -102,8 +117,12 @@ class Hardware:
             note = "not measured here, as other programs compute or torch is missing: these are that machine's figures"
             return replace(hardware, origin={**hardware.origin, "this machine": note})
         factor = speed.tflops / hardware.layers
-        note = f"{speed.processor}: computes layers {factor:.2f} times as fast, in {speed.precision}"
-        return replace(hardware, peak=hardware.peak * factor, origin={**hardware.origin, "this machine": note})
+        note = (
+            f"{speed.processor}: computes layers {factor:.2f} times as fast, in {speed.precision}"
+        )
+        return replace(
+            hardware, peak=hardware.peak * factor, origin={**hardware.origin, "this machine": note}
+        )
 
     def seconds(self, kind: str, operations: float) -> float:
         """Return how long so many model operations of a kind of work take on one device."""
@@ -119,7 +138,11 @@ def _check_figures(path: Path, entry: Any) -> None:
     for key in single:
         _check_figure(f"{path}: ", entry, key)
 
-    for section, keys in (("mfu", MODEL_WORK), ("rates", RATES), ("start_seconds", START_ENVIRONMENTS)):
+    for section, keys in (
+        ("mfu", MODEL_WORK),
+        ("rates", RATES),
+        ("start_seconds", START_ENVIRONMENTS),
+    ):
         for key in keys:
             _check_figure(f"{path}: {section}.", entry.get(section), key)
 
@@ -140,9 +163,11 @@ class Volumes:
 
     passages: int
     queries: dict[str, int]
-    lengths: dict[str, float]  # mean tokens of an uncut `passage` and `query`, without special tokens
+    # mean tokens of an uncut `passage` and `query`, without special tokens
+    lengths: dict[str, float]
     counted: bool = False  # else these are the catalogue's numbers and typical lengths
-    positives: dict[str, int] = field(default_factory=dict)  # relevant passages of all queries, by split where known
+    # relevant passages of all queries, by split where known
+    positives: dict[str, int] = field(default_factory=dict)
 
     def tokens(self, side: str, limit: int) -> float:
         """Return the mean tokens of a text cut at `limit`, for lengths of half the mean and an exponential rest.
@@ -205,7 +230,9 @@ def _measure_entry(stage: Stage, entry: Dataset, typical: Mapping[str, float]) -
         key = f"{target}_from_{source}"
         share = stage.values.get(key)
         if share and source in queries and target not in queries:
-            moved = min(round(share * queries[source]), stage.values.get(f"{key}_most") or queries[source])
+            moved = min(
+                round(share * queries[source]), stage.values.get(f"{key}_most") or queries[source]
+            )
             queries[source] -= moved
             queries[target] = moved
 
@@ -214,11 +241,17 @@ def _measure_entry(stage: Stage, entry: Dataset, typical: Mapping[str, float]) -
         queries[name] = min(count, most or count)
 
     judged = [name for name in queries if f"{name}_qrels" in counts]
-    positives = {name: round(counts[f"{name}_qrels"] * queries[name] / counts[name]) for name in judged}
-    return Volumes(counts["passages"], queries, {**typical, **(entry.tokens or {})}, positives=positives)
+    positives = {
+        name: round(counts[f"{name}_qrels"] * queries[name] / counts[name]) for name in judged
+    }
+    return Volumes(
+        counts["passages"], queries, {**typical, **(entry.tokens or {})}, positives=positives
+    )
 
 
-def estimate_mean_tokens(counted: Mapping[str, Any], typical: float, language: str, statistic: str = "mean") -> float:
+def estimate_mean_tokens(
+    counted: Mapping[str, Any], typical: float, language: str, statistic: str = "mean"
+) -> float:
     """Return mean tokens (or `p90`, …) from counted words, or from characters where white space separates no words.
 
     Without a language that is written so, very long words tell.
@@ -242,10 +275,13 @@ def params_of(stage: Stage) -> Any:
 class Work:
     """Describe a stage's work."""
 
-    kind: str | None = None  # what its model operations are, one of `MODEL_WORK`; None without a model
+    # what its model operations are, one of `MODEL_WORK`; None without a model
+    kind: str | None = None
     operations: float = 0.0  # floating-point operations of models
-    rows: tuple[tuple[str, float], ...] = ()  # a rate's name, and what passes at it without a model; shards share it
-    alone: tuple[tuple[str, float], ...] = ()  # the same by one job, before the shards begin or when they have ended
+    # a rate's name, and what passes at it without a model; shards share it
+    rows: tuple[tuple[str, float], ...] = ()
+    # the same by one job, before the shards begin or when they have ended
+    alone: tuple[tuple[str, float], ...] = ()
     memory: float = PROCESS_BYTES  # bytes at the peak
     disk: float = 0.0  # bytes of the artifact, without those of a run
     run: float = 0.0  # bytes of the run that is written
@@ -300,7 +336,10 @@ class Setting:
         Those of passages are counted where the stage is finished.
         """
         size, params = self.size(tokens), params_of(tokens)
-        query, passage = size.tokens("query", params.query_length), size.tokens("passage", params.passage_length)
+        query, passage = (
+            size.tokens("query", params.query_length),
+            size.tokens("passage", params.passage_length),
+        )
         manifest = read_finished(tokens.folder)
         if manifest and manifest["facts"].get("passages"):
             passage = manifest["facts"]["passage_tokens"] / manifest["facts"]["passages"]
@@ -312,7 +351,8 @@ class Setting:
 
 
 CostFunction = Callable[[Stage, Setting], Work]
-cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate", decides=False)  # by kind
+# by kind
+cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate", decides=False)
 # By source, `(stage, whole, beside) -> size` of a derived dataset: of the one that it is made of, and of the one whose
 # queries it has too, if any.
 derived_size: Registry[Callable[[Stage, Volumes, Volumes | None], Volumes]] = Registry(

@@ -11,7 +11,11 @@ from types import SimpleNamespace
 from tandem.config.indexes import INDEXES
 from tandem.extras.estimate.model_costs import count_active_terms, count_token_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import LIGHT_PROCESS_BYTES, count_bm25_searches, measure_bm25_process
+from tandem.extras.estimate.stage_costs import (
+    LIGHT_PROCESS_BYTES,
+    count_bm25_searches,
+    measure_bm25_process,
+)
 from tandem.plan.graph import Stage
 from tandem.retrieval.exact import STRETCH_BYTES
 from tandem.retrieval.index_types import count_lists, fill_sizes, sample_size
@@ -40,7 +44,9 @@ class IndexSize:
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
         is_late = passages.declared.vectors == "token"
-        self.rows = round(count_token_rows(passages, setting)) if is_late else setting.passages(passages)
+        self.rows = (
+            round(count_token_rows(passages, setting)) if is_late else setting.passages(passages)
+        )
         self.dimension = setting.dimension(passages)
 
         params = fill_sizes(stage.params, self.rows, self.dimension)
@@ -51,7 +57,8 @@ class IndexSize:
         self.nlist = count_lists(params) or 0  # inverted lists
         # A graph (HNSW) has twice m links a passage in its lowest layer, which holds all passages.
         self.links = 2 * params.m if "ef_construction" in keys and params.m else 0
-        self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0  # passages that it learns from
+        # passages that it learns from
+        self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0
 
     @property
     def row_bytes(self) -> float:
@@ -107,7 +114,11 @@ class IndexSize:
         comparison = 2.0 * self.dimension
         codes = self.rows * self.code_centroids * comparison
         compared = self.rows * self.params.ef_construction * self.links if self.links else 0.0
-        return self.rows * self.nlist * comparison, codes + compared * comparison, self.count_hops(compared)
+        return (
+            self.rows * self.nlist * comparison,
+            codes + compared * comparison,
+            self.count_hops(compared),
+        )
 
     def count_hops(self, compared: float) -> float:
         """Return the hops of a graph's search that compares so many nodes."""
@@ -166,7 +177,11 @@ def estimate_ann(stage: Stage, setting: Setting) -> Work:
         operations += 2.0 * proposed * index.dimension
 
     compared_exactly = float(min(params.recall_queries, queries)) * index.rows
-    memory = _INDEX_PROCESS_BYTES + 40.0 * min(queries, _QUERIES_IN_MEMORY) * proposed + index.rows * index.row_bytes
+    memory = (
+        _INDEX_PROCESS_BYTES
+        + 40.0 * min(queries, _QUERIES_IN_MEMORY) * proposed
+        + index.rows * index.row_bytes
+    )
     if compared_exactly:  # a stretch of vectors, mapped from disk and in float32
         memory += 1.5 * min(STRETCH_BYTES, _BYTES_PER_FLOAT * index.rows * index.dimension)
 
@@ -192,8 +207,12 @@ def estimate_maxsim(stage: Stage, setting: Setting) -> Work:
 
     if "index" in stage.upstream:
         index = IndexSize(stage.upstream["index"], setting)
-        searches["hops"] = query_tokens * index.count_hops(index.count_compared_nodes(params.ef_search))
-        searches[name_search_rate(setting)] = query_tokens * index.count_search(params.nprobe, params.ef_search)
+        searches["hops"] = query_tokens * index.count_hops(
+            index.count_compared_nodes(params.ef_search)
+        )
+        searches[name_search_rate(setting)] = query_tokens * index.count_search(
+            params.nprobe, params.ef_search
+        )
         passage_tokens *= min(1.0, params.depth * params.rescore_factor / max(1, count))
         memory += index.rows * (index.row_bytes + (0 if params.rescore else 8))
 
@@ -243,7 +262,9 @@ def _count_weights(stage: Stage, setting: Setting) -> float:
 @cost("search_impacts")
 def estimate_search_impacts(stage: Stage, setting: Setting) -> Work:
     """Estimate a search by BM25 whose queries have several times the terms."""
-    rows = count_bm25_searches(stage, setting, setting.queries(stage), params_of(stage).depth, terms=5)
+    rows = count_bm25_searches(
+        stage, setting, setting.queries(stage), params_of(stage).depth, terms=5
+    )
     return Work(rows=rows, memory=measure_bm25_process(stage, setting), run=setting.run(stage))
 
 

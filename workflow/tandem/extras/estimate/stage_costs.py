@@ -89,7 +89,9 @@ def estimate_lsi(stage: Stage, setting: Setting) -> Work:
 def estimate_bm25(stage: Stage, setting: Setting) -> Work:
     """Estimate searching."""
     terms = count_query_terms(stage, setting)
-    rows = count_bm25_searches(stage, setting, setting.queries(stage), params_of(stage).depth, terms)
+    rows = count_bm25_searches(
+        stage, setting, setting.queries(stage), params_of(stage).depth, terms
+    )
     return Work(rows=rows, memory=measure_bm25_process(stage, setting), run=setting.run(stage))
 
 
@@ -99,7 +101,9 @@ def estimate_tune_bm25(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = min(setting.queries(stage), params.queries or UNLIMITED)
     searches = len(params.k1) * len(params.b) * queries
-    rows = count_bm25_searches(stage, setting, searches, params.depth, count_query_terms(stage, setting))
+    rows = count_bm25_searches(
+        stage, setting, searches, params.depth, count_query_terms(stage, setting)
+    )
     return Work(rows=rows, memory=measure_bm25_process(stage, setting))
 
 
@@ -182,7 +186,9 @@ def estimate_candidates(stage: Stage, setting: Setting) -> Work:
     ids = BYTES_PER_LOOKED_UP_ID * setting.passages(stage)
 
     if not judges:
-        memory = LIGHT_PROCESS_BYTES + ids + measure_mapped_tokens(stage.upstream["tokens"], setting)
+        memory = (
+            LIGHT_PROCESS_BYTES + ids + measure_mapped_tokens(stage.upstream["tokens"], setting)
+        )
         return Work(rows=(("listed", queries),), memory=memory, disk=disk)
 
     calibrating = setting.queries(stage, "dev") if "calibration" in stage.upstream else 0
@@ -269,7 +275,9 @@ def estimate_rerank_windows(stage: Stage, setting: Setting) -> Work:
 
     pairs = setting.queries(stage) * params.depth * windows_per_document
     run = setting.run(stage, find_depth(stage))
-    return estimate_pair_scores(setting, stage.upstream["judge_tokens.0"], pairs, count_inputs(stage, "judge"), run=run)
+    return estimate_pair_scores(
+        setting, stage.upstream["judge_tokens.0"], pairs, count_inputs(stage, "judge"), run=run
+    )
 
 
 @cost("fuse")

@@ -33,7 +33,8 @@ from tandem.report.page import LEVEL, align_text, format_difference, format_numb
 from tandem.report.results import Table, read_table
 
 LOGS = Path("logs")
-_PRINTED_TABLE = {"datasets": "tandem datasets", "estimate": "tandem estimate"}  # rules that print and make nothing
+# rules that print and make nothing
+_PRINTED_TABLE = {"datasets": "tandem datasets", "estimate": "tandem estimate"}
 ELSEWHERE = {
     "--config": "write it before --",
     "--configfile": "name the file before --",
@@ -42,7 +43,8 @@ ELSEWHERE = {
     **dict.fromkeys(("--snakefile", "-s"), "run Snakemake itself"),
 }
 CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; a batch system; a terminal that is closed
+# Ctrl-C; a batch system; a terminal that is closed
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Snakemake's words about a command that has failed: `exit status 143`; of its shell `died with <Signals.SIGTERM: 15>`.
 _STATUS = re.compile(r"exit status (\d+)|died with <Signals\.(\w+)")
 TICK = 1.0  # seconds between two looks at the progress of the running jobs
@@ -59,7 +61,11 @@ class RunRequest:
     @property
     def words(self) -> list[str]:
         """Snakemake's words."""
-        cores = [] if any(flag.startswith(CORES) for flag in self.flags) else ["--cores", str(count_usable_cores())]
+        cores = (
+            []
+            if any(flag.startswith(CORES) for flag in self.flags)
+            else ["--cores", str(count_usable_cores())]
+        )
         return [*self.targets, *cores, *self.flags, *self.configuration.words]
 
     @property
@@ -100,7 +106,9 @@ def main(words: list[str]) -> int:
     elif not run.executes:  # with a flag such as -n, whose output this is
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:
-        say(f"{run.done} stages in {format_duration(time.monotonic() - forecast.began)}; Snakemake's output: {log}")
+        say(
+            f"{run.done} stages in {format_duration(time.monotonic() - forecast.began)}; Snakemake's output: {log}"
+        )
         show_answer(plan, request.targets)
     return status
 
@@ -122,7 +130,9 @@ def read_request(words: Sequence[str]) -> RunRequest:
     targets, files = split_files(rest)
     for target in targets:
         if target.startswith("-"):
-            raise UserError(f"{target} is not allowed here; flags of Snakemake stand after --: tandem run -- {target}")
+            raise UserError(
+                f"{target} is not allowed here; flags of Snakemake stand after --: tandem run -- {target}"
+            )
     configuration.files[:0] = files
     for file in configuration.files:
         if not file.is_file():
@@ -144,7 +154,9 @@ def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
         if target in _PRINTED_TABLE:
             raise UserError(f"{target} is a command of its own: {_PRINTED_TABLE[target]}")
         if target not in plan.targets() and Path(target).is_dir():
-            raise UserError(f"{target} is a folder; `tandem init NAME --data {target}` writes a configuration for it")
+            raise UserError(
+                f"{target} is a folder; `tandem init NAME --data {target}` writes a configuration for it"
+            )
         for text in plan.check(target):
             say(text)
 
@@ -175,7 +187,13 @@ class Snakemake:
             if handler != signal.SIG_IGN:  # as `nohup` has it
                 signal.signal(caught, self._note_signal)
         read, write = os.pipe()
-        events = ["-s", str(ROOT / "Snakefile"), "--logger", "tandem", f"--logger-tandem-fd={write}"]
+        events = [
+            "-s",
+            str(ROOT / "Snakefile"),
+            "--logger",
+            "tandem",
+            f"--logger-tandem-fd={write}",
+        ]
         words, secrets = set_aside(words, "CONFIG")  # Snakemake's log begins with its command
         environment = with_library(os.environ) | secrets
         try:
@@ -188,7 +206,9 @@ class Snakemake:
                 )  # fmt: skip
         except OSError as error:
             self._restore_handlers()
-            raise UserError(f"{log}: cannot be written: {error.strerror}; work in another folder") from None
+            raise UserError(
+                f"{log}: cannot be written: {error.strerror}; work in another folder"
+            ) from None
         os.close(write)
         Thread(target=self._read, args=(read,), daemon=True).start()
 
@@ -257,7 +277,9 @@ class Snakemake:
     def _interrupt_stages(self) -> None:
         """Send SIGINT to the stages that have not been sent one."""
         with suppress(psutil.Error):  # Snakemake has ended meanwhile
-            for stage in {*find_stage_processes(psutil.Process(self.process.pid))} - self._interrupted:
+            for stage in {
+                *find_stage_processes(psutil.Process(self.process.pid))
+            } - self._interrupted:
                 self._interrupted.add(stage)
                 stage.send_signal(signal.SIGINT)
 
@@ -296,14 +318,25 @@ def find_stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
 
 def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     """Print the table with the most systems that the targets have made, and its answer; without one the targets."""
-    page = Path(plan.views, "report.html") if not targets or {"all", "report"} & set(targets) else None
+    page = (
+        Path(plan.views, "report.html") if not targets or {"all", "report"} & set(targets) else None
+    )
     known = progress.list_tables_of_targets(plan)
-    names = plan.tables.requested() if page else [name for target in targets for name in known.get(target, ())]
+    names = (
+        plan.tables.requested()
+        if page
+        else [name for target in targets for name in known.get(target, ())]
+    )
     if not (names := [name for name in names if name in plan.tables]):
         print(f"done: {' '.join(targets) or page}")
         return
-    tables = [(read_table(file.with_suffix(".json")), file) for file in map(Path, plan.tables.files(*names))]
-    table, file = max(tables, key=lambda pair: sum(row.cells[0].value is not None for row in pair[0].rows))
+    tables = [
+        (read_table(file.with_suffix(".json")), file)
+        for file in map(Path, plan.tables.files(*names))
+    ]
+    table, file = max(
+        tables, key=lambda pair: sum(row.cells[0].value is not None for row in pair[0].rows)
+    )
     print(align_text(make_table_grid(table, terminal=True)), end="\n\n")
     print("\n".join(list_answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
 

@@ -15,12 +15,14 @@ _KILLED_STATUS = 137  # the status of a process that was ended by SIGKILL
 _LONGEST_WORDS = 600  # characters of Snakemake's own words
 TRACEBACK = "Traceback (most recent call last)"
 _TANDEM_LINE = re.compile(r"tandem [\w-]+: ")
-FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)  # Snakemake's words about a job that has failed
+# Snakemake's words about a job that has failed
+FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a traceback
 ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
 # Snakemake's words about an object, and the plugin's reason on the next line.
 _STORAGE = re.compile(r"^Failed to \w+ .*?(\S+://\S+)\n(?:[\w.]+: )?(.+)", re.MULTILINE)
-_NO_CAUSE = "At least one job did not complete successfully."  # what Snakemake says last, whatever was the matter
+# what Snakemake says last, whatever was the matter
+_NO_CAUSE = "At least one job did not complete successfully."
 PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)")
 
 
@@ -34,7 +36,10 @@ def explain_failure(run: Run, stages: Stages, log: Path, unlock: str) -> list[st
     lines = [f"Snakemake's output: {log}"]
     for job in run.failed.values():
         what = describe_job(job, stages)
-        lines += [f"{what} failed; its log: {', '.join(job.log) or log}", _explain_job(job, run, f"tandem run: {what}")]
+        lines += [
+            f"{what} failed; its log: {', '.join(job.log) or log}",
+            _explain_job(job, run, f"tandem run: {what}"),
+        ]
     if run.failed:
         return lines
     if any(error.exception == "LockException" for error in run.errors):
@@ -51,7 +56,11 @@ def _explain_job(job: BegunJob, run: Run, what: str) -> str:
     problem = explain_storage("\n".join(error.message for error in run.errors))
     if problem:
         return f"tandem run: {problem}"
-    statuses = [int(status) for error in run.errors for status in re.findall(r"exit status (\d+)", error.message)]
+    statuses = [
+        int(status)
+        for error in run.errors
+        for status in re.findall(r"exit status (\d+)", error.message)
+    ]
     if _KILLED_STATUS in statuses:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
     status = f" with status {statuses[-1]}" if statuses else ""
@@ -63,7 +72,10 @@ def _explain_job(job: BegunJob, run: Run, what: str) -> str:
 def read_stage_words(logs: Iterable[str]) -> str:
     """Return a stage's last `tandem …:` line and what follows; empty where it said none, or fell over after it."""
     lines = read_lines(*logs)
-    last = max((number for number, line in enumerate(lines) if _TANDEM_LINE.match(line)), default=len(lines))
+    last = max(
+        (number for number, line in enumerate(lines) if _TANDEM_LINE.match(line)),
+        default=len(lines),
+    )
     if any(line.startswith(TRACEBACK) for line in lines[last:]):
         return ""
     return "\n".join(lines[last:])
@@ -111,7 +123,9 @@ def find_snakemake_words(run: Run, log: Path) -> str:
     messages = [message for message in messages if _NO_CAUSE not in message] or messages
     if messages:
         lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
-        last_error = max((number for number, line in enumerate(lines) if _ERROR.match(line)), default=0)
+        last_error = max(
+            (number for number, line in enumerate(lines) if _ERROR.match(line)), default=0
+        )
         lines = lines[last_error:]
         words = [line for line in lines if not line.startswith("File ")] or lines
         if len(words) > 1 and words[0].endswith(":"):

@@ -26,8 +26,10 @@ from tandem.stages import declaration, holding, rule_names
 from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST
 from tandem.store.lineage import stage_name
 
-SECONDS_WITHOUT_ESTIMATE = 3.0  # seconds of a job without an estimate: its process starts, and a moment
-PRIOR_SECONDS = 30.0  # seconds of estimated work after which the pace so far counts as much as the estimate
+# seconds of a job without an estimate: its process starts, and a moment
+SECONDS_WITHOUT_ESTIMATE = 3.0
+# seconds of estimated work after which the pace so far counts as much as the estimate
+PRIOR_SECONDS = 30.0
 _ALMOST_DONE = 0.95  # the most that a job without a progress file is taken to have done
 _SLOW_FACTOR = 5  # times its estimate: from here on a stage is said to be slow
 _EARLY_SECONDS = 60.0  # seconds before anything is said: a pause is no pace
@@ -72,7 +74,8 @@ class BegunJob:
         """Return what the job's progress file says; None without one, as long as it waits or loads its libraries."""
         try:
             made = Path(self.output[0])
-            if made.suffix == ARCHIVE_SUFFIX:  # Snakemake's, for object storage; the stage is at work beside its log
+            # Snakemake's, for object storage; the stage is at work beside its log
+            if made.suffix == ARCHIVE_SUFFIX:
                 made = Path(self.log[0]).with_name(MANIFEST)
             text = get_progress_path(made).read_text(encoding="utf-8")
             return ProgressRecord.model_validate_json(text)
@@ -87,7 +90,9 @@ class BegunJob:
 
 def compute_share(record: ProgressRecord) -> float | None:
     """Return the share of the work that is done; None where the record does not say."""
-    return min(1.0, record.done / record.total) if record.total and record.done is not None else None
+    return (
+        min(1.0, record.done / record.total) if record.total and record.done is not None else None
+    )
 
 
 @dataclass
@@ -128,12 +133,16 @@ class Run:
         """Note an event."""
         match event.event:
             case "run_info":
-                self.counts = Counter({rule: count for rule, count in event.stats.items() if rule != "total"})
+                self.counts = Counter(
+                    {rule: count for rule, count in event.stats.items() if rule != "total"}
+                )
             case "workflow_started":
                 self.executes = not event.dryrun
             case "job_info":
                 self.failed.pop(event.jobid, None)
-                self.running[event.jobid] = BegunJob(event.rule_name, event.wildcards, event.output, event.log)
+                self.running[event.jobid] = BegunJob(
+                    event.rule_name, event.wildcards, event.output, event.log
+                )
             case "job_finished" if event.job_id in self.running:
                 self.finished[event.job_id] = self.running.pop(event.job_id)
             case "job_error" if event.jobid in self.running:
@@ -165,7 +174,9 @@ class Forecast:
 
     def __init__(self, plan: FullPlan, stages: Sequence[Stage]) -> None:
         self.settings, self.began = plan.settings, time.monotonic()
-        self.machine = resources.Hardware.load_scaled(ROOT / "config/hardware", self.settings.execution.hardware)
+        self.machine = resources.Hardware.load_scaled(
+            ROOT / "config/hardware", self.settings.execution.hardware
+        )
         self.stages = [stage for stage in stages if not resources.read_finished(stage.folder)]
         self.seconds: dict[tuple[str, str], float] = {}  # (kind, key) → of each stage
         self.known = False  # whether all stages could be estimated
@@ -175,11 +186,17 @@ class Forecast:
 
     def __call__(self, run: Run) -> tuple[float, float] | None:
         """Return (share of the work that is done, seconds for the rest); None while a size or a cost is not known."""
-        counted = sum(job.stage[0] in holding("collection", "tokens") for job in run.finished.values())
+        counted = sum(
+            job.stage[0] in holding("collection", "tokens") for job in run.finished.values()
+        )
         if counted != self._counted:
             self._counted = counted
             self._estimate()
-        if not self.known or not run.total or self.unknown - {job.stage for job in run.finished.values()}:
+        if (
+            not self.known
+            or not run.total
+            or self.unknown - {job.stage for job in run.finished.values()}
+        ):
             return None
         now = time.monotonic()
         finished = sum(self._expected(job) for job in run.finished.values())
@@ -208,13 +225,16 @@ class Forecast:
         if seconds is None or share is None:
             return None
         now = time.monotonic()
-        pace = self._paces.setdefault((record.out, record.started), Pace(now, record.updated, share, share))
+        pace = self._paces.setdefault(
+            (record.out, record.started), Pace(now, record.updated, share, share)
+        )
         # The progress of a part, such as a validation, begins anew: the stage is as far as it was.
         pace.largest = max(share, pace.largest)
 
         gain, passed = pace.largest - pace.share, now - pace.began
         expected = seconds * gain if gain else max(seconds, SECONDS_WITHOUT_ESTIMATE)
-        is_alive = record.updated > pace.updated  # a killed try leaves its file, and the next one may be waiting
+        # a killed try leaves its file, and the next one may be waiting
+        is_alive = record.updated > pace.updated
         if is_alive and passed > max(_EARLY_SECONDS, _SLOW_FACTOR * expected):
             return passed, expected
         return None
@@ -226,7 +246,9 @@ class Forecast:
         for stage in self.stages:
             try:
                 cost = estimate_stage(stage, setting, self.machine)
-                self.seconds[stage.kind, stage.key] = cost.wall if cost else SECONDS_WITHOUT_ESTIMATE
+                self.seconds[stage.kind, stage.key] = (
+                    cost.wall if cost else SECONDS_WITHOUT_ESTIMATE
+                )
             except UserError:
                 self.known = False
 
@@ -251,7 +273,9 @@ def describe_job(job: BegunJob, stages: Stages) -> str:
     kind, key = job.stage
     does = declaration(kind).does if kind else _VIEW_WORDS.get(job.rule, job.rule.replace("_", " "))
     if not kind:
-        return " ".join([does, *job.wildcards.values(), *(["report"] if job.rule == "report" else [])])
+        return " ".join(
+            [does, *job.wildcards.values(), *(["report"] if job.rule == "report" else [])]
+        )
     objective = stages[kind, key].values.get("objective") if (kind, key) in stages else None
     return " ".join(filter(None, (does, MODELS.get(str(objective)), stage_name(key))))
 

@@ -22,9 +22,13 @@ def check_storage(provider: Any, prefix: str | None, execution: ExecutionSetting
     for key in ("shards", "nodes"):
         if (count := getattr(execution, key)) > 1:
             need = "the jobs that share a stage's work need a folder that all of them see"
-            raise UserError(f"execution.{key} is {count}, but results are in object storage: {need}; set it to 1")
+            raise UserError(
+                f"execution.{key} is {count}, but results are in object storage: {need}; set it to 1"
+            )
     if not prefix:
-        raise UserError(f"{FLAG} is missing; say where results belong, as in {FLAG} s3://my-bucket/my-project")
+        raise UserError(
+            f"{FLAG} is missing; say where results belong, as in {FLAG} s3://my-bucket/my-project"
+        )
     try:
         item = provider.object(f"{prefix.rstrip('/')}/results")
         if invalid := _explain_if_invalid(item):
@@ -32,7 +36,9 @@ def check_storage(provider: Any, prefix: str | None, execution: ExecutionSetting
         item.exists()
         # A plugin makes a missing bucket with the first object, where the credentials allow it: also one with a typo.
         if not getattr(item, "bucket_exists", lambda: True)():
-            raise UserError(f"{FLAG} is {prefix}: there is no such bucket, or it is not yours; make it first")
+            raise UserError(
+                f"{FLAG} is {prefix}: there is no such bucket, or it is not yours; make it first"
+            )
     except UserError:
         raise
     except Exception as error:

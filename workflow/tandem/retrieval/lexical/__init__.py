@@ -6,7 +6,8 @@ from typing import Protocol
 from tandem.cluster.progress import Progress
 
 LexicalQuery = tuple[str, str]  # id and text
-LexicalRanking = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
+# query id, document ids and scores, as `write_run` takes them
+LexicalRanking = tuple[str, list[str], list[float]]
 
 
 class LexicalEngine(Protocol):

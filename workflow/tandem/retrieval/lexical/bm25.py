@@ -95,11 +95,19 @@ def read_queries(job: Job[Any]) -> dict[str, str]:
         return queries
     generated = job.inputs["generated"]
     of, made = os.path.basename(generated.upstream["dataset"]), generated.params
-    if (of, made["side"], made.get("split")) != (job.inputs["dataset"].key, "queries", params.split):
+    if (of, made["side"], made.get("split")) != (
+        job.inputs["dataset"].key,
+        "queries",
+        params.split,
+    ):
         has = f"holds texts of {made['side']} of {of}, split {made.get('split')}"
-        raise UserError(f"{generated.folder}: {has}; expected queries of {job.inputs['dataset'].key}, {params.split}")
+        raise UserError(
+            f"{generated.folder}: {has}; expected queries of {job.inputs['dataset'].key}, {params.split}"
+        )
     if params.texts > made["number"]:
-        raise UserError(f"{generated.folder}: has {made['number']} texts of a query, fewer than texts: {params.texts}")
+        raise UserError(
+            f"{generated.folder}: has {made['number']} texts of a query, fewer than texts: {params.texts}"
+        )
     for query, number, text in stream_rows(generated.path(TEXTS_FILE), "id", "number", "text"):
         if text and number < params.texts:
             queries[query] += f" {text}"
@@ -119,7 +127,9 @@ def find_k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
         return job.params.k1, job.params.b
     tuned = job.inputs["tuned"]
     if index.key not in map(os.path.basename, tuned.upstream.values()):
-        raise UserError(f"{tuned.folder}: was tuned on another index than {index.folder}; tune on this one")
+        raise UserError(
+            f"{tuned.folder}: was tuned on another index than {index.folder}; tune on this one"
+        )
     chosen = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
     return chosen["k1"], chosen["b"]
 
@@ -134,7 +144,11 @@ def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
 
         @cache
         def searched() -> tuple[LexicalEngine, IdRows, IdRows]:
-            return stack.enter_context(open_lexical_engine(job)), index_passages(collection), index_queries(collection)
+            return (
+                stack.enter_context(open_lexical_engine(job)),
+                index_passages(collection),
+                index_queries(collection),
+            )
 
         def write(span: range, progress: Progress, path: Path) -> Json:
             engine, docs, names = searched()
@@ -160,8 +174,12 @@ def run(job: Job[Bm25Params]) -> None:
     parts = Parts(job, ".parquet")
     searched = search_parts(job, parts)
     with writing(job) as draft:
-        lines = write_rows(job, draft, chain.from_iterable(read_rows(parts.path(number)) for number in searched))
-        draft.facts.update(queries=sum(facts["queries"] for facts in searched.values()), lines=lines)
+        lines = write_rows(
+            job, draft, chain.from_iterable(read_rows(parts.path(number)) for number in searched)
+        )
+        draft.facts.update(
+            queries=sum(facts["queries"] for facts in searched.values()), lines=lines
+        )
         draft.facts.update(searched[0]["engine"])
     parts.remove()
 
@@ -180,16 +198,22 @@ def run_bm25_tuning(job: Job[TuneBm25Params]) -> None:
     judged = set(list_answerable(qrels))
     queries = [entry for entry in read_queries(job).items() if entry[0] in judged][: params.queries]
     if not queries:
-        raise UserError(f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on")
+        raise UserError(
+            f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on"
+        )
     names = [query for query, _ in queries]
     points = list(product(params.k1, params.b))
-    depth = params.depth + count_left_out({query: qrels[query] for query in names}, params.ignore_identical_ids)
+    depth = params.depth + count_left_out(
+        {query: qrels[query] for query in names}, params.ignore_identical_ids
+    )
     grid: list[tuple[float, float, float]] = []
     with open_lexical_engine(job) as engine, writing(job) as draft:
         with Progress(f"tune_bm25 {job.key}", len(points) * len(queries), "queries") as progress:
             for k1, b in points:
                 hits = engine.search(queries, k1, b, depth, progress)
-                ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
+                ranked = (
+                    (query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits
+                )
                 evaluation = evaluate([measure], qrels, ranked, names, params.ignore_identical_ids)
                 grid.append((k1, b, float(evaluation.values.mean())))
         k1, b, value = max(grid, key=lambda point: point[2])

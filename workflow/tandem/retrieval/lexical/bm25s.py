@@ -79,8 +79,14 @@ def run(job: Job[Bm25sParams]) -> None:
     def passages(columns: Sequence[str], progress: Progress) -> Iterator[list[list[int]]]:
         """Yield the numbered terms of the corpus, a batch at a time; new terms get the next number."""
         for batch in collection.batches(PASSAGES_PER_BLOCK_OF_TERMS, columns):
-            texts = map(join_contents if len(columns) > 1 else str, *(column.to_pylist() for column in batch.columns))
-            numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
+            texts = map(
+                join_contents if len(columns) > 1 else str,
+                *(column.to_pylist() for column in batch.columns),
+            )
+            numbers = [
+                [vocabulary.setdefault(term, len(vocabulary)) for term in split(text)]
+                for text in texts
+            ]
             progress.add(len(numbers))
             yield numbers
 
@@ -93,12 +99,18 @@ def run(job: Job[Bm25sParams]) -> None:
                 total += write_ragged(draft.folder, name, passages(columns, progress), DTYPE)[1]
                 lengths += np.diff(Ragged.open(draft.folder, name, DTYPE).offsets)
         if not vocabulary:
-            raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}")
+            raise UserError(
+                f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}"
+            )
         empty = int((lengths == 0).sum())
         if empty:
             warn(job, draft, f"{empty:,} passages have no term to index")
-        draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
-        draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
+        draft.path(VOCABULARY).write_text(
+            json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8"
+        )
+        draft.facts.update(
+            passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary)
+        )
         for line in warn_of_language(job.inputs["dataset"], analyzer, language):
             warn(job, draft, line)
 
@@ -193,7 +205,10 @@ class Bm25s:
 
         # At 0 BM25+ of a term that is absent, which bm25s computes, would be 0 / 0 and no passage be retrieved.
         index = BM25(k1=max(k1, _SMALLEST_K1), b=b, delta=self.delta or 0.0, method=self.formula)
-        index.index(TermNumbers(Ragged.open(self.folder, TERMS_NAME, DTYPE), self.vocab), show_progress=False)
+        index.index(
+            TermNumbers(Ragged.open(self.folder, TERMS_NAME, DTYPE), self.vocab),
+            show_progress=False,
+        )
         if index.nonoccurrence_array is not None:
             # bm25s keeps what a term scores above its absence; the papers score it as it is, and its absence with 0.
             per_term = np.diff(index.scores["indptr"])
@@ -213,7 +228,9 @@ class Bm25s:
         with ThreadPoolExecutor(self.threads) as pool:
             for start in range(0, len(queries), step):
                 batch = queries[start : start + step]
-                results = pool.map(partial(self._hits, self.index, depth), [text for _, text in batch])
+                results = pool.map(
+                    partial(self._hits, self.index, depth), [text for _, text in batch]
+                )
                 for (query, _), hits in zip(batch, results, strict=True):
                     if hits:
                         yield query, [doc for doc, _ in hits], [score for _, score in hits]
@@ -271,14 +288,18 @@ class FieldScores:
         blocks = []
         for start in range(0, self.passages, NUMBERS_PER_BLOCK):
             span = slice(start, min(start + NUMBERS_PER_BLOCK, self.passages))
-            blocks.append(sum(field.frequencies(span, terms) for field in fields).astype(np.float32))
+            blocks.append(
+                sum(field.frequencies(span, terms) for field in fields).astype(np.float32)
+            )
         self.columns: Any = sparse.vstack(blocks, format="csc")
         df = np.diff(self.columns.indptr)
         idf = np.log1p((self.passages - df + 0.5) / (df + 0.5))
         for start in range(0, terms, NUMBERS_PER_BLOCK):
             bounds = self.columns.indptr[start : start + NUMBERS_PER_BLOCK + 1]
             c = self.columns.data[bounds[0] : bounds[-1]].astype(np.float64)
-            scores = np.repeat(idf[start : start + NUMBERS_PER_BLOCK], np.diff(bounds)) * c / (k1 + c)
+            scores = (
+                np.repeat(idf[start : start + NUMBERS_PER_BLOCK], np.diff(bounds)) * c / (k1 + c)
+            )
             self.columns.data[bounds[0] : bounds[-1]] = scores
 
     def get_scores_from_ids(self, numbers: list[int]) -> Floats:

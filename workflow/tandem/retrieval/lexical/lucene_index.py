@@ -50,15 +50,22 @@ class Indexing:
         params = job.params
         if params.analyzer in STEMMERS and params.language != "en":
             allowed = "default, whitespace or jieba is allowed"
-            raise UserError(f"analyzer: {params.analyzer} is English and language is {params.language}; {allowed}")
+            raise UserError(
+                f"analyzer: {params.analyzer} is English and language is {params.language}; {allowed}"
+            )
         self.job = job
         self.parts = Parts(job)
         self.collection = Collection(job.inputs["dataset"])
         self.threads = job.execution.workers or count_usable_cores()
         self.machine = start_java(self.threads, job.execution.heap)
-        known = sorted({"en", *self.machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
-        if params.analyzer not in SPLIT_BEFORE and params.language not in known:  # Anserini would take it for English
-            raise UserError(f"language: {params.language!r} is unknown; allowed are {', '.join(known)}")
+        known = sorted(
+            {"en", *self.machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()}
+        )
+        # Anserini would take it for English
+        if params.analyzer not in SPLIT_BEFORE and params.language not in known:
+            raise UserError(
+                f"language: {params.language!r} is unknown; allowed are {', '.join(known)}"
+            )
 
     def write_parts(self) -> list[int]:
         """Write this job's parts that are missing; the numbers of all of its parts."""
@@ -66,7 +73,11 @@ class Indexing:
         own = [number for number in range(len(every)) if self.parts.is_own(number)]
         for number in own:
             if self.parts.facts(number) is None:
-                label = f"{self.job.key} · part {number + 1} of {len(every)}" if len(every) > 1 else self.job.key
+                label = (
+                    f"{self.job.key} · part {number + 1} of {len(every)}"
+                    if len(every) > 1
+                    else self.job.key
+                )
                 self.parts.write(number, partial(self.write_part, every[number], label))
         return own
 
@@ -95,7 +106,9 @@ class Indexing:
         with Progress(f"lucene {label} · texts", len(span), "passages") as progress:
             for number, batch in enumerate(self.collection.batches(rows, span=span)):
                 columns = (column.to_pylist() for column in batch.columns)
-                with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
+                with open(
+                    folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n"
+                ) as file:
                     for doc, title, text in zip(*columns, strict=True):
                         fields = {"title": title, "text": text} if params.fields else {}
                         filled = {name: split(own) for name, own in fields.items() if own}
@@ -112,7 +125,9 @@ class Indexing:
         open_index = self.machine(f"{LUCENE_PACKAGE}store.FSDirectory").open
         file = self.machine("java.io.File")
         config = self.machine(f"{LUCENE_PACKAGE}index.IndexWriterConfig")()
-        writer = self.machine(f"{LUCENE_PACKAGE}index.IndexWriter")(open_index(file(str(index)).toPath()), config)
+        writer = self.machine(f"{LUCENE_PACKAGE}index.IndexWriter")(
+            open_index(file(str(index)).toPath()), config
+        )
         with closing(writer):
             writer.addIndexes(*(open_index(file(str(path)).toPath()) for path in (first, *more)))
         (index / _LOCK_FILE).unlink(missing_ok=True)
@@ -146,7 +161,13 @@ def run(job: Job[LuceneParams]) -> None:
 
 
 def index_files(
-    machine: JavaClass, key: str, collection: str, folder: Path, threads: int, passages: int, options: Mapping[str, Any]
+    machine: JavaClass,
+    key: str,
+    collection: str,
+    folder: Path,
+    threads: int,
+    passages: int,
+    options: Mapping[str, Any],
 ) -> None:
     """Run Anserini's indexer in a thread of Java and watch its counters.
 
@@ -202,7 +223,9 @@ def log_errors(machine: JavaClass) -> Any:
     log4j = "org.apache.logging.log4j"
     core = f"{log4j}.core"
     layout = machine(f"{core}.layout.PatternLayout").createDefaultLayout()
-    writer = machine(f"{core}.appender.WriterAppender").createAppender(layout, None, lines, "errors", False, True)
+    writer = machine(f"{core}.appender.WriterAppender").createAppender(
+        layout, None, lines, "errors", False, True
+    )
     writer.start()
     loggers = machine(f"{core}.LoggerContext").getContext(False).getConfiguration().getRootLogger()
     loggers.addAppender(writer, machine(f"{log4j}.Level").ERROR, None)

@@ -22,7 +22,14 @@ from tandem.config.similarities import TfIdf
 from tandem.data.columns import Floats, Floats64
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.retrieval.lexical.bm25s import DTYPE, NUMBERS_PER_BLOCK, TERMS_NAME, VOCABULARY, Bm25s, Field
+from tandem.retrieval.lexical.bm25s import (
+    DTYPE,
+    NUMBERS_PER_BLOCK,
+    TERMS_NAME,
+    VOCABULARY,
+    Bm25s,
+    Field,
+)
 from tandem.stages.data import Bm25Variant, LsiParams
 from tandem.store.job import Job, writing
 
@@ -59,7 +66,9 @@ class Weighting:
 
         rows = np.zeros(len(numbers), np.int64)
         columns = np.array(numbers, np.int64)
-        counts = sparse.csr_matrix((np.ones(len(numbers)), (rows, columns)), shape=(1, len(self.idf)))
+        counts = sparse.csr_matrix(
+            (np.ones(len(numbers)), (rows, columns)), shape=(1, len(self.idf))
+        )
         counts.sum_duplicates()
         return self.weigh(counts)
 
@@ -103,12 +112,16 @@ def run(job: Job[LsiParams]) -> None:
         raise UserError(f"lsi: dimensions is {dimensions}, but {has}; fewer dimensions are allowed")
     weighting = Weighting(inverse_frequencies(terms, vocabulary), job.params.sublinear)
     with writing(job) as draft, Progress(f"lsi {job.key}", len(terms), "passages") as progress:
-        matrix = sparse.vstack([weighting.weigh(counts) for counts in count_terms(terms, vocabulary)], format="csr")
+        matrix = sparse.vstack(
+            [weighting.weigh(counts) for counts in count_terms(terms, vocabulary)], format="csr"
+        )
         # A start of its own: SciPy's is another one in every process.
         start = np.random.default_rng(START_SEED).standard_normal(min(matrix.shape))
         _, values, transposed = svds(matrix, dimensions, v0=start, return_singular_vectors="vh")
         directions = np.ascontiguousarray(transposed[::-1].T, np.float32)
-        vectors = np.lib.format.open_memmap(draft.path(PASSAGES), "w+", np.float32, (len(terms), dimensions))
+        vectors = np.lib.format.open_memmap(
+            draft.path(PASSAGES), "w+", np.float32, (len(terms), dimensions)
+        )
         for first in range(0, len(terms), NUMBERS_PER_BLOCK):
             rows = matrix[first : first + NUMBERS_PER_BLOCK] @ directions.astype(np.float64)
             vectors[first : first + NUMBERS_PER_BLOCK] = unit_rows(rows)
@@ -162,7 +175,10 @@ class CosineScores:
 
         self.weighting = weighting
         self.passages = len(terms)
-        blocks = [weighting.weigh(counts).astype(np.float32) for counts in count_terms(terms, len(weighting.idf))]
+        blocks = [
+            weighting.weigh(counts).astype(np.float32)
+            for counts in count_terms(terms, len(weighting.idf))
+        ]
         self.columns: Any = sparse.vstack(blocks, format="csc")
 
     def get_scores_from_ids(self, numbers: list[int]) -> Floats:

@@ -26,7 +26,8 @@ from tandem.redaction import redacted, remember, without_secrets
 from tandem.store.job import Job
 
 _LIKELIEST_WORDS = (
-    20  # words at the beginning of an answer whose probabilities are asked for: the most that servers give
+    # words at the beginning of an answer whose probabilities are asked for: the most that servers give
+    20
 )
 _RUN_AGAIN = "what is answered is kept: run the same command again"
 _PROMPT_IDENTITY = {  # parameters that decide what a prompt's answer is
@@ -81,16 +82,22 @@ class AnswerStore:
         self.counts: Counter[str] = Counter(asked=0, known=0)
         with _name_file(path):
             self._file = sqlite3.connect(path, timeout=60, check_same_thread=False)
-            self._file.execute("CREATE TABLE IF NOT EXISTS answers (question TEXT PRIMARY KEY, answer TEXT)")
+            self._file.execute(
+                "CREATE TABLE IF NOT EXISTS answers (question TEXT PRIMARY KEY, answer TEXT)"
+            )
 
     def complete(self, prompt: str, tokens: int) -> ModelAnswer:
         """`AnsweringModel.complete`, unless the answer is there."""
-        return self._ask(f"complete {tokens}\n{prompt}", lambda: self._opened().complete(prompt, tokens))
+        return self._ask(
+            f"complete {tokens}\n{prompt}", lambda: self._opened().complete(prompt, tokens)
+        )
 
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """`AnsweringModel.compare`, unless the answer is there."""
         # Answers to `compare …`, as earlier versions asked, are without a share.
-        return self._ask(f"share of {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words))
+        return self._ask(
+            f"share of {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words)
+        )
 
     def write(self, prompt: str, tokens: int, number: int) -> ModelAnswer:
         """`Server.write`, unless the answer is there; a model in this process writes none."""
@@ -111,12 +118,17 @@ class AnswerStore:
     def _ask(self, question: str, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
         key = hashlib.sha256(question.encode()).hexdigest()
         with self._lock, _name_file(self.path):
-            row = self._file.execute("SELECT answer FROM answers WHERE question = ?", (key,)).fetchone()
+            row = self._file.execute(
+                "SELECT answer FROM answers WHERE question = ?", (key,)
+            ).fetchone()
             answer = ModelAnswer(**json.loads(row[0])) if row else None
         answer = answer or ask()
         with self._lock, _name_file(self.path):
             if row is None:
-                self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, json.dumps(asdict(answer))))
+                self._file.execute(
+                    "INSERT OR REPLACE INTO answers VALUES (?, ?)",
+                    (key, json.dumps(asdict(answer))),
+                )
                 self._file.commit()
             self.counts.update(asked=row is None, known=row is not None)
             self.counts.update(prompt_tokens=answer.read, answer_tokens=answer.written)
@@ -135,7 +147,9 @@ def _name_file(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         raise UserError(f"{path}: cannot be read or written ({error}); {_RUN_AGAIN}") from None
     except (sqlite3.DatabaseError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); delete it, its questions will be asked again") from None
+        raise UserError(
+            f"{path}: cannot be read ({error}); delete it, its questions will be asked again"
+        ) from None
 
 
 class Server:
@@ -168,13 +182,17 @@ class Server:
 
         A word that is not among them has at most the probability of the last one, which it gets.
         """
-        return self._ask(prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS)
+        return self._ask(
+            prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS
+        )
 
     def write(self, prompt: str, tokens: int, number: int) -> ModelAnswer:
         """Ask for one of several texts, by its number as the server's seed, with its log-likelihood if it is told."""
         return self._ask(prompt, self._likely_text, tokens, logprobs=True, seed=number)
 
-    def _ask(self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any) -> ModelAnswer:
+    def _ask(
+        self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any
+    ) -> ModelAnswer:
         import openai
 
         at = self.endpoint.url
@@ -206,11 +224,15 @@ class Server:
             words = " ".join(without_secrets(str(error.message)).split())[:200]
             raise UserError(f"{at}: status {error.status_code}: {words}; {_RUN_AGAIN}") from None
         except Exception as error:  # whatever the client and its HTTP library raise: a text of theirs may hold the key
-            raise UserError(f"{at}: gives no chat completion ({type(error).__name__}); {_RUN_AGAIN}") from None
+            raise UserError(
+                f"{at}: gives no chat completion ({type(error).__name__}); {_RUN_AGAIN}"
+            ) from None
         try:
             return read(response)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            raise UserError(f"{at}: its response is no chat completion as it was asked for; {_RUN_AGAIN}") from None
+            raise UserError(
+                f"{at}: its response is no chat completion as it was asked for; {_RUN_AGAIN}"
+            ) from None
 
     def _text(self, response: Any) -> ModelAnswer:
         text = response.choices[0].message.content
@@ -225,8 +247,12 @@ class Server:
 
     def _odds(self, words: tuple[str, str], response: Any) -> ModelAnswer:
         if response.choices[0].logprobs is None:
-            problem = "gives no probabilities of words (logprobs), by which yes_no and pairwise score"
-            raise UserError(f"{self.endpoint.url}: {problem}; take method listwise, or another server")
+            problem = (
+                "gives no probabilities of words (logprobs), by which yes_no and pairwise score"
+            )
+            raise UserError(
+                f"{self.endpoint.url}: {problem}; take method listwise, or another server"
+            )
         likeliest = response.choices[0].logprobs.content[0].top_logprobs
         lowest = min(word.logprob for word in likeliest)
         best: dict[str, float] = {}
@@ -234,7 +260,11 @@ class Server:
         for word in likeliest:
             name = word.token.strip().lower()
             best[name] = max(word.logprob, best.get(name, word.logprob))
-        score = None if not best.keys() & {first, second} else best.get(first, lowest) - best.get(second, lowest)
+        score = (
+            None
+            if not best.keys() & {first, second}
+            else best.get(first, lowest) - best.get(second, lowest)
+        )
         either = [word for word in likeliest if word.token.strip().lower() in (first, second)]
         share = sum(math.exp(word.logprob) for word in either)
         top = max(likeliest, key=lambda word: float(word.logprob)).token
@@ -249,12 +279,20 @@ def read_key(variable: str) -> str:
     """
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise UserError(f"endpoint.key: the environment variable {variable} is not set; it holds the key")
+        raise UserError(
+            f"endpoint.key: the environment variable {variable} is not set; it holds the key"
+        )
     remember(key)
     if not _BEARER_KEY.fullmatch(key):
-        at = next(place for place, character in enumerate(key, start=1) if not _BEARER_KEY.fullmatch(character))
+        at = next(
+            place
+            for place, character in enumerate(key, start=1)
+            if not _BEARER_KEY.fullmatch(character)
+        )
         problem = f"the environment variable {variable} holds no key: its character {at} of {len(key)} cannot be sent"
-        raise UserError(f"endpoint.key: {problem}; allowed: letters, digits and signs of ASCII, no blanks")
+        raise UserError(
+            f"endpoint.key: {problem}; allowed: letters, digits and signs of ASCII, no blanks"
+        )
     return key
 
 
@@ -264,7 +302,9 @@ def _read_usage(response: Any) -> tuple[int, int]:
     return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
 
 
-def open_answers(job: Job[Any], template: str | None, model: LanguageModel | None = None) -> AnswerStore:
+def open_answers(
+    job: Job[Any], template: str | None, model: LanguageModel | None = None
+) -> AnswerStore:
     """Open the answers of a stage's model; None: the one that the stage's parameters, `LlmParams`, describe.
 
     They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
@@ -291,7 +331,9 @@ def open_answers(job: Job[Any], template: str | None, model: LanguageModel | Non
         # Earlier files have answers as models' own files said, or to texts whose special tokens counted as such.
         identity["generation"] = "likeliest, plain texts"
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-    return AnswerStore(job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model)
+    return AnswerStore(
+        job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model
+    )
 
 
 def count_at_once(job: Job[Any]) -> int:

@@ -37,7 +37,12 @@ class LocalModel:
     model: Any
 
     def __init__(self, params: LlmParams, template: str | None) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+        from transformers import (
+            AutoConfig,
+            AutoModelForCausalLM,
+            AutoModelForSeq2SeqLM,
+            AutoTokenizer,
+        )
         from transformers.generation import GenerationConfig
 
         self.params = params
@@ -55,20 +60,32 @@ class LocalModel:
             kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
             self.tokenizer = AutoTokenizer.from_pretrained(self.name, **pinned)
             pinned |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-            self.model, report = kind.from_pretrained(self.name, dtype=dtype, use_safetensors=True, **pinned)
+            self.model, report = kind.from_pretrained(
+                self.name, dtype=dtype, use_safetensors=True, **pinned
+            )
         check_weights(folder, report, sorted(report["missing_keys"]))
         self.model.eval().to(device())
         own = self.model.generation_config
-        ends = {"eos_token_id": own.eos_token_id, "decoder_start_token_id": own.decoder_start_token_id}
-        self.model.generation_config = GenerationConfig(**ends)  # no penalties, beams and what else a folder sets
+        ends = {
+            "eos_token_id": own.eos_token_id,
+            "decoder_start_token_id": own.decoder_start_token_id,
+        }
+        # no penalties, beams and what else a folder sets
+        self.model.generation_config = GenerationConfig(**ends)
         self.seq2seq = bool(config.is_encoder_decoder)
         self.longest = None if self.seq2seq else getattr(config, "max_position_embeddings", None)
         self.is_chat = template == CHAT
         self.template = template
         if self.is_chat:
-            self.template = self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
+            self.template = (
+                self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
+            )
         # Not transformers' split_special_tokens alone, by which T5 still takes a "</s>" in a text for the end.
-        self.plain = PlainTextTokenizer(self.tokenizer) if self.template is None and self.tokenizer.is_fast else None
+        self.plain = (
+            PlainTextTokenizer(self.tokenizer)
+            if self.template is None and self.tokenizer.is_fast
+            else None
+        )
         self._say_unused_variables()
 
     @torch.inference_mode()
@@ -84,7 +101,8 @@ class LocalModel:
             start = self.model.config.decoder_start_token_id
             options = {"decoder_input_ids": torch.tensor([[start]], device=device())}
         with self._in_float32([*first, *second]):
-            logits = self.model(**inputs, **options).logits[0, -1]  # of the answer's first token, (vocabulary,)
+            # of the answer's first token, (vocabulary,)
+            logits = self.model(**inputs, **options).logits[0, -1]
         score = float(logits[first].max() - logits[second].max())
         share = float(logits.softmax(0)[list({*first, *second})].sum())
         likeliest = self.tokenizer.decode([int(logits.argmax())])
@@ -96,9 +114,15 @@ class LocalModel:
         tokens = self.params.max_completion_tokens or tokens
         inputs = self._inputs(prompt, tokens)
         read = inputs["input_ids"].shape[1]
-        options = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": self.tokenizer.eos_token_id}
+        options = {
+            "max_new_tokens": tokens,
+            "do_sample": False,
+            "pad_token_id": self.tokenizer.eos_token_id,
+        }
         ids = self.model.generate(**inputs, **options)[0, 0 if self.seq2seq else read :]
-        thinks = self.template and self._rendered("", self.params.chat_template_kwargs).rstrip().endswith("<think>")
+        thinks = self.template and self._rendered(
+            "", self.params.chat_template_kwargs
+        ).rstrip().endswith("<think>")
         text = ("<think>" if thinks else "") + self.tokenizer.decode(ids, skip_special_tokens=True)
         return ModelAnswer(text, None, read, len(ids))
 
@@ -136,9 +160,13 @@ class LocalModel:
             inputs = self.tokenizer([prompt], return_tensors="pt", split_special_tokens=True)
         else:
             try:
-                inputs = self._in_template(prompt, return_tensors="pt", sanitize_control_tokens=True)
+                inputs = self._in_template(
+                    prompt, return_tensors="pt", sanitize_control_tokens=True
+                )
             except ValueError as error:
-                raise UserError(f"{self.name}: its tokenizer cannot read a prompt as text: {error}") from None
+                raise UserError(
+                    f"{self.name}: its tokenizer cannot read a prompt as text: {error}"
+                ) from None
         length = inputs["input_ids"].shape[1]
         if self.longest and length + tokens > self.longest:
             problem = f"a prompt has {length} tokens and its answer {tokens}, the model takes {self.longest}"
@@ -148,26 +176,40 @@ class LocalModel:
     def _rendered(self, prompt: str, variables: dict[str, Any]) -> str:
         turns = [{"role": "user", "content": prompt}]
         options = {"chat_template": self.template, "add_generation_prompt": True}
-        return str(self.tokenizer.apply_chat_template(turns, tokenize=False, **options, **variables))
+        return str(
+            self.tokenizer.apply_chat_template(turns, tokenize=False, **options, **variables)
+        )
 
     def _in_template(self, prompt: str, **options: Any) -> Any:
         turns = [{"role": "user", "content": prompt}]
-        options |= {"chat_template": self.template, "add_generation_prompt": True, "return_dict": True}
-        return self.tokenizer.apply_chat_template(turns, **options, **self.params.chat_template_kwargs)
+        options |= {
+            "chat_template": self.template,
+            "add_generation_prompt": True,
+            "return_dict": True,
+        }
+        return self.tokenizer.apply_chat_template(
+            turns, **options, **self.params.chat_template_kwargs
+        )
 
     def _say_unused_variables(self) -> None:
         """Warn of variables without which the chat template gives the same: its own value, or a wrong name."""
         variables = self.params.chat_template_kwargs
         for name in variables:
             others = {other: value for other, value in variables.items() if other != name}
-            if self.template is None or self._rendered("?", others) == self._rendered("?", variables):
-                say(f"warning: {self.name}: chat_template_kwargs.{name} changes nothing in its chat template")
+            if self.template is None or self._rendered("?", others) == self._rendered(
+                "?", variables
+            ):
+                say(
+                    f"warning: {self.name}: chat_template_kwargs.{name} changes nothing in its chat template"
+                )
 
     def _forms(self, word: str) -> list[int]:
         """Return the tokens that a word is, in any of its forms if the model answers in a chat."""
         plain = self._token(word)
         if plain is None:
-            raise UserError(f"{self.name}: its tokenizer has no single token for {word!r}; choose another form")
+            raise UserError(
+                f"{self.name}: its tokenizer has no single token for {word!r}; choose another form"
+            )
         if not self.is_chat:
             return [plain]
         written = product(("", " "), (word, word.lower(), word.capitalize(), word.upper()))

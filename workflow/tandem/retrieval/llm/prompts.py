@@ -24,7 +24,8 @@ TEMPLATES: dict[str, str | None] = {
     "monot5": None,
     "duot5": None,
 }
-ANSWER_WORDS = {"chat": ("yes", "no"), "qwen3": ("yes", "no"), "monot5": ("true", "false")}  # for and against relevance
+# for and against relevance
+ANSWER_WORDS = {"chat": ("yes", "no"), "qwen3": ("yes", "no"), "monot5": ("true", "false")}
 LISTWISE = (
     "Order {count} passages by how well they answer the query, best first.\n\nQuery: {query}\n\n{passages}\n\n"
     "Write only the numbers in brackets, for example [2] > [1] > [3], and each number once."
@@ -34,9 +35,11 @@ PAIR = {
         "Query: {query}\n\nPassage A: {first}\n\nPassage B: {second}\n\n"
         "Which passage answers the query better? Answer with one letter, A or B."
     ),
-    "duot5": "Query: {query} Document0: {first} Document1: {second} Relevant:",  # Pradeep et al. 2021
+    # Pradeep et al. 2021
+    "duot5": "Query: {query} Document0: {first} Document1: {second} Relevant:",
 }
-PAIR_WORDS = {"chat": ("A", "B"), "duot5": ("true", "false")}  # for the first passage and for the second
+# for the first passage and for the second
+PAIR_WORDS = {"chat": ("A", "B"), "duot5": ("true", "false")}
 GRADE = """Grade how well a passage answers a query:
 3: it is about the query, and answers it fully.
 2: it answers the query, but only in part, unclearly, or among much else.
@@ -65,7 +68,9 @@ def write_yes_no_prompt(form: str, instruction: str, query: str, passage: str) -
 
 def write_listwise_prompt(query: str, passages: Sequence[str]) -> str:
     """Return the prompt about a window of passages, numbered from 1."""
-    numbered = "\n\n".join(f"[{number}] {passage}" for number, passage in enumerate(passages, start=1))
+    numbered = "\n\n".join(
+        f"[{number}] {passage}" for number, passage in enumerate(passages, start=1)
+    )
     return LISTWISE.format(count=len(passages), query=query, passages=numbered)
 
 
@@ -125,7 +130,9 @@ def iterate_windows(count: int, size: int, step: int) -> Iterator[slice]:
         start = max(0, start - step)
 
 
-def order_by_windows(count: int, size: int, step: int, order_of: Callable[[list[int]], list[int]]) -> list[int]:
+def order_by_windows(
+    count: int, size: int, step: int, order_of: Callable[[list[int]], list[int]]
+) -> list[int]:
     """Return the order of a list after each of its windows has been ordered (RankGPT, Sun et al. 2023, §3.2).
 
     `order_of` gives the order of a window, as positions in it, of the passages that stand there.

@@ -23,7 +23,8 @@ from tandem.config.losses import distillation, read_options, regulariser, superv
 from tandem.models.ragged import Ids
 
 SupervisionLoss = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
-DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (student, teacher, mask) → a sum over queries
+# (student, teacher, mask) → a sum over queries
+DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
@@ -32,7 +33,9 @@ def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
     return partial(loss, **read_options(loss, section))
 
 
-def average_over_positives(loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None) -> Tensor:
+def average_over_positives(
+    loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None
+) -> Tensor:
     """(1/k) Σ_i loss(positive i first, then all that is no positive), summed over the lists; k: a list's positives.
 
     Every positive is set against the negatives alone: no other positive is its negative.

@@ -157,17 +157,23 @@ def kl_t2(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float 
 
 
 @distillation("kl_elementwise")
-def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
+def kl_elementwise(
+    student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0
+) -> Tensor:
     """KL(softmax(t/T) ‖ softmax(s/T)) divided by each list's length, summed over queries.
 
     What averaging over all elements of (queries, passages) gives, the default of torch's and Paddle's KL: OpenMatch
     (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
     """
-    return sum_list_means(compute_divergence(teacher.detach() / temperature, student / temperature, mask), mask)
+    return sum_list_means(
+        compute_divergence(teacher.detach() / temperature, student / temperature, mask), mask
+    )
 
 
 @distillation("kl_reverse")
-def kl_reverse(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
+def kl_reverse(
+    student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0
+) -> Tensor:
     """KL(softmax(s/T) ‖ softmax(t/T)), summed over each list and over queries.
 
     The direction of RocketQAv2 Eq. 4: at T = 1 it has the value of `paper`, and no gradient for the teacher.
@@ -238,7 +244,11 @@ def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Returns:
         Scalar, in nats.
     """
-    order = teacher.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    order = (
+        teacher.detach()
+        .masked_fill(~mask, float("-inf"))
+        .argsort(dim=-1, descending=True, stable=True)
+    )
     is_passage = mask.gather(1, order)
     scores = student.gather(1, order).masked_fill(~is_passage, torch.finfo(student.dtype).min)
     # log Σ_{k ≥ i} e^{s_π(k)}: a running sum from the end of the list.

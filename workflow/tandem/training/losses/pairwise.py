@@ -80,7 +80,9 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
 
 
 @distillation("hinge")
-def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
+def hinge_distillation(
+    student: Tensor, teacher: Tensor, mask: Tensor, *, margin: float = 1.0
+) -> Tensor:
     """max(0, m - (s_i - s_j)), averaged over each list's pairs with t_i > t_j, summed over queries.
 
     As `hinge`, with the order of all passages from the teacher's scores t, which have no gradient.
@@ -204,7 +206,11 @@ def discount_ranks(scores: Tensor, mask: Tensor) -> Tensor:
 
 def rank_by_score(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the rank of each passage by falling score, from 0, ties in the list's order, scores' shape."""
-    best_first = scores.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    best_first = (
+        scores.detach()
+        .masked_fill(~mask, float("-inf"))
+        .argsort(dim=-1, descending=True, stable=True)
+    )
     return best_first.argsort(-1)  # the inverse of the order: each passage's place in it
 
 

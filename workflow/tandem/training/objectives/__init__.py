@@ -18,7 +18,11 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import average_over_positives, find_distillation_loss, find_supervision_loss
+from tandem.training.losses import (
+    average_over_positives,
+    find_distillation_loss,
+    find_supervision_loss,
+)
 
 
 class Objective(Protocol):
@@ -112,10 +116,16 @@ class ListLoss:
     def __init__(self, train: DualTrain | CrossTrain) -> None:
         self.supervision = find_supervision_loss(train.loss, train)
         self.distil = train.distil
-        self.distillation = find_distillation_loss(self.distil.loss, self.distil) if self.distil else None
-        self.tells_scales = self.distil is not None and is_scale_taught(self.distil.loss) and World.current().first
+        self.distillation = (
+            find_distillation_loss(self.distil.loss, self.distil) if self.distil else None
+        )
+        self.tells_scales = (
+            self.distil is not None and is_scale_taught(self.distil.loss) and World.current().first
+        )
 
-    def __call__(self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def __call__(
+        self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch
+    ) -> dict[str, Tensor]:
         """Return the loss's terms, each summed over the lists.
 
         Args:
@@ -129,7 +139,9 @@ class ListLoss:
             return {"sup": average_over_positives(self.supervision, scores, mask, batch.positives)}
         terms = {}
         if batch.teacher is not None:
-            teacher = torch.from_numpy(batch.teacher).to(own) / (self.distil.teacher_temperature or 1.0)
+            teacher = torch.from_numpy(batch.teacher).to(own) / (
+                self.distil.teacher_temperature or 1.0
+            )
             scored = make_mask(batch, own) & teacher.isfinite()
             known = teacher.masked_fill(~scored, 0.0)
             lists = scored.sum(-1) > 1  # one score compares with nothing

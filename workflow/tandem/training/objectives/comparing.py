@@ -32,7 +32,9 @@ class Comparisons:
     @classmethod
     def of_labels(cls, batch: Batch) -> "Comparisons":
         """Return each positive before each negative of its list, and behind these pairs the same turned round."""
-        count = np.ones(len(batch.queries), np.int64) if batch.positives is None else batch.positives
+        count = (
+            np.ones(len(batch.queries), np.int64) if batch.positives is None else batch.positives
+        )
         is_positive = batch.mask & (np.arange(batch.passages.shape[1]) < count[:, None])
         is_negative = batch.mask & ~is_positive
         lists, positive, negative = np.nonzero(is_positive[:, :, None] & is_negative[:, None, :])
@@ -106,5 +108,7 @@ class Comparing(Cross):
         pairs = Comparisons.of_all(batch)
         preferences = self.pairs.compare(batch, pairs, Seeds((0,))).values().sigmoid()
         places = (place_array(pairs.lists), place_array(pairs.first))
-        sums = preferences.new_zeros(batch.passages.shape).index_put(places, preferences, accumulate=True)
+        sums = preferences.new_zeros(batch.passages.shape).index_put(
+            places, preferences, accumulate=True
+        )
         return {"cross": sums}

@@ -80,7 +80,12 @@ class Teacher:
     """
 
     def __init__(
-        self, model: DualEncoder, tokens: Tokens, params: InBatchTeaching, precision: str, budget: Budget
+        self,
+        model: DualEncoder,
+        tokens: Tokens,
+        params: InBatchTeaching,
+        precision: str,
+        budget: Budget,
     ) -> None:
         self.vectors = TextVectors(model.requires_grad_(False).eval(), tokens, precision, budget)
         self.params = params
@@ -180,7 +185,9 @@ class BatchDualObjective(DualObjective):
         dimension = self.model.dimension
         widest = max(train.matryoshka, default=0)
         if widest >= dimension:
-            raise UserError(f"train.matryoshka is {widest}, but vectors have {dimension} numbers: name fewer")
+            raise UserError(
+                f"train.matryoshka is {widest}, but vectors have {dimension} numbers: name fewer"
+            )
         self.list_loss = ListLoss(train)
         self.divergence = find_distillation_loss("kl", Teaching())
 
@@ -206,7 +213,9 @@ class BatchDualObjective(DualObjective):
             scores, mask = self.scored(q, p, every, own, batch)
             terms_of_cut = self.terms(InBatch(q, every, scores, mask, own, p, *options))
             if typos is not None:
-                terms_of_cut["self_teaching"] = self.teach_typos(self._cut(typos, dim), q, every, p, own)
+                terms_of_cut["self_teaching"] = self.teach_typos(
+                    self._cut(typos, dim), q, every, p, own
+                )
             for name, term in terms_of_cut.items():
                 terms[name] = terms[name] + term if name in terms else term
         values = apply_gradient(terms, len(batch.queries))
@@ -214,7 +223,9 @@ class BatchDualObjective(DualObjective):
             side.backward()
         return values
 
-    def teach_typos(self, typos: Tensor, queries: Tensor, everyone: Tensor, passages: Tensor, own: Batch) -> Tensor:
+    def teach_typos(
+        self, typos: Tensor, queries: Tensor, everyone: Tensor, passages: Tensor, own: Batch
+    ) -> Tensor:
         """weight · KL(softmax(s(q, ·) / T) ‖ softmax(s(q', ·))), q' a broken copy of q, summed over queries.
 
         Self-teaching (Zhuang and Zuccon 2022): the query's scores are the teacher's and have no gradient. The passages

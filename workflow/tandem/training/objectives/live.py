@@ -33,7 +33,9 @@ class FrozenPassages:
         workers: threads; None: all.
     """
 
-    def __init__(self, vectors: Artifact, dataset: Artifact, memory: float | None, workers: int | None) -> None:
+    def __init__(
+        self, vectors: Artifact, dataset: Artifact, memory: float | None, workers: int | None
+    ) -> None:
         self.embeddings = Embeddings(vectors, "passages")
         self.order = PassageOrder(dataset)
         self.memory = int((memory or _USUAL_MEMORY) * (1 << 20))
@@ -50,7 +52,9 @@ class FrozenPassages:
         dtype = np.float32 if self.embeddings.dtype == FP32 else np.float16
         rounded: FloatVectors = queries.detach().float().cpu().numpy().astype(dtype)
         if not np.isfinite(rounded).all():
-            raise UserError(f"a query's vector holds a number that {FP16} has not; train with normalize: true")
+            raise UserError(
+                f"a query's vector holds a number that {FP16} has not; train with normalize: true"
+            )
         every = range(len(self.embeddings))
         with Progress("search", self.embeddings.rows, "passages", quiet=True) as progress:
             stretches = Stretches(self.embeddings, every, self.order.ranks, progress)
@@ -113,4 +117,6 @@ class Live(DualObjective):
         positives = batch.passages[:, :most].astype(np.int64)
         if batch.positives is not None:  # a list with fewer positives has its first negative there
             positives = np.where(np.arange(most) < batch.positives[:, None], positives, -1)
-        return Batch(batch.queries, np.concatenate([positives, negatives], 1), positives=batch.positives)
+        return Batch(
+            batch.queries, np.concatenate([positives, negatives], 1), positives=batch.positives
+        )

@@ -46,12 +46,16 @@ class TermRecall(DualObjective):
             options = self.tokens.template, self.train.precision, MULTIPLE
             _, weights, own = self.model.scalars("passage", texts.take(part), *options)
             recall = np.concatenate([self.recall(int(row)) for row in rows[part]])
-            target = torch.zeros_like(weights).masked_scatter(own, torch.from_numpy(recall).to(weights))
+            target = torch.zeros_like(weights).masked_scatter(
+                own, torch.from_numpy(recall).to(weights)
+            )
             errors = (weights - target).square() * own
             return errors.sum(1) / own.sum(1).clamp(min=1)
 
         lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
-        errors = Replayed(compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds)
+        errors = Replayed(
+            compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds
+        )
         values = apply_gradient({"term_recall": errors.values().sum()}, len(batch.queries))
         errors.backward()
         return values
