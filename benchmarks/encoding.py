@@ -5,19 +5,25 @@
 
 What the lines say: benchmarks/turns.py. Ours is the two stages as they are: they read Parquet, and write token ids and
 blocks of fp16 vectors with their checksums. The differences are those of the vectors before they are rounded to fp16.
-Further peers: OpenVINO and ONNX are sentence-transformers' own backends of these names; PYTHON has optimum-intel and
-optimum-onnx, whose transformers are older. OpenVINO-int8, ONNX-int8 and torch-int8 are in 8 bits.
+Further peers: `backends.py`.
 """
 
-import shutil
-from collections.abc import Callable
-from pathlib import Path
+from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import backends
 import stages
 import torch
 from turns import Work, take
 
 from tandem.models.device import device
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 LENGTHS = {"query_length": 30, "passage_length": 126}  # with special tokens 32 and 128
 NOTE = """`python benchmarks/encoding.py`: {count:,} passages of {texts}, at most 128 tokens; all-MiniLM-L6-v2, unless
@@ -58,120 +64,43 @@ def locate_model(folder: Path) -> Path:
     return stages.place(folder, "model") / "dual/shared"
 
 
-def encode_by_peer(folder: Path, precision: str) -> torch.Tensor:
-    """Return the vectors of sentence-transformers with its defaults."""
+def load(folder: Path, **options: object) -> SentenceTransformer:
+    """Return the model in a folder, which reads 128 tokens."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(locate_model(folder)))
+    model = SentenceTransformer(str(folder), **options)
     model.max_seq_length = 128
+    return model
+
+
+def encode_by_peer(folder: Path, precision: str) -> torch.Tensor:
+    """Return the vectors of sentence-transformers with its defaults."""
+    model = load(locate_model(folder))
     if precision == "bf16":
         model = model.bfloat16()
     return model.encode(read_passages(folder), convert_to_tensor=True, show_progress_bar=False)
 
 
-def encode_by_backend(
-    folder: Path, converted: Path, backend: str, **options: object
-) -> torch.Tensor:
-    """Return the vectors of a converted model by one of sentence-transformers' other backends."""
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(converted), backend=backend, model_kwargs=options)
-    model.max_seq_length = 128
+def encode_by_backend(folder: Path, side: str, precision: str) -> torch.Tensor:
+    """Return the vectors of one of sentence-transformers' other backends."""
+    model = backends.open_converted(
+        load, locate_model(folder), folder.parent, side, precision, lambda: read_passages(folder)
+    )
     return model.encode(read_passages(folder), convert_to_tensor=True, show_progress_bar=False)
 
 
-def convert(folder: Path, backend: str) -> Path:
-    """Return the folder of the model as a backend reads it; the first call converts it, before the clock runs."""
-    from sentence_transformers import SentenceTransformer
-
-    converted = folder.parent / backend
-    if not converted.is_dir():
-        SentenceTransformer(str(locate_model(folder)), backend=backend).save_pretrained(
-            str(converted)
-        )
-    return converted
+def encode_by(folder: Path, side: str, precision: str) -> torch.Tensor:
+    """Return the vectors of a side."""
+    if side == "ours":
+        return encode_by_ours(folder, precision)
+    if side == "peer":
+        return encode_by_peer(folder, precision)
+    return encode_by_backend(folder, side, precision)
 
 
-def encode_by_openvino(folder: Path, precision: str) -> torch.Tensor:
-    """Return the vectors of OpenVINO in fp32 or bf16."""
-    hint = {"fp32": "f32", "bf16": "bf16"}[precision]
-    converted = convert(folder, "openvino")
-    return encode_by_backend(
-        folder, converted, "openvino", ov_config={"INFERENCE_PRECISION_HINT": hint}
-    )
-
-
-def encode_by_openvino_int8(folder: Path, precision: str) -> torch.Tensor:
-    """Return the vectors of OpenVINO in int8: weights and activations, calibrated on 300 of the passages."""
-    converted = folder.parent / "openvino-int8"
-    if not converted.is_dir():
-        quantise(folder, converted)
-    return encode_by_backend(folder, converted, "openvino")
-
-
-def quantise(folder: Path, converted: Path) -> None:
-    """Write the model in int8, as OpenVINO's own tools do it for transformers."""
-    import nncf
-    import openvino
-    from transformers import AutoTokenizer
-
-    source = convert(folder, "openvino")
-    tokenizer = AutoTokenizer.from_pretrained(str(locate_model(folder)))
-    model = openvino.Core().read_model(next(source.rglob("openvino_model.xml")))
-    names = {name for port in model.inputs for name in port.get_names()}
-
-    def read(text: str) -> dict[str, object]:
-        tokens = tokenizer(text, truncation=True, max_length=128, return_tensors="np")
-        return {name: tokens[name] for name in tokens if name in names}
-
-    texts = nncf.Dataset(read_passages(folder)[:300], read)
-    quantised = nncf.quantize(model, texts, model_type=nncf.ModelType.TRANSFORMER, subset_size=300)
-    shutil.copytree(source, converted)
-    openvino.save_model(quantised, next(converted.rglob("openvino_model.xml")))
-
-
-def encode_by_onnx(folder: Path, precision: str) -> torch.Tensor:
-    """Return the vectors of ONNX Runtime in fp32, whose processors compute in no bf16."""
-    return encode_by_backend(
-        folder, convert(folder, "onnx"), "onnx", provider="CPUExecutionProvider"
-    )
-
-
-def encode_by_onnx_int8(folder: Path, precision: str) -> torch.Tensor:
-    """Return the vectors of ONNX Runtime in int8: weights, and activations by their range within each product."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    converted = folder.parent / "onnx-int8"
-    if not converted.is_dir():
-        shutil.copytree(convert(folder, "onnx"), converted)
-        model = next(converted.rglob("model.onnx"))
-        quantize_dynamic(model, model, weight_type=QuantType.QInt8, per_channel=True)
-    return encode_by_backend(folder, converted, "onnx", provider="CPUExecutionProvider")
-
-
-def encode_by_torch_int8(folder: Path, precision: str) -> torch.Tensor:
-    """Return the vectors of PyTorch in int8: weights, and activations by their range within each product."""
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(locate_model(folder)), device="cpu")
-    model.max_seq_length = 128
-    model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
-    return model.encode(read_passages(folder), convert_to_tensor=True, show_progress_bar=False)
-
-
-PEERS: dict[str, Callable[[Path, str], torch.Tensor]] = {
-    "peer": encode_by_peer,
-    "OpenVINO": encode_by_openvino,
-    "OpenVINO-int8": encode_by_openvino_int8,
-    "ONNX-fp32": encode_by_onnx,
-    "ONNX-int8": encode_by_onnx_int8,
-    "torch-int8": encode_by_torch_int8,
-}
-
-
-def count_by(encode: Callable[[Path, str], torch.Tensor]) -> Callable[[Path, str], int]:
-    """Return the work of a peer whose vectors `encode` returns."""
-    return lambda folder, precision: len(encode(folder, precision))
+def count_by(side: str, folder: Path, precision: str) -> int:
+    """Do the work of a peer."""
+    return len(encode_by(folder, side, precision))
 
 
 def encode_by_ours(folder: Path, precision: str) -> torch.Tensor:
@@ -200,14 +129,15 @@ def difference(folder: Path, precision: str) -> float:
 
 def cosine(folder: Path, side: str, precision: str) -> float:
     """Return the mean cosine of a side's vectors with the peer's in fp32."""
-    encode = encode_by_ours if side == "ours" else PEERS[side]
-    vectors = encode(folder, precision).float().cpu()
+    vectors = encode_by(folder, side, precision).float().cpu()
     expected = encode_by_peer(folder, "fp32").float().cpu()
     return float(torch.nn.functional.cosine_similarity(vectors, expected).mean())
 
 
 if __name__ == "__main__":
-    sides = {"ours": ours} | {name: count_by(encode) for name, encode in PEERS.items()}
+    sides: dict[str, Callable[[Path, str], int]] = {"ours": ours}
+    for name in ("peer", *backends.SIDES):
+        sides[name] = partial(count_by, name)
     take(
         Work(
             "Encoding",
@@ -218,6 +148,6 @@ if __name__ == "__main__":
             sides,
             difference,
             NOTE,
-            cosine=cosine,
+            quality=("mean cosine with the peer in fp32", cosine),
         )
     )

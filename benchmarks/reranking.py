@@ -1,21 +1,31 @@
 """Scoring pairs by a cross-encoder, over stored token ids, against sentence-transformers' `CrossEncoder.predict`.
 
     python benchmarks/reranking.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
+                                   [--also OpenVINO=PYTHON OpenVINO-int8=PYTHON ONNX-fp32=PYTHON ...]
 
 What the lines say: benchmarks/turns.py. Ours is the stage `tokens`, and then what re-ranking, denoising and
 distillation ask for scores, which keeps them on disk. Every passage occurs in one pair alone, so that no side tokenises
-one twice.
+one twice. Further peers: `backends.py`.
 """
 
-import shutil
-from pathlib import Path
+from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import backends
 import numpy as np
 import stages
 import torch
 from turns import Work, take
 
 from tandem.models.device import device
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
 
 SIZE = 40  # passages of a query
 LENGTHS = {"query_length": 128, "passage_length": 380}  # nothing is cut
@@ -47,36 +57,82 @@ def scores(folder: Path, precision: str) -> np.ndarray:
     return PairScores(model, tokens, precision, budget).score(passages // SIZE, passages)
 
 
-def peer(folder: Path, precision: str) -> int:
-    """The same pairs from memory into memory."""
-    return len(theirs(folder, precision))
+def locate_model(folder: Path) -> Path:
+    """Return the folder of the model, as sentence-transformers reads it."""
+    return stages.place(folder, "model") / "cross"
 
 
-def theirs(folder: Path, precision: str) -> torch.Tensor:
-    """The peer's logits."""
+def read_pairs(folder: Path) -> list[tuple[str, str]]:
+    """Return the same pairs, which the peers score from memory into memory."""
+    examples = stages.texts(folder)
+    groups = zip(examples.queries, examples.passages, strict=True)
+    return [(query, passage) for query, passages in groups for passage in passages]
+
+
+def load(folder: Path, **options: object) -> CrossEncoder:
+    """Return the model in a folder, which reads 512 tokens."""
     from sentence_transformers import CrossEncoder
 
-    model = CrossEncoder(str(stages.place(folder, "model") / "cross"))
+    model = CrossEncoder(str(folder), **options)
     model.max_seq_length = 512
-    if precision == "bf16":
-        model = model.bfloat16()
-    examples = stages.texts(folder)
-    pairs = [
-        (query, passage)
-        for query, passages in zip(examples.queries, examples.passages, strict=True)
-        for passage in passages
-    ]
+    return model
+
+
+def score_by(folder: Path, side: str, precision: str) -> torch.Tensor:
+    """Return a peer's logits, in fp32."""
+    if side == "peer":
+        model = load(locate_model(folder))
+        if precision == "bf16":
+            model = model.bfloat16()
+    else:
+        model = backends.open_converted(
+            load, locate_model(folder), folder.parent, side, precision, lambda: read_pairs(folder)
+        )
     logits = model.predict(
-        pairs, activation_fn=torch.nn.Identity(), convert_to_tensor=True, show_progress_bar=False
+        read_pairs(folder),
+        activation_fn=torch.nn.Identity(),
+        convert_to_tensor=True,
+        show_progress_bar=False,
     )
     return logits.float().cpu()
 
 
+def count_by(side: str, folder: Path, precision: str) -> int:
+    """Do the work of a peer."""
+    return len(score_by(folder, side, precision))
+
+
 def difference(folder: Path, precision: str) -> float:
     """Largest difference of a score, ours from the peer's in fp32."""
-    return float(np.abs(scores(folder, precision) - theirs(folder, "fp32").numpy()).max())
+    return float(np.abs(scores(folder, precision) - score_by(folder, "peer", "fp32").numpy()).max())
+
+
+def correlate(folder: Path, side: str, precision: str) -> float:
+    """Return Kendall's tau of a side's orders with those of the peer in fp32, the mean over queries."""
+    from scipy.stats import kendalltau
+
+    side_scores = (
+        scores(folder, precision) if side == "ours" else score_by(folder, side, precision).numpy()
+    )
+    expected = score_by(folder, "peer", "fp32").numpy()
+    lists = zip(side_scores.reshape(-1, SIZE), expected.reshape(-1, SIZE), strict=True)
+    return float(np.mean([kendalltau(ours, theirs).statistic for ours, theirs in lists]))
 
 
 if __name__ == "__main__":
-    sides = {"ours": ours, "peer": peer}
-    take(Work("Re-ranking", "rerank", "pairs", (4000, 240), prepare, sides, difference, NOTE))
+    sides: dict[str, Callable[[Path, str], int]] = {"ours": ours}
+    for name in ("peer", *backends.SIDES):
+        sides[name] = partial(count_by, name)
+    take(
+        Work(
+            "Re-ranking",
+            "rerank",
+            "pairs",
+            (4000, 240),
+            prepare,
+            sides,
+            difference,
+            NOTE,
+            quality=("Kendall's tau with the peer in fp32", correlate),
+        )
+    )

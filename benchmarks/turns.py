@@ -28,7 +28,7 @@ from figures import markdown
 from tandem.store.environment import peak_mib
 
 ROUNDS, FEW = 3, 64
-COMPARED = 500  # texts whose vectors are compared by their cosine
+COMPARED = 500  # texts whose results are compared for their quality
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Work:
         difference: the largest of the two sides' results, ours in a precision and the peer in fp32.
         note: what is said above the figures.
         encoder: makes the encoder's folder, where `--encoder` names none, within a folder; None: the embedded default.
-        cosine: the mean cosine of a side's vectors with the peer's in fp32: (prepared folder, side, precision).
+        quality: how near a side's results are to the peer's in fp32: what the number is, and (prepared folder, side,
+            precision) → number.
     """
 
     title: str
@@ -57,7 +58,7 @@ class Work:
     difference: Callable[[Path, str], float]
     note: str
     encoder: Callable[[Path], Path] | None = None
-    cosine: Callable[[Path, str, str], float] | None = None
+    quality: tuple[str, Callable[[Path, str, str], float]] | None = None
 
 
 def has_own_precision(side: str) -> bool:
@@ -78,9 +79,9 @@ def answer(work: Work, what: str, folder: Path, precision: str) -> list[float]:
     if what == "difference":
         return [work.difference(folder / "few", precision)]
     kind, _, side = what.partition(" of ")
-    if kind == "cosine":
-        assert work.cosine is not None
-        return [work.cosine(folder / "quality", side, precision)]
+    if kind == "quality":
+        assert work.quality is not None
+        return [work.quality[1](folder / "quality", side, precision)]
     return child(work, what, folder, precision)
 
 
@@ -107,11 +108,11 @@ def lines(
             is_wanted = precision in precisions if side == "ours" else True
             if is_wanted and (precision == "fp32" or not has_own_precision(side)):
                 selected.append((side, precision))
-    if work.cosine is not None:
+    if work.quality is not None:
         for side, precision in selected:
             name = side if has_own_precision(side) else f"{side} in {precision}"
-            cosine = run(f"cosine of {side}", precision, str(folder), python=pythons[side])[0]
-            yield f"{work.name} quality ({name})\t{cosine:.5f}\t\t\tmean cosine with the peer in fp32"
+            number = run(f"quality of {side}", precision, str(folder), python=pythons[side])[0]
+            yield f"{work.name} quality ({name})\t{number:.5f}\t\t\t{work.quality[0]}"
     taken: dict[tuple[str, str], list[list[float]]] = {case: [] for case in selected}
     for _ in range(rounds):
         for (side, precision), results in taken.items():
