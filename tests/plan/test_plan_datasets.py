@@ -499,3 +499,26 @@ def test_what_is_not_public_says_where_to_ask(plan_of):
     entry = {"source": "beir", "access": "licence", "where": "https://example.org/licence"}
     with pytest.raises(UserError, match="datasets.d is not public: https://example.org/licence"):
         plan_of({"d": entry}, "d")
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"dataset": "squadd"}, "dataset"),
+        ({"train_on": "squadd"}, "train_on"),
+        ({"models": {"mine": {"like": "de_bm25neg", "dataset": "squadd"}}}, "models.mine.dataset"),
+        (
+            {
+                "datasets": {"d": {"source": "union", "of": ["pydocs", "squadd"]}},
+                "train_on": "d",
+            },
+            "datasets.d.of",
+        ),
+    ],
+)
+def test_the_key_that_names_no_dataset_is_named(configured, keys, key):
+    config = configured()
+    for name, value in keys.items():
+        config[name] = {**config[name], **value} if isinstance(value, dict) else value
+    with pytest.raises(UserError, match=rf"(?m)^{key}: squadd is unknown; did you mean squad"):
+        FullPlan(config, ROOT)

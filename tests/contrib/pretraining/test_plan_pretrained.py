@@ -134,7 +134,7 @@ MISTAKES = [
     ({"objective": "crop", "start": "minilm", "hidden": 64}, "hidden cannot be set beside start, which brings its own"),
     ({"objective": "crop", "start": "minlm"}, "encoder: minlm is unknown"),
     ({"objective": "crop", "train": {"crop_shortest": 0.9}}, "train.crop_shortest is above crop_longest .0.5."),
-    ({"objective": "crop", "dataset": "nowhere"}, "dataset: nowhere is unknown"),
+    ({"objective": "crop", "dataset": "nowhere"}, "encoders.mine.dataset: nowhere is unknown"),
     ({"objective": "crop", "start": "mine"}, "encoders form a cycle: mine -> mine"),
 ]  # fmt: skip
 

@@ -224,10 +224,10 @@ class Context:
         """How cross-encoders score pairs: as in re-ranking, so that every stage shares the scores."""
         return json_of(self.settings.rerank, "precision", "batch_tokens")
 
-    def dataset_entry(self, name: str) -> Dataset:
-        """Return a dataset's entry."""
+    def dataset_entry(self, name: str, key: str = "dataset") -> Dataset:
+        """Return a dataset's entry; `key` is the one that names it, dotted."""
         if name not in self.datasets:
-            raise UserError(f"dataset: {name} is unknown{nearest(name, list(self.datasets))}")
+            raise UserError(f"{key}: {name} is unknown{nearest(name, list(self.datasets))}")
         require_name("datasets", name)
         return self.datasets[name]
 
@@ -346,7 +346,10 @@ class Context:
 
     def trained_on(self, entry: ModelEntry) -> str:
         """Return the dataset that a model is trained on."""
-        dataset = entry.dataset or self.settings.train_on or self.settings.dataset
+        chosen = self.settings.train_on
+        if entry.dataset is None and chosen is not None and chosen != _SEARCHED:
+            self.dataset_entry(chosen, "train_on")  # refuses an unknown name
+        dataset = entry.dataset or chosen or self.settings.dataset
         return self.settings.dataset if dataset == _SEARCHED else dataset
 
     def has_run(self, expression: str) -> bool:

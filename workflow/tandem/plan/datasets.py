@@ -95,6 +95,8 @@ def plan_dataset(ctx: Context, name: str) -> Stage:
 @plans_reference("dataset")
 def plan_named_datasets(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the dataset, or each of the datasets, that a key names."""
+    for of in name.names:
+        ctx.dataset_entry(of, name.path)  # refuses an unknown name
     return number_roles(name, [dataset(ctx, of) for of in name.names])
 
 

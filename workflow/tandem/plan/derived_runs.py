@@ -97,7 +97,7 @@ def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: st
     """Plan a run on broken queries as one on the queries that they were."""
     entry = ctx.settings.perturbed[name]
     at = f"perturbed.{name}"
-    broken = ctx.dataset_entry(entry.dataset)
+    broken = ctx.dataset_entry(entry.dataset, f"{at}.dataset")
     if not isinstance(broken, Perturbed):
         raise UserError(
             f"{at}.dataset is {printable(entry.dataset)}, which is no dataset of source perturbed"

@@ -70,6 +70,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
     entry = ctx.settings.models[name]
     train = entry.train
     data = ctx.trained_on(entry)
+    if entry.dataset is not None:
+        ctx.dataset_entry(data, f"models.{name}.dataset")  # refuses an unknown name
     at = f"models.{name}"
     require_name("models", name)
     check_lists(ctx, at, entry)

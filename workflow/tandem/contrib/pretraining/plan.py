@@ -12,7 +12,7 @@ from tandem.plan.towers import towers
 @plans_encoder("pretrain")
 def plan_pretraining(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage:
     """Return the stage that pre-trains an encoder."""
-    data = entry.dataset or ctx.settings.dataset
+    data = _name_dataset(ctx, name, entry)
     with ctx.opening("encoders", name):
         start = encoder(ctx, entry.start) if entry.start else plan_vocabulary(ctx, name, entry)
     if entry.objective != "crop" and _count_layers(ctx, entry) == 0:
@@ -28,7 +28,7 @@ def plan_pretraining(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage
 @plans_tokenizer("pretrain")
 def plan_vocabulary(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage:
     """Return the stage that learns a tokenizer from a corpus and draws the first weights."""
-    data = entry.dataset or ctx.settings.dataset
+    data = _name_dataset(ctx, name, entry)
     at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2
     if longest > entry.positions:
         raise UserError(
@@ -36,6 +36,14 @@ def plan_vocabulary(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage:
         )
     params = json_of(entry, *NewEncoder.model_fields) | {"seed": ctx.seed(entry.train.seed)}
     return ctx.stage("vocabulary", data, name, params, {"dataset": dataset(ctx, data)})
+
+
+def _name_dataset(ctx: Context, name: str, entry: PretrainedEncoder) -> str:
+    """Return the name of the dataset whose passages an encoder learns from; refuse an unknown one."""
+    if entry.dataset is None:
+        return ctx.settings.dataset
+    ctx.dataset_entry(entry.dataset, f"encoders.{name}.dataset")
+    return entry.dataset
 
 
 def _count_layers(ctx: Context, entry: PretrainedEncoder) -> int | None:
