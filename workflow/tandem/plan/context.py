@@ -346,10 +346,7 @@ class Context:
 
     def trained_on(self, entry: ModelEntry) -> str:
         """Return the dataset that a model is trained on."""
-        chosen = self.settings.train_on
-        if entry.dataset is None and chosen is not None and chosen != _SEARCHED:
-            self.dataset_entry(chosen, "train_on")  # refuses an unknown name
-        dataset = entry.dataset or chosen or self.settings.dataset
+        dataset = entry.dataset or self.settings.train_on or self.settings.dataset
         return self.settings.dataset if dataset == _SEARCHED else dataset
 
     def has_run(self, expression: str) -> bool:

@@ -70,9 +70,11 @@ def plan_model(ctx: Context, name: str) -> Stage:
     entry = ctx.settings.models[name]
     train = entry.train
     data = ctx.trained_on(entry)
-    if entry.dataset is not None:
-        ctx.dataset_entry(data, f"models.{name}.dataset")  # refuses an unknown name
     at = f"models.{name}"
+    named_by = "train_on" if ctx.settings.train_on else "dataset"
+    ctx.dataset_entry(
+        data, f"{at}.dataset" if entry.dataset else named_by
+    )  # refuses an unknown name
     require_name("models", name)
     check_lists(ctx, at, entry)
     check_losses(at, entry)
