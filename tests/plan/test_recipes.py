@@ -32,6 +32,7 @@ COLLECTIONS = {
     "debian",
     "debian_domains",
     "debian_cross_lingual",
+    "debian_near",
 }  # whose folders the user has
 SMALL = sorted(
     {path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS
@@ -311,6 +312,21 @@ def test_debian_has_targets_out_of_domain_and_across_languages(tmp_path, monkeyp
         rows = plan.tables.rows(table)
         assert not [row for row in rows if row.absent]
         assert sorted({row.dataset for row in rows}) == expected
+
+
+def test_near_copies_count_as_relevant_without_another_training(tmp_path, monkeypatch):
+    qrels = tmp_path / "data/debian/qrels"
+    qrels.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (qrels / f"{split}.tsv").touch()
+    monkeypatch.chdir(tmp_path)
+    plain, near = planned("evening"), planned("evening", "small/debian_near")
+    assert not [row for row in near.tables.rows("evening") if row.absent]
+    pairs = zip(plain.tables["evening"], near.tables["evening"], strict=True)
+    for (_, score), (_, with_copies) in pairs:
+        assert (score.dataset, with_copies.dataset) == ("debian", "debian-near")
+        keys, others = ({model.key for model in models_of(s)} for s in (score, with_copies))
+        assert keys == others
 
 
 def models_of(stage):
