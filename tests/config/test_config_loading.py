@@ -163,6 +163,39 @@ def test_a_recipe_that_holds_no_keys_is_named(tmp_path):
         assembled({"recipes": ["mine"]}, tmp_path)
 
 
+def test_a_recipe_stands_behind_those_that_it_names(tmp_path):
+    folder = tmp_path / "config/recipes"
+    folder.mkdir(parents=True)
+    (folder / "base.yaml").write_text("models: {de: {dim: 1, init: encoder}}")
+    (folder / "more.yaml").write_text("recipes: [base]\nmodels: {de: {dim: 2}}")
+    (folder / "last.yaml").write_text("recipes: [more, base]\nmodels: {ce: {init: de}}")
+    whole = {"de": {"dim": 2, "init": "encoder"}, "ce": {"init": "de"}}
+    for recipes in (["last"], ["base", "last"], ["last", "more"]):
+        config = assembled({"recipes": recipes}, tmp_path)
+        assert (config["models"], config["recipes"]) == (whole, recipes)
+
+
+@pytest.mark.parametrize(
+    ("recipes", "line"),
+    [
+        ("more", 'more.yaml: recipes is "more"; allowed: array'),
+        ("[mroe]", "more.yaml: recipes: mroe is unknown; did you mean more?"),
+        (
+            "[other]",
+            "other.yaml: recipes: recipes name each other in a circle: more → other → more",
+        ),
+    ],
+)
+def test_recipes_that_a_recipe_cannot_stand_behind_are_one_line(tmp_path, recipes, line):
+    folder = tmp_path / "config/recipes"
+    folder.mkdir(parents=True)
+    (folder / "more.yaml").write_text(f"recipes: {recipes}")
+    (folder / "other.yaml").write_text("recipes: [more]")
+    with pytest.raises(UserError) as error:
+        assembled({"recipes": ["more"]}, tmp_path)
+    assert line in str(error.value)
+
+
 def test_a_null_within_a_value_of_the_command_line_is_null(configured):
     """Snakemake hands it over as text, which a key of text would take for a name."""
     settings = load_settings(

@@ -398,6 +398,13 @@ def test_every_model_of_a_surveys_system_can_be_planned(surveyed, recipe):
     assert {model(surveyed, name).name for name in names} == set(names)
 
 
+@pytest.mark.parametrize("recipe", ["adore", "cl_drd", "dragon"])
+def test_a_recipe_brings_those_that_it_builds_on(recipe):
+    plan = planned("msmarco", recipes=["dureader_retrieval", "rocketqa", "rocketqav2", recipe])
+    for name in read_yaml(ROOT / f"config/recipes/{recipe}.yaml")["models"]:
+        assert model(plan, name).name == name
+
+
 def test_ance_searches_anew_with_each_model_of_its_chain(surveyed):
     for before, after in (("ance_0", "ance_1"), ("ance_1", "ance_2"), ("ance_2", "ance_3")):
         lists = drawn(surveyed, after)

@@ -144,16 +144,8 @@ def assembled(raw: Raw, root: Path) -> Raw:
         for entry, own in entries.items() if isinstance(entries, dict) else ():
             if isinstance(own, dict) and any(key in own for key in _OWN):
                 config[name].pop(entry, None)
-    recipes = raw.get("recipes") or []
-    if not isinstance(recipes, list):
-        raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
-    return dict(
-        reduce(
-            overlaid,
-            (*(_read_recipe(root / "config/recipes", str(name)) for name in recipes), raw),
-            config,
-        )
-    )
+    recipes = _read_recipes(root / "config/recipes", raw)
+    return dict(reduce(overlaid, (*recipes, raw), config))
 
 
 def catalogue(folder: Path) -> Raw:
@@ -190,11 +182,33 @@ def _catalogue(folder: Path, *states: tuple[str, int, int]) -> Raw:
     return result
 
 
-def _read_recipe(folder: Path, name: str) -> Raw:
-    known = [path.stem for path in folder.glob("*.yaml")]
+def _read_recipes(folder: Path, raw: Raw) -> list[Raw]:
+    """Return the recipes that a configuration names, each once and behind those that it names itself."""
+    recipes: dict[str, Raw] = {}
+
+    def add(names: Any, where: str, above: tuple[str, ...]) -> None:
+        if not isinstance(names, list):
+            found = shortened(json.dumps(names, default=str))
+            raise UserError(f"{where} is {found}; allowed: array")
+        for name in map(str, names):
+            if name in above:
+                circle = " → ".join((*above[above.index(name) :], name))
+                raise UserError(f"{where}: recipes name each other in a circle: {circle}")
+            if name not in recipes:
+                path = folder / f"{name}.yaml"
+                recipe = _read_recipe(path, where)
+                add(recipe.get("recipes") or [], f"{path}: recipes", (*above, name))
+                recipes[name] = recipe
+
+    add(raw.get("recipes") or [], "recipes", ())
+    return list(recipes.values())
+
+
+def _read_recipe(path: Path, where: str) -> Raw:
+    name = path.stem
+    known = [other.stem for other in path.parent.glob("*.yaml")]
     if name not in known:
-        raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
-    path = folder / f"{name}.yaml"
+        raise UserError(f"{where}: {printable(name)} is unknown{nearest(name, known)}")
     recipe = mapping(path, read_own(path))
     # it would take the place of other recipes' models
     if not isinstance(models := recipe.get("models", {}), dict):

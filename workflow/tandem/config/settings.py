@@ -223,7 +223,8 @@ class Settings(Section):
         None, description="dataset of models that name none; null: the one that is searched"
     )
     recipes: Items[str] = Field(
-        (), description="files of config/recipes/, each laid upon those before it"
+        (),
+        description="files of config/recipes/, each laid upon those before it and those that it names",
     )
     plugins: Items[str] = Field(
         (), description="files, or names of installed plugins, that add losses, formats, stages"
