@@ -147,12 +147,14 @@ def test_a_query_stays_where_its_passage_is_found_for_it(derived, write_ranked, 
     params = {"depth": 2, "split": "train"}
     run = write_ranked("bm25", tmp_path / "bm25-0123456789", params, {"dataset": every}, lists)
     inputs = {"all": every, "run": run}
-    assert list(queries(derived("generated_queries", inputs, number=3, found_within=1))) == [
-        "otter-2.0"
-    ]
+    few = derived("generated_queries", inputs, number=3, found_within=1)
+    assert list(queries(few)) == ["otter-2.0"]
+    (warning,) = few.manifest.facts["warnings"]
+    assert warning.startswith("1 of 7 generated queries find their passage among the first 1")
     found = derived("generated_queries", inputs, number=3, found_within=2)
     assert list(queries(found)) == ["otter-1.0", "otter-2.0"]
     assert found.manifest.facts["source"]["found"] == 2
+    assert found.manifest.facts["warnings"] == []
 
 
 def test_queries_of_another_dataset_are_refused(derived, write_ranked, tmp_path):

@@ -116,6 +116,8 @@ def run(job: Job[DatasetParams]) -> None:
         )
         checksum = tables.combine_checksums(sums.values())
         _compare(job, checksum, passages["count"], splits, warnings)
+        for line in source.warnings:
+            warnings.add(line)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
         summary |= {"domains": domains} if domains else {}
         write_json(draft.path("statistics.json"), summary)

@@ -24,6 +24,8 @@ from tandem.store.artifact import Artifact
 _TEXT_COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
 # of queries that are left out where a scorer is named and no share (Doc2Query--'s 30% on MS MARCO)
 _DROP_SHARE = 0.3
+# a smaller share of queries that find their passage again is worth a warning: the generator writes about other things
+_FEW_FOUND = 0.2
 
 
 class GeneratedText(NamedTuple):
@@ -198,6 +200,11 @@ class GeneratedQueriesSource(GeneratedSource):
         count = sum(1 for _ in self._found_texts())
         if self._is_found is not None:
             self.facts["found"] = count
+            if 0 < count < _FEW_FOUND * self.facts["texts"]:
+                self.warnings.append(
+                    f"{count:,} of {self.facts['texts']:,} generated queries find their passage among"
+                    f" the first {self._within}: the generator says little of what it reads"
+                )
         if not count:
             raise UserError(
                 f"dataset {self._job.key}: no generated query is left; raise found_within, or generate more"

@@ -118,6 +118,7 @@ class Source(ABC):
         places: names of the corpus and the queries in errors: `corpus` and `queries` → a file or a phrase; a row number
             is added, counted from 1, which is the line number where the format has one record a line.
         facts: counts worth keeping in the manifest; complete once everything has been read.
+        warnings: lines about what was read that the stage's warnings repeat; complete likewise.
         literal_matches: whether relevance `LITERAL_MATCH` in its judgements is this project's mark, not a grade.
     """
 
@@ -127,6 +128,7 @@ class Source(ABC):
         """Check the entry's own keys and the files; nothing that takes long."""
         self.places: dict[str, str] = {}
         self.facts: dict[str, Any] = {}
+        self.warnings: list[str] = []
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
