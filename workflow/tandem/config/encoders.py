@@ -158,6 +158,7 @@ class MadeEncoder(Encoder):
     usual_pooling: ClassVar[Pooling] = "cls"
     usual_normalize: ClassVar[bool] = False
     usual_temperature: ClassVar[float] = 1.0
+    has_own_tokenizer: ClassVar[bool] = False  # whatever it starts from; see `plans_tokenizer`
 
 
 EncoderEntry = PublishedEncoder | SerializeAsAny[MadeEncoder]

@@ -13,7 +13,12 @@ from typing import Any
 from tandem.cluster import faults
 from tandem.errors import UserError
 from tandem.models.folders import ENCODER_FILES, METADATA, WEIGHTS_FILE, check_folder, read_optional
+from tandem.registry import Registry
 
+# By `model_type` of a family that transformers does not know: a function that makes it known.
+encoder_family: Registry[Callable[[], None]] = Registry(
+    "family of encoders", "encoder_family", "models"
+)
 COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}")
 # Heads that transformers puts on encoders for its tasks: vectors of texts need none of them.
 _HEADS = {
@@ -227,6 +232,9 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     )
 
     check_folder(folder)
+    family = str(read_optional(folder / "config.json").get("model_type"))
+    if family in encoder_family:
+        encoder_family[family]()
     with report_loading(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     _check_code(config, folder)

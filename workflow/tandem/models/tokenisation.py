@@ -3,9 +3,11 @@
 Passages are tokenised in parts, which shards share and from which a killed stage goes on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,11 +26,27 @@ from tandem.stages.base import Json
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
-from tandem.store.job import Job, writing
+from tandem.store.job import Draft, Job, writing
 
 _TEXTS_PER_BLOCK = 8192  # texts that are tokenised at once
-_PASSAGES = "passages"
+PASSAGES = "passages"
+QUERIES = "queries"
 _WORTH_A_WARNING = 0.01  # a larger share of a side's texts that are cut is worth a warning
+
+
+class TextTokenizer(Protocol):
+    """What turns texts into ids, with nothing around a text."""
+
+    def prompt(self, text: str) -> str:
+        """Return a text of the configuration, to stand in front of others."""
+
+    def special_id(self, token: str) -> int:
+        """Return the id of a special token."""
+
+    def tokenise(
+        self, texts: Sequence[str], length: int | None = None
+    ) -> tuple[list[list[int]], list[bool]]:
+        """Ids of texts, perhaps behind a `prompt`, cut to `length`; and which of them were cut."""
 
 
 class Side:
@@ -42,7 +60,7 @@ class Side:
         key: the configuration's key that sets the length.
     """
 
-    def __init__(self, name: str, params: TokensParams, tokenizer: PlainTextTokenizer) -> None:
+    def __init__(self, name: str, params: TokensParams, tokenizer: TextTokenizer) -> None:
         prompt = params.prompts.get(name, "")
         marker = params.markers.get(name)
         self.name = name
@@ -97,7 +115,10 @@ class Side:
 
 
 class Tokeniser:
-    """Apply the tokenizer of a job's input `encoder`, and the parts of its passages."""
+    """Apply the tokenizer of a job's input `encoder`, and the parts of its passages.
+
+    Here ids are of pieces of a vocabulary; subclasses have other texts' units.
+    """
 
     def __init__(self, job: Job[TokensParams]) -> None:
         self.job = job
@@ -105,12 +126,19 @@ class Tokeniser:
         self.parts = Parts(job)
         self.tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
         add_markers(self.tokenizer, job.params.markers)
-        self.plain = PlainTextTokenizer(self.tokenizer)
         self.dtype = "uint16" if len(self.tokenizer) <= 1 << 16 else "uint32"
         template = Template.of(self.tokenizer)
         self.template = replace(
             template, titled=job.params.titled, longest_pair=job.params.pair_length
         )
+
+    def make_side(self, name: str) -> Side:
+        """Return what turns the texts of a side, or of a part of the passages, into ids."""
+        return Side(name, self.job.params, self._plain)
+
+    @cached_property
+    def _plain(self) -> PlainTextTokenizer:
+        return PlainTextTokenizer(self.tokenizer)
 
     def write_parts(self) -> dict[int, Json]:
         """Write the parts of this job that are missing; return each part's number of texts that were cut."""
@@ -118,16 +146,20 @@ class Tokeniser:
 
     def write_part(self, span: range, progress: Progress, folder: Path) -> Json:
         """Write the ids of some passages, in files as the artifact has them of all."""
-        side = Side("passage", self.job.params, self.plain)
+        side = self.make_side("passage")
         folder.mkdir()
         write_ragged(
             folder,
-            _PASSAGES,
+            PASSAGES,
             self.passage_ids(span, side, progress),
             self.dtype,
             self.template.titled,
         )
-        return {"cut": side.cut}
+        return {"cut": side.cut, **self.write_more(folder, side)}
+
+    def write_more(self, folder: Path, side: Side) -> Json:
+        """Write what the ids of a part need beside them, and return facts of it; here nothing."""
+        return {}
 
     def passage_ids(self, span: range, side: Side, progress: Progress) -> Iterator[Ragged]:
         """Ids of some passages, a batch at a time."""
@@ -143,6 +175,24 @@ class Tokeniser:
             progress.add(len(ids), tokens=len(ids.ids))
             yield ids
 
+    def write_texts(self, draft: Draft, parts: dict[int, Json], query: Side) -> tuple[int, Json]:
+        """Put the parts together, and write the ids of all queries.
+
+        Returns:
+            The number of passages' tokens, and what `meta.json` says beside the usual.
+        """
+        ids = (Ragged.open(self.parts.path(number), PASSAGES, self.dtype) for number in parts)
+        _, tokens = write_ragged(draft.folder, PASSAGES, ids, self.dtype, self.template.titled)
+        queries = tokenise_queries(self.job.inputs["dataset"], query)
+        write_ragged(draft.folder, QUERIES, queries, self.dtype)
+        return tokens, {}
+
+    def find_gaps(self) -> list[str]:
+        """Return lines about scripts of the collection that the vocabulary lacks."""
+        tokenizer = self.tokenizer
+        pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
+        return list(warn_of_vocabulary(self.job.inputs["dataset"], pieces))
+
 
 def run_shard(job: Job[TokensParams]) -> Json:
     """Tokenise every n-th part of the passages, beginning with this shard's number."""
@@ -151,23 +201,23 @@ def run_shard(job: Job[TokensParams]) -> Json:
 
 def run(job: Job[TokensParams]) -> None:
     """Tokenise what no shard has tokenised and all queries, truncated to the parameters' lengths; count the cut."""
-    data = job.inputs["dataset"]
-    tokeniser = Tokeniser(job)
-    tokenizer = tokeniser.tokenizer
+    write_tokens(Tokeniser(job))
+
+
+def write_tokens(tokeniser: Tokeniser) -> None:
+    """Write the artifact of a tokeniser's job, after the parts that no shard has written."""
+    job = tokeniser.job
     template = tokeniser.template
-    dtype = tokeniser.dtype
-    passage, query = (Side(name, job.params, tokeniser.plain) for name in ("passage", "query"))
+    passage, query = (tokeniser.make_side(name) for name in ("passage", "query"))
     parts = tokeniser.write_parts()
     passage.texts = tokeniser.collection.passages
     passage.cut = sum(facts["cut"] for facts in parts.values())
     with writing(job) as draft:
-        ids = (Ragged.open(tokeniser.parts.path(number), _PASSAGES, dtype) for number in parts)
-        _, n_tokens = write_ragged(draft.folder, _PASSAGES, ids, dtype, template.titled)
-        write_ragged(draft.folder, "queries", tokenise_queries(data, query), dtype)
-        digest = hash_tokenizer(tokenizer.backend_tokenizer.to_str())
+        n_tokens, more = tokeniser.write_texts(draft, parts, query)
+        digest = hash_tokenizer(tokeniser.tokenizer.backend_tokenizer.to_str())
         write_json(
             draft.path("meta.json"),
-            {"dtype": dtype, "tokenizer": digest, "template": template.plain()},
+            {"dtype": tokeniser.dtype, "tokenizer": digest, "template": template.plain(), **more},
         )
         draft.facts |= {
             "passages": passage.texts,
@@ -179,9 +229,8 @@ def run(job: Job[TokensParams]) -> None:
             if side.cut > _WORTH_A_WARNING * side.texts:
                 warn(job, draft, f"{side.truncation()}: {side.cut / side.texts:.1%}")
             elif side.cut:
-                say(f"tokens {job.key} · {side.truncation()}")
-        pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        lines = list(warn_of_vocabulary(data, pieces))
+                say(f"{job.kind} {job.key} · {side.truncation()}")
+        lines = tokeniser.find_gaps()
         limit = find_longest_input(job.inputs["encoder"].folder / "hf")
         longest = max(passage.length, query.length) + template.extra[0]
         if limit is not None and longest > limit:

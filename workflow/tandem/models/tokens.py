@@ -5,7 +5,7 @@ Ids are stored without special tokens: a dual encoder and a cross-encoder put th
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -75,6 +75,47 @@ class Inputs:
             arrays["token_type_ids"] = np.zeros_like(ids)
             arrays["token_type_ids"][stands] = self.types
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+# What stands for a word's characters: 1 + each byte of its UTF-8, between two numbers of their own; 0 alone is padding
+# of texts. The numbers are those of ELMo and CharacterBERT.
+BEGIN_OF_WORD = 259
+END_OF_WORD = 260
+PADDING_OF_WORD = 261
+LONGEST_WORD = 50  # numbers, with those of its begin and its end
+WORDS = "words"  # their files among those of token ids
+WORDS_DTYPE = "uint16"
+
+
+@dataclass(frozen=True)
+class WordInputs(Inputs):
+    """Rows of ids of words, each of which is a row of `words`: the numbers of its characters."""
+
+    words: Ragged = field(kw_only=True)
+
+    def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
+        """Pad as usual; an encoder reads each word that occurs once.
+
+        `input_ids` then says which of the words `characters`, shape (words, LONGEST_WORD), a token is.
+        """
+        import torch
+
+        tensors = super().padded(multiple, least)
+        ids = tensors["input_ids"].numpy()
+        different, places = np.unique(ids, return_inverse=True)
+        tensors["input_ids"] = torch.from_numpy(places.reshape(ids.shape))
+        tensors["characters"] = torch.from_numpy(fill_words(self.words.take(different)))
+        return tensors
+
+
+def fill_words(words: Ragged) -> Ids:
+    """Fill up the numbers of words' characters, shape (words, LONGEST_WORD), int64; a word of none is all zeros."""
+    lengths = np.diff(words.offsets)
+    stands = np.arange(LONGEST_WORD) < lengths[:, None]
+    rows = np.full(stands.shape, PADDING_OF_WORD, np.int64)
+    rows[lengths == 0] = 0
+    rows[stands] = words.ids
+    return rows
 
 
 @dataclass(frozen=True)
@@ -216,6 +257,18 @@ class Template:
         return replace(inputs, first=first_segment)
 
 
+@dataclass(frozen=True)
+class WordTemplate(Template):
+    """Describe the ids around words, and what an id stands for: a row of `words`, special tokens among them."""
+
+    words: Ragged = field(kw_only=True, compare=False)
+
+    def single_inputs(self, texts: TokenTexts, side: str = "query") -> Inputs:
+        """Join as `Template` does; the words' characters are there too."""
+        inputs = super().single_inputs(texts, side)
+        return WordInputs(**vars(inputs), words=self.words)
+
+
 def count_title_tokens(passages: Ragged) -> Ids:
     """Return how many tokens the titles of passages have, shape (passages,)."""
     if passages.titles is None:
@@ -252,4 +305,8 @@ class Tokens:
         meta = json.loads(artifact.path("meta.json").read_text())
         passages = Ragged.open(artifact.folder, "passages", meta["dtype"])
         queries = Ragged.open(artifact.folder, "queries", meta["dtype"])
-        return cls(passages, queries, TypeAdapter(Template).validate_python(meta["template"]))
+        template = TypeAdapter(Template).validate_python(meta["template"])
+        if meta.get("words"):
+            words = Ragged.open(artifact.folder, WORDS, WORDS_DTYPE)
+            template = WordTemplate(**vars(template), words=words)
+        return cls(passages, queries, template)

@@ -61,6 +61,20 @@ cosine = torch.nn.functional.cosine_similarity(hidden[:query].mean(0), hidden[qu
 scores = cosine * head["linear.weight"][0] + head["linear.bias"]
 ```"""
 
+_WORDS_EXAMPLE = """\
+Words are read by their characters: neither transformers nor sentence-transformers loads these folders.
+
+```python
+from pathlib import Path
+from tandem.contrib.characters.words import read_texts
+from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.hub import load_tokenizer
+
+model, tokenizer = DualEncoder.load(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
+sides = (("query", {query}), ("passage", {passage}))
+vectors = [model.encode(side, *read_texts(tokenizer, [text]), "fp32") for side, text in sides]
+scores = dot_scores(*vectors, model.temperature)
+```"""
 _PARADE_EXAMPLE = """\
 ```python
 from pathlib import Path
@@ -163,6 +177,16 @@ scores = queries @ passages.T / {shape.temperature}
     if lengths.titled:
         return f"Passages are read as two segments, their title (perhaps empty) and their text:\n\n{plain}"
     return "\n\n".join([ours, theirs, plain])
+
+
+def describe_words_usage(shape: DualShape) -> str:
+    """Return how Tandem loads a dual encoder that reads words by their characters; ends as above."""
+    texts = {
+        side: json.dumps(shape.before.get(side, "") + text, ensure_ascii=False)
+        for side, text in _EXAMPLE_TEXTS
+    }
+    folder = "dual/shared" if shape.shared else "dual/passage"
+    return _WORDS_EXAMPLE.format(folder=folder, **texts)
 
 
 def describe_library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:

@@ -12,7 +12,7 @@ from tandem.config.base import Pooling, Section
 from tandem.config.encoders import START_BLOCKS, EncoderFiles, Published
 from tandem.config.models import CrossModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
-from tandem.config.representations import Representation
+from tandem.config.representations import Representation, Single, is_single
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.models.folders import hash_files, hash_weights
 from tandem.models.heads import check_reranker
@@ -40,8 +40,11 @@ from tandem.plan.towers import (
     published_entry,
     towers,
 )
+from tandem.stages import KINDS
 from tandem.stages.base import Json
 from tandem.store.files import sha256_once
+
+_OF_PIECES = "tokens"  # the kind of stage whose ids are of pieces of a vocabulary
 
 
 def encoder(ctx: Context, name: str) -> Stage:
@@ -133,7 +136,7 @@ def tokenizer(ctx: Context, name: str) -> Stage:
     entry = made_encoder(ctx, name)
     if entry is None:
         return encoder(ctx, name)
-    if entry.start is None:
+    if entry.start is None or entry.has_own_tokenizer:
         return plans_tokenizer[entry.source](ctx, name, entry)
     with ctx.opening("encoders", name):
         return tokenizer(ctx, entry.start)
@@ -155,6 +158,10 @@ def tokens(
     known = ("tokens", name, data, part, *(f"{side} {marker}" for side, marker in markers.items()))
     if known not in ctx.memo:
         source = tokenizer(ctx, name)
+        kind = KINDS[source.kind].tokens
+        if kind != _OF_PIECES and not (part == "dual" and is_single(representation or Single())):
+            what = "which only dual encoders of one vector a text can start from"
+            raise UserError(f"{name} reads words by their characters, {what}")
         lengths = ctx.settings.lengths
         params: Json = {
             "query_length": lengths.query,
@@ -170,7 +177,7 @@ def tokens(
         elif part == "cross" and lengths.pair is not None:  # a passage has what its query leaves
             params |= {"passage_length": lengths.pair, "pair_length": lengths.pair}
         upstream = {"dataset": dataset(ctx, data), "encoder": source}
-        ctx.memo[known] = ctx.stage("tokens", data, source.name, params, upstream)
+        ctx.memo[known] = ctx.stage(kind, data, source.name, params, upstream)
     return ctx.memo[known]
 
 

@@ -12,6 +12,7 @@ from tandem.data.collection import CORPUS
 from tandem.errors import UserError
 from tandem.models.folders import read_parade
 from tandem.models.hub import hash_tokenizer
+from tandem.models.tokens import Tokens, WordTemplate
 from tandem.stages import declaration
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import NOTES, Artifact, open_artifact
@@ -151,6 +152,13 @@ def require_tokenizer(folder: Path, tokens: Artifact) -> None:
         raise UserError(
             f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both"
         )
+
+
+def require_pieces(tokens: Artifact, what: str) -> None:
+    """Refuse token ids that count the words of their own texts: `what` reads others, by a vocabulary."""
+    if isinstance(Tokens.open(tokens).template, WordTemplate):
+        problem = f"{tokens.folder}: holds words by their characters, which {what} does not read"
+        raise UserError(f"{problem}; make the queries a dataset, and search it by a table's run")
 
 
 def require_numbers(values: object, count: int, where: str) -> NDArray[np.float64]:

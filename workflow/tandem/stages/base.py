@@ -120,6 +120,7 @@ class Kind:
         rule: its rule, where that has another name.
         is_packed: whether a bundle of a table has its files; of other kinds, but for runs, only the manifest.
         one_thread_if: whether a stage takes one thread instead of `threads`; None: never.
+        tokens: of what has a tokenizer: the kind of stage that makes token ids by it.
         package: the package that it needs and Tandem does not bring, by its name on PyPI; empty: none.
     """
 
@@ -150,6 +151,7 @@ class Kind:
     rule: str = ""
     is_packed: bool = False
     one_thread_if: Callable[[Planned], bool] | None = None
+    tokens: str = "tokens"
     package: str = ""
 
     @property

@@ -16,11 +16,12 @@ from tandem.models.cross import read_cross
 from tandem.models.folders import read_parade
 from tandem.models.heads import read_saved_score
 from tandem.models.saving import DualShape
-from tandem.models.tokens import Tokens
+from tandem.models.tokens import Tokens, WordTemplate
 from tandem.models.usage import (
     InputLengths,
     describe_cross_usage,
     describe_parade_usage,
+    describe_words_usage,
     list_saved_folders,
     write_front_matter,
 )
@@ -55,7 +56,10 @@ def write_card(
     )
     if part == "dual":
         shape = DualShape.read(folder)
-        usage = representation[shape.type].usage(shape, lengths)
+        if isinstance(template, WordTemplate):
+            usage = describe_words_usage(shape)
+        else:
+            usage = representation[shape.type].usage(shape, lengths)
     elif read_parade(folder) is None:
         usage = describe_cross_usage(read_cross(folder), lengths, read_saved_score(folder))
     else:

@@ -34,6 +34,7 @@ from tandem.report.page import render_markdown
 from tandem.retrieval import copies
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.factory_strings import SIGN_INDEX
+from tandem.retrieval.inputs import require_pieces
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
@@ -174,6 +175,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     needs = {
         role: open_artifact(Path(stage.folder)) for role, stage in find_part(run).needs.items()
     }
+    require_pieces(needs["tokens"], "transformers")
     passages, collection = Embeddings(needs["passages"], "passages"), Collection(needs["dataset"])
     dual = DualShape.read(needs["model"].folder / "dual")
     if dual.dense:

@@ -17,7 +17,7 @@ from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokenisation import Side
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import ENCODERS, TokenEncoder
-from tandem.retrieval.inputs import require_part, require_tokenizer
+from tandem.retrieval.inputs import require_part, require_pieces, require_tokenizer
 from tandem.retrieval.pair_scores import find_scoring_part, find_tokenizer, load_scorer
 from tandem.stages import declaration
 from tandem.stages.retrieval import EmbeddingsParams
@@ -41,6 +41,7 @@ class QueryTokenizer:
     """Turns a query's text into token ids as the stage `tokens` does; refuses another tokenizer than that stage's."""
 
     def __init__(self, folder: Path, tokens: Artifact) -> None:
+        require_pieces(tokens, "tandem search")
         require_tokenizer(folder, tokens)
         self.side = Side(
             "query", tokens.params_as(TokensParams), PlainTextTokenizer(load_tokenizer(folder))

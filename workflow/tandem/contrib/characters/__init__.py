@@ -1,0 +1,1 @@
+"""Encoders that read words by their characters, as CharacterBERT does."""
