@@ -13,8 +13,7 @@ from tiny_training import texts
 from tandem.contrib.pretraining.dup_mae import bag_of_words_loss
 from tandem.contrib.pretraining.ict import Ict
 from tandem.contrib.pretraining.lex_mae import lexicon_bottleneck
-from tandem.contrib.pretraining.masking import IGNORED, generator
-from tandem.contrib.pretraining.tsdae import delete_tokens
+from tandem.contrib.pretraining.masking import IGNORED, delete_tokens, generator
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds

@@ -9,7 +9,7 @@ from pretrain_cases import ROWS, VOCABULARY, objective, results
 from pytest import approx
 from tiny_training import texts
 
-from tandem.contrib.pretraining.masking import Block, aligned, crop, generator
+from tandem.contrib.pretraining.masking import Block, aligned, crop, delete_tokens, generator
 from tandem.contrib.pretraining.objectives import span_contrast
 from tandem.contrib.pretraining.options import Spans
 from tandem.errors import UserError
@@ -210,9 +210,17 @@ def test_span_contrast_by_hand():
     )
 
 
-def test_crop_is_a_softmax_over_the_other_spans():
+@pytest.mark.parametrize("deleted", [0.0, 0.4])
+def test_crop_is_a_softmax_over_the_other_spans(deleted):
     pretraining, passages = objective("crop"), texts().passages.take(ROWS)
-    spans = [crop(passages, SHARES, generator(STEP, side)) for side in (0, 1)]
+    spans = []
+    for side in (0, 1):
+        draw = generator(STEP, side)
+        span = crop(passages, SHARES, draw)
+        spans.append(delete_tokens(span, deleted, draw) if deleted else span)
+    if deleted:
+        lengths = [len(crop(passages, SHARES, generator(STEP, 0)).ids), len(spans[0].ids)]
+        assert lengths[1] < lengths[0]
     first, second = (
         pretraining.model.encode("query", span, texts().template, "fp32") for span in spans
     )
@@ -221,7 +229,8 @@ def test_crop_is_a_softmax_over_the_other_spans():
     for i, row in enumerate(ROWS):
         others = [j for j in range(len(ROWS)) if j == i or ROWS[j] != row]  # passage 3 stands twice
         losses.append(float((scores[i, others].logsumexp(0) - scores[i, i]).detach()))
-    assert results("crop")[0]["loss"] == approx(np.mean(losses), rel=1e-10)
+    values, _ = results("crop", deletion_probability=deleted)
+    assert values["loss"] == approx(np.mean(losses), rel=1e-10)
 
 
 def test_cocondenser_is_the_sum_of_its_parts():

@@ -95,6 +95,17 @@ def select_tokens(texts: Ragged, kept: NDArray[np.bool_]) -> Ragged:
     return Ragged(texts.ids[kept], sum_lengths(np.bincount(rows[kept], minlength=len(texts))))
 
 
+def delete_tokens(texts: Ragged, share: float, draw: np.random.Generator) -> Ragged:
+    """Return texts without a share of their tokens on average; each keeps one at least, if it has any."""
+    values = draw.random(len(texts.ids))
+    kept = values >= share
+    for row in range(len(texts)):
+        start, stop = texts.offsets[row], texts.offsets[row + 1]
+        if start < stop and not kept[start:stop].any():
+            kept[start + int(values[start:stop].argmax())] = True
+    return select_tokens(texts, kept)
+
+
 def aligned(labels: Ragged, before: int, width: int) -> Ids:
     """Labels where padded inputs have their tokens, shape (texts, width); `IGNORED` at special tokens and padding."""
     at = np.arange(width) - before

@@ -17,11 +17,13 @@ from tandem.contrib.pretraining.masking import (
     Vocabulary,
     aligned,
     crop,
+    delete_tokens,
     generator,
 )
 from tandem.contrib.pretraining.options import (
     CoCondenserTrain,
     CondenserTrain,
+    CropTrain,
     Masking,
     Pretrain,
     RetroMaeTrain,
@@ -92,13 +94,21 @@ class Crop(Contrast):
     """-log( e^{s(a_i, b_i)} / Σ_j e^{s(a_i, b_j)} ), a_i and b_i being two random spans of passage i.
 
     Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping, the negatives being the
-    batch's other passages, of all processes, instead of a queue of earlier ones.
+    batch's other passages, of all processes, instead of a queue of earlier ones. A span is without
+    `deletion_probability` of its tokens, the paper's other augmentation.
     """
+
+    train: CropTrain
 
     def pair(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, Ragged]:
         """Return two spans of each text."""
-        first, second = (crop(texts, self.train, generator(seeds, side)) for side in (0, 1))
+        first, second = (self._span(texts, generator(seeds, side)) for side in (0, 1))
         return first, second
+
+    def _span(self, texts: Ragged, draw: np.random.Generator) -> Ragged:
+        span = crop(texts, self.train, draw)
+        share = self.train.deletion_probability
+        return delete_tokens(span, share, draw) if share else span
 
 
 class Pretraining(ABC, Generic[T]):

@@ -1,5 +1,6 @@
 """The keys of encoders of source `pretrain`, and the parameters of the stages that make them."""
 
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
@@ -34,6 +35,18 @@ class Spans(Pretrain):
         if self.crop_shortest > self.crop_longest:
             raise problem(f".crop_shortest is above crop_longest ({self.crop_longest})")
         return self
+
+
+class CropTrain(Spans):
+    """Crops: two spans of a passage are near."""
+
+    deletion_probability: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        exclude_if=not_,
+        description="share of a span's tokens that are deleted",
+    )
 
 
 class Masking(Pretrain):
@@ -171,7 +184,7 @@ class CropEncoder(PretrainedEncoder):
     """An encoder that learns contrastively: two spans of a passage are near."""
 
     objective: Literal["crop"] = Field(description="what is learned")
-    train: Spans = Field(Spans(), description="how it learns")
+    train: CropTrain = Field(CropTrain(), description="how it learns")
 
     usual_pooling: ClassVar[Pooling] = "mean"
     usual_normalize: ClassVar[bool] = True

@@ -2,26 +2,14 @@
 
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.contrib.pretraining.masking import Block, generator, select_tokens
+from tandem.contrib.pretraining.masking import Block, delete_tokens, generator
 from tandem.contrib.pretraining.objectives import Separable
 from tandem.contrib.pretraining.options import TsdaeTrain
 from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds
-
-
-def delete_tokens(texts: Ragged, share: float, draw: np.random.Generator) -> Ragged:
-    """Return texts without a share of their tokens on average; each keeps one at least, if it has any."""
-    values = draw.random(len(texts.ids))
-    kept = values >= share
-    for row in range(len(texts)):
-        start, stop = texts.offsets[row], texts.offsets[row + 1]
-        if start < stop and not kept[start:stop].any():
-            kept[start + int(values[start:stop].argmax())] = True
-    return select_tokens(texts, kept)
 
 
 class Tsdae(Separable[TsdaeTrain]):
