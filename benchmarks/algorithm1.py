@@ -12,8 +12,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from tandem.config.datasets import DuReader2
-from tandem.data.sources.dureader2 import is_positive, join_paragraphs, split_tokens
+from tandem.contrib.formats.dureader2 import is_positive, join_paragraphs, split_tokens
+from tandem.contrib.formats.options import DuReader2
 
 UNITS, THRESHOLDS = ("characters", "words"), (0.3, 0.5, 0.7)
 LENGTH = DuReader2(source="dureader2").passage_characters

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from tandem.config.base import Section
 from tandem.config.loading import load_settings, read_bands, read_layout, read_section
-from tandem.config.merging import catalogue, gathered
+from tandem.config.merging import gathered, shipped_entries
 from tandem.config.reference import generated, list_entries, list_files
 from tandem.config.settings import Settings, Sweep
 
@@ -35,10 +35,11 @@ FOLDERS += ("sweeps",)
 ALL = sorted(
     path for folder in FOLDERS for path in CONFIG.glob(f"{folder}/*.yaml".removeprefix("/"))
 )
+ALL += sorted(ROOT.glob("workflow/tandem/contrib/*/config/*/*.yaml"))
 
 
 def named(path):
-    return str(path.relative_to(CONFIG))
+    return str(path.relative_to(CONFIG if path.is_relative_to(CONFIG) else ROOT))
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=named)
@@ -67,7 +68,7 @@ def test_bands_and_sweeps_load():
 def test_catalogues_are_part_of_every_configuration():
     settings = load_settings({"dataset": "pydocs", "encoder": "minilm"}, ROOT)
     for name in ("datasets", "encoders", "indexes", "rerankers"):
-        assert list(catalogue(CONFIG / name)) == list(getattr(settings, name))
+        assert list(shipped_entries(ROOT, name)) == list(getattr(settings, name))
 
 
 @pytest.mark.parametrize("path", ALL, ids=named)

@@ -14,6 +14,7 @@ PLAN = """
 import json, sys
 from tandem import ROOT
 from tandem.commands import COMMANDS
+from tandem.config.datasets import DATASET_ENTRIES
 from tandem.config.merging import gathered
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
@@ -27,6 +28,7 @@ print(json.dumps({
     "stages": sorted(stage.folder for stage in plan.tables.requested_scores()),
     "kinds": list(KINDS),
     "commands": list(COMMANDS),
+    "sources": list(DATASET_ENTRIES),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -83,8 +85,13 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
     assert (rest["root"], rest["heavy"]) == (str(tmp_path / "tree"), [])
     assert rest["contrib"] == [name for name in whole["contrib"] if name not in without]
     assert rest["stages"] == whole["stages"] != []
-    declared = {*whole["kinds"], *whole["commands"]} - {*rest["kinds"], *rest["commands"]}
-    assert declared, "a package adds a stage or a command"
+    declared = [
+        name
+        for group in ("kinds", "commands", "sources")
+        for name in whole[group]
+        if name not in rest[group]
+    ]
+    assert declared, "a package adds a stage, a command or a source of datasets"
 
 
 @pytest.mark.parametrize("name", PACKAGES)

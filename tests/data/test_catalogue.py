@@ -1,4 +1,4 @@
-"""Every entry of config/datasets/ is right as far as that can be known without downloading it."""
+"""Every dataset that Tandem brings is right as far as that can be known without downloading it."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tandem.config.loading import load_settings
-from tandem.config.merging import catalogue
+from tandem.config.merging import catalogue, shipped_entries
 from tandem.data import catalogue as command
 from tandem.data.catalogue import Presence, format_catalogue, locate_datasets, read_entries
 from tandem.data.sources import dataset_format
@@ -20,7 +20,7 @@ from tandem.data.sources.irds import find_needs
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-ENTRIES = catalogue(ROOT / "config/datasets")
+ENTRIES = shipped_entries(ROOT, "datasets")
 IRDS = {name: spec for name, spec in ENTRIES.items() if spec["source"] == "ir_datasets"}
 # the 29 rows of the survey's Table 4, in its order
 SURVEY = yaml.safe_load("""

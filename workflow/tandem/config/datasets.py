@@ -256,35 +256,6 @@ class Files(WithDomains):
     )
 
 
-class Lotte(Published):
-    """LoTTE: one domain and half, such as `writing/test`; the splits are `search` and `forum`."""
-
-    reads, shared_from = ("collection.tsv", "qas.*.jsonl"), 0
-    source: Literal["lotte"]
-
-
-class TrainingLists(Dataset):
-    """Training files alone, a query with its positives and negatives each: FlagEmbedding's, Tevatron's, DPR's."""
-
-    file_keys = ("lists", "corpus")
-    source: Literal["training_lists"]
-    lists: dict[str, Names] | None = Field(None, description="split → .jsonl or .json files")
-    corpus: str | None = Field(
-        None, description="passages by the lists' ids; null: those that the lists hold"
-    )
-
-
-class Squad(Published):
-    """SQuAD's JSON format: paragraphs are passages, questions queries."""
-
-    file_keys = ("files_of", "queries_of")
-    source: Literal["squad"]
-    files_of: dict[str, str] | None = Field(None, description="split → JSON file in SQuAD's format")
-    queries_of: dict[str, str] | None = Field(
-        None, description="split → file whose questions replace equal ids'"
-    )
-
-
 class CMedQA2(Published):
     """Chinese medical questions and answers."""
 
@@ -309,27 +280,6 @@ class Dpr(Published):
     questions: dict[str, str] | None = Field(
         None, description="split → .qa.csv or biencoder .json file"
     )
-
-
-class Kilt(Published):
-    """KILT's files: a snapshot of Wikipedia, and data sets with the pages that answer."""
-
-    file_keys = ("corpus", "questions")
-    source: Literal["kilt"]
-    corpus: str = Field("kilt_knowledgesource.json", description="file of the pages")
-    questions: dict[str, str] | None = Field(
-        None, description="split → file of a data set, such as nq-dev-kilt.jsonl"
-    )
-    unit: Literal["page", "paragraph"] = Field("page", description="what a passage is")
-
-
-class EntityQuestions(Published):
-    """EntityQuestions over DPR's passages."""
-
-    reads, file_keys, shared_from = ("dataset/*/P*.json",), ("corpus",), 0
-    always_has = ("train", "dev", "test")
-    source: Literal["entity_questions"]
-    corpus: str = Field("psgs_w100.tsv", description="file of the passages")
 
 
 class RocketQA(Published):
@@ -357,48 +307,6 @@ class DuReaderRetrieval(Published):
     reads = ("passage-collection/*", "dev/dev.json", "train/*.train.tsv")
     always_has = ("train", "dev")
     source: Literal["dureader_retrieval"]
-
-
-class DuReader2(Published):
-    """DuReader 2.0's raw files, from which DuReader-retrieval was made."""
-
-    file_keys = ("splits",)
-    source: Literal["dureader2"]
-    splits: dict[str, Items[str]] | None = Field(None, description="split → raw files")
-    unit: Literal["characters", "words"] = Field("characters", description="of the span-level F1")
-    threshold: float = Field(0.5, gt=0, le=1, description="a passage is positive from this F1 on")
-    passage_characters: int = Field(256, ge=1, description="length of a passage")
-
-
-Language = Annotated[str, Field(pattern="^[a-z]{2,3}(_[A-Z]{2})?$")]  # as apt names it
-
-
-def _below(pattern: str) -> str:
-    if pattern.startswith("/") or "**" in pattern:
-        raise problem(
-            f" is {pattern}; a pattern of names below `path` is needed, each `*` a part of one name"
-        )
-    return pattern
-
-
-# plain or packed
-_LISTS = ("Packages", "Translation-en", "Translation-{descriptions}", "Translation-{synopses}")
-
-
-class Deb822(Dataset):
-    """apt's lists of packages: descriptions are passages, synopses queries."""
-
-    reads = (*(f"{{lists}}{name}" for name in _LISTS), *(f"{{lists}}{name}.*" for name in _LISTS))
-    always_has = ("train", "dev", "test")
-    source: Literal["deb822"]
-    lists: Annotated[str, AfterValidator(_below)] = Field(
-        "*", description="pattern of what their names have before `Packages` and `Translation-xx`"
-    )
-    descriptions: Language = Field("en", description="language of the passages")
-    synopses: Language = Field("en", description="language of the queries")
-    hash_splits: HashSplits | None = Field(
-        None, description="by the sha256 of a package's source; null: 10-15 is dev, 0-10 test"
-    )
 
 
 QueriesRef = Annotated[str, Reference("dataset", "queries")]
@@ -656,20 +564,8 @@ class Group(Derived):
 DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
-        *(
-            PyDocs,
-            Beir,
-            IrDatasets,
-            Files,
-            Lotte,
-            TrainingLists,
-            Squad,
-            CMedQA2,
-            Dpr,
-            EntityQuestions,
-            RocketQA,
-        ),
-        *(RocketQATsv, DuReaderRetrieval, DuReader2, Deb822, Kilt),
+        *(PyDocs, Beir, IrDatasets, Files, CMedQA2, Dpr),
+        *(RocketQA, RocketQATsv, DuReaderRetrieval),
         *(Pair, Domains, Perturbed, Reduced, Joined, Windows, UnionDataset),
         *(CroppedSentences, Unlabelled, Group),
     ).items()

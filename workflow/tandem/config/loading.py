@@ -181,7 +181,7 @@ class Variants:
     @property
     def own_datasets(self) -> list[str]:
         """The datasets that the configuration defines beside those of the catalogue."""
-        shipped = merging.catalogue(self._root / "config/datasets")
+        shipped = merging.shipped_entries(self._root, "datasets")
         return [name for name in self._raw.get("datasets") or {} if name not in shipped]
 
     def changed(self) -> set[str]:

@@ -25,7 +25,7 @@ from tandem.config.datasets import (
 from tandem.config.settings import catalogues
 from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
-from tandem.plugins import load_plugins
+from tandem.plugins import CONTRIB, load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 _MOST_CATALOGUES = 16  # whose content is remembered
@@ -140,12 +140,23 @@ def assembled(raw: Raw, root: Path) -> Raw:
     load_plugins(plugins if isinstance(plugins, list) else [])
     config: Raw = {}
     for name in catalogues():
-        config[name], entries = catalogue(root / "config" / name), raw.get(name)
+        config[name], entries = shipped_entries(root, name), raw.get(name)
         for entry, own in entries.items() if isinstance(entries, dict) else ():
             if isinstance(own, dict) and any(key in own for key in _OWN):
                 config[name].pop(entry, None)
     recipes = _read_recipes(root / "config/recipes", raw)
     return dict(reduce(overlaid, (*recipes, raw), config))
+
+
+def shipped_entries(root: Path, block: str) -> Raw:
+    """Return name → entry of a block's catalogue: those of `config/` in a checkout, then those that packages bring.
+
+    A package of `contrib/` brings what needs it, in a folder `config/` of its own.
+    """
+    entries = catalogue(root / "config" / block)
+    for folder in sorted(CONTRIB.glob(f"*/config/{block}")):
+        entries |= catalogue(folder)
+    return entries
 
 
 def catalogue(folder: Path) -> Raw:

@@ -1,4 +1,4 @@
-"""DPR's Wikipedia passages with its own questions or those of EntityQuestions.
+"""DPR's Wikipedia passages with its own questions.
 
 A pool of training passages (`biencoder-*.json`) gives judgements of its positives as ir_datasets' dpr-w100 grades them:
 2 for the gold passage (its score is 1000), 1 for another that holds an answer. It also gives training lists: positives,
@@ -10,13 +10,12 @@ so does this. But a record is one line: a quote left open is a mistake, where cs
 
 import ast
 import csv
-import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tandem.config import datasets
 from tandem.data.files import DatasetFiles
@@ -44,14 +43,13 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import match_by_split, require_splits, sort_key
+from tandem.data.splits import match_by_split, require_splits
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
 _GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
-_PASSAGES_FILE = "psgs_w100.tsv"
+PASSAGES_FILE = "psgs_w100.tsv"
 _POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
-_RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json")
 
 
 class QuestionRecord(NamedTuple):
@@ -76,10 +74,10 @@ class DprQuestion(NamedTuple):
 class WikipediaQuestions(Source):
     """Questions over the passages of the file `corpus` in the folder of `path`, packed or not."""
 
-    def __init__(self, job: DatasetJob, entry: datasets.Dpr | datasets.EntityQuestions) -> None:
+    def __init__(self, job: DatasetJob, entry: Any, corpus: str) -> None:
         super().__init__(job, entry)
         self.files = DatasetFiles(job)
-        self._corpus = self.files.find(entry.corpus)
+        self._corpus = self.files.find(corpus)
         self.places = {"corpus": f"{self._corpus} passage", "queries": "question"}
 
     @cached_property
@@ -111,7 +109,7 @@ class DprSource(WikipediaQuestions):
     """
 
     def __init__(self, job: DatasetJob, entry: datasets.Dpr) -> None:
-        super().__init__(job, entry)
+        super().__init__(job, entry, entry.corpus)
         questions = require_splits("questions", entry.questions, "a file")
         self._paths = {split: self.files.find(name) for split, name in questions.items()}
 
@@ -120,7 +118,7 @@ class DprSource(WikipediaQuestions):
         names = listing.matching("*.qa.csv", "*biencoder*.json")
         return (
             {"questions": match_by_split(names)}
-            if names and listing.matching(_PASSAGES_FILE)
+            if names and listing.matching(PASSAGES_FILE)
             else None
         )
 
@@ -170,47 +168,6 @@ class DprSource(WikipediaQuestions):
                 raise UserError(
                     f"{path}: no positive_ctxs has a passage_id or psg_id; name the passages of the corpus"
                 )
-        return questions
-
-
-@dataset_format("entity_questions")
-class EntityQuestionsSource(WikipediaQuestions):
-    """EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
-
-    `corpus` and `dataset/<split>/<relation>.<split>.json` in the folder of `path`, packed or not. A question's id is
-    its split, its relation and its place in the file, counted from 0: `test-P36-17`.
-    """
-
-    def __init__(self, job: DatasetJob, entry: datasets.EntityQuestions) -> None:
-        super().__init__(job, entry)
-        paths = self.files.glob("dataset/*/P*.json*")
-        matches = [(path, _RELATION_FILE.fullmatch(strip_packing(path.name))) for path in paths]
-        named = [
-            (match[2], match[1], path)
-            for path, match in matches
-            if match and path.parent.name == match[2]
-        ]
-        if not named:
-            error = f"{self.files.folder}: holds no dataset/test/P36.test.json or the like"
-            raise UserError(f"{error}; unpack dataset.zip there")
-        self._paths = sorted(named, key=lambda file: (sort_key(file[0]), int(file[1][1:])))
-
-    @classmethod
-    def recognise(cls, listing: Listing) -> Json | None:
-        return (
-            {}
-            if listing.matching(_PASSAGES_FILE) and listing.matching("dataset/*/P*.json")
-            else None
-        )
-
-    @cached_property
-    def questions(self) -> list[DprQuestion]:
-        """The questions of all relations, split by split, without passages; read once."""
-        questions = []
-        for split, relation, path in self._paths:
-            for number, record in enumerate(read_questions(path)):
-                name = f"{split}-{relation}-{number}"
-                questions.append(DprQuestion(name, split, record.text, record.answers, []))
         return questions
 
 

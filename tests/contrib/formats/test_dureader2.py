@@ -8,9 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.cluster.work import map_in_order
-from tandem.config.datasets import DuReader2
-from tandem.data.collection import Collection
-from tandem.data.sources.dureader2 import (
+from tandem.contrib.formats.dureader2 import (
     DuReaderQuestion,
     Span,
     find_best_span,
@@ -20,6 +18,8 @@ from tandem.data.sources.dureader2 import (
     label,
     split_tokens,
 )
+from tandem.contrib.formats.options import DuReader2
+from tandem.data.collection import Collection
 from tandem.errors import UserError
 
 PAPER = DuReader2(source="dureader2")
@@ -63,7 +63,7 @@ def every_span(paragraph, answer, threshold):
 
 @pytest.mark.parametrize("cells", [1, 7, 1 << 18])
 def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
-    monkeypatch.setattr("tandem.data.sources.dureader2.SPANS_AT_ONCE", cells)
+    monkeypatch.setattr("tandem.contrib.formats.dureader2.SPANS_AT_ONCE", cells)
     draw = random.Random(cells)
     for _ in range(400):
         letters = "abcdef"[: draw.randint(1, 6)]

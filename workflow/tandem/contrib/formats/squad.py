@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from tandem.config import datasets
+from tandem.contrib.formats.options import Squad
 from tandem.data.files import DatasetFiles, find_by_split
 from tandem.data.reading import iterate_lines
 from tandem.data.sources import (
@@ -55,7 +55,7 @@ class SquadSource(Source):
     id, and their answers are those of `files_of`.
     """
 
-    def __init__(self, job: DatasetJob, entry: datasets.Squad) -> None:
+    def __init__(self, job: DatasetJob, entry: Squad) -> None:
         super().__init__(job, entry)
         files = DatasetFiles(job)
         self._files = find_by_split("files_of", entry.files_of, files)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
-from tandem.config import datasets
+from tandem.contrib.formats.options import TrainingLists
 from tandem.data import tables
 from tandem.data.files import DatasetFiles
 from tandem.data.mentions import Mentions
@@ -98,7 +98,7 @@ class TrainingListsSource(Source):
     for a query the first counts.
     """
 
-    def __init__(self, job: DatasetJob, entry: datasets.TrainingLists) -> None:
+    def __init__(self, job: DatasetJob, entry: TrainingLists) -> None:
         super().__init__(job, entry)
         files = DatasetFiles(job)
         lists = require_splits("lists", entry.lists, "a file")

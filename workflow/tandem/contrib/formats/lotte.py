@@ -9,7 +9,7 @@
 
 from collections.abc import Iterator
 
-from tandem.config import datasets
+from tandem.contrib.formats.options import Lotte
 from tandem.data.files import DatasetFiles
 from tandem.data.readers import choose_reader, count_records
 from tandem.data.reading import read_records, read_text
@@ -35,7 +35,7 @@ _QUESTIONS_FILE = "qas.{}.jsonl"
 class LotteSource(Source):
     """Read the folder named by `path`; a question's id is its kind, which is its split, and its number: `search-0`."""
 
-    def __init__(self, job: DatasetJob, entry: datasets.Lotte) -> None:
+    def __init__(self, job: DatasetJob, entry: Lotte) -> None:
         super().__init__(job, entry)
         files = DatasetFiles(job)
         self._corpus = files.find(_CORPUS_FILE)

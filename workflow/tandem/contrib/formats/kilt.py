@@ -11,7 +11,7 @@ data sets count on their own.
 
 from collections.abc import Iterator
 
-from tandem.config import datasets
+from tandem.contrib.formats.options import Kilt
 from tandem.data.files import DatasetFiles, find_by_split
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
 from tandem.data.sources import (
@@ -33,7 +33,7 @@ from tandem.stages.base import Json
 class KiltSource(Source):
     """Read the knowledge source and `questions: {split: file}`; each data set may be a split of its own."""
 
-    def __init__(self, job: DatasetJob, entry: datasets.Kilt) -> None:
+    def __init__(self, job: DatasetJob, entry: Kilt) -> None:
         super().__init__(job, entry)
         files = DatasetFiles(job)
         self._corpus = files.find(entry.corpus)

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from tandem.config import datasets
-from tandem.config.datasets import UNSPACED
+from tandem.config.datasets import UNSPACED, HashSplits
+from tandem.contrib.formats.options import Deb822
 from tandem.data.files import DatasetFiles
 from tandem.data.reading import iterate_lines
 from tandem.data.sources import (
@@ -73,9 +73,9 @@ class Deb822Source(Source):
     packages of one source have for descriptions stay together. Translated queries are in the splits of the English.
     """
 
-    def __init__(self, job: DatasetJob, entry: datasets.Deb822) -> None:
+    def __init__(self, job: DatasetJob, entry: Deb822) -> None:
         super().__init__(job, entry)
-        self._splits = entry.hash_splits or datasets.HashSplits(dev=("10-15",), test=("0-10",))
+        self._splits = entry.hash_splits or HashSplits(dev=("10-15",), test=("0-10",))
         self._descriptions = entry.descriptions
         self._synopses = entry.synopses
         files = DatasetFiles(job)

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_project import ROOT
 
+from tandem.contrib.formats.deb822 import Deb822Source, count_description_words
 from tandem.data.collection import Collection
 from tandem.data.reading import read_fields, read_records
 from tandem.data.sources import Listing
-from tandem.data.sources.deb822 import Deb822Source, count_description_words
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 

@@ -1,0 +1,14 @@
+"""Sources of datasets and the models of their entries; what reads them is imported when it is needed."""
+
+from tandem.config.datasets import register_source
+from tandem.contrib.formats.options import (
+    Deb822,
+    DuReader2,
+    EntityQuestions,
+    Kilt,
+    Lotte,
+    Squad,
+    TrainingLists,
+)
+
+register_source(Deb822, DuReader2, EntityQuestions, Kilt, Lotte, Squad, TrainingLists)
