@@ -53,7 +53,7 @@ MISTAKES = {
         "data is a folder; `tandem init NAME --data data` writes a configuration for it",
     ),
     "a misspelt target": Mistake(
-        "tandem run mine.yaml summry", "summry is no target; did you mean summary?"
+        "tandem run mine.yaml summry", "summry is not a target; did you mean summary?"
     ),
     "a flag of Snakemake's": Mistake(
         "tandem run mine.yaml --cores 2", "flags of Snakemake stand after --: tandem run -- --cores"
@@ -144,7 +144,7 @@ MISTAKES = {
     ),
     "a table that is none": Mistake(
         "tandem run mine.yaml results/mine/tables/sumary.csv",
-        "results/mine/tables/sumary.csv: sumary is no table; did you mean summary?",
+        "results/mine/tables/sumary.csv: sumary is not a table; did you mean summary?",
     ),
     "a stage of another configuration": Mistake(
         "tandem run mine.yaml results/mine/score/bm25.test-0000000000/stage.json",
@@ -155,7 +155,7 @@ MISTAKES = {
     ),
     "a misspelt run": Mistake(
         "tandem run mine.yaml",
-        "mine_table.yaml: bm26 is no model; did you mean bm25?",
+        "mine_table.yaml: bm26 is not a model; did you mean bm25?",
         "tables: [mine_table.yaml]",
         {"mine_table.yaml": TABLE},
     ),
@@ -168,7 +168,7 @@ MISTAKES = {
         "score: {measures: [nDCG@ten]}",
     ),
     "a table without its models": Mistake(
-        "tandem run mine.yaml", "table4.yaml: de_bm25neg is no model; allowed: ", NO_MODELS
+        "tandem run mine.yaml", "table4.yaml: de_bm25neg is not a model; allowed: ", NO_MODELS
     ),
     "a table that another configuration has": Mistake(
         "tandem run mine.yaml fusion", f"; it belongs to --configfile {ROOT}/config/fusion.yaml"
@@ -275,7 +275,7 @@ MISTAKES = {
         "Config entries have to be defined as name=value pairs. (Unparsable value: 'a:b')",
     ),
     "Snakemake: a misspelt target": Mistake(
-        "snakemake -n summry --configfile mine.yaml", "summry is no target; did you mean summary?"
+        "snakemake -n summry --configfile mine.yaml", "summry is not a target; did you mean summary?"
     ),
     "Snakemake: a file that no rule makes": Mistake(
         "snakemake -n results/mine/summry.csv --configfile mine.yaml",
@@ -293,7 +293,7 @@ MISTAKES = {
     ),
     "Snakemake: a table without its models": Mistake(
         "snakemake -n --configfile mine.yaml",
-        "table4.yaml: de_bm25neg is no model; allowed: ",
+        "table4.yaml: de_bm25neg is not a model; allowed: ",
         NO_MODELS,
     ),
 }

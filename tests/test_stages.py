@@ -63,7 +63,7 @@ class Plain(BaseModel):
         (Kind("my stage", share), "stage my stage: allowed in its name are"),
         (
             Kind("half", share, Plain),
-            "stage half: its params are Plain, which is no subclass of Params",
+            "stage half: its params are Plain, which is not a subclass of Params",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def mistakes(config):
         (
             f"{CE}.like",
             "ce_denge",
-            f"{CE}.like is ce_denge, which is no model; did you mean ce_deneg?",
+            f"{CE}.like is ce_denge, which is not a model; did you mean ce_deneg?",
         ),
         (f"{CE}.like", "ce_bm25neg", f"{CE}.like forms a cycle: ce_bm25neg -> ce_bm25neg"),
         (
@@ -121,7 +121,7 @@ def mistakes(config):
         (
             "datasets.mine",
             {"source": "windows", "of": "pydoc"},
-            "datasets.mine.of is pydoc, which is no dataset; did",
+            "datasets.mine.of is pydoc, which is not a dataset; did",
         ),
         (
             "datasets.mine",
@@ -268,7 +268,7 @@ def test_a_missing_layout_is_named(tmp_path):
             "bands.yaml: 0: names dataset b, but no value",
         ),
         ("[{tolerance: 1, near: 2}]", "bands.yaml: 0.source is missing"),
-        ("{tolerance: 1}", "bands.yaml: the whole is no list of bands"),
+        ("{tolerance: 1}", "bands.yaml: the whole is not a list of bands"),
     ],
 )
 def test_mistakes_in_bands(tmp_path, content, line):

@@ -98,7 +98,7 @@ def test_a_broken_archive_is_one_line(tmp_path, kind):
         tar(path, ("y", BYTES[:1000]), ("x", BYTES[1000:100_000]))
         path.write_bytes(path.read_bytes()[:60_000])
     with pytest.raises(
-        UserError, match="is no whole zip or tar archive .*; delete it and try again"
+        UserError, match="is not a whole zip or tar archive .*; delete it and try again"
     ):
         unpack_members(path, ["x"], tmp_path / "out")
     assert names(tmp_path / "out") == [".lock"]
@@ -224,7 +224,7 @@ def test_path_is_the_only_place_where_it_is_told(tmp_path):
 
 @pytest.mark.parametrize("name", ["../a", "/a", "a//b", "a/../b"])
 def test_a_files_name_stays_in_its_folder(tmp_path, name):
-    with pytest.raises(UserError, match="is no file name"):
+    with pytest.raises(UserError, match="is not a file name"):
         files(tmp_path, {name: {"url": "https://far.org/a"}})
 
 

@@ -180,9 +180,9 @@ BAD_LINES = {
     "no literal": (
         read_questions,
         "q\tChina\n",
-        "the answers 'China' are no list; write ['first', 'second']",
+        "the answers 'China' are not a list; write ['first', 'second']",
     ),
-    "a call": (read_questions, "q\t__import__('os').getcwd()\n", "are no list"),
+    "a call": (read_questions, "q\t__import__('os').getcwd()\n", "are not a list"),
     "a number": (read_questions, "q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
     "a bare text": (read_questions, "q\t'a'\n", "a list of texts is needed"),
     "half a pair": (read_questions, "q\t['\\ud800']\n", "answers holds half of a surrogate pair"),
@@ -191,7 +191,7 @@ BAD_LINES = {
         "q\n",
         "1 columns by tabs; a line is question, list of answers: 2 columns",
     ),
-    "deep": (read_questions, f"q\t{'[' * 9999}\n", "are no list"),
+    "deep": (read_questions, f"q\t{'[' * 9999}\n", "are not a list"),
 }
 
 

@@ -227,7 +227,7 @@ BAD = {
     ),
     "dev": (
         change("dev/dev.json", '{"question_id": 1}\n'),
-        "dev.json:1: answer_paragraphs is no list of objects",
+        "dev.json:1: answer_paragraphs is not a list of objects",
     ),
     "no map": (
         lambda folder: (folder / MAP).unlink(),

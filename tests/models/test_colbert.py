@@ -281,7 +281,7 @@ def test_pylate_s_scores(pylate, ours, library):
             "does not say doc_token_id, query_maxlen; add what",
         ),
         ({"dim": 16}, "linear.weight has 8 rows, but the metadata say dim 16"),
-        ({"query_token_id": "[Q]"}, r"its marker '\[Q\]' is no token of its tokenizer; copy"),
+        ({"query_token_id": "[Q]"}, r"its marker '\[Q\]' is not a token of its tokenizer; copy"),
     ],
 )
 def test_what_stanford_s_files_leave_open_is_refused(stanford, ours, metadata, line):
@@ -298,7 +298,7 @@ def test_what_stanford_s_files_leave_open_is_refused(stanford, ours, metadata, l
             "describes tokens that are left out besides passages' punctuation",
         ),
         ({"query_length": None}, "does not say query_length; add what the model was trained with"),
-        ({"document_prefix": "passage: "}, "its marker 'passage: ' is no token of its tokenizer"),
+        ({"document_prefix": "passage: "}, "its marker 'passage: ' is not a token of its tokenizer"),
     ],
 )
 def test_what_pylate_s_files_leave_open_is_refused(pylate, ours, library, line):

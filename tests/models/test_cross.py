@@ -148,7 +148,7 @@ def test_every_batch_has_a_fixed_shape_within_the_budget(cross, pairs, template)
     cross.score(pairs[0], pairs[1], template, "fp32", BUDGET)
     hook.remove()
     assert len(shapes) > 3
-    # 512 tokens: 32 rows of 16, 16 of 32, and 8 of 48, because 10 is no multiple of 8
+    # 512 tokens: 32 rows of 16, 16 of 32, and 8 of 48, because 10 is not a multiple of 8
     assert set(shapes) <= {(32, 16), (16, 32), (8, 48)}
     assert len(set(shapes)) > 1
 

@@ -39,29 +39,29 @@ def mistakes(config):
         (
             f"{CE}.candidates.from",
             "bm52",
-            f"{CE}.candidates.from: bm52 is no model; did you mean bm25?",
+            f"{CE}.candidates.from: bm52 is not a model; did you mean bm25?",
         ),
         (
             f"{CE}.candidates.from",
             "randm",
-            f"{CE}.candidates.from: randm is no model; did you mean random?",
+            f"{CE}.candidates.from: randm is not a model; did you mean random?",
         ),
         (
             f"{CE}.candidates.from",
             "zz",
-            "zz is no model; allowed: bm25, de_bm25neg, encoder, given, random, ",
+            "zz is not a model; allowed: bm25, de_bm25neg, encoder, given, random, ",
         ),
         (
             f"{CE}.candidates.denoise",
             {"by": "zz"},
-            "zz is no model; allowed: bge-reranker-base, bge-reranker-large, ",
+            "zz is not a model; allowed: bge-reranker-base, bge-reranker-large, ",
         ),
         (
             "systems",
             ["bm25+minlm-l6"],
-            "systems: minlm-l6 is no model; did you mean ms-marco-minilm-l6?",
+            "systems: minlm-l6 is not a model; did you mean ms-marco-minilm-l6?",
         ),
-        ("systems", ["minilmm"], "systems: minilmm is no model; did you mean minilm?"),
+        ("systems", ["minilmm"], "systems: minilmm is not a model; did you mean minilm?"),
         (
             f"{CE}.candidates.from",
             "ce_deneg",
@@ -70,7 +70,7 @@ def mistakes(config):
         ("dataset", "pydoc", "dataset: pydoc is unknown; did you mean pydocs?"),
         ("encoder", "minilmm", "encoder: minilmm is unknown"),
         ("encoder", "", "encoder:  is unknown"),
-        ("systems", ["bm25+"], "systems:  is no model; allowed: "),
+        ("systems", ["bm25+"], "systems:  is not a model; allowed: "),
         (
             "tables",
             ["rocketqav2/table5"],

@@ -169,12 +169,12 @@ def test_an_index_has_a_name_that_a_run_can_say(planner, name):
 def test_what_a_run_names_must_be_there(planner):
     default = planner()
     with pytest.raises(
-        UserError, match="here: de_bm25neg@hnws: hnws is no index; did you mean hnsw"
+        UserError, match="here: de_bm25neg@hnws: hnws is not an index; did you mean hnsw"
     ):
         run(default, "de_bm25neg@hnws")
     with pytest.raises(UserError, match="here: ce_bm25neg is a cross model, needed is dual"):
         run(default, "ce_bm25neg@hnsw")
-    with pytest.raises(UserError, match="here: bm25 is no model"):
+    with pytest.raises(UserError, match="here: bm25 is not a model"):
         run(default, "bm25@hnsw")
 
 
@@ -210,7 +210,7 @@ def test_tradeoffs_measure_what_they_name(configured):
     ]
     assert stage.values["split"] == "test"
     assert stage.upstream["index.1"] is run(plan.planner).upstream["index"]
-    with pytest.raises(UserError, match="tradeoffs.indexes: ivff is no index"):
+    with pytest.raises(UserError, match="tradeoffs.indexes: ivff is not an index"):
         FullPlan(configured("tradeoffs.indexes", ["ivff"]), ROOT).tradeoffs()
     with pytest.raises(
         UserError,

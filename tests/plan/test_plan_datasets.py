@@ -369,7 +369,7 @@ def test_a_folders_bare_name_is_no_system_and_the_message_says_how_to_name_it(
     monkeypatch.chdir(tmp_path)
     own = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
     with pytest.raises(
-        UserError, match=r"systems: mine is no model; the folder of that name is \./mine"
+        UserError, match=r"systems: mine is not a model; the folder of that name is \./mine"
     ):
         plan_of(own, "d", systems=["bm25", "mine"])
 

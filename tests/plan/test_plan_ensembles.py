@@ -76,7 +76,7 @@ def test_the_default_keeps_its_keys_beside_an_ensemble(planned, configured):
     [
         (
             ["ce_bm25neg", "ce_denge"],
-            "ensembles.both.of: ce_denge is no model; did you mean ce_deneg?",
+            "ensembles.both.of: ce_denge is not a model; did you mean ce_deneg?",
         ),
         (
             ["ce_bm25neg", "de_bm25neg"],

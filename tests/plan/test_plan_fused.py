@@ -135,7 +135,7 @@ def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
     ("spec", "line"),
     [
         ({"of": ["bm25"]}, "fusions.both.of is ['bm25']; two runs or more are fused"),
-        ({"of": ["bm25", "bm26"]}, "fusions.both.of: bm26 is no model"),
+        ({"of": ["bm25", "bm26"]}, "fusions.both.of: bm26 is not a model"),
         (
             {"of": ["bm25", "ce_deneg"]},
             "fusions.both.of: ce_deneg is a cross model, needed is dual or joint",

@@ -85,11 +85,11 @@ def test_a_missing_package_is_a_line_before_anything_runs(splade, target):
 
 def test_an_index_that_does_not_exist_or_is_not_compared_is_named(splade):
     with pytest.raises(
-        UserError, match=r"splade@seismik: seismik is no index; did you mean seismic"
+        UserError, match=r"splade@seismik: seismik is not an index; did you mean seismic"
     ):
         plan(splade | {"systems": ["splade@seismik"]})
     with pytest.raises(
-        UserError, match=r"tradeoffs.indexes: seismik is no index; did you mean seismic"
+        UserError, match=r"tradeoffs.indexes: seismik is not an index; did you mean seismic"
     ):
         FullPlan(
             splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT

@@ -63,11 +63,11 @@ def test_other_models_keep_their_keys(planner, configured, folder):
         ),
         (
             {"parade": {"windows": "long"}},
-            "models.parade.parade.windows is long, which is no dataset of source windows",
+            "models.parade.parade.windows is long, which is not a dataset of source windows",
         ),
         (
             {"parade": {"windows": "cutt"}},
-            "models.parade.parade.windows is cutt, which is no dataset",
+            "models.parade.parade.windows is cutt, which is not a dataset",
         ),
         ({"parade": {}}, "models.parade.parade.windows is missing"),
         (

@@ -54,7 +54,7 @@ def test_a_run_on_broken_queries_is_one_on_the_queries_as_they_were(planned):
         ),
         (
             {"dataset": "pydocs"},
-            "perturbed.x.dataset is pydocs, which is no dataset of source perturbed",
+            "perturbed.x.dataset is pydocs, which is not a dataset of source perturbed",
         ),
         (
             {"kind": "typo"},

@@ -99,7 +99,7 @@ def test_a_layout_brings_its_own_pipeline(configured, tmp_path):
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        ({"of": ["bm52"]}, "pipelines.best.of: bm52 is no model"),
+        ({"of": ["bm52"]}, "pipelines.best.of: bm52 is not a model"),
         ({"of": ["bm25", "best"]}, "pipelines form a cycle: best -> best"),
         (
             BEST | {"depths": [200]},

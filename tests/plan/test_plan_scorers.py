@@ -62,7 +62,7 @@ def test_its_options_decide_the_key(planned):
         (
             {"scorer": "planned_word"},
             "words",
-            r"scorers\.words\.scorer: planned_word is no pair .*planned_words",
+            r"scorers\.words\.scorer: planned_word is not a pair .*planned_words",
         ),
         (
             {"scorer": "planned_words", "params": {"wieght": 1}},

@@ -51,8 +51,8 @@ def trained_on(stage):
 @pytest.mark.parametrize(
     ("stand_in", "line"),
     [
-        ("pydoc", "stand_in: pydoc is no dataset; did you mean pydocs?"),
-        ({"msmarco": "pydoc"}, "stand_in.msmarco: pydoc is no dataset; did you mean pydocs?"),
+        ("pydoc", "stand_in: pydoc is not a dataset; did you mean pydocs?"),
+        ({"msmarco": "pydoc"}, "stand_in.msmarco: pydoc is not a dataset; did you mean pydocs?"),
         ({"msmarko": "pydocs"}, "stand_in: no table is of msmarko; did you mean msmarco?"),
     ],
 )

@@ -163,7 +163,7 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
         ({"grid": {"execution.shards": [1, 2]}}, "grid.execution.shards: none of the systems depends on it"),
         ({"x": "seed"}, "x: is seed; allowed: models"),
         ({"measures": ["nDCG@11"]}, "measures: nDCG@11 is not scored; did you mean nDCG@10?"),
-        ({"baseline": {LIST_SIZE: 5}}, f"baseline: {LIST_SIZE}=5 is no point; the grid has {LIST_SIZE}=[4, 8]"),
+        ({"baseline": {LIST_SIZE: 5}}, f"baseline: {LIST_SIZE}=5 is not a point; the grid has {LIST_SIZE}=[4, 8]"),
         ({"baseline": {"seed": 5}}, "baseline: seed is not in the grid"),
         ({"grid": {"seed": [1, 2]}, "seeds": [3]}, "seeds: grid has seed too"),
         ({"with": {"seed": 1}, "seeds": [3]}, "seeds: with has seed too"),
@@ -195,7 +195,7 @@ def test_mistakes_are_one_line_with_the_place(planned, options, line):
             {"grid": {LIST_SIZE: [4, 400]}},
             f"at {LIST_SIZE}=400: models.rocketqav2.train.list_size is 400, but",
         ),
-        ({"systems": ["nobody"]}, f"at {LIST_SIZE}=4: sweeps.mine.systems: nobody is no model"),
+        ({"systems": ["nobody"]}, f"at {LIST_SIZE}=4: sweeps.mine.systems: nobody is not a model"),
     ],
 )
 def test_what_cannot_be_had_at_a_point_names_it(planned, options, line):

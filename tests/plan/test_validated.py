@@ -165,7 +165,7 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
     )
     score = planned.planner.score("de_bm25neg.3", "here")
     assert (score.name, score.values["split"]) == ("de_bm25neg.3.test", "test")
-    with pytest.raises(UserError, match=r"here: de_bm25neg.4 is no model"):
+    with pytest.raises(UserError, match=r"here: de_bm25neg.4 is not a model"):
         planned.planner.score("de_bm25neg.4", "here")
 
 

@@ -155,18 +155,18 @@ def test_how_deep_runs_go_is_no_part_of_the_windows(config):
     [
         (
             DE | {"windows": "cuts"},
-            "aggregations.x.windows is cuts, which is no dataset of source windows; did you mean cut?",
+            "aggregations.x.windows is cuts, which is not a dataset of source windows; did you mean cut?",
         ),
         (
             DE | {"windows": "long"},
-            "aggregations.x.windows is long, which is no dataset of source windows",
+            "aggregations.x.windows is long, which is not a dataset of source windows",
         ),
         (
             DE | {"method": "mean"},
             'aggregations.x.method is "mean"; allowed: first, max, sum, kmax',
         ),
         (DE | {"k": 0}, "aggregations.x.k is 0; allowed: ≥ 1"),
-        (DE | {"of": "de_bm"}, "aggregations.x.of: de_bm is no model"),
+        (DE | {"of": "de_bm"}, "aggregations.x.of: de_bm is not a model"),
         (DE | {"of": "x"}, "aggregations.x.of: x searches windows of long (cut), not of cut"),
         (CE | {"of": "x"}, "aggregations form a cycle: x -> x"),
         (
@@ -208,7 +208,7 @@ def test_a_name_is_a_name(config):
             "datasets.cut.stride is 150, which skips words between windows of length 100; allowed: ≤ 100",
         ),
         ({"length": 0}, "datasets.cut.length is 0; allowed: ≥ 1"),
-        ({"of": "short"}, "datasets.cut.of is short, which is no dataset"),
+        ({"of": "short"}, "datasets.cut.of is short, which is not a dataset"),
         ({"of": "cut"}, "datasets form a cycle: cut -> cut"),
         ({"titles": "none"}, 'datasets.cut.titles is "none"; allowed: repeat, first'),
         ({"tokens_": 3}, unknown_key("datasets.cut.tokens_")),

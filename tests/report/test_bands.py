@@ -116,7 +116,7 @@ def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset
             "- {value: 1, sd: 2, seeds: 3, dataset: d, source: s}",
             "0.sd is 2: three of them accept anything within 6.0",
         ),
-        ("tolerance: 1", "the whole is no list of bands"),
+        ("tolerance: 1", "the whole is not a list of bands"),
         ("- [", "not valid YAML"),
     ],
 )

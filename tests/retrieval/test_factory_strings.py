@@ -201,7 +201,7 @@ REFUSED = {
     **dict.fromkeys(
         ("PCA64,Flat", "ITQ33,LSH", "FlatIPPanorama40"), "the vectors have 32 dimensions"
     ),
-    **dict.fromkeys(("PQ8x4fs_33", "RaBitQfs_33", "IVF16,RQ4x4fsr_48"), "is no multiple of 32"),
+    **dict.fromkeys(("PQ8x4fs_33", "RaBitQfs_33", "IVF16,RQ4x4fsr_48"), "is not a multiple of 32"),
     **dict.fromkeys(("PQ8x25", "RQ3x40", "LSQ2x99"), "at most 24 bits"),
     "IVF16(RCQ1x2),Flat": "it chooses among 4 lists, not 16",
     "IVF16(RQ2x4),Flat": "it is learned from the lists, at least 32",

@@ -141,7 +141,7 @@ def test_shares_of_several_runs_are_one_list(planner):
             {"also": [{"from": "bm25", "one_list": True}]},
             "candidates.also: one_list is of candidates itself",
         ),
-        ({"look_ahead": True, "from": "bm25"}, "bm25 is no model"),
+        ({"look_ahead": True, "from": "bm25"}, "bm25 is not a model"),
         ({"look_ahead": True, "labels": "answers"}, "look_ahead: labels is answers"),
         (
             {"look_ahead": True, "below_positive": {"margin": 1.0}},

@@ -106,7 +106,7 @@ def test_only_named_layers_get_an_adapter(encoder):
     assert learning == {"query", "value"}
     with pytest.raises(
         UserError,
-        match=r"lora.targets: q_proj is no linear layer; allowed: dense, key, query, value",
+        match=r"lora.targets: q_proj is not a linear layer; allowed: dense, key, query, value",
     ):
         add_lora(
             load_encoder(encoder.folder / "hf"), Lora(**LORA | {"targets": ["query", "q_proj"]})

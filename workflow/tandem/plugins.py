@@ -152,7 +152,7 @@ def _load_file(path: Path) -> Plugin:
     name = f"tandem_plugin_{plugin.digest}"
     spec = importlib.util.spec_from_file_location(name, where)
     if spec is None or spec.loader is None:
-        raise UserError(f"plugins: {path} is no Python file; its name must end in .py")
+        raise UserError(f"plugins: {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     with _naming_errors(str(path), plugin):

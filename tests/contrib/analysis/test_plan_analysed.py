@@ -144,7 +144,7 @@ def test_a_job_s_own_process_knows_them_by_their_key(configured):
         (
             "error_analysis",
             {"errors": {"system": "bm26"}},
-            r"analysis\.errors\.system: bm26 is no model; ",
+            r"analysis\.errors\.system: bm26 is not a model; ",
         ),
         (
             "distillation_dynamics",

@@ -237,7 +237,7 @@ def test_answers_without_a_grade_are_counted_and_leave_no_label(stage, server):
     ("respond", "line"),
     [
         (lambda *_: (500, {"error": {"message": "out of order"}}), "status 500: .*out of order"),
-        (lambda *_: (200, b"<html>"), "gives no chat completion|is no chat completion"),
+        (lambda *_: (200, b"<html>"), "gives no chat completion|is not a chat completion"),
     ],
     ids=["broken", "garbage"],
 )

@@ -305,7 +305,7 @@ MISTAKES = [
     ),
     (
         {"generations": {"texts": {"by": "owm"}}},
-        "generations.texts.by: owm is no generator; did you mean own",
+        "generations.texts.by: owm is not a generator; did you mean own",
     ),
     (
         {"generations": {"texts": {"by": "own", "of": "queries"}}},
@@ -315,7 +315,7 @@ MISTAKES = [
         {"generations": {"texts": {"by": "own", "method": "greedy"}}},
         "generations.texts.number is 5, but method greedy",
     ),
-    ({"expansions": {"x": {"from": "text"}}}, "expansions.x.from: text is no entry of generations"),
+    ({"expansions": {"x": {"from": "text"}}}, "expansions.x.from: text is not an entry of generations"),
     (
         {"expansions": {"x": {"from": "texts", "number": 5}}},
         "expansions.x.number is 5, but generations.texts has 4",
@@ -355,7 +355,7 @@ MISTAKES = [
     ),
     (
         {"sparse": {"x": {"expand": {"from": "contexts"}}}},
-        "sparse.x.expand.from: contexts is no entry of generations",
+        "sparse.x.expand.from: contexts is not an entry of generations",
     ),
     (
         {"sparse": {"x": {"expand": {"from": "texts"}}}},

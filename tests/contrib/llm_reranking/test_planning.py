@@ -129,7 +129,7 @@ def test_a_mistake_in_a_language_model_is_one_line(with_llm, entry, line):
 
 def test_a_key_in_place_of_its_variable_is_not_shown(with_llm):
     with pytest.raises(
-        UserError, match=r"llm_rerankers.llm.endpoint.key is no name of an .* variable"
+        UserError, match=r"llm_rerankers.llm.endpoint.key is not the name of an .* variable"
     ) as error:
         with_llm({**GPT, "endpoint": {**GPT["endpoint"], "key": "sk-proj-0123"}})
     assert "sk-proj" not in str(error.value)

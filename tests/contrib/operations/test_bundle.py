@@ -107,7 +107,7 @@ def test_the_same_results_give_the_same_bytes(finished, run_command):
         (["baseline", "--out", "b.rar"], r"must end in \.tar\.gz or \.zip"),
         (
             ["baseline", "summary"],
-            "^takes one table of one configuration; 2 names are no YAML files",
+            "^takes one table of one configuration; 2 names are not YAML files",
         ),
         ([], "bundle.* parameter TABLE requires an argument"),
         (

@@ -179,7 +179,7 @@ def test_a_branch_is_pinned_in_the_lock_which_plans_read(prefetch, server, tmp_p
     assert published_entry({}, "org/tiny").revision == COMMIT
     assert planner.run("bm25+judge", "test", "here").values["revision"] == COMMIT
     (tmp_path / "hub.lock.yaml").write_text("org/tiny: {main: latest}\n")
-    with pytest.raises(UserError, match="hub.lock.yaml: is no lock .*; mend or delete it"):
+    with pytest.raises(UserError, match="hub.lock.yaml: is not a lock .*; mend or delete it"):
         published_entry({}, "org/tiny")
 
 

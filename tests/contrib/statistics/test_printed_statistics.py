@@ -214,7 +214,7 @@ def test_table_of_a_tiny_dataset(tmp_path, tiny):
         ),
         (
             {"numbers": PRINTED.replace("passages", "weight")},
-            "'weight' is no quantity; allowed are queries",
+            "'weight' is not a quantity; allowed are queries",
         ),
         (
             {"numbers": PRINTED.replace("split,", "part,")},

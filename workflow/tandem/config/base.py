@@ -48,7 +48,7 @@ Seed = Annotated[int, Field(ge=0)]
 Items = Annotated[tuple[_T, ...], Strict(False)]
 """A list in YAML; a tuple in code, since models never change."""
 IfSet = Annotated[_T, Field(exclude_if=not_)]
-"""A value that is no part of a key where it is empty."""
+"""A value that is not part of a key where it is empty."""
 
 
 def by_value(key: str, *sections: type[_S]) -> dict[str, type[_S]]:

@@ -24,7 +24,7 @@ def _names_variable(value: str | None) -> str | None:
     """Refuse what cannot be a variable's name without showing it: it may be the key itself."""
     if value is not None and not _VARIABLE.fullmatch(value):
         raise problem(
-            " is no name of an environment variable; put the key into one, and name that here"
+            " is not the name of an environment variable; put the key into one, and name that here"
         )
     return value
 

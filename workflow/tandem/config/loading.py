@@ -300,7 +300,7 @@ def read_bands(path: Path) -> list[Band]:
     """Read config/papers/bands.yaml: the entries in its order."""
     content = read_yaml(path)
     if not isinstance(content, list):
-        raise UserError(f"{path}: the whole is no list of bands")
+        raise UserError(f"{path}: the whole is not a list of bands")
     return [read(Band, entry, f"{path}: {at}") for at, entry in enumerate(content)]
 
 

@@ -288,7 +288,7 @@ def _with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
     if not isinstance(base, str) or base not in models:
         hint = nearest(str(base), list(models))
         raise UserError(
-            f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}"
+            f"models.{printable(name)}.like is {printable(base)}, which is not a model{hint}"
         )
     if not isinstance(models[base], dict):
         raise UserError(no_object(f"models.{printable(base)}", models[base]))
@@ -354,7 +354,7 @@ def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
         if entry.of not in datasets:
             hint = nearest(entry.of, list(datasets))
             raise UserError(
-                f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is no dataset{hint}"
+                f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is not a dataset{hint}"
             )
         if entry.of in opened:
             raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")

@@ -171,7 +171,7 @@ class Candidates(Section):
         ge=1,
         description="of labels: rank: the run's first so many passages are positives (DRAGON: 10)",
     )
-    bar_answers: bool = Field(False, description="passages with an answer are no negatives")
+    bar_answers: bool = Field(False, description="passages with an answer are not negatives")
     take: Literal["random", "first"] = Field(
         "random", description="which, of more than `negatives`"
     )
@@ -188,7 +188,7 @@ class Candidates(Section):
         1,
         ge=1,
         exclude_if=is_one,
-        description="grade from which a label is a positive; lower ones are no negatives",
+        description="grade from which a label is a positive; lower ones are not negatives",
     )
     first_rank: int = Field(
         1, ge=1, description="first rank of the window that negatives are drawn from"

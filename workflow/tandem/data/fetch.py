@@ -132,7 +132,7 @@ def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float
             if path is None:
                 _download(url, file, target, pause)
                 return target
-            if error := find_mismatch(path, file) if path.is_file() else "is no file":
+            if error := find_mismatch(path, file) if path.is_file() else "is not a file":
                 raise TransferError(error)
             return path
         except TransferError as fault:

@@ -145,7 +145,7 @@ class Downloads:
         for name, file in files.items():
             if name != _HERE and not is_below(name):
                 raise UserError(
-                    f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed"
+                    f"{where}: {name!r} is not a file name; `..` and a leading `/` are not allowed"
                 )
             if name.endswith("/") and not (file.member or "").endswith("/"):
                 raise UserError(f"{where}: {name} is a folder; its member must end in `/` too")
@@ -336,7 +336,7 @@ def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dic
             if isinstance(error, OSError) and error.errno is not None:
                 what = f"cannot be unpacked ({error.strerror}); mend that"
             else:
-                what = f"is no whole zip or tar archive ({str(error) or type(error).__name__}); delete it"
+                what = f"is not a whole zip or tar archive ({str(error) or type(error).__name__}); delete it"
             raise UserError(f"{archive}: {what} and try again") from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

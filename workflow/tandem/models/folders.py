@@ -91,7 +91,7 @@ def read_model_json(path: Path, kind: type = dict) -> Any:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
     if not isinstance(value, kind):
-        raise UserError(f"{path}: is no JSON {_JSON_TYPE_NAMES[kind]}; mend it")
+        raise UserError(f"{path}: is not a JSON {_JSON_TYPE_NAMES[kind]}; mend it")
     values: Json = value if isinstance(value, dict) else {}
     for key, needed in _VALUE_TYPES.items():
         if not isinstance(values.get(key), (needed, type(None))):

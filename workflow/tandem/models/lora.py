@@ -52,7 +52,7 @@ def add_lora(models: nn.Module, params: Lora) -> None:
         unknown = sorted(set(params.targets or ()) - linear)
         if unknown:
             raise UserError(
-                f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}"
+                f"lora.targets: {unknown[0]} is not a linear layer; allowed: {', '.join(sorted(linear))}"
             )
         config = LoraConfig(
             r=params.rank,

@@ -142,7 +142,7 @@ def _check_judging(at: str, lists: Candidates) -> None:
             )
         if denoise.backfill:
             raise UserError(
-                f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives"
+                f"{at}.denoise.backfill: where the judge labels, unjudged passages are not negatives"
             )
         if lists.near_duplicates:
             why = "labels is judge, so there is no positive to compare with"

@@ -262,7 +262,7 @@ class Context:
                 f"; the folder of that name is ./{name}" if name and Path(name).is_dir() else ""
             )
             raise UserError(
-                f"{where}: {name} is no model{folder or nearest(name, [*fit, *also], more)}"
+                f"{where}: {name} is not a model{folder or nearest(name, [*fit, *also], more)}"
             )
         if objectives and known[name] not in objectives:
             hint = (

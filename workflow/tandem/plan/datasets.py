@@ -192,7 +192,7 @@ def find_windows(ctx: Context, name: str, where: str) -> Windows:
         known = [
             other for other, other_entry in ctx.datasets.items() if isinstance(other_entry, Windows)
         ]
-        problem = f"{where} is {printable(name)}, which is no dataset of source windows"
+        problem = f"{where} is {printable(name)}, which is not a dataset of source windows"
         raise UserError(f"{problem}{nearest(name, known)}")
     return entry
 

@@ -100,7 +100,7 @@ def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: st
     broken = ctx.dataset_entry(entry.dataset, f"{at}.dataset")
     if not isinstance(broken, Perturbed):
         raise UserError(
-            f"{at}.dataset is {printable(entry.dataset)}, which is no dataset of source perturbed"
+            f"{at}.dataset is {printable(entry.dataset)}, which is not a dataset of source perturbed"
         )
     if entry.kind not in broken.kinds:
         kinds = ", ".join(broken.kinds)

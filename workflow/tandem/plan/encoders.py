@@ -77,7 +77,7 @@ def untrained(ctx: Context, name: str) -> Stage:
     chosen = towers(ctx, name)
     if "pooling" not in chosen:
         raise Unavailable(
-            f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is no system as it is; "
+            f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is not a system as it is; "
             f"say pooling: {', '.join(get_args(Pooling))}"
         )
     return ctx.stage(

@@ -30,7 +30,7 @@ def import_run(ctx: Context, name: str, split: str, data: str) -> Stage:
     at = f"runs.{name}.paths.{split}"
     path = Path(entry.paths.get(split, ""))
     if not path.is_file():
-        problem = f"{path} is no file" if split in entry.paths else "missing"
+        problem = f"{path} is not a file" if split in entry.paths else "missing"
         raise UserError(f"{at}: {problem}; splits with a file: {', '.join(entry.paths) or 'none'}")
     try:
         check_run(path, entry.format)
@@ -53,7 +53,7 @@ def _plan_by_kind(ctx: Context, name: str, kind: str, split: str, data: str) -> 
     allowed = [known for known, declared in KINDS.items() if declared.in_runs]
     if kind not in allowed:
         raise UserError(
-            f"{at}.stage: {kind} is no kind of stage for `runs`{nearest(kind, allowed)}"
+            f"{at}.stage: {kind} is not a kind of stage for `runs`{nearest(kind, allowed)}"
         )
 
     model = KINDS[kind].params

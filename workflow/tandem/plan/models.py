@@ -253,7 +253,7 @@ def _reading(ctx: Context, name: str, pooling: str) -> Json:
         block = find_start_block(ctx, start)
         if block is None or START_BLOCKS[block].pooling != pooling:
             problem = (
-                f"{at}.pooling is decoder, but {start} is no generator, whose decoder would write"
+                f"{at}.pooling is decoder, but {start} is not a generator, whose decoder would write"
             )
             raise UserError(f"{problem}; start from an entry of generators (T5, BART)")
         usual = DUO_T5 if entry.compares else MONO_T5

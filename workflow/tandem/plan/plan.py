@@ -184,7 +184,7 @@ class Plan:
         """
         known = self.targets()
         if target not in known and "/" not in target:
-            raise UserError(f"{target} is no target{nearest(target, known)}")
+            raise UserError(f"{target} is not a target{nearest(target, known)}")
         self.check_file(target)
         checks = known.get(target, [])
         tables = self._tables_of(target)
@@ -222,7 +222,7 @@ class Plan:
         ):
             own = [*self.tables.layouts, *self.tables_of_views()]
             if table[1] not in own:
-                raise UserError(f"{target}: {table[1]} is no table{nearest(table[1], own)}")
+                raise UserError(f"{target}: {table[1]} is not a table{nearest(table[1], own)}")
         stage = re.fullmatch(r"results/[^/]+/([^/]+)/([^/]+-[0-9a-f]{10})/stage\.json", target)
         if stage and stage[1] in KINDS and (stage[1], stage[2]) not in self.stages:
             problem = "this configuration has no such stage; its key has changed, or another configuration has it"

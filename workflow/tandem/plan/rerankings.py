@@ -100,7 +100,7 @@ def _scorer_params(ctx: Context, name: str) -> Json:
     at = f"scorers.{name}"
     if entry.scorer not in pair_scorer:
         known = ", ".join(pair_scorer) or "none; name the plugin that registers it under plugins"
-        raise UserError(f"{at}.scorer: {entry.scorer} is no pair scorer; registered: {known}")
+        raise UserError(f"{at}.scorer: {entry.scorer} is not a pair scorer; registered: {known}")
     options = read(options_of(pair_scorer[entry.scorer]), entry.params, f"{at}.params")
     return {"scorer": entry.scorer, "options": options.model_dump(mode="json")}
 

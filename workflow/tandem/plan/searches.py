@@ -249,7 +249,7 @@ def find_index(ctx: Context, name: str, where: str, *more: str) -> Index | TermI
     """Return an entry of `indexes`; `where` is the key that names it, and `more` are names that it allows besides."""
     known = ctx.settings.indexes
     if name not in known:
-        raise UserError(f"{where}: {name} is no index{nearest(name, [*known, *more])}")
+        raise UserError(f"{where}: {name} is not an index{nearest(name, [*known, *more])}")
     return known[name]
 
 

@@ -211,7 +211,7 @@ class PlannedSweep:
         if point not in self.points:
             grid = format_point(self.values)
             raise UserError(
-                f"{self.where}.{key}: {format_point(values)} is no point; the grid has {grid}"
+                f"{self.where}.{key}: {format_point(values)} is not a point; the grid has {grid}"
             )
         return point
 
@@ -242,7 +242,7 @@ class PlannedSweep:
             if printed.system not in self.systems:
                 hint = nearest(printed.system, list(self.systems))
                 raise UserError(
-                    f"{self.where}.printed.{at}.system: {printed.system} is no system{hint}"
+                    f"{self.where}.printed.{at}.system: {printed.system} is not a system{hint}"
                 )
 
     def _has_effect(self, path: str) -> bool:

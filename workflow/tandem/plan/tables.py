@@ -303,7 +303,7 @@ def _check_stand_ins(settings: Settings) -> None:
     known = list(settings.datasets)
     for at, name in named.items():
         if name not in known:
-            raise UserError(f"{at}: {name} is no dataset{nearest(name, known)}")
+            raise UserError(f"{at}: {name} is not a dataset{nearest(name, known)}")
 
 
 def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
@@ -336,7 +336,7 @@ def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
 def _check_own_layout(table: str, name: str, targets: set[str]) -> None:
     """Refuse a user's layout that is not there, or whose name cannot be a target or is one already."""
     if not Path(table).is_file():
-        raise UserError(f"tables: {table} is no file")
+        raise UserError(f"tables: {table} is not a file")
     if not NAME.fullmatch(name):
         allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
         raise UserError(f"tables: {printable(table)}: {allowed}")

@@ -213,7 +213,7 @@ def read_lock() -> Commits:
         )
         if not is_lock:
             raise UserError(
-                f"{path}: is no lock (model: {{revision: commit of 40 hex digits}}); mend or delete it"
+                f"{path}: is not a lock (model: {{revision: commit of 40 hex digits}}); mend or delete it"
             )
     return dict(lock)
 

@@ -36,7 +36,7 @@ _REFUSED_WORDS = {
     r"FlatL2Panorama.*": "it compares by L2 distances; name FlatIPPanorama",
     r"SH.*": "it compares by Hamming distances; name another code",
     r"LSCQ.*": "FAISS adds no vectors to it; name LSQ",
-    r"RCQ.*": "it chooses lists and is no index; name RQ",
+    r"RCQ.*": "it chooses lists and is not an index; name RQ",
     r".*_Nc(qint8|qint4).*": "it groups norms, which inner products do not need; leave out what follows _N",
     r"SVS.*|IVF\w+_SVS.*": "FAISS's packages lack it; name HNSW or IVF",
 }
@@ -259,7 +259,7 @@ def _batch(text: str, size: str | None) -> None:
     _require(
         not size or int(size) % _CODES_PER_BATCH == 0,
         text,
-        f"the size of a batch, {size}, is no multiple of {_CODES_PER_BATCH}",
+        f"the size of a batch, {size}, is not a multiple of {_CODES_PER_BATCH}",
     )
 
 

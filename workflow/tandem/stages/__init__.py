@@ -36,7 +36,7 @@ def register_stage(kind: Kind, *, in_runs: bool = True) -> Kind:
     # the plugin's digest would be in no key
     if kind.params and not issubclass(kind.params, Params):
         raise UserError(
-            f"stage {kind.name}: its params are {kind.params.__name__}, which is no subclass of Params"
+            f"stage {kind.name}: its params are {kind.params.__name__}, which is not a subclass of Params"
         )
     for field in fields(kind):
         value = getattr(kind, field.name)

@@ -100,7 +100,7 @@ def export(
     """
     names, paths = split_files([model, *files])
     if len(names) != 1:
-        raise UserError(f"{len(names)} words are no YAML files; say one model")
+        raise UserError(f"{len(names)} words are not YAML files; say one model")
     configuration = Configuration(paths, [format_dataset_override(dataset)] if dataset else [])
     system = f"{names[0]}@{index}" if index else names[0]
     if split and not run:

@@ -108,7 +108,7 @@ def generator(ctx: Context, name: str, where: str) -> Stage:
     """Return the stage of a generator; `where` names the key that refers to it."""
     known = _generators(ctx)
     if name not in known:
-        raise UserError(f"{where}: {name} is no generator{nearest(name, list(known))}")
+        raise UserError(f"{where}: {name} is not a generator{nearest(name, list(known))}")
     require_name("generators", name)
     return ctx.entry("generators", name)
 
@@ -182,14 +182,14 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
     """
     known = ctx.settings.entries("generations", Generation)
     if name not in known:
-        raise UserError(f"{where}: {name} is no entry of generations{nearest(name, list(known))}")
+        raise UserError(f"{where}: {name} is not an entry of generations{nearest(name, list(known))}")
     require_name("generations", name)
     at = f"generations.{name}"
     entry = known[name]
     by = _generators(ctx).get(entry.by)
     if by is None:
         raise UserError(
-            f"{at}.by: {entry.by} is no generator{nearest(entry.by, list(_generators(ctx)))}"
+            f"{at}.by: {entry.by} is not a generator{nearest(entry.by, list(_generators(ctx)))}"
         )
     needed = PASSAGE if entry.of == "passages" else QUERY
     if needed not in by.prompt:

@@ -75,7 +75,7 @@ def write_bundle(
     names, paths = split_files([table, *files])
     if len(names) != 1 or len(configurations) != 1:
         raise UserError(
-            f"takes one table of one configuration; {len(names)} names are no YAML files"
+            f"takes one table of one configuration; {len(names)} names are not YAML files"
         )
     name, configuration = names[0], configurations[0]
     configuration.files += paths

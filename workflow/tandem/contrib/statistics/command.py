@@ -42,7 +42,7 @@ _PRINTED_COLUMNS = ["source", *PrintedNumber._fields]  # the file's columns
 def parse_printed_number(text: str) -> tuple[float, float]:
     """Return a printed number and the unit of its last digit: `10.4M` is 10,400,000 in units of 100,000."""
     if (matched := NUMBER.fullmatch(text)) is None:
-        raise ValueError(f"{text!r} is no printed number")
+        raise ValueError(f"{text!r} is not a printed number")
     whole, decimals, suffix = matched.groups(default="")
     unit = UNIT_FACTORS[suffix] / 10 ** len(decimals)
     return int(whole.replace(",", "") + decimals) * unit, unit
@@ -227,5 +227,5 @@ def _check(
     ]:
         if quantity not in QUANTITIES:
             raise UserError(
-                f"{numbers}, {path}: {quantity!r} is no quantity; allowed are {', '.join(QUANTITIES)}"
+                f"{numbers}, {path}: {quantity!r} is not a quantity; allowed are {', '.join(QUANTITIES)}"
             )

@@ -437,7 +437,7 @@ class DomainsSource(DerivedSource):
             if name not in known:
                 hint = shortened(nearest(name, known))
                 raise UserError(
-                    f"dataset {job.key}: {self._key} names {printable(name)}, which is no domain{hint}"
+                    f"dataset {job.key}: {self._key} names {printable(name)}, which is not a domain{hint}"
                 )
         self.facts[self._key] = list(self._named)
 

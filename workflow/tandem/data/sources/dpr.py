@@ -233,7 +233,7 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
                     answers = ast.literal_eval(literal.strip())
             except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
                 error = (
-                    f"{where}: the answers {literal[:60]!r} are no list; write ['first', 'second']"
+                    f"{where}: the answers {literal[:60]!r} are not a list; write ['first', 'second']"
                 )
                 raise UserError(error) from None
             yield QuestionRecord(where, text, read_texts(where, "answers", answers), {})

@@ -127,7 +127,7 @@ class DuReaderRetrievalSource(Source):
                 isinstance(paragraph, dict) for paragraph in paragraphs
             ):
                 raise UserError(
-                    f"{where}: answer_paragraphs is no list of objects; each has paragraph_id and its text"
+                    f"{where}: answer_paragraphs is not a list of objects; each has paragraph_id and its text"
                 )
             for paragraph in paragraphs:
                 text = ""

@@ -231,7 +231,7 @@ class Server:
             return read(response)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             raise UserError(
-                f"{at}: its response is no chat completion as it was asked for; {_RUN_AGAIN}"
+                f"{at}: its response is not a chat completion as it was asked for; {_RUN_AGAIN}"
             ) from None
 
     def _text(self, response: Any) -> ModelAnswer:
