@@ -31,7 +31,7 @@ from tandem import ROOT
 from tandem.cluster.import_path import find_library_folder
 from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
-from tandem.config.validation import with_secrets
+from tandem.config.parsing import with_secrets
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.storage import check_storage

@@ -275,7 +275,8 @@ MISTAKES = {
         "Config entries have to be defined as name=value pairs. (Unparsable value: 'a:b')",
     ),
     "Snakemake: a misspelt target": Mistake(
-        "snakemake -n summry --configfile mine.yaml", "summry is not a target; did you mean summary?"
+        "snakemake -n summry --configfile mine.yaml",
+        "summry is not a target; did you mean summary?",
     ),
     "Snakemake: a file that no rule makes": Mistake(
         "snakemake -n results/mine/summry.csv --configfile mine.yaml",

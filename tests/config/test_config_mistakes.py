@@ -8,8 +8,8 @@ from tiny_project import put
 
 from tandem.config.loading import load_settings, read_bands, read_layout
 from tandem.config.models import Candidates
+from tandem.config.parsing import parse, read
 from tandem.config.settings import Sweep
-from tandem.config.validation import parse, read
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]

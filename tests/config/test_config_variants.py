@@ -127,7 +127,11 @@ def test_values_at_keys_that_are_words_of_python(variants):
             "models.rocketqav3.train.lr: models has no rocketqav3; did you mean rocket",
         ),
         (LR, "fast", 'models.rocketqav2.train.lr is "fast"; allowed: number'),
-        ("models.rocketqav2.like", "nobody", "models.rocketqav2.like is nobody, which is not a model"),
+        (
+            "models.rocketqav2.like",
+            "nobody",
+            "models.rocketqav2.like is nobody, which is not a model",
+        ),
         ("sed", 1, unknown_key("sed", "seed")),
         ("seed.x", 1, 'seed is {"x": 1}; allowed: integer'),
         ("models", 3, "models is 3; allowed: object"),

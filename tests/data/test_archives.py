@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from download_server import BYTES, SHA256, names
 
-from tandem.data.files import DatasetFiles, unpack_members
+from tandem.data.dataset_files import DatasetFiles, unpack_members
 from tandem.errors import UserError
 from tandem.store.job import Job
 

@@ -10,7 +10,7 @@ from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.plan.datasets import splits
+from tandem.plan.dataset_stages import splits
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -165,7 +165,9 @@ def test_passages_without_a_domain_go_with_only_and_stay_with_without(nature, ma
 
 
 def test_unknown_domains_and_passages_without_any_are_refused(base, nature, make, derive):
-    with pytest.raises(UserError, match=r"only names see, which is not a domain; did you mean sea\?"):
+    with pytest.raises(
+        UserError, match=r"only names see, which is not a domain; did you mean sea\?"
+    ):
         derive("see", {"source": "domains", "only": ["see"]}, {"of": base})
     plain = make("plain", {"source": "beir"}, path=nature(DOMAINS))
     with pytest.raises(UserError, match="the passages of plain have no domains"):

@@ -8,7 +8,7 @@ from tandem.data.dataset import run
 from tandem.data.sources.joined import _stronger
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.plan.datasets import splits
+from tandem.plan.dataset_stages import splits
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 

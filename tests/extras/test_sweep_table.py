@@ -13,9 +13,9 @@ from toy_world import World
 from tandem.cli import run
 from tandem.errors import UserError
 from tandem.evaluation.scores import QUERY_SCORES_FILE
-from tandem.extras import sweeps as results
+from tandem.extras import sweep_results as results
 from tandem.extras.sweep_page import tabulate_sweep
-from tandem.extras.sweeps import SweepPlan, compute_sweep, label_point, shorten_path
+from tandem.extras.sweep_results import SweepPlan, compute_sweep, label_point, shorten_path
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
 # Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.

@@ -13,8 +13,8 @@ from tiny_project import put
 from tandem.config.base import Section
 from tandem.config.encoders import PublishedEncoder
 from tandem.config.loading import load_settings
+from tandem.config.parsing import branches
 from tandem.config.settings import Settings
-from tandem.config.validation import branches
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "config/schema/configuration.json").read_text())

@@ -298,7 +298,10 @@ def test_what_stanford_s_files_leave_open_is_refused(stanford, ours, metadata, l
             "describes tokens that are left out besides passages' punctuation",
         ),
         ({"query_length": None}, "does not say query_length; add what the model was trained with"),
-        ({"document_prefix": "passage: "}, "its marker 'passage: ' is not a token of its tokenizer"),
+        (
+            {"document_prefix": "passage: "},
+            "its marker 'passage: ' is not a token of its tokenizer",
+        ),
     ],
 )
 def test_what_pylate_s_files_leave_open_is_refused(pylate, ours, library, line):

@@ -11,7 +11,7 @@ from tandem.config.references import parameters_of
 from tandem.data.runs import iter_run
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import run
-from tandem.negatives.lists import draw_denoised, draw_undenoised, keep_below, make_pool
+from tandem.negatives.drawing import draw_denoised, draw_undenoised, keep_below, make_pool
 from tandem.store.artifact import open_artifact
 
 TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another

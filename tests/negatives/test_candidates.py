@@ -15,8 +15,8 @@ from tandem.config.references import parameters_of
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import explain_nothing_drawn, run, write_part
-from tandem.negatives.lists import draw_denoised, draw_undenoised, find_near_copies, make_pool
-from tandem.negatives.report import NegativesReport, warn_of_judges
+from tandem.negatives.drawing import draw_denoised, draw_undenoised, find_near_copies, make_pool
+from tandem.negatives.list_report import NegativesReport, warn_of_judges
 from tandem.negatives.sources import draw_queries
 from tandem.plugins import load_plugins
 from tandem.stages.negatives import CandidatesParams, negatives

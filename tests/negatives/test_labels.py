@@ -16,7 +16,7 @@ from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import draw_lists, run
-from tandem.negatives.lists import draw_denoised, draw_undenoised, judge_labelled, make_pool
+from tandem.negatives.drawing import draw_denoised, draw_undenoised, judge_labelled, make_pool
 from tandem.negatives.sources import PositiveLabels, draw_rows
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import open_artifact

@@ -9,7 +9,7 @@ from messages import unknown_key
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.context import plans_view
-from tandem.plan.tables import RULE_NAMES
+from tandem.plan.planned_tables import RULE_NAMES
 from tandem.stages import KINDS, rule_names
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
-from tandem.plan.datasets import corpus_dataset, splits
+from tandem.plan.dataset_stages import corpus_dataset, splits
 from tandem.plan.graph import read_behind_inputs
 from tandem.plan.imported_runs import import_run
 from tandem.plan.searches import encode_both_sides, search_vectors

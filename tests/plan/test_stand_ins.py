@@ -8,11 +8,11 @@ import pytest
 
 from tandem.config.datasets import Beir, Unlabelled
 from tandem.config.settings import Settings
-from tandem.config.tables import PrintedOn
+from tandem.config.table_layouts import PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout
 from tandem.extras.plan import FullPlan
-from tandem.plan.datasets import StandIns, choose_dataset
+from tandem.plan.dataset_stages import StandIns, choose_dataset
 
 ROOT = Path(__file__).parents[2]
 OURS = {"msmarco", "natural-questions"}

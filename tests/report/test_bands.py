@@ -9,7 +9,7 @@ from messages import unknown_key
 from table_plans import make_table
 
 from tandem.config.loading import read_bands
-from tandem.config.tables import Band
+from tandem.config.table_layouts import Band
 from tandem.errors import UserError
 from tandem.report.filling import Place, compare_before, judge_value, list_criteria, select_band
 from tandem.report.results import read_table

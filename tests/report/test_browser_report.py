@@ -6,7 +6,7 @@ import pytest
 from browser import CHROMIUM, browser
 
 from tandem.cli import run
-from tandem.extras.sweeps import SweepLine, SweepResult
+from tandem.extras.sweep_results import SweepLine, SweepResult
 from tandem.report.results import Origin
 
 pytestmark = pytest.mark.skipif(

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tandem.config.tables import Band, Paper, PrintedOn
+from tandem.config.table_layouts import Band, Paper, PrintedOn
 from tandem.report.formats import make_table_grid
 from tandem.report.page import LATEX_ESCAPES, quote_latex, write_latex
 from tandem.report.results import Cell, FilledColumn, FilledRow, Table

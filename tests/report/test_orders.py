@@ -7,9 +7,9 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.evaluation.layouts import load_layout
-from tandem.report.commands import show
 from tandem.report.formats import make_orders_grid
 from tandem.report.results import Cell, FilledOrder, Table, read_table
+from tandem.report.table_commands import show
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 SAME = "Same <b>& 1_%"

@@ -9,7 +9,6 @@ import pytest
 from table_plans import make_table
 
 from tandem.errors import UserError
-from tandem.report.commands import show, write_table
 from tandem.report.formats import (
     MARGIN,
     ORDERS,
@@ -27,6 +26,7 @@ from tandem.report.results import (
     read_table,
     to_percent,
 )
+from tandem.report.table_commands import show, write_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"

@@ -18,8 +18,8 @@ from tandem.config.losses import (
     regulariser,
     supervision,
 )
+from tandem.config.parsing import parse
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
-from tandem.config.validation import parse
 from tandem.plugins import load_plugins
 from tandem.training.losses import find_distillation_loss, find_supervision_loss
 from tandem.training.losses.listwise import (

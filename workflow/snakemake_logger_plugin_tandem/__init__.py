@@ -13,7 +13,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-# What is passed on of each kind of message; `tandem.extras.running.progress.Event` reads it.
+# What is passed on of each kind of message; `tandem.extras.running.run_progress.Event` reads it.
 FIELDS = {
     LogEvent.WORKFLOW_STARTED: (),
     LogEvent.RUN_INFO: ("stats",),

@@ -2,7 +2,7 @@
 
 import pyarrow.parquet as pq
 
-from tandem.contrib.demo.models import QueryTokenizer
+from tandem.contrib.demo.served_models import QueryTokenizer
 from tandem.models.tokens import Tokens
 
 

@@ -315,7 +315,10 @@ MISTAKES = [
         {"generations": {"texts": {"by": "own", "method": "greedy"}}},
         "generations.texts.number is 5, but method greedy",
     ),
-    ({"expansions": {"x": {"from": "text"}}}, "expansions.x.from: text is not an entry of generations"),
+    (
+        {"expansions": {"x": {"from": "text"}}},
+        "expansions.x.from: text is not an entry of generations",
+    ),
     (
         {"expansions": {"x": {"from": "texts", "number": 5}}},
         "expansions.x.number is 5, but generations.texts has 4",

@@ -14,7 +14,6 @@ from tiny_project import ROOT, write_beir
 
 from tandem.cli import run
 from tandem.config.merging import gathered
-from tandem.contrib.init.command import guess_language
 from tandem.contrib.init.configuration import (
     ANALYZED,
     CPU,
@@ -24,6 +23,7 @@ from tandem.contrib.init.configuration import (
     find_starting_encoder,
     format_yaml,
 )
+from tandem.contrib.init.first_configuration import guess_language
 from tandem.contrib.init.look import FoundMachine, Look
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan

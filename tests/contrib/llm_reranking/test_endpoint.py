@@ -260,7 +260,10 @@ def slow(body, number):
             lambda *_: (404, {"error": {"message": "no model tiny-gpt"}}),
             "status 404: .*no model tiny-gpt",
         ),
-        (lambda *_: (200, b"<html>what</html>"), "gives no chat completion|is not a chat completion"),
+        (
+            lambda *_: (200, b"<html>what</html>"),
+            "gives no chat completion|is not a chat completion",
+        ),
         (
             lambda *_: (200, {"choices": []}),
             "its response is not a chat completion as it was asked for",

@@ -10,7 +10,7 @@ from tandem.config.settings import Execution
 from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.progress import Event, Forecast, Run
+from tandem.extras.running.run_progress import Event, Forecast, Run
 from tandem.extras.targets import Configuration
 from tandem.stages.base import parse_value
 from tandem.store.job import read_job

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem.extras.sweeps import SweepLine, SweepResult
+from tandem.extras.sweep_results import SweepLine, SweepResult
 from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.sweeps import SweepLine, SweepResult
+from tandem.extras.sweep_results import SweepLine, SweepResult
 from tandem.plan.graph import Stage
 
 

@@ -15,7 +15,7 @@ from tiny_training import WORDS, bert, texts
 
 from tandem.contrib.pretraining.masking import Vocabulary
 from tandem.contrib.pretraining.options import PRETRAININGS
-from tandem.contrib.pretraining.stage import OBJECTIVES, passages_alone
+from tandem.contrib.pretraining.pretrain import OBJECTIVES, passages_alone
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.models.saving import DualShape

@@ -5,7 +5,7 @@ import pytest
 from comparing import interrupt
 from several_processes import kill_and_resume, read_curve
 
-from tandem.contrib.pretraining.stage import run as pretrain
+from tandem.contrib.pretraining.pretrain import run as pretrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens

@@ -9,14 +9,14 @@ from messages import unknown_key
 
 from tandem.cli import run as run_command
 from tandem.config.loading import read_section
-from tandem.contrib.statistics.command import (
+from tandem.contrib.statistics.options import StatisticsLayout
+from tandem.contrib.statistics.printed_statistics import (
     QUANTITIES,
     PrintedNumber,
     compare_with_printed,
     count_quantity,
     read_printed_numbers,
 )
-from tandem.contrib.statistics.options import StatisticsLayout
 from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.store.job import Job

@@ -16,7 +16,7 @@ from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.running.command import interrupt_in_background, list_answer_lines, read_request
 from tandem.extras.running.failures import explain_failure, read_failed_words
-from tandem.extras.running.progress import (
+from tandem.extras.running.run_progress import (
     PRIOR_SECONDS,
     SECONDS_WITHOUT_ESTIMATE,
     BegunJob,

@@ -19,7 +19,7 @@ from tiny_project import LAYOUT, tiny_config, write_beir
 
 from tandem import ROOT
 from tandem.extras.running.command import Snakemake, read_request
-from tandem.extras.running.progress import Forecast, ProgressLine
+from tandem.extras.running.run_progress import Forecast, ProgressLine
 from tandem.extras.targets import Configuration
 
 

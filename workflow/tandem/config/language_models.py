@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tandem.config.base import Precision, Section, equals, problem
+from tandem.config.parsing import WORDS
 from tandem.config.references import NoParameter
-from tandem.config.validation import WORDS
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of the body of a request: what Tandem itself sets, or a key of the entry does.

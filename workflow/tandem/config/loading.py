@@ -14,9 +14,9 @@ from tandem.config.encoders import ENCODER_SOURCES, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.merging import INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
+from tandem.config.parsing import no_object, parse, read, refuse_too_large
 from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
-from tandem.config.tables import Band, TableLayout
-from tandem.config.validation import no_object, parse, read, refuse_too_large
+from tandem.config.table_layouts import Band, TableLayout
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 
 _S = TypeVar("_S", bound=Section)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from tandem.config.base import Choice, IfSet, Items, Names, Section, problem
+from tandem.config.parsing import read
 from tandem.config.references import Input, Reference
-from tandem.config.validation import read
 from tandem.errors import UserError, printable
 from tandem.registry import Registry, options_of
 

@@ -22,8 +22,8 @@ from tandem.config.datasets import (
     Unlabelled,
     Windows,
 )
+from tandem.config.parsing import no_object, refuse_too_large
 from tandem.config.settings import catalogues
-from tandem.config.validation import no_object, refuse_too_large
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.plugins import CONTRIB, load_plugins
 

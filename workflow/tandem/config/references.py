@@ -5,8 +5,8 @@
         negative_below: float = Field(0.1, description="a passage below it is a negative")
 
 In YAML such a key is a text, or a list of texts. Planning looks the names up, refuses those that do not exist or do not
-fit, and makes what they name inputs of the stage (`tandem.plan.references`). What is left of the section is hashed into
-the stage's key: `parameters_of(Denoise)` is the model of that.
+fit, and makes what they name inputs of the stage (`tandem.plan.named_entries`). What is left of the section is hashed
+into the stage's key: `parameters_of(Denoise)` is the model of that.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from typing import (
 )
 
 from tandem.config.base import Model, Names
-from tandem.config.validation import branches
+from tandem.config.parsing import branches
 
 # Objectives of the models that have a dual encoder, and of those that have a cross-encoder.
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")

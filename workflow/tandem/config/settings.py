@@ -37,7 +37,7 @@ from tandem.config.retrieval import (
     Scorer,
     Sparse,
 )
-from tandem.config.tables import Score
+from tandem.config.table_layouts import Score
 from tandem.errors import UserError, printable
 from tandem.plugins import Declarations
 

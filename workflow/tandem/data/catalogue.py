@@ -14,9 +14,9 @@ from tandem import ROOT
 from tandem.config.datasets import Dataset, Group, IrDatasets, sources
 from tandem.config.loading import load_settings
 from tandem.config.merging import gathered
-from tandem.config.validation import read
+from tandem.config.parsing import read
+from tandem.data.dataset_files import Downloads
 from tandem.data.fetch import format_bytes, get_data_folder
-from tandem.data.files import Downloads
 from tandem.data.sources.irds import IrdsPart, Need, find_needs, get_home
 from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
-from tandem.config.tables import Band, RowReference, TableColumn, TableLayout, TableRow
+from tandem.config.table_layouts import Band, RowReference, TableColumn, TableLayout, TableRow
 from tandem.data.reading import iterate_lines, parse_score
 from tandem.errors import UserError
 

@@ -9,8 +9,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from tandem.report.charts import Series, draw_lines, draw_points
-from tandem.report.commands import CsvOut, write_views
 from tandem.report.page import PageTable, render_template, write_markdown
+from tandem.report.table_commands import CsvOut, write_views
 from tandem.stages.retrieval import TermTradeoffsParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 

@@ -11,8 +11,7 @@ from tandem.config.indexes import ExactTermIndex, SeismicIndex, SeismicSearch
 from tandem.config.merging import Raw
 from tandem.errors import UserError
 from tandem.plan.context import json_of, search
-from tandem.plan.datasets import require_split
-from tandem.plan.encoders import dual_encoder
+from tandem.plan.dataset_stages import require_split
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.searches import (
@@ -25,6 +24,7 @@ from tandem.plan.searches import (
     search_terms,
     search_tokens,
 )
+from tandem.plan.starting_encoders import dual_encoder
 from tandem.stages.base import Json
 
 

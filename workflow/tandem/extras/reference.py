@@ -1,6 +1,6 @@
 """The generated pages of docs/reference/: commands, stages and losses; and the table of docs/estimates.md.
 
-`python -m tandem.extras.reference` writes them, with the keys of `tandem.config.reference`; a test compares them.
+`python -m tandem.extras.reference` writes them, with the keys of `tandem.config.reference_pages`; a test compares them.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 from tandem import ROOT
 from tandem.cli import app
 from tandem.cluster.progress import format_duration
-from tandem.config import losses, reference
+from tandem.config import losses, reference_pages
 from tandem.config.merging import gathered
 from tandem.data.fetch import format_bytes
 from tandem.extras.estimate.estimate import (
@@ -86,7 +86,7 @@ def _describe_stage(kind: Kind) -> Iterator[str]:
     yield f"{' · '.join(filter(None, facts))}."
     fields = kind.params.model_fields if kind.params else {}
     rows = [
-        reference.row(name, field)
+        reference_pages.row(name, field)
         for name, field in fields.items()
         if name not in Params.model_fields
     ]
@@ -166,7 +166,7 @@ def render_generated() -> dict[str, str]:
     """Return path in the checkout → content of every generated file."""
     pages = {"commands": render_commands(), "stages": render_stages(), "losses": render_losses()}
     own = {f"docs/reference/{name}.md": page for name, page in pages.items()}
-    return reference.generated() | own | {COSTS: render_costs()}
+    return reference_pages.generated() | own | {COSTS: render_costs()}
 
 
 def main() -> None:

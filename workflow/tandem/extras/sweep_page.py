@@ -10,7 +10,7 @@ from typing import Any
 import altair
 from markupsafe import Markup
 
-from tandem.extras.sweeps import (
+from tandem.extras.sweep_results import (
     SweepLine,
     SweepPlan,
     SweepResult,
@@ -30,7 +30,6 @@ from tandem.report.charts import (
     make_specification,
     set_colours,
 )
-from tandem.report.commands import CsvOut, read_plan, write_views
 from tandem.report.page import (
     FOLDERS,
     PageTable,
@@ -45,6 +44,7 @@ from tandem.report.page import (
 )
 from tandem.report.results import Origin
 from tandem.report.sections import Addition, PageSection
+from tandem.report.table_commands import CsvOut, read_plan, write_views
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import csv_text
 from tandem.store.lineage import BuiltStage

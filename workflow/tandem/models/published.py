@@ -162,7 +162,9 @@ def adopt_colbert(source: Path, folder: Path) -> None:
         token = next((text for text in (marker, marker.strip()) if text in vocabulary), None)
         if token is None:
             hint = "copy the tokenizer's files that belong to the weights"
-            raise UserError(f"{source}: its marker {marker!r} is not a token of its tokenizer; {hint}")
+            raise UserError(
+                f"{source}: its marker {marker!r} is not a token of its tokenizer; {hint}"
+            )
         tokens[side] = token
     add_markers(tokenizer, tokens)
     tokenizer.save_pretrained(folder)

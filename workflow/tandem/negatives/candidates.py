@@ -20,7 +20,7 @@ from tandem.data.columns import open_column_writer
 from tandem.data.rows import index_passages, index_queries
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.negatives.lists import (
+from tandem.negatives.drawing import (
     DrawnList,
     QueryPool,
     draw_denoised,
@@ -29,7 +29,7 @@ from tandem.negatives.lists import (
     judge_labelled,
     keep_below,
 )
-from tandem.negatives.report import NEAR_COPY, NegativesReport, warn_of_judges
+from tandem.negatives.list_report import NEAR_COPY, NegativesReport, warn_of_judges
 from tandem.negatives.sources import Pools, SourceRanking
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams

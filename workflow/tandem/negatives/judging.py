@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.negatives.lists import QueryPool
-from tandem.negatives.report import NegativesReport
+from tandem.negatives.drawing import QueryPool
+from tandem.negatives.list_report import NegativesReport
 from tandem.negatives.sources import Pools
 from tandem.retrieval.exact import Array
 from tandem.retrieval.pair_scores import (

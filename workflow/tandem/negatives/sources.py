@@ -12,8 +12,8 @@ from tandem.data.runs import get_scored_depth, iter_rows
 from tandem.errors import UserError, shortened
 from tandem.evaluation.matching import read_matches
 from tandem.models.tokens import Tokens
-from tandem.negatives.lists import QueryPool, make_pool
-from tandem.negatives.report import NegativesReport
+from tandem.negatives.drawing import QueryPool, make_pool
+from tandem.negatives.list_report import NegativesReport
 from tandem.retrieval.exact import Array
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job

@@ -8,12 +8,12 @@ from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, checks_entry, plans_run, require_depth
-from tandem.plan.datasets import dataset, find_windows
-from tandem.plan.encoders import judges
+from tandem.plan.dataset_stages import dataset, find_windows
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
+from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import run_depth
-from tandem.plan.runs import reranking_params, run, why_on_no_split
+from tandem.plan.run_expressions import reranking_params, run, why_on_no_split
+from tandem.plan.starting_encoders import judges
 from tandem.stages.base import Json
 
 # Option of `aggregations` → methods that it means something to.

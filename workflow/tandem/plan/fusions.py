@@ -6,11 +6,11 @@ from tandem.config.retrieval import METHODS, Fusion
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError
 from tandem.plan.context import Context, checks_entry, json_of, plans_run
-from tandem.plan.datasets import dataset, require_split
+from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
+from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, measures, reported_split, require_deep, run_depth
-from tandem.plan.runs import why_on_no_split
+from tandem.plan.run_expressions import why_on_no_split
 from tandem.stages.base import Json
 
 MOST_COMBINATIONS = 1001  # of weights that are tried: those of five runs in steps of 0.1

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from tandem.config.validation import read
+from tandem.config.parsing import read
 from tandem.data.reading import check_run
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context, json_of, plans_run
-from tandem.plan.datasets import dataset
+from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
+from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import searched
 from tandem.stages import KINDS, Params
 from tandem.stages.base import Json

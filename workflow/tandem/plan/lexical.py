@@ -11,9 +11,9 @@ from tandem.config.retrieval import LexicalMethod, Sparse
 from tandem.config.similarities import Lsi, VectorSimilarity
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import Context, checks_entry, json_of, plans_run
-from tandem.plan.datasets import corpus_dataset, dataset, require_split
+from tandem.plan.dataset_stages import corpus_dataset, dataset, require_split
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
+from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, reported_split, run_depth, searched
 from tandem.stages.base import Json
 from tandem.stages.data import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA

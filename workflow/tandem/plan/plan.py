@@ -22,11 +22,11 @@ from tandem.plan.context import (
 from tandem.plan.derived_runs import list_unused_aggregation_keys
 from tandem.plan.fusions import list_unused_fusion_keys
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
+from tandem.plan.planned_tables import Tables
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, check_reported_split
 from tandem.plan.sweeps import Sweeps
-from tandem.plan.tables import Tables
-from tandem.plan.validation import list_unused_validation_keys
+from tandem.plan.validated_models import list_unused_validation_keys
 from tandem.stages import KINDS
 
 OTHER_TABLES = ("index_tradeoffs",)  # of targets that are no layouts

@@ -6,7 +6,14 @@ from pathlib import Path
 from tandem.config.loading import Variants
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
-from tandem.plan import datasets, encoders, reported, runs, scoring, validation
+from tandem.plan import (
+    dataset_stages,
+    reported,
+    run_expressions,
+    scoring,
+    starting_encoders,
+    validated_models,
+)
 from tandem.plan.context import Context, Upstream, Validated
 from tandem.plan.graph import Stage, Stages
 
@@ -17,7 +24,7 @@ class Planner:
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings = settings
         self.ctx = Context(settings, stages)
-        datasets.draw_missing_dev(self.ctx)
+        dataset_stages.draw_missing_dev(self.ctx)
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
         """Return the stage that trains a model; `where` names the key that refers to it."""
@@ -25,15 +32,15 @@ class Planner:
 
     def dataset(self, name: str | None = None) -> Stage:
         """Return the stage that makes a dataset: the configuration's, unless named."""
-        return datasets.dataset(self.ctx, name or self.settings.dataset)
+        return dataset_stages.dataset(self.ctx, name or self.settings.dataset)
 
     def encoder(self, name: str) -> Stage:
         """Return the stage of a starting encoder."""
-        return encoders.encoder(self.ctx, name)
+        return starting_encoders.encoder(self.ctx, name)
 
     def run(self, system: str, split: str, where: str, dataset: str | None = None) -> Stage:
-        """Return the stage of a system's run, on the configuration's dataset unless one is named; see `runs`."""
-        return runs.run(self.ctx, system, split, where, dataset or self.settings.dataset)
+        """Return the stage of a system's run, on the configuration's dataset unless one is named."""
+        return run_expressions.run(self.ctx, system, split, where, dataset or self.settings.dataset)
 
     def score(
         self,
@@ -53,8 +60,8 @@ class Planner:
         return reported.reported_split(self.ctx, dataset or self.settings.dataset)
 
     def full_value(self, validated: Validated) -> Stage:
-        """Return the stage that measures a checkpoint on the full corpus; see `validation.full_value`."""
-        return validation.full_value(self.ctx, validated)
+        """Return the stage that measures a checkpoint on the full corpus; see `validated_models.full_value`."""
+        return validated_models.full_value(self.ctx, validated)
 
 
 class Planners:

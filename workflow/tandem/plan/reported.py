@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tandem.config.datasets import UNLABELLED, Windows
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context
-from tandem.plan.datasets import may_have_split, splits
+from tandem.plan.dataset_stages import may_have_split, splits
 from tandem.stages.base import Json
 from tandem.stages.evaluation import OF_THE_TOP
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tandem.config.language_models import HostedModel
 from tandem.config.models import COMPARING
+from tandem.config.parsing import read
 from tandem.config.references import CROSS_PARTS
-from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.plan.context import Context, checks_entry, json_of, list_blocks, plans_reranking
-from tandem.plan.datasets import dataset
-from tandem.plan.encoders import judge_with_tokens, judges
+from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
-from tandem.plan.runs import Reranked
+from tandem.plan.run_expressions import Reranked
+from tandem.plan.starting_encoders import judge_with_tokens, judges
 from tandem.plan.towers import HUB, pinned
 from tandem.registry import options_of
 from tandem.stages.base import Json

@@ -2,10 +2,10 @@
 
 from tandem.config.datasets import Group
 from tandem.plan.context import Context, Upstream
-from tandem.plan.datasets import check_group, dataset
+from tandem.plan.dataset_stages import check_group, dataset
 from tandem.plan.graph import Stage
 from tandem.plan.reported import measures, reported_split, run_depth
-from tandem.plan.runs import run
+from tandem.plan.run_expressions import run
 from tandem.stages.base import Json
 
 

@@ -17,12 +17,12 @@ from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context, checks_entry, json_of, plans_reference, search
-from tandem.plan.datasets import corpus_dataset, dataset
-from tandem.plan.encoders import dual_encoder, tokens_of_dual
+from tandem.plan.dataset_stages import corpus_dataset, dataset
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope
+from tandem.plan.named_entries import Scope
 from tandem.plan.reported import searched
 from tandem.plan.sizes import dimension
+from tandem.plan.starting_encoders import dual_encoder, tokens_of_dual
 from tandem.retrieval.index_types import SEARCH_KEYS, check_index
 from tandem.stages import KINDS, parameter_names
 from tandem.stages.base import Json

@@ -14,7 +14,7 @@ from typing import Any
 from tandem.config.loading import read_sweeps
 from tandem.config.settings import Sweep
 from tandem.errors import UserError, nearest
-from tandem.plan.datasets import choose_dataset
+from tandem.plan.dataset_stages import choose_dataset
 from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
 from tandem.plan.views import name_configurations

@@ -17,7 +17,7 @@ from tandem.evaluation.layouts import (
     name_system,
 )
 from tandem.plan.context import plans_variant, restricts_score
-from tandem.plan.datasets import StandIns, splits
+from tandem.plan.dataset_stages import StandIns, splits
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, is_measurable, measures

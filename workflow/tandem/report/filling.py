@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.config.tables import Band
+from tandem.config.table_layouts import Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, name_system
 from tandem.evaluation.significance import correct_by_holm

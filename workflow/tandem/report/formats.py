@@ -3,7 +3,7 @@
 import sys
 from dataclasses import asdict
 
-from tandem.config.tables import DEVIATIONS, Band
+from tandem.config.table_layouts import DEVIATIONS, Band
 from tandem.evaluation.layouts import name_system
 from tandem.report.page import (
     LEVEL,

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tandem.config.tables import Band, Paper, PrintedOn
+from tandem.config.table_layouts import Band, Paper, PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import System
 

@@ -9,10 +9,10 @@ from pydantic import Field, ValidationInfo, field_validator
 from tandem.config.base import Model, PairPooling, problem
 from tandem.config.encoders import EncoderFiles
 from tandem.config.models import ParadeOptions
+from tandem.config.parsing import parse
 from tandem.config.references import Parameters, parameters_of
 from tandem.config.representations import ChosenRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
-from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params, Part
 
 _STARTS = ("start", "retriever", "reranker")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from tandem.config.base import Model
-from tandem.config.validation import read
+from tandem.config.parsing import read
 from tandem.errors import UserError
 from tandem.stages.base import Json
 from tandem.store.files import replacing, sha256

@@ -16,8 +16,8 @@ from typing import Any, Generic
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from tandem.config.parsing import read, with_secrets
 from tandem.config.settings import Execution
-from tandem.config.validation import read, with_secrets
 from tandem.errors import UserError
 from tandem.plugins import load_plugins
 from tandem.redaction import redacted

@@ -25,7 +25,6 @@ from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
 from tandem.report.charts import draw_bars
-from tandem.report.commands import CsvOut, write_views
 from tandem.report.page import (
     FOLDERS,
     PageTable,
@@ -36,6 +35,7 @@ from tandem.report.page import (
     write_markdown,
 )
 from tandem.report.sections import Addition, PageSection, adds_to_report
+from tandem.report.table_commands import CsvOut, write_views
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
 from tandem.store.lineage import BuiltStage

@@ -9,10 +9,10 @@ from tandem.config.references import CROSS_PARTS
 from tandem.contrib.analysis.options import Analysis
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import json_of, plans_view
-from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan, ReportPart, View
 from tandem.plan.reported import reported_split, run_depth
+from tandem.plan.starting_encoders import judges
 from tandem.stages.base import Json
 
 # made from the sheet of wrong results, not from a layout

@@ -23,15 +23,15 @@ from tandem.plan.context import (
     plans_view,
     restricts_score,
 )
-from tandem.plan.datasets import dataset, make_dataset, may_have_split, notes_of, splits
-from tandem.plan.encoders import judges
+from tandem.plan.dataset_stages import dataset, make_dataset, may_have_split, notes_of, splits
 from tandem.plan.graph import Stage
+from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.plan import Check, Plan, ReportPart, View
-from tandem.plan.references import Scope, plan_references
 from tandem.plan.reported import reported_split
 from tandem.plan.rerankings import check_llm, llm_stage
-from tandem.plan.runs import run
+from tandem.plan.run_expressions import run
 from tandem.plan.searches import plan_encoding
+from tandem.plan.starting_encoders import judges
 from tandem.stages.base import Json
 from tandem.store.files import fingerprint, sha256_once
 

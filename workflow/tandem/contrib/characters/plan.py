@@ -2,8 +2,8 @@
 
 from tandem.contrib.characters.options import CharacterEncoder, CharacterInput
 from tandem.plan.context import Context, json_of, plans_encoder, plans_tokenizer
-from tandem.plan.encoders import encoder
 from tandem.plan.graph import Stage
+from tandem.plan.starting_encoders import encoder
 
 
 @plans_encoder("characters")

@@ -33,7 +33,7 @@ WORKER_THREADS = count_usable_cores()
 WORKER_ROLES = {
     "bm25": "contrib.demo.workers:SearchedBm25",
     "vectors": "contrib.demo.vectors:open_searched",
-    "models": "contrib.demo.models:open_model",
+    "models": "contrib.demo.served_models:open_model",
 }
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tandem.config.datasets import UNSPACED, HashSplits
 from tandem.contrib.formats.options import Deb822
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import iterate_lines
 from tandem.data.sources import (
     DatasetJob,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import map_in_order
 from tandem.contrib.formats.options import DuReader2 as Entry
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
 from tandem.data.sources import (
     Answers,

@@ -12,7 +12,7 @@ data sets count on their own.
 from collections.abc import Iterator
 
 from tandem.contrib.formats.options import Kilt
-from tandem.data.files import DatasetFiles, find_by_split
+from tandem.data.dataset_files import DatasetFiles, find_by_split
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
 from tandem.data.sources import (
     Answers,

@@ -10,7 +10,7 @@
 from collections.abc import Iterator
 
 from tandem.contrib.formats.options import Lotte
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.readers import choose_reader, count_records
 from tandem.data.reading import read_records, read_text
 from tandem.data.roles import PASSAGES_ROLE

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from tandem.contrib.formats.options import Squad
-from tandem.data.files import DatasetFiles, find_by_split
+from tandem.data.dataset_files import DatasetFiles, find_by_split
 from tandem.data.reading import iterate_lines
 from tandem.data.sources import (
     Answers,

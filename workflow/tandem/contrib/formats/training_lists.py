@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import say
 from tandem.contrib.formats.options import TrainingLists
 from tandem.data import tables
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Mentions
 from tandem.data.readers import choose_reader
 from tandem.data.reading import (

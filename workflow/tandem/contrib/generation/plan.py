@@ -34,7 +34,7 @@ from tandem.plan.context import (
     plans_tokenizer,
     require_name,
 )
-from tandem.plan.datasets import (
+from tandem.plan.dataset_stages import (
     NOTES_OF_FILES,
     NOTES_OF_THE_WHOLE,
     dataset,
@@ -43,7 +43,11 @@ from tandem.plan.datasets import (
     notes_of,
     require_split,
 )
-from tandem.plan.encoders import (
+from tandem.plan.graph import Stage
+from tandem.plan.named_entries import Scope, plan_references
+from tandem.plan.reported import reported_split, run_depth, searched
+from tandem.plan.run_expressions import run
+from tandem.plan.starting_encoders import (
     dual_encoder,
     encoder,
     judge_with_tokens,
@@ -51,10 +55,6 @@ from tandem.plan.encoders import (
     tokenizer,
     tokens_of_dual,
 )
-from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
-from tandem.plan.reported import reported_split, run_depth, searched
-from tandem.plan.runs import run
 from tandem.plan.towers import at_commit, folder_of
 from tandem.stages.base import Json
 
@@ -182,7 +182,9 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
     """
     known = ctx.settings.entries("generations", Generation)
     if name not in known:
-        raise UserError(f"{where}: {name} is not an entry of generations{nearest(name, list(known))}")
+        raise UserError(
+            f"{where}: {name} is not an entry of generations{nearest(name, list(known))}"
+        )
     require_name("generations", name)
     at = f"generations.{name}"
     entry = known[name]

@@ -2,10 +2,10 @@
 
 from tandem.contrib.llm_reranking.options import LlmReranker
 from tandem.plan.context import Context, checks_entry, plans_reranking
-from tandem.plan.datasets import dataset
+from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.rerankings import check_llm, llm_stage
-from tandem.plan.runs import Reranked
+from tandem.plan.run_expressions import Reranked
 
 
 def _find_entry(ctx: Context, name: str) -> LlmReranker:

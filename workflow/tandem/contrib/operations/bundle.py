@@ -15,7 +15,7 @@ from tandem import ROOT
 from tandem.config.base import Section
 from tandem.config.language_models import HostedModel
 from tandem.config.merging import merged
-from tandem.contrib.operations.lineage import Target, render_lineage_json, render_lineage_text
+from tandem.contrib.operations.provenance import Target, render_lineage_json, render_lineage_text
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.extras.plan import FullPlan

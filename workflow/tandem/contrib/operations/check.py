@@ -9,7 +9,7 @@ from pathlib import Path
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.evaluation.layouts import name_system
-from tandem.extras.sweeps import label_point, read_result
+from tandem.extras.sweep_results import label_point, read_result
 from tandem.extras.targets import (
     RESULTS,
     find_artifact,

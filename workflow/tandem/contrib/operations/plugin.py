@@ -4,10 +4,11 @@ from tandem.commands import DATA, OPERATIONS, RESULTS, Command, register_command
 
 for command in (
     Command(
-        "why", "contrib.operations.lineage:print_difference", RESULTS, "Why two artifacts or rows differ.", reads=True
+        "why", "contrib.operations.provenance:print_difference", RESULTS, "Why two artifacts or rows differ.",
+        reads=True,
     ),
     Command(
-        "lineage", "contrib.operations.lineage:print_lineage", RESULTS, "The stages behind a number.", reads=True
+        "lineage", "contrib.operations.provenance:print_lineage", RESULTS, "The stages behind a number.", reads=True
     ),
     Command("top", "contrib.operations.top:print_jobs", RESULTS, "A line for each running job.", reads=True),
     Command("verify", "contrib.operations.verify:verify", OPERATIONS, "Compare results and manifests.", reads=True),

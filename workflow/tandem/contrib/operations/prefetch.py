@@ -12,8 +12,8 @@ from tandem.cluster.progress import say
 from tandem.config.language_models import LanguageModel
 from tandem.config.settings import Mirror
 from tandem.data.catalogue import Entries, locate_datasets
+from tandem.data.dataset_files import Downloads
 from tandem.data.fetch import format_bytes, get_local_path
-from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations, list_stages_of_all, split_files

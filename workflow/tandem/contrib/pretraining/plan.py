@@ -3,9 +3,9 @@
 from tandem.contrib.pretraining.options import NewEncoder, PretrainedEncoder
 from tandem.errors import UserError
 from tandem.plan.context import TRAINING, Context, json_of, plans_encoder, plans_tokenizer
-from tandem.plan.datasets import dataset
-from tandem.plan.encoders import encoder, tokens
+from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
+from tandem.plan.starting_encoders import encoder, tokens
 from tandem.plan.towers import towers
 
 

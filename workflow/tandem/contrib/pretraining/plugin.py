@@ -29,7 +29,7 @@ register_stage(
 register_stage(
     Kind(
         "pretrain",
-        "contrib.pretraining.stage:run",
+        "contrib.pretraining.pretrain:run",
         PretrainParams,
         env="models",
         threads="all",

@@ -1,12 +1,15 @@
 """The command `statistics`, and the layouts that it reads."""
 
 from tandem.commands import STEPS, Command, register_command
-from tandem.config.tables import LAYOUT_FILES
+from tandem.config.table_layouts import LAYOUT_FILES
 from tandem.contrib.statistics.options import StatisticsLayout
 
 LAYOUT_FILES["statistics"] = (StatisticsLayout, "Layouts of statistics tables")
 register_command(
     Command(
-        "statistics", "contrib.statistics.command:write_statistics", STEPS, "A table of datasets."
+        "statistics",
+        "contrib.statistics.printed_statistics:write_statistics",
+        STEPS,
+        "A table of datasets.",
     )
 )

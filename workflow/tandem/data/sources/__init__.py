@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from tandem.config import datasets
+from tandem.config.parsing import read
 from tandem.config.references import parameters_of
-from tandem.config.validation import read
 from tandem.data.reading import PACKED_ENDS, PACKING_ERRORS, open_bytes, strip_packing
 from tandem.errors import UserError
 from tandem.registry import Registry
@@ -60,7 +60,7 @@ class Listing:
             UserError: nothing is there, or several folders are named.
         """
         # Here: it brings what downloads, and the formats alone need none of that.
-        from tandem.data.files import drop_leftovers, is_archive, open_folder
+        from tandem.data.dataset_files import drop_leftovers, is_archive, open_folder
 
         for path in paths:
             if not path.exists():

@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from tandem.config import datasets
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import describe_columns, parse_label, split_csv
 from tandem.data.sources import (
     DatasetJob,

@@ -13,7 +13,7 @@ from tandem.config import datasets
 from tandem.config.base import Items
 from tandem.config.datasets import UNLABELLED, UNLABELLED_FILE, Dataset
 from tandem.data.collection import CORPUS, DOMAINS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.forms import compose_text
 from tandem.data.perturbation import name_perturbed, perturb
 from tandem.data.reading import read_fields

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem.config import datasets
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import (
     JsonObject,
     count_lines,
@@ -232,9 +232,7 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
                     warnings.simplefilter("ignore")
                     answers = ast.literal_eval(literal.strip())
             except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                error = (
-                    f"{where}: the answers {literal[:60]!r} are not a list; write ['first', 'second']"
-                )
+                error = f"{where}: the answers {literal[:60]!r} are not a list; write ['first', 'second']"
                 raise UserError(error) from None
             yield QuestionRecord(where, text, read_texts(where, "answers", answers), {})
 

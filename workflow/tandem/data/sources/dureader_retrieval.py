@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Integers, MentionPairs, Mentions
 from tandem.data.reading import (
     BOM,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tandem.config import datasets
 from tandem.config.datasets import QRELS_FILES, Dataset, WithDomains
-from tandem.data.files import DatasetFiles, find_by_split
+from tandem.data.dataset_files import DatasetFiles, find_by_split
 from tandem.data.readers import choose_reader, count_records, get_suffix, read_head, read_jsonl
 from tandem.data.reading import JsonObject, count_lines, parse_whole, read_text, read_texts
 from tandem.data.roles import (

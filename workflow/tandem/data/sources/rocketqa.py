@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
-from tandem.data.files import DatasetFiles
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Mentions
 from tandem.data.reading import (
     is_end,

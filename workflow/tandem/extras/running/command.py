@@ -23,7 +23,7 @@ from tandem.cluster.scheduler import SIGNALLED
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError, nearest
 from tandem.extras.plan import FullPlan
-from tandem.extras.running import progress
+from tandem.extras.running import run_progress
 from tandem.extras.running.failures import explain_failure
 from tandem.extras.targets import Configuration, read_configurations, split_files
 from tandem.plan.views import check_owner
@@ -95,8 +95,10 @@ def main(words: list[str]) -> int:
     check_owner(plan.views, request.configuration.files)
     check_targets(plan, request.targets)
     log = LOGS / f"run-{time.strftime('%Y%m%d-%H%M%S')}.log"
-    forecast = progress.Forecast(plan, progress.list_requested_stages(plan, request.targets))
-    line = progress.ProgressLine(plan.stages, forecast)
+    forecast = run_progress.Forecast(
+        plan, run_progress.list_requested_stages(plan, request.targets)
+    )
+    line = run_progress.ProgressLine(plan.stages, forecast)
     snakemake = Snakemake(request.words, log)
     run, status = snakemake.follow(line)
     if snakemake.stopped:
@@ -180,7 +182,7 @@ class Snakemake:
     def __init__(self, words: list[str], log: Path) -> None:
         self.stopped = False
         self._interrupted: set[psutil.Process] = set()  # stages that were sent a signal
-        self._events: SimpleQueue[progress.Event | signal.Signals | None] = SimpleQueue()
+        self._events: SimpleQueue[run_progress.Event | signal.Signals | None] = SimpleQueue()
         # They wait their turn: an exception may come at a moment when nothing catches it, and would leave jobs running.
         self._before = {caught: signal.getsignal(caught) for caught in INTERRUPTS}
         for caught, handler in self._before.items():
@@ -223,13 +225,13 @@ class Snakemake:
         try:
             with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
                 for line in lines:
-                    self._events.put(progress.Event.model_validate_json(line))
+                    self._events.put(run_progress.Event.model_validate_json(line))
         finally:
             self._events.put(None)
 
-    def follow(self, line: progress.ProgressLine) -> tuple[progress.Run, int]:
+    def follow(self, line: run_progress.ProgressLine) -> tuple[run_progress.Run, int]:
         """Show the progress until Snakemake ends; return what has happened, and the exit status."""
-        run = progress.Run()
+        run = run_progress.Run()
         try:
             while self._next(run, line):
                 pass
@@ -242,7 +244,7 @@ class Snakemake:
         line.clear()
         return run, status if status >= 0 else 128 - status
 
-    def _next(self, run: progress.Run, line: progress.ProgressLine) -> bool:
+    def _next(self, run: run_progress.Run, line: run_progress.ProgressLine) -> bool:
         """Take what comes next, or look at the progress where there is nothing for a moment; False at the end."""
         try:
             event = self._events.get(timeout=TICK)
@@ -299,7 +301,7 @@ def _heed_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def interrupt_in_background(event: progress.Event) -> signal.Signals | None:
+def interrupt_in_background(event: run_progress.Event) -> signal.Signals | None:
     """Return the signal of `INTERRUPTS` that has ended the command of a failed job; None for other events."""
     found = _STATUS.findall(event.message) if event.event == "error" else []
     causes = {status or name for status, name in found}
@@ -321,7 +323,7 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     page = (
         Path(plan.views, "report.html") if not targets or {"all", "report"} & set(targets) else None
     )
-    known = progress.list_tables_of_targets(plan)
+    known = run_progress.list_tables_of_targets(plan)
     names = (
         plan.tables.requested()
         if page

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tandem.cluster.faults import DISK, RUN_AGAIN, WRITABLE, explain_fault
 from tandem.errors import shortened
-from tandem.extras.running.progress import BegunJob, Run, describe_job
+from tandem.extras.running.run_progress import BegunJob, Run, describe_job
 from tandem.plan.graph import Stages
 
 _KILLED_STATUS = 137  # the status of a process that was ended by SIGKILL

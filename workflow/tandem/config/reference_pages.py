@@ -17,10 +17,10 @@ from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import ENCODER_SOURCES, PublishedEncoder, Reranker
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.models import OBJECTIVES, TrainedModel
+from tandem.config.parsing import NAMES, SIGNS, branches
 from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
-from tandem.config.tables import LAYOUT_FILES, Band
+from tandem.config.table_layouts import LAYOUT_FILES, Band
 from tandem.config.training import Train
-from tandem.config.validation import NAMES, SIGNS, branches
 from tandem.plugins import load_contrib
 
 Schema = dict[str, Any]  # JSON schema, which leaves the program as it is

@@ -31,7 +31,7 @@ from tandem.plan.context import (
     strings,
 )
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, number_roles, plan_references
+from tandem.plan.named_entries import Scope, number_roles, plan_references
 from tandem.stages.base import Json
 from tandem.store.files import fingerprint
 

@@ -22,7 +22,6 @@ from tandem.report import formats
 from tandem.report.charts import read_vega
 from tandem.report.compare import collect_page_data, compare_systems
 from tandem.report.filling import fill_table
-from tandem.report.graph import draw_graph, group_by_box, list_stage_costs
 from tandem.report.page import align_text, render_template, write_latex, write_markdown
 from tandem.report.results import Table, find_view, is_sweep, list_table_names, read_table
 from tandem.report.scored import (
@@ -38,6 +37,7 @@ from tandem.report.sections import (
     describe_training_list,
     list_trained_models,
 )
+from tandem.report.stage_graph import draw_graph, group_by_box, list_stage_costs
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tandem.config.models import Denoise
-from tandem.negatives.lists import DrawnList, QueryPool
+from tandem.negatives.drawing import DrawnList, QueryPool
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact

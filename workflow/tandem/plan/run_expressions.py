@@ -25,11 +25,11 @@ from tandem.plan.context import (
     require_depth,
     search,
 )
-from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import dual_encoder
+from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, number_roles
+from tandem.plan.named_entries import Scope, number_roles
 from tandem.plan.reported import reported_split, run_depth, searched
+from tandem.plan.starting_encoders import dual_encoder
 from tandem.stages.base import Json
 
 

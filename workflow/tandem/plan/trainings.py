@@ -24,7 +24,7 @@ from tandem.config.models import (
 from tandem.config.representations import Representation, UniCoilTerms
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
-from tandem.plan.candidates import check_lists, training_lists
+from tandem.plan.candidate_lists import check_lists, training_lists
 from tandem.plan.context import (
     TRAINING,
     Context,
@@ -35,13 +35,13 @@ from tandem.plan.context import (
     require_name,
     start_of,
 )
-from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import encoder, plan_reranker, texts_of_cross, tokens_to_read
+from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
-from tandem.plan.runs import run
+from tandem.plan.named_entries import Scope, plan_references
+from tandem.plan.run_expressions import run
 from tandem.plan.searches import plan_encoding
 from tandem.plan.sizes import check_model
+from tandem.plan.starting_encoders import encoder, plan_reranker, texts_of_cross, tokens_to_read
 from tandem.plan.towers import (
     UNDESCRIBED,
     described_representation,
@@ -49,7 +49,7 @@ from tandem.plan.towers import (
     towers,
     with_usual,
 )
-from tandem.plan.validation import (
+from tandem.plan.validated_models import (
     check_checkpoints,
     is_validated,
     reduced_value,
@@ -252,9 +252,7 @@ def _reading(ctx: Context, name: str, pooling: str) -> Json:
     if pooling == "decoder":
         block = find_start_block(ctx, start)
         if block is None or START_BLOCKS[block].pooling != pooling:
-            problem = (
-                f"{at}.pooling is decoder, but {start} is not a generator, whose decoder would write"
-            )
+            problem = f"{at}.pooling is decoder, but {start} is not a generator, whose decoder would write"
             raise UserError(f"{problem}; start from an entry of generators (T5, BART)")
         usual = DUO_T5 if entry.compares else MONO_T5
         return {"prompt": entry.prompt or usual, "words": list(entry.words or T5_WORDS)}

@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 
 from tandem.cluster.progress import say
 from tandem.config.datasets import File
+from tandem.config.parsing import read
 from tandem.config.settings import Mirror
-from tandem.config.validation import read
 from tandem.data.fetch import fetch, find_mismatch, get_cache_path, get_data_folder, get_local_path
 from tandem.data.reading import PACKED_ENDS, is_leftover
 from tandem.data.splits import SPLIT, sort_key

@@ -12,7 +12,7 @@ from tandem.cluster.progress import format_duration
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import name_system
-from tandem.extras.sweeps import SweepLine, SweepResult, label_point, read_result
+from tandem.extras.sweep_results import SweepLine, SweepResult, label_point, read_result
 from tandem.extras.targets import find_artifact, open_scored
 from tandem.report.results import (
     Cell,

@@ -24,9 +24,9 @@ from tandem.plan.context import (
     plans_reference,
     plans_tokenizer,
 )
-from tandem.plan.datasets import dataset, find_windows
+from tandem.plan.dataset_stages import dataset, find_windows
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope
+from tandem.plan.named_entries import Scope
 from tandem.plan.sizes import check_lengths
 from tandem.plan.towers import (
     UNDESCRIBED,
@@ -77,8 +77,8 @@ def untrained(ctx: Context, name: str) -> Stage:
     chosen = towers(ctx, name)
     if "pooling" not in chosen:
         raise Unavailable(
-            f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is not a system as it is; "
-            f"say pooling: {', '.join(get_args(Pooling))}"
+            f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is not a system "
+            f"as it is; say pooling: {', '.join(get_args(Pooling))}"
         )
     return ctx.stage(
         "untrained", start.dataset, start.name, UNDESCRIBED | chosen, {"encoder": start}

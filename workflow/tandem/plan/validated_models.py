@@ -11,9 +11,9 @@ from tandem.config.models import Validation
 from tandem.config.settings import Settings
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
-from tandem.plan.candidates import is_source
+from tandem.plan.candidate_lists import is_source
 from tandem.plan.context import Context, Validated, plans_dataset
-from tandem.plan.datasets import (
+from tandem.plan.dataset_stages import (
     NOTES_OF_THE_WHOLE,
     dataset,
     make_dataset,
@@ -22,7 +22,7 @@ from tandem.plan.datasets import (
     require_split,
 )
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
+from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
 from tandem.plan.scoring import score
 from tandem.plan.searches import encode_both_sides

@@ -15,13 +15,13 @@ from tandem.plan.context import (
     plans_reference,
     require_depth,
 )
-from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import judges, pair_scoring_dual, tokens
+from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
-from tandem.plan.references import Scope, plan_references
-from tandem.plan.runs import run
+from tandem.plan.named_entries import Scope, plan_references
+from tandem.plan.run_expressions import run
 from tandem.plan.scoring import match_answers
 from tandem.plan.searches import look_ahead
+from tandem.plan.starting_encoders import judges, pair_scoring_dual, tokens
 from tandem.stages.base import Json
 from tandem.stages.negatives import negatives
 
