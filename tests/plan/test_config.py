@@ -100,7 +100,7 @@ def mistakes(config):
         ("bm25.tune.measure", "RRR", "bm25.tune.measure: RRR is not a measure"),
         ("datasets.pydocs.measures", ["R"], "datasets.pydocs.measures: R is malformed; write R@10"),
         ("tables", ["baselin"], "tables: baselin is unknown; did you mean baseline?"),
-        ("train_on", "scifct", "dataset: scifct is unknown"),
+        ("train_on", "scifct", "train_on: scifct is unknown"),
         (
             "models.rocketqav2.candidates.depth",
             500,
