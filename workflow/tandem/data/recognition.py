@@ -1,18 +1,18 @@
 """Recognise the format of files by their names, and where names do not tell by their beginnings."""
 
 from pathlib import Path
-from typing import Any
 
 from tandem.config.datasets import sources
 from tandem.data.sources import Listing, dataset_format
 from tandem.data.sources.own_files import TEXT_ENDS
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 IRDS = "ir_datasets:"
 LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
 
 
-def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
+def find_entry(data: list[str]) -> tuple[Json, str]:
     """Return the dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
 
     Raises:

@@ -321,7 +321,7 @@ class Classifier(nn.Module):
         """
         from transformers import AutoModelForSequenceClassification
 
-        options: dict[str, Any] = {"num_labels": 1} if new else {}
+        options: dict[str, int] = {"num_labels": 1} if new else {}
         whole, report = from_folder(AutoModelForSequenceClassification, folder, **options)
         family = whole.config.model_type
         if family not in HEAD_LAYERS:

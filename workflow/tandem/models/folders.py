@@ -250,8 +250,8 @@ def read_positions(config: Mapping[str, Any]) -> int | None:
     return limit
 
 
-def read_parade(folder: Path) -> dict[str, Any] | None:
+def read_parade(folder: Path) -> dict[str, str | int] | None:
     """Return how a saved cross-encoder aggregates windows; None of any other cross-encoder."""
     described: dict[str, Any] = json.loads((folder / "cross.json").read_text(encoding="utf-8"))
-    parade: dict[str, Any] | None = described.get("parade")
+    parade: dict[str, str | int] | None = described.get("parade")
     return parade

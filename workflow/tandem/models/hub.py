@@ -243,7 +243,7 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
         names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING)
     )
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if layers is not None:
         options["config"] = _keep_first_layers(config, folder, layers)
     try:

@@ -39,11 +39,11 @@ class PairOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(self.words))  # a list out of JSON
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the options as JSON has them."""
         return asdict(self) | {"words": list(self.words)}
 
-    def differences(self) -> dict[str, Any]:
+    def differences(self) -> dict[str, object]:
         """Return what differs from a plain pair, as JSON."""
         usual = PLAIN_PAIR.as_json()
         return {name: value for name, value in self.as_json().items() if value != usual[name]}

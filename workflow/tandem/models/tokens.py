@@ -169,7 +169,7 @@ class Template:
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         return cls(single, pair, types, pad)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """Return the fields as `meta.json` has them, without what is rarely there."""
         fields = asdict(self)
         for name in ("titled", "longest_pair"):

@@ -14,6 +14,7 @@ from tandem.models.folders import read_parade
 from tandem.models.hub import hash_tokenizer
 from tandem.models.tokens import Tokens, WordTemplate
 from tandem.stages import declaration
+from tandem.stages.base import Json
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import NOTES, Artifact, open_artifact
 from tandem.store.job import Job
@@ -60,7 +61,7 @@ def require_one_encoding(job: Job[Any], passages: str, queries: str) -> None:
         )
 
 
-def _describe_tokens(folder: Path) -> tuple[dict[str, Any], str]:
+def _describe_tokens(folder: Path) -> tuple[Json, str]:
     """Return what token ids are made by: their stage's parameters, and the encoder whose tokenizer it is."""
     tokens = open_artifact(folder, verify=False)
     return tokens.params, Path(tokens.upstream["encoder"]).name

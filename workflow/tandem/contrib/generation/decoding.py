@@ -117,7 +117,7 @@ class Writer:
         own = model.generation_config
         # No penalties, bans and what else a folder sets; what its texts must begin with stays.
         begins = {name: getattr(own, name) for name in BEGINNINGS}
-        beams: dict[str, Any] = {}
+        beams: dict[str, int] = {}
         if options.method == "beam":
             beams = {"num_beams": options.beams, "num_return_sequences": options.number}
         self.generation = GenerationConfig(

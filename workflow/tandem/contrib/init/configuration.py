@@ -127,7 +127,7 @@ class Sizes:
     minutes: dict[str, int]
     # training queries that the joint model's lists are drawn and judged for; None: all
     judged: int | None
-    train: dict[str, Any]  # further keys of every model's `train`
+    train: dict[str, int]  # further keys of every model's `train`
 
 
 CPU = Sizes(

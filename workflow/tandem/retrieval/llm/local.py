@@ -53,7 +53,7 @@ class LocalModel:
             say(
                 f"warning: {self.name} is what {revision or 'main'} is today; pin it by tandem prefetch, or by revision"
             )
-        pinned: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
+        pinned: dict[str, str | bool] = {"revision": revision or "main", "trust_remote_code": False}
         dtype = torch.bfloat16 if resolve_precision(params.precision) == "bf16" else torch.float32
         with report_loading(folder):
             config = AutoConfig.from_pretrained(self.name, **pinned)
@@ -96,7 +96,7 @@ class LocalModel:
         """
         first, second = (self._forms(word) for word in words)
         inputs = self._inputs(prompt, 1)
-        options = dict[str, Any](logits_to_keep=1)
+        options: dict[str, object] = {"logits_to_keep": 1}
         if self.seq2seq:
             start = self.model.config.decoder_start_token_id
             options = {"decoder_input_ids": torch.tensor([[start]], device=device())}
@@ -173,7 +173,7 @@ class LocalModel:
             raise UserError(f"{self.name}: {problem}; lower characters, or window")
         return {name: move_to_device(inputs[name]) for name in ("input_ids", "attention_mask")}
 
-    def _rendered(self, prompt: str, variables: dict[str, Any]) -> str:
+    def _rendered(self, prompt: str, variables: dict[str, object]) -> str:
         turns = [{"role": "user", "content": prompt}]
         options = {"chat_template": self.template, "add_generation_prompt": True}
         return str(
