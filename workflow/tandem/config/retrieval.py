@@ -8,8 +8,6 @@ from pydantic import Field, field_validator
 from tandem.config.base import (
     Analyzer,
     Choice,
-    Count,
-    Distinct,
     IfSet,
     Items,
     Precision,
@@ -239,6 +237,20 @@ class ImportedRun(Section):
     )
 
 
+class Choosing(Section):
+    """An entry that is chosen, or whose parameters may be, by the value of a measure on a split with labels."""
+
+    @property
+    def chosen_on(self) -> str | None:
+        """The split whose queries decide; None: nothing is chosen."""
+        return None
+
+    @property
+    def chosen_by(self) -> dict[str, str]:
+        """Key of the entry → the measure that it names."""
+        return {}
+
+
 class FusionTuning(Section):
     """How a fusion's parameters are chosen where they are null."""
 
@@ -264,7 +276,7 @@ class Method(NamedTuple):
 METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
 
 
-class Fusion(Section):
+class Fusion(Choosing):
     """Several runs as one, an entry of `fusions`."""
 
     of: Items[RunRef] = Field(description="two or more runs, fusions among them")
@@ -292,18 +304,15 @@ class Fusion(Section):
         key = self.method_keys.tuned
         return bool(key) and getattr(self, key) is None
 
+    @property
+    def chosen_on(self) -> str | None:
+        """See `Choosing`."""
+        return self.tune.split if self.is_tuned else None
 
-class Pipeline(Section):
-    """The one of several systems that is best on dev, an entry of `pipelines`; first stages count as systems too."""
-
-    of: Items[RunRef] = Field(
-        min_length=1, description="systems to choose from; of equally good ones the first"
-    )
-    depths: Distinct[Count] | None = Field(
-        None, description="re-ranked passages to try; null: rerank.depth, 1/2, 1/5"
-    )
-    measure: str = Field("nDCG@10", description="what the best has most of")
-    split: str = Field("dev", description="whose queries decide")
+    @property
+    def chosen_by(self) -> dict[str, str]:
+        """See `Choosing`."""
+        return {"tune.measure": self.tune.measure}
 
 
 class Ensemble(Section):

@@ -32,7 +32,6 @@ from tandem.config.retrieval import (
     ImportedRun,
     Lengths,
     PerturbedRun,
-    Pipeline,
     Rerank,
     Scorer,
     Sparse,
@@ -243,9 +242,6 @@ class Settings(Section):
     )
     fusions: dict[str, Fusion] = Field(
         {}, description="several runs as one, usable wherever a run's name is"
-    )
-    pipelines: dict[str, Pipeline] = Field(
-        {}, description="the best of several systems on dev, usable as a run"
     )
     ensembles: dict[str, Ensemble] = Field(
         {}, description="several cross-encoders, usable as one that scores pairs"

@@ -12,11 +12,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tandem.config.base import Model
+from tandem.config.base import Model, Section
 from tandem.config.datasets import Dataset
 from tandem.config.merging import of_searched
 from tandem.config.models import COMPARING, ModelEntry
 from tandem.config.references import excluded
+from tandem.config.retrieval import Choosing
 from tandem.config.settings import Settings, Training, settings_model
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import Stage, Stages
@@ -77,6 +78,14 @@ def list_blocks(registry: Registry[Any]) -> tuple[str, ...]:
 @cache
 def _list_blocks(registry: Registry[Any], settings: type[Settings]) -> tuple[str, ...]:
     return tuple(block for block in settings.model_fields if block in registry)
+
+
+def list_choosing(settings: Settings) -> Iterator[tuple[str, str, Choosing]]:
+    """Yield block, name and entry of the runs that are chosen, or may be, on a split with labels."""
+    for block in list_blocks(plans_run):
+        for name, entry in settings.entries(block, Section).items():
+            if isinstance(entry, Choosing):
+                yield block, name, entry
 
 
 def list_system_blocks() -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from tandem.plan.context import (
     Context,
     checks_entry,
     json_of,
+    list_choosing,
     plans_dataset,
     plans_entry,
     plans_reference,
@@ -269,8 +270,7 @@ def draw_missing_dev(ctx: Context) -> None:
         if model.train.choose == "dev" or model.train.validate_every or model.candidates.calibrates:
             needing[ctx.trained_on(model)] = None
     choosing = [settings.bm25.tune.split for variant in settings.sparse.values() if variant.tuned]
-    choosing += [fusion.tune.split for fusion in settings.fusions.values() if fusion.is_tuned]
-    choosing += [pipeline.split for pipeline in settings.pipelines.values()]
+    choosing += [entry.chosen_on for _, _, entry in list_choosing(settings) if entry.chosen_on]
     if VALIDATED in choosing:
         needing[settings.dataset] = None
 

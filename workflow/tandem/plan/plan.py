@@ -15,6 +15,7 @@ from tandem.plan.context import (
     checks_entry,
     checks_section,
     list_blocks,
+    list_choosing,
     plans_reranking,
     plans_run,
     plans_view,
@@ -346,10 +347,9 @@ def check_measures(settings: Settings) -> list[str]:
         "bm25.tune.measure": [settings.bm25.tune.measure],
         "validation.measure": [settings.validation.measure],
     }
-    for name, fusion in settings.fusions.items():
-        measures[f"fusions.{name}.tune.measure"] = [fusion.tune.measure]
-    for name, pipeline in settings.pipelines.items():
-        measures[f"pipelines.{name}.measure"] = [pipeline.measure]
+    for block, name, entry in list_choosing(settings):
+        for key, measure in entry.chosen_by.items():
+            measures[f"{block}.{name}.{key}"] = [measure]
     for name, dataset in settings.datasets.items():
         measures[f"datasets.{name}.measures"] = dataset.measures or ()
     for name, model in settings.models.items():

@@ -279,22 +279,6 @@ class TuneFusionParams(RunParams):
     )
 
 
-class PipelineParams(RunParams):
-    """The run of the system that was chosen on another split."""
-
-
-class ChoosePipelineParams(RunParams):
-    """Choice of a system, and of how much of a run is re-ranked, on a split with labels."""
-
-    measure: str = Field("nDCG@10", description="what is maximised")
-    depths: tuple[int, ...] = Field(
-        min_length=1, description="passages that are re-ranked: the values that are tried"
-    )
-    ignore_identical_ids: bool = Field(
-        False, description="leave out the document whose id is the query's"
-    )
-
-
 def _grows_a_graph(stage: Planned) -> bool:
     """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
     return str(stage.values["type"]).startswith("hnsw")
@@ -349,10 +333,6 @@ KINDS = (
     Kind("restore_queries", "retrieval.perturbed:run", RestoreQueriesParams, box="Retrieval"),
     Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion",
         scoring=Scoring(by="fusion", depth_key="fusions.{name}.depth")),
-    Kind("pipeline", "retrieval.pipeline:run", PipelineParams, version=2, box="Re-ranking",
-        scoring=Scoring(of="chosen")),
-    Kind("choose_pipeline", "retrieval.pipeline:run_choice", ChoosePipelineParams, box="Re-ranking",
-        split_key="pipelines.{name}.split"),
     Kind("tune_fusion", "retrieval.fusion:run_fusion_tuning", TuneFusionParams, box="Fusion",
         split_key="fusions.{name}.tune.split"),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from tandem.plan.context import (
     list_system_blocks,
     plans_dataset,
     plans_reranking,
+    plans_run,
     plans_variant,
     plans_view,
     restricts_score,
@@ -119,19 +120,23 @@ def _asks_a_model(ctx: Context, name: str) -> bool:
     return block is not None and isinstance(ctx.settings.entries(block, Section)[name], HostedModel)
 
 
+def _list_combined(ctx: Context, name: str) -> list[str]:
+    """Return the systems that an entry such as a fusion or an ensemble is made of; empty for any other name."""
+    block = ctx.block_of(name, plans_run) or ctx.block_of(name, plans_reranking)
+    entry = ctx.settings.entries(block, Section)[name] if block else None
+    of = getattr(entry, "of", None)
+    return list(of) if isinstance(of, tuple) else []
+
+
 def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
     """Return whether a system is available: models only if they can be trained, fusions if all their runs are."""
     settings = ctx.settings
     for part in system.split("+"):
         needed: list[str] = []
-        combined = (
-            settings.fusions.get(part)
-            or settings.pipelines.get(part)
-            or settings.ensembles.get(part)
-        )
         aggregation = settings.aggregations.get(part)
+        combined = _list_combined(ctx, part)
         if combined:
-            needed = list(combined.of)
+            needed = combined
         elif aggregation:
             needed = [aggregation.of]
             if aggregation.by:

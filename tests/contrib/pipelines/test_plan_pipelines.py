@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tandem.config.loading import load_settings
+from tandem.contrib.pipelines.options import ChoosePipelineParams, PipelineParams
 from tandem.errors import Unavailable, UserError
 from tandem.plan.graph import Stages
 from tandem.plan.plan import Plan, check_all, check_measures
 from tandem.plan.planner import Planner
-from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BEST = {"of": ["bm25", "de_bm25neg+ce_deneg", "bm25+ce_bm25neg"]}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, say, warn
+from tandem.contrib.pipelines.options import ChoosePipelineParams, PipelineParams
 from tandem.data.columns import DatasetNames
 from tandem.data.runs import append_below, get_scored_depth, iter_ranking, iter_run, write_run
 from tandem.errors import UserError
@@ -27,7 +28,6 @@ from tandem.evaluation.measures import (
 )
 from tandem.evaluation.scores import read_relevance
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing

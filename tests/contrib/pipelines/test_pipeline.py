@@ -9,11 +9,12 @@ import pytest
 from pytest import approx
 from trec import iter_trec
 
+from tandem.contrib.pipelines import choose as pipeline
 from tandem.data.collection import Collection
 from tandem.data.columns import DatasetNames
 from tandem.data.runs import get_scored_depth
 from tandem.errors import UserError
-from tandem.retrieval import pipeline, rerank
+from tandem.retrieval import rerank
 from tandem.store.artifact import open_artifact
 
 SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)  # nDCG@10 of a relevant passage there

@@ -1,7 +1,8 @@
-"""Pipelines: the one of several systems that is best on dev, and how much of its first stage it re-ranks."""
+"""Pipelines as stages: the choice of a system on a split with labels, and its run."""
 
 from tandem.config.base import Section
 from tandem.config.retrieval import Reranks
+from tandem.contrib.pipelines.options import Pipeline
 from tandem.errors import Unavailable, UserError
 from tandem.plan.context import Context, checks_entry, plans_reranking, plans_run
 from tandem.plan.dataset_stages import dataset
@@ -9,6 +10,10 @@ from tandem.plan.graph import Stage
 from tandem.plan.reported import reported_split, require_deep, run_depth, searched
 from tandem.plan.run_expressions import Reranked, rerank, reranking_params, run
 from tandem.stages.base import Json
+
+
+def _find_entry(ctx: Context, name: str) -> Pipeline:
+    return ctx.settings.entries("pipelines", Pipeline)[name]
 
 
 @plans_run("pipelines")
@@ -29,7 +34,7 @@ def _plan_systems(ctx: Context, name: str, split: str, data: str) -> dict[str, S
     First stages are systems, too; each comes before what re-ranks it.
     """
     systems = dict[str, None]()
-    for system in ctx.settings.pipelines[name].of:
+    for system in _find_entry(ctx, name).of:
         first = system.rpartition("+")[0]
         systems |= dict.fromkeys([first, system] if first else [system])
 
@@ -68,7 +73,7 @@ def _choice_params(ctx: Context, name: str, data: str) -> Json:
     Raises:
         UserError: the dataset does not allow it.
     """
-    entry = ctx.settings.pipelines[name]
+    entry = _find_entry(ctx, name)
     labelled = ctx.dataset_entry(data)
     at = f"pipelines.{name}"
     if labelled.relevance == "answers":
@@ -87,9 +92,7 @@ def _choice_params(ctx: Context, name: str, data: str) -> Json:
 def _depths(ctx: Context, name: str) -> list[int]:
     """Return how many passages the systems of a pipeline re-rank, ascending."""
     whole = ctx.settings.rerank.depth
-    return sorted(
-        ctx.settings.pipelines[name].depths or {whole, max(1, whole // 2), max(1, whole // 5)}
-    )
+    return sorted(_find_entry(ctx, name).depths or {whole, max(1, whole // 2), max(1, whole // 5)})
 
 
 @checks_entry("pipelines")

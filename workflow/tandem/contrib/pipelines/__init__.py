@@ -1,0 +1,1 @@
+"""Pipelines: the one of several systems that is best on dev, and how much of its first stage it re-ranks."""
