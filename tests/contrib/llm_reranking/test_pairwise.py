@@ -15,7 +15,6 @@ from tandem.contrib.llm_reranking.llm_rerank import (
     sum_all_pairs,
 )
 from tandem.data.collection import Collection, join_contents
-from tandem.retrieval.comparisons import aggregate, list_pairs
 from tandem.retrieval.llm.prompts import write_pair_prompt
 
 WORTH = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -40,11 +39,11 @@ def test_a_passage_wins_if_it_is_named_in_both_orders():
 def test_their_sum_is_half_of_what_a_trained_model_of_duot5s_prompt_sums():
     # p_ij of three passages, as log-odds
     logits = {(0, 1): 2.0, (0, 2): -0.5, (1, 0): -1.5, (1, 2): 1.0, (2, 0): 0.5, (2, 1): -1.0}
-    pairs = list(zip(*list_pairs(3), strict=True))
-    sums = np.zeros(3)
-    for i, j in pairs:
+    preferred = {pair: 1 / (1 + math.exp(-value)) for pair, value in logits.items()}
+    sums, summed = np.zeros(3), np.zeros(3)
+    for i, j in logits:
         sums[i] += average_orders(logits[i, j], logits[j, i])
-    summed = aggregate("sym_sum", np.array([logits[pair] for pair in pairs]), 3)
+        summed[i] += preferred[i, j] + 1 - preferred[j, i]
     assert summed.tolist() == approx((2 * sums).tolist())
 
 

@@ -16,7 +16,7 @@ from tandem.config.base import (
     problem,
 )
 from tandem.config.datasets import Perturbation
-from tandem.config.references import CrossEncoderRef, DatasetRef, NoParameter, Reference, RunRef
+from tandem.config.references import CrossEncoderRef, DatasetRef, Reference, RunRef
 from tandem.config.similarities import Similarity
 from tandem.registry import Registry
 
@@ -323,29 +323,11 @@ class Ensemble(Section):
     )
 
 
-ComparisonAggregate = Literal["sum", "sym_sum", "binary", "min", "max", "copeland"]
-
-
 class Reranks(Section):
     """An entry that may stand behind the `+` of a run, of a block under `@plans_reranking`."""
 
     # passages in the light of others: no depth of it is a part of another
     orders_together: ClassVar[bool] = False
-
-
-class Comparison(Reranks):
-    """The top of a list ordered by a model that compares passages, an entry of `comparisons`."""
-
-    orders_together = True
-    by: Annotated[str, NoParameter()] = Field(description="a model with `compares: true`")
-    top: int = Field(
-        10,
-        ge=2,
-        description="passages that are compared, each two in both orders; at most rerank.depth",
-    )
-    aggregate: ComparisonAggregate = Field(
-        "sum", description="what of a passage's comparisons is its score; see docs/rerankers.md"
-    )
 
 
 class Scorer(Section):

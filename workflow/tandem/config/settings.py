@@ -24,7 +24,6 @@ from tandem.config.references import DatasetRef, RunRef
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
-    Comparison,
     Depth,
     Encode,
     Ensemble,
@@ -245,9 +244,6 @@ class Settings(Section):
     )
     ensembles: dict[str, Ensemble] = Field(
         {}, description="several cross-encoders, usable as one that scores pairs"
-    )
-    comparisons: dict[str, Comparison] = Field(
-        {}, description="models that compare passages, usable where a cross-encoder re-ranks"
     )
     scorers: dict[str, Scorer] = Field(
         {}, description="plugins' scorers, usable where a cross-encoder re-ranks"

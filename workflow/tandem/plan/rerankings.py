@@ -1,13 +1,12 @@
 """What may stand behind the `+` of a run.
 
-Cross-encoders, ensembles of them, models that compare passages, plugins' scorers; and what a stage is told of a
+Cross-encoders, ensembles of them, plugins' scorers; and what a stage is told of a
 language model that it asks.
 """
 
 from pathlib import Path
 
 from tandem.config.language_models import HostedModel
-from tandem.config.models import COMPARING
 from tandem.config.parsing import read
 from tandem.config.references import CROSS_PARTS
 from tandem.errors import UserError
@@ -47,45 +46,6 @@ def rerank_by_scorer(ctx: Context, reranked: Reranked) -> Stage:
     """Plan the re-ranking of a run by a plugin's scorer."""
     params = {"depth": reranked.params["depth"], **_scorer_params(ctx, reranked.judge)}
     return _rerank(ctx, reranked, params, {})
-
-
-@plans_reranking("comparisons")
-def rerank_by_comparison(ctx: Context, reranked: Reranked) -> Stage:
-    """Plan the order of a run's top by an entry of `comparisons`; those of one model share its scores."""
-    name = reranked.judge
-    data = reranked.data
-    check_comparison(ctx, name)
-    entry = ctx.settings.comparisons[name]
-    depth = min(reranked.params["depth"], entry.top)
-    model, tokens = judge_with_tokens(ctx, entry.by, f"comparisons.{name}.by", data, (COMPARING,))
-
-    upstream = {"dataset": dataset(ctx, data), "run": reranked.pool}
-    first_stage = reranked.pool.system
-    label = f"{first_stage}+{entry.by}.{reranked.split}"
-    compared = ctx.stage(
-        "compare",
-        data,
-        label,
-        {**ctx.scoring, "depth": depth},
-        {**upstream, "model": model, "tokens": tokens},
-    )
-    params: Json = {"depth": depth, "aggregate": entry.aggregate}
-    return ctx.stage(
-        "rerank_compared", data, reranked.name, params, {**upstream, "compared": compared}
-    )
-
-
-@checks_entry("comparisons")
-def check_comparison(ctx: Context, name: str) -> None:
-    """Refuse an entry of `comparisons` whose model does not compare passages."""
-    by = ctx.settings.comparisons[name].by
-    at = f"comparisons.{name}.by"
-    entry = ctx.settings.models.get(ctx.model_name(by))
-    if entry is not None and entry.sort != COMPARING:
-        raise UserError(
-            f"{at} is {by}, which scores single passages; name a model with compares: true"
-        )
-    ctx.check_model(ctx.model_name(by), at, (COMPARING,))
 
 
 def _rerank(ctx: Context, reranked: Reranked, params: Json, inputs: dict[str, Stage]) -> Stage:

@@ -11,11 +11,10 @@ from tandem.config.datasets import Perturbation
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, Tradeoffs
 from tandem.config.language_models import LanguageModel
 from tandem.config.references import parameters_of
-from tandem.config.retrieval import ComparisonAggregate, Encode, Inference, Normalization
+from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
-from tandem.stages.base import Kind, Params, Part, Planned, Scoring
+from tandem.stages.base import Kind, Params, Planned, Scoring
 
-LISTS_PER_PART = 32  # whose comparisons are a part: 2,880 of ten passages each, 78,400 of fifty
 IndexType = Literal[
     "flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"
 ]
@@ -194,21 +193,6 @@ class RerankParams(ScoringParams):
     options: dict[str, Any] = Field({}, description="of the scorer")
 
 
-class CompareParams(ScoringParams):
-    """Comparisons of each two passages at the top of a run, in both orders."""
-
-    depth: int = Field(10, ge=2, description="passages that are compared per query")
-
-
-class RerankComparedParams(Params):
-    """Re-ranking of a run's top by comparisons of its passages."""
-
-    depth: int = Field(10, ge=2, description="passages that were compared per query")
-    aggregate: ComparisonAggregate = Field(
-        "sum", description="what of a passage's comparisons is its score"
-    )
-
-
 class RerankWindowsParams(RerankParams):
     """Re-ranking of documents by the scores of their windows."""
 
@@ -322,11 +306,6 @@ KINDS = (
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking",
         scoring=Scoring(by="cross", of="top"), verb="re-ranking"),
-    Kind("compare", "retrieval.comparisons:run", CompareParams, env="models", threads="all", retries=2,
-        gpu=("model",), shard="retrieval.comparisons:run_shard", part=Part(LISTS_PER_PART, "queries"),
-        box="Re-ranking", verb="comparing"),
-    Kind("rerank_compared", "retrieval.comparisons:run_rerank", RerankComparedParams, env="models", box="Re-ranking",
-        scoring=Scoring(of="top"), verb="re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
         retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking", scoring=Scoring(of="top")),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),

@@ -12,8 +12,12 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import Parts
-from tandem.config.retrieval import ComparisonAggregate
 from tandem.config.settings import Execution
+from tandem.contrib.comparisons.options import (
+    CompareParams,
+    ComparisonAggregate,
+    RerankComparedParams,
+)
 from tandem.data.columns import RankedRows
 from tandem.data.runs import append_below, break_ties_by_place, iter_rows, write_rows
 from tandem.errors import UserError
@@ -31,7 +35,6 @@ from tandem.retrieval.inputs import (
 )
 from tandem.retrieval.pair_scores import find_tokenizer, to_probability
 from tandem.stages.base import Json
-from tandem.stages.retrieval import CompareParams, RerankComparedParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 

@@ -6,6 +6,14 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from tandem.contrib.comparisons import compare_passages as comparisons
+from tandem.contrib.comparisons.compare_passages import (
+    aggregate,
+    list_pairs,
+    run,
+    run_rerank,
+    run_shard,
+)
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
@@ -14,8 +22,6 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.pair_prompts import PairOptions, join_passages
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Tokens
-from tandem.retrieval import comparisons
-from tandem.retrieval.comparisons import aggregate, list_pairs, run, run_rerank, run_shard
 from tandem.stages import KINDS
 from tandem.stages.base import Part
 from tandem.store.artifact import open_artifact

@@ -1,0 +1,43 @@
+"""Comparisons of passages, the entries of `comparisons`, and the parameters of their stages."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tandem.config.references import NoParameter
+from tandem.config.retrieval import Reranks
+from tandem.stages.base import Params
+from tandem.stages.retrieval import ScoringParams
+
+LISTS_PER_PART = 32  # whose comparisons are a part: 2,880 of ten passages each, 78,400 of fifty
+ComparisonAggregate = Literal["sum", "sym_sum", "binary", "min", "max", "copeland"]
+
+
+class Comparison(Reranks):
+    """The top of a list ordered by a model that compares passages, an entry of `comparisons`."""
+
+    orders_together = True
+    by: Annotated[str, NoParameter()] = Field(description="a model with `compares: true`")
+    top: int = Field(
+        10,
+        ge=2,
+        description="passages that are compared, each two in both orders; at most rerank.depth",
+    )
+    aggregate: ComparisonAggregate = Field(
+        "sum", description="what of a passage's comparisons is its score; see docs/rerankers.md"
+    )
+
+
+class CompareParams(ScoringParams):
+    """Comparisons of each two passages at the top of a run, in both orders."""
+
+    depth: int = Field(10, ge=2, description="passages that are compared per query")
+
+
+class RerankComparedParams(Params):
+    """Re-ranking of a run's top by comparisons of its passages."""
+
+    depth: int = Field(10, ge=2, description="passages that were compared per query")
+    aggregate: ComparisonAggregate = Field(
+        "sum", description="what of a passage's comparisons is its score"
+    )

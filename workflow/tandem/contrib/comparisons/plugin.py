@@ -1,0 +1,46 @@
+"""Entries of `comparisons`, and the stages that compare passages and re-rank by it."""
+
+from tandem.config.settings import register_section
+from tandem.contrib.comparisons.options import (
+    LISTS_PER_PART,
+    CompareParams,
+    Comparison,
+    RerankComparedParams,
+)
+from tandem.stages import Kind, register_stage
+from tandem.stages.base import Part, Scoring
+
+register_section(
+    "comparisons",
+    dict[str, Comparison],
+    {},
+    "models that compare passages, usable where a cross-encoder re-ranks",
+)
+register_stage(
+    Kind(
+        "compare",
+        "contrib.comparisons.compare_passages:run",
+        CompareParams,
+        env="models",
+        threads="all",
+        retries=2,
+        gpu=("model",),
+        shard="contrib.comparisons.compare_passages:run_shard",
+        part=Part(LISTS_PER_PART, "queries"),
+        box="Re-ranking",
+        verb="comparing",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "rerank_compared",
+        "contrib.comparisons.compare_passages:run_rerank",
+        RerankComparedParams,
+        env="models",
+        box="Re-ranking",
+        scoring=Scoring(of="top"),
+        verb="re-ranking",
+    ),
+    in_runs=False,
+)
