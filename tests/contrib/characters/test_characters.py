@@ -10,9 +10,9 @@ from torch.nn.functional import linear
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from tandem.contrib.characters import words as words_module
+from tandem.contrib.characters.add_characters import imitate, make_tokenizer, run
 from tandem.contrib.characters.cnn import CharacterBertConfig, CharacterCnn
 from tandem.contrib.characters.options import CharacterInput, Imitation
-from tandem.contrib.characters.stage import imitate, make_tokenizer, run
 from tandem.contrib.characters.words import WordTokenizer, spell
 from tandem.data.collection import Collection, join_contents
 from tandem.models.dual import DualEncoder, encode_all

@@ -11,7 +11,7 @@ register_encoder_source("characters", EncoderSource({"characters": CharacterEnco
 register_stage(
     Kind(
         "character_encoder",
-        "contrib.characters.stage:run",
+        "contrib.characters.add_characters:run",
         CharacterEncoderParams,
         env="models",
         threads="all",
