@@ -244,6 +244,10 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     )
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
     options: dict[str, object] = {}
+    if config.model_type == "big_bird":
+        # Sparse attention is given up for good at the first short batch: a vector would depend on what was read before.
+        config.attention_type = "original_full"
+        options["config"] = config
     if layers is not None:
         options["config"] = _keep_first_layers(config, folder, layers)
     try:
