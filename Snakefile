@@ -34,7 +34,7 @@ from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.parsing import with_secrets
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.storage import check_storage
+from tandem.extras.running.storage import check_storage, keep_objects
 from tandem.plan.graph import read_behind_inputs, read_by_views
 from tandem.plan.views import check_owner, record_owner, view_pattern, views_folder
 from tandem.plugins import find_rules
@@ -69,12 +69,12 @@ VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` d
 # is then this machine's own: artifacts are unpacked into it, made in it, and packed. So all that a stage maps, locks or goes
 # on from are local files. Snakemake moves the archives (docs/storage.md).
 IN_STORAGE = workflow.storage_settings.default_storage_provider is not None
+provider, prefix = workflow.storage_registry.default_storage_provider, workflow.storage_settings.default_storage_prefix
 
 # Unknown and unavailable targets are reported before any rule is asked for its files. A module's are the other Snakefile's.
 if workflow.is_main_process and IS_MAIN:
     planned(check_owner, VIEWS, configuration)
     if IN_STORAGE:
-        provider, prefix = workflow.storage_registry.default_storage_provider, workflow.storage_settings.default_storage_prefix
         planned(check_storage, provider, prefix, plan.settings.execution)
     keep_finished(Path.cwd())
     targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]
@@ -82,6 +82,8 @@ if workflow.is_main_process and IS_MAIN:
         print(line, file=sys.stderr)
 else:
     plan.plan_every_target()
+if IN_STORAGE and prefix and not {"--delete-all-output", "--delete-temp-output"} & {*sys.argv}:
+    keep_objects(provider, prefix)  # before the rules, which ask the provider for objects
 
 # Jobs run this library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix of one's
 # own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the environment

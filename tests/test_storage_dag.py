@@ -14,7 +14,10 @@ from threading import Thread
 from typing import ClassVar
 
 import pytest
-from tiny_project import Project, jobs
+from tiny_project import ROOT, Project, jobs
+
+from tandem.config.merging import gathered
+from tandem.extras.plan import FullPlan
 
 boto3 = pytest.importorskip("boto3", reason="boto3, which reads the bucket, is not installed")
 pytest.importorskip(
@@ -169,6 +172,32 @@ def test_two_machines_begin_at_once(machine, bucket):
     table = "results/tables/baseline.csv"
     assert machines[0].read(table) == machines[1].read(table)
     assert bucket.Object(f"race/{table}").get()["Body"].read() == machines[0].read(table)
+
+
+def test_what_another_machine_stores_meanwhile_stays(machine, bucket):
+    """What is due Snakemake decides at its start: outputs that are there later it deletes before the job."""
+    pod = machine("m")
+    plan = FullPlan(gathered([pod.project.folder / "config.yaml"], ROOT), ROOT)
+    folder = Path(plan.planner.run("bm25", "test", "a test").folder)
+    archive = bucket.Object(f"meanwhile/{folder}.tar")
+    run = pod.start("baseline", folder="meanwhile")
+    while not list(pod.project.folder.glob("results/tiny/dataset/*/log.txt")):
+        assert run.poll() is None
+        time.sleep(0.05)
+    (pod.project.folder / folder).mkdir(parents=True)
+    (pod.project.folder / folder / "stage.json").write_text("{")  # so that the job fails
+    archive.put(Body=b"stored by another machine")
+    output, _ = run.communicate()
+    assert run.returncode == 1
+    assert f"{folder}/stage.json" in output.strip().splitlines()[-1], output
+    assert archive.get()["Body"].read() == b"stored by another machine"
+
+    bucket.Object("another/project").put(
+        Body=b""
+    )  # the plugin deletes a bucket with its last object
+    code, output = pod.run("--delete-all-output", prefix="s3://tandem/meanwhile")
+    assert code == 0, output
+    assert list(bucket.objects.filter(Prefix="meanwhile")) == []
 
 
 READ_ONLY = {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*", "s3:HeadBucket"], "Resource": "*"}

@@ -1,4 +1,4 @@
-"""Object storage that Snakemake keeps results in (`--default-storage-provider`): checked before any work begins."""
+"""Object storage that Snakemake keeps results in (`--default-storage-provider`), shared with other machines."""
 
 from typing import Any
 
@@ -45,6 +45,30 @@ def check_storage(provider: Any, prefix: str | None, execution: ExecutionSetting
         words = shortened(" ".join(str(error).split()), _LONGEST_REASON) or type(error).__name__
         hint = "look at the bucket's name, the endpoint and the credentials (docs/storage.md)"
         raise UserError(f"{FLAG} is {prefix}, which cannot be read: {words}; {hint}") from None
+
+
+def keep_objects(provider: Any, prefix: str) -> None:
+    """Have jobs replace results in the storage, and never delete them.
+
+    Before a job Snakemake deletes the job's outputs, and after one that fails again. Which jobs are due it has decided
+    when it started: another machine may have stored the outputs since then, and read them while this one makes them.
+
+    Args:
+        provider: Snakemake's storage provider, before any rule asks it for an object.
+        prefix: of every object, `s3://bucket/folder`.
+    """
+    results = provider.object(f"{prefix.rstrip('/')}/results/").query
+    plugin_object: Any = provider.get_storage_object_cls()
+
+    class KeptObject(plugin_object):  # type: ignore[misc]
+        """An object of the plugin's that stays in the storage if it is a result."""
+
+        def remove(self) -> None:
+            """Delete the object, unless it is a result."""
+            if not self.query.startswith(results):
+                super().remove()
+
+    provider.get_storage_object_cls = lambda: KeptObject
 
 
 def _explain_if_invalid(item: Any) -> str:
