@@ -73,6 +73,17 @@ def test_a_mistake_on_the_command_line_is_one_line(words, message, tmp_path, mon
     assert not Path("logs").exists()
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_damaged_manifest_is_named_before_anything_runs(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stage = list_requested_stages(Configuration().plan(), ["baseline"])[0]
+    Path(stage.folder).mkdir(parents=True)
+    Path(stage.manifest).write_text(text)
+    with pytest.raises(UserError, match=rf"^{stage.manifest}: .* run its stage again$"):
+        command(["run", "baseline"])
+    assert not Path("logs").exists()
+
+
 def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("")
@@ -348,6 +359,23 @@ def test_what_object_storage_refuses_is_named_with_the_reason(tmp_path):
         )
         assert "docs/storage.md" in line
         assert "\n" not in line
+
+
+def test_a_node_without_the_environment_is_named_with_its_log(tmp_path):
+    """What slurm's shell says where the interpreter that Snakemake was started with is not on the node."""
+    slurm, stage, run = (tmp_path / name for name in ("7.log", "log.txt", "run.log"))
+    slurm.write_text(
+        "/var/spool/slurm_script: line 4: /home/me/.venv/bin/python: No such file or directory\n"
+    )
+    run.write_text(f"    log: {stage}, {slurm} (check log file(s) for error details)\n")
+    line = read_failed_words([run])
+    assert line.startswith(
+        f"{slurm}: /home/me/.venv/bin/python: No such file or directory on the job's node; "
+    )
+    stage.write_text(
+        "tandem model: loss is nan at step 2\n"
+    )  # it had started: its own words come first
+    assert read_failed_words([run]).startswith("tandem model: loss is nan at step 2\n")
 
 
 def test_the_error_before_snakemakes_last_words_is_the_cause(tmp_path):

@@ -166,7 +166,7 @@ def estimate_stage(stage: Stage, setting: Setting, hardware: Hardware) -> Cost |
         "start": hardware.start["data" if is_light else kind.env],
     }
     manifest = read_finished(stage.folder)
-    measured = float(manifest["seconds"]) if manifest else None
+    measured = manifest.seconds if manifest else None
     return Cost(work.operations, computing, parts, work.memory, disk, measured, work.steps)
 
 

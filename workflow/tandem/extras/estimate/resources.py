@@ -23,7 +23,7 @@ from tandem.plan.sizes import EncoderShape
 from tandem.registry import Registry
 from tandem.stages import KINDS
 from tandem.stages.base import Json
-from tandem.store.artifact import MANIFEST
+from tandem.store.artifact import MANIFEST, Manifest, open_artifact
 
 MIB = 1 << 20
 PROCESS_BYTES = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
@@ -181,11 +181,11 @@ class Volumes:
 
 
 @cache
-def read_finished(folder: str) -> Json | None:
-    """Return the manifest of an artifact, None where it is not finished."""
-    path = Path(folder) / MANIFEST
-    manifest: Json | None = json.loads(path.read_text()) if path.is_file() else None
-    return manifest
+def read_finished(folder: str) -> Manifest | None:
+    """Return the manifest of an artifact, None where it is not finished; a `UserError` if it is damaged."""
+    if not (Path(folder) / MANIFEST).is_file():
+        return None
+    return open_artifact(Path(folder), verify=False).manifest
 
 
 def measure_collection(stage: Stage, entry: Dataset | None) -> Volumes | None:
@@ -341,8 +341,8 @@ class Setting:
             size.tokens("passage", params.passage_length),
         )
         manifest = read_finished(tokens.folder)
-        if manifest and manifest["facts"].get("passages"):
-            passage = manifest["facts"]["passage_tokens"] / manifest["facts"]["passages"]
+        if manifest and manifest.facts.get("passages"):
+            passage = manifest.facts["passage_tokens"] / manifest.facts["passages"]
         return query, passage
 
     def pair_length(self, tokens: Stage) -> float:

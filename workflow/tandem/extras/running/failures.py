@@ -21,6 +21,10 @@ _ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a tracebac
 ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
 # Snakemake's words about an object, and the plugin's reason on the next line.
 _STORAGE = re.compile(r"^Failed to \w+ .*?(\S+://\S+)\n(?:[\w.]+: )?(.+)", re.MULTILINE)
+# What a shell or Python says on a node that lacks the interpreter, or a package, that Snakemake was started with.
+_MISSING = re.compile(
+    r"^(?:.*: line \d+: )?(\S*python[\d.]*): (No such file or directory|command not found|No module named \S+)$"
+)
 # what Snakemake says last, whatever was the matter
 _NO_CAUSE = "At least one job did not complete successfully."
 PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)")
@@ -38,7 +42,7 @@ def explain_failure(run: Run, stages: Stages, log: Path, unlock: str) -> list[st
         what = describe_job(job, stages)
         lines += [
             f"{what} failed; its log: {', '.join(job.log) or log}",
-            _explain_job(job, run, f"tandem run: {what}"),
+            _explain_job(job, run, log, f"tandem run: {what}"),
         ]
     if run.failed:
         return lines
@@ -48,12 +52,14 @@ def explain_failure(run: Run, stages: Stages, log: Path, unlock: str) -> list[st
     return [*lines, f"tandem run: {find_snakemake_words(run, log)}"]
 
 
-def _explain_job(job: BegunJob, run: Run, what: str) -> str:
+def _explain_job(job: BegunJob, run: Run, log: Path, what: str) -> str:
     """Return the `tandem …:` line at the end of a job's log, or its last words."""
     words = read_stage_words(job.log)
     if words:
         return words
-    problem = explain_storage("\n".join(error.message for error in run.errors))
+    problem = explain_storage(
+        "\n".join(error.message for error in run.errors)
+    ) or explain_missing_environment("\n".join(read_lines(log)))
     if problem:
         return f"tandem run: {problem}"
     statuses = [
@@ -89,7 +95,23 @@ def read_failed_words(logs: Iterable[str]) -> str:
     text = "\n".join(read_lines(*logs))
     named = dict.fromkeys(FAILED.findall(text))
     words = "\n".join(filter(None, (read_stage_words(paths.split(", ")) for paths in named)))
-    return words or explain_storage(text)
+    return words or explain_storage(text) or explain_missing_environment(text)
+
+
+def explain_missing_environment(text: str) -> str:
+    """Return in one line which Python, or package, the node of a failed job lacks; empty where it lacked none.
+
+    Args:
+        text: Snakemake's log, which names the logs of the jobs that failed. A cluster's own has the node's words; the
+            stage's is missing, or says nothing, where the stage did not start.
+    """
+    for paths in dict.fromkeys(FAILED.findall(text)):
+        for path in paths.split(", "):
+            for line in read_lines(path):
+                if missing := _MISSING.match(line.strip()):
+                    hint = "install the environment where all nodes see it (docs/how_to/slurm.md)"
+                    return f"{path}: {missing[1]}: {missing[2]} on the job's node; {hint}"
+    return ""
 
 
 def explain_storage(text: str) -> str:
