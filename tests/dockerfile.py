@@ -1,10 +1,10 @@
 """The steps of a Dockerfile, one by one in folders (`chroot`), on a machine that cannot build an image.
 
-    python tests/dockerfile.py --file envs/Dockerfile --context . --out FOLDER [--bind PATH …] [--then COMMAND]
+    python tests/dockerfile.py --file envs/Dockerfile --context . --out FOLDER [--bind PATH …]
 
 `FROM python:3.11-slim-bookworm` is Debian's bookworm by debootstrap with the Python that runs this program, which must
 be 3.11. Needs root. Of a machine that has a package index or certificates of its own, `--bind` shows the folders to the
-steps, at the same paths. `--then` runs a command in the last folder, as `docker run` would.
+steps, at the same paths. `chroot FOLDER/STAGE COMMAND` is then what `docker run` would be.
 """
 
 import argparse
@@ -123,8 +123,8 @@ class Stage:
             shutil.copy2(source, target)
 
 
-def build(file: Path, context: Path, out: Path, bound: Sequence[str] = ()) -> Stage:
-    """Run all steps; return the last stage, in `out/<its name or number>`."""
+def build(file: Path, context: Path, out: Path, bound: Sequence[str] = ()) -> None:
+    """Run all steps, those of a stage in `out/<its name or number>`."""
     stages: dict[str, Stage] = {}
     bases: dict[str, Path] = {}
     stage = None
@@ -153,7 +153,6 @@ def build(file: Path, context: Path, out: Path, bound: Sequence[str] = ()) -> St
             origin = stages[flag.removeprefix("--from=")].root if flag else context
             stage.copy(origin / places[0].lstrip("/"), places[1])
     assert stage, f"{file}: no FROM"
-    return stage
 
 
 def main() -> None:
@@ -164,13 +163,9 @@ def main() -> None:
     for name in ("file", "context", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--bind", nargs="*", default=[], metavar="PATH")
-    parser.add_argument("--then", default="", metavar="COMMAND")
     options = parser.parse_args()
     options.out.mkdir(parents=True)
-    stage = build(options.file, options.context, options.out, options.bind)
-    if options.then:
-        print(f"then {options.then}", flush=True)
-        stage.run(options.then)
+    build(options.file, options.context, options.out, options.bind)
 
 
 if __name__ == "__main__":

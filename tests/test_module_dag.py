@@ -9,12 +9,14 @@ import pytest
 import yaml
 from tiny_project import LAYOUT, ROOT, jobs, tiny_config, write_beir
 
+from tandem.store.files import sha256
+
 OWN = """
 configfile: "settings.yaml"
 
 
 rule all:
-    input: "best.txt", "lines.txt"
+    input: "best.txt", "lines.txt"{targets}
 
 
 module tandem:
@@ -35,22 +37,36 @@ rule lines:
     input: tandem.find_run("{system}")
     output: "lines.txt"
     shell: "wc -l < $(dirname {{input:q}})/run.trec > {{output}}"
+
+
+rule weights:
+    input: tandem.find_model("{model}")
+    output: "weights.txt"
+    shell: "sha256sum $(dirname {{input:q}})/dual/shared/model.safetensors > {{output}}"
 """
 WORDS = ("--rerun-triggers", "mtime", "params", "--cores", "2")
 
 
 @pytest.fixture
 def own(tmp_path, encoder_folder, documents):
-    """`own(layout, more, system, snakefile)`: a folder with the tiny collection, a Snakefile and its configuration."""
+    """`own(layout, …)`: a folder with the tiny collection, a Snakefile and its configuration."""
 
-    def make(layout, more="", system="bm25", snakefile=f"{str(ROOT / 'Snakefile')!r}"):
+    def make(
+        layout,
+        more="",
+        system="bm25",
+        model="de_bm25neg",
+        targets="",
+        snakefile=f"{str(ROOT / 'Snakefile')!r}",
+    ):
         folder = tmp_path / "own flow"
         (folder / "layout").mkdir(parents=True)
         write_beir(tmp_path / "beir", documents)
         (folder / "layout/tiny.yaml").write_text(yaml.safe_dump(layout))
         config = tiny_config(tmp_path, encoder_folder) | {"tables": ["layout/tiny.yaml"]}
         (folder / "settings.yaml").write_text(yaml.safe_dump({"retrieval": config, "own": 1}))
-        (folder / "Snakefile").write_text(OWN.format(snakefile=snakefile, more=more, system=system))
+        names = {"more": more, "system": system, "model": model, "targets": targets}
+        (folder / "Snakefile").write_text(OWN.format(snakefile=snakefile, **names))
         return folder
 
     return make
@@ -78,12 +94,16 @@ def test_from_the_files_to_a_rule_of_its_own(own):
 
 
 def test_it_makes_the_artifacts_that_tandem_makes(own, tiny_dag):
-    folder = own(LAYOUT)
+    folder = own(LAYOUT, targets=', "weights.txt"')
     shutil.copytree(tiny_dag.folder / "results", folder / "results")
     shutil.rmtree(folder / "results/tables")
     status, output = run(folder)
     assert status == 0, output
-    assert jobs(output) == {"tandem_table": 1, "best": 1, "lines": 1, "all": 1}
+    assert jobs(output) == {"tandem_table": 1, "best": 1, "lines": 1, "weights": 1, "all": 1}
+    (weights,) = tiny_dag.folder.glob(
+        "results/tiny/model/de_bm25neg-*/dual/shared/model.safetensors"
+    )
+    assert (folder / "weights.txt").read_text().split()[0] == sha256(weights)
     table = Path("results/tables/tiny.csv")
     assert (folder / table).read_bytes() == (tiny_dag.folder / table).read_bytes()
 
@@ -133,15 +153,16 @@ def test_the_snakefile_may_come_from_a_repository(own, repository):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "more", "system", "line"),
+    ("key", "value", "own_words", "line"),
     [
-        ("seeed", 1, "", "bm25", "seeed"),
-        ("dataset", "tiny", '\n    prefix: "elsewhere"', "bm25", "prefix and replace_prefix"),
-        ("dataset", "tiny", "", "bm52", "did you mean bm25?"),
+        ("seeed", 1, {}, "seeed"),
+        ("dataset", "tiny", {"more": '\n    prefix: "elsewhere"'}, "prefix and replace_prefix"),
+        ("dataset", "tiny", {"system": "bm52"}, "did you mean bm25?"),
+        ("dataset", "tiny", {"model": "de_bm25neq"}, "did you mean de_bm25neg?"),
     ],
 )
-def test_a_mistake_is_the_last_line(key, value, more, system, line, own):
-    folder = own(LAYOUT, more, system)
+def test_a_mistake_is_the_last_line(key, value, own_words, line, own):
+    folder = own(LAYOUT, **own_words)
     settings = yaml.safe_load((folder / "settings.yaml").read_text())
     settings["retrieval"][key] = value
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
