@@ -1,6 +1,7 @@
 """The wheel and the source distribution, installed without the checkout, from an empty folder to the tiny table."""
 
 import ast
+import email
 import json
 import os
 import re
@@ -8,15 +9,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
 from importlib.metadata import packages_distributions
 from itertools import chain
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.version import Version
 from tiny_project import LAYOUT, tiny_config, write_beir
 
 from tandem import __version__
@@ -43,12 +47,12 @@ def plain(name):
 
 @pytest.fixture(scope="module")
 def lock():
-    lines = (ROOT / "envs/requirements.lock").read_text().splitlines()
-    return {
-        plain(name): version
-        for name, _, version in (line.partition("==") for line in lines)
-        if version
-    }
+    """The version of each package that the tests run with: of the lock file, else of the job for storage in CI."""
+    texts = [
+        (ROOT / name).read_text() for name in (".github/workflows/ci.yml", "envs/requirements.lock")
+    ]
+    pins = re.findall(r"(?m)(?:^|\")([\w.-]+)(?:\[[\w,]+\])?==([\w.+]+)", "\n".join(texts))
+    return {plain(name): version for name, version in pins}
 
 
 @pytest.mark.parametrize("requirement", ALL, ids=lambda it: it.name)
@@ -56,6 +60,21 @@ def test_the_bounds_of_a_dependency_are_those_of_the_lock(requirement, lock):
     major, minor = lock[plain(requirement.name)].split(".")[:2]
     upper = f"0.{int(minor) + 1}" if major == "0" else str(int(major) + 1)
     assert {str(it) for it in requirement.specifier} == {f">={major}.{minor}", f"<{upper}"}
+
+
+def test_the_version_is_that_of_the_newest_changes():
+    """Between releases the version is the next one's, `.dev0`; CITATION.cff has the last one's."""
+    headings = re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
+    version = Version(__version__)
+    if version.is_devrelease:
+        assert headings[0] == "Unreleased"
+        headings = headings[1:]
+        assert version > Version(headings[0])
+    else:
+        assert version == Version(headings[0])
+    assert headings[0] == cited
+    assert "Unreleased" not in headings
 
 
 def imported():
@@ -141,13 +160,20 @@ def built(tmp_path_factory):
     return folder, run(["git", "rev-parse", "HEAD"], source).strip()
 
 
-# What an installed package asks for and the environment lacks.
+# What an installed package asks for and the environment does not meet; a package of an extra may be missing.
 UNMET = """
 import json
-from importlib.metadata import requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from packaging.requirements import Requirement
-asked = map(Requirement, requires("tandem-retrieval"))
-print(json.dumps([str(it) for it in asked if version(it.name) not in it.specifier]))
+unmet = []
+for asked in map(Requirement, requires("tandem-retrieval")):
+    try:
+        met = version(asked.name) in asked.specifier
+    except PackageNotFoundError:
+        met = asked.marker is not None
+    if not met:
+        unmet.append(str(asked))
+print(json.dumps(unmet))
 """
 
 
@@ -207,6 +233,31 @@ def test_a_python_of_conda_s_is_shown_the_package_alone(wheel, tmp_path):
     assert here == "None"
     assert [path.name for path in Path(folder).iterdir()] == ["tandem"]
     assert (Path(folder) / "tandem/_project/Snakefile").is_file()
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_the_description_links_to_nothing_of_the_repository(kind, built):
+    """A package index's page shows README where no other file of it is."""
+    (distribution,) = (built[0] / kind).iterdir()
+    if kind == "wheel":
+        with ZipFile(distribution) as archive:
+            (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+            text = archive.read(name).decode()
+    else:
+        with tarfile.open(distribution) as archive:
+            (name,) = [
+                name
+                for name in archive.getnames()
+                if name.count("/") == 1 and name.endswith("/PKG-INFO")
+            ]
+            text = archive.extractfile(name).read().decode()
+    description = email.message_from_string(text).get_payload()
+    assert "tandem init mine" in description
+    assert "[running](" not in description
+    assert "Snakemake with one line of progress (running)" in description
+    targets = re.findall(r"\]\(([^)]*)\)", description)
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert len(targets) == len(re.findall(r"\]\(https://", (ROOT / "README.md").read_text()))
 
 
 def test_the_sdist_installs_the_same_files(wheel, install):

@@ -2,14 +2,16 @@
 
 There the files stand as in the repository: `tandem/_project/Snakefile`, `…/config/`, `…/workflow/rules/`. `tandem.ROOT`
 is that folder where there is no checkout. The file COMMIT says which commit it was built of. pyproject.toml names the
-two classes; neither runs for an editable installation, which works with the checkout itself.
+classes; an editable installation works with the checkout itself, and has no copy of its files.
 """
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from setuptools.command.build_py import build_py
+from setuptools.command.egg_info import egg_info
 from setuptools.command.sdist import sdist
 
 PROJECT = Path("tandem/_project")
@@ -28,6 +30,9 @@ TRAVELLING = (
     "examples/plugin/*.*",
 )
 LINKS = {"config/profiles": "profiles"}  # a wheel holds no links: the files stand in both places
+# Links and pictures of the repository's own files, which a package index's page does not have.
+_PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?://)[^)]*\)\n*")
+_LINK = re.compile(r"\[([^\]]*)\]\((?!https?://)[^)]*\)")
 COMMIT = "COMMIT"  # `<hash>`, or `<hash> dirty` where files differed from it
 
 
@@ -61,6 +66,15 @@ def _git(*words: str) -> str:
         return ""
 
 
+def without_local_links(text: str) -> str:
+    """Return Markdown without the repository's own pictures, and with links to its files as their words alone.
+
+    >>> without_local_links("![A plot](docs/a.png)\\n\\n[Use](docs/use.md) [it](https://example.org/)")
+    'Use [it](https://example.org/)'
+    """
+    return _LINK.sub(r"\1", _PICTURE.sub("", text))
+
+
 class BuildWithProject(build_py):
     """Copy the package's modules, and the project's files beside them."""
 
@@ -91,6 +105,16 @@ class BuildWithProject(build_py):
             *(str(folder / place) for _, place in project_files()),
             str(folder / COMMIT),
         ]
+
+
+class DescribeWithoutLinks(egg_info):
+    """Write the package's metadata, whose description is README without the links that work in the repository alone."""
+
+    def run(self) -> None:
+        """Write the metadata."""
+        metadata = self.distribution.metadata
+        metadata.long_description = without_local_links(metadata.long_description)
+        super().run()
 
 
 class SdistWithCommit(sdist):

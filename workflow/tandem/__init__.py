@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 PACKAGE = Path(__file__).parent
 # a wheel brings the project's files in this folder (build_package.py)
 CHECKOUT = not (PACKAGE / "_project").is_dir()
