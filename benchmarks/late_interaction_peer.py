@@ -25,8 +25,8 @@ SCORED = (1024, 4096)
 
 def read_vectors(folder: Path, name: str) -> list[torch.Tensor]:
     """Return a tensor of float32 vectors for each text."""
-    vectors = np.load(folder / f"{name}.npy", mmap_mode="r")
-    offsets = np.load(folder / f"{name}_offsets.npy")
+    vectors = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    offsets = np.load(folder / f"{name}_offsets.npy", allow_pickle=False)
     return [
         torch.from_numpy(vectors[first:end].astype(np.float32))
         for first, end in itertools.pairwise(offsets)

@@ -69,7 +69,7 @@ def _git(*words: str) -> str:
 def without_local_links(text: str) -> str:
     """Return Markdown without the repository's own pictures, and with links to its files as their words alone.
 
-    >>> without_local_links("![A plot](docs/a.png)\\n\\n[Use](docs/use.md) [it](https://example.org/)")
+    >>> without_local_links("![A plot](docs/a.png)\\n\\n[Use](docs/running.md) [it](https://example.org/)")
     'Use [it](https://example.org/)'
     """
     return _LINK.sub(r"\1", _PICTURE.sub("", text))

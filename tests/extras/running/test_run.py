@@ -361,17 +361,29 @@ def test_what_object_storage_refuses_is_named_with_the_reason(tmp_path):
         assert "\n" not in line
 
 
-def test_a_node_without_the_environment_is_named_with_its_log(tmp_path):
-    """What slurm's shell says where the interpreter that Snakemake was started with is not on the node."""
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        (
+            "/spool/slurm_script: 4: /my/.venv/bin/python: not found",
+            "/my/.venv/bin/python: not found",
+        ),
+        (
+            "/spool/slurm_script: line 4: /my/.venv/bin/python: No such file or directory",
+            "/my/.venv/bin/python: No such file or directory",
+        ),
+        (
+            "/usr/bin/python3.11: No module named snakemake",
+            "/usr/bin/python3.11: No module named snakemake",
+        ),
+    ],
+)
+def test_a_node_without_the_environment_is_named_with_its_log(text, missing, tmp_path):
+    """What shells and Python say where the interpreter, or Snakemake, is not on the node."""
     slurm, stage, run = (tmp_path / name for name in ("7.log", "log.txt", "run.log"))
-    slurm.write_text(
-        "/var/spool/slurm_script: line 4: /home/me/.venv/bin/python: No such file or directory\n"
-    )
+    slurm.write_text(text + "\n")
     run.write_text(f"    log: {stage}, {slurm} (check log file(s) for error details)\n")
-    line = read_failed_words([run])
-    assert line.startswith(
-        f"{slurm}: /home/me/.venv/bin/python: No such file or directory on the job's node; "
-    )
+    assert read_failed_words([run]).startswith(f"{slurm}: {missing} on the job's node; ")
     stage.write_text(
         "tandem model: loss is nan at step 2\n"
     )  # it had started: its own words come first

@@ -23,7 +23,8 @@ ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
 _STORAGE = re.compile(r"^Failed to \w+ .*?(\S+://\S+)\n(?:[\w.]+: )?(.+)", re.MULTILINE)
 # What a shell or Python says on a node that lacks the interpreter, or a package, that Snakemake was started with.
 _MISSING = re.compile(
-    r"^(?:.*: line \d+: )?(\S*python[\d.]*): (No such file or directory|command not found|No module named \S+)$"
+    r"^(?:.*: (?:line )?\d+: )?(\S*python[\d.]*): "
+    r"(No such file or directory|not found|command not found|No module named \S+)$"
 )
 # what Snakemake says last, whatever was the matter
 _NO_CAUSE = "At least one job did not complete successfully."
