@@ -8,7 +8,8 @@
 # A machine is a set of namespaces: network (a veth to a bridge, an address of its own), processes, host name, and mounts,
 # with a /tmp, /dev/shm, /etc, munged and slurmd of its own. All see the folder $LAB_SHARED (default: $SLURM_LAB/shared) and, as
 # a cluster's nodes do, the same programs and homes. $SLURM_LAB (default: /tmp/slurm-machines) has state and logs; the host's
-# own slurm, network and /etc are not touched. $LAB_CPUS, $LAB_MEMORY (MiB) and $LAB_GPUS are what a node pretends to have.
+# own slurm, network and /etc are not touched. `LAB_CLOCK=-60 tests/slurm/machines.sh on node1` starts a machine whose clock is
+# that many seconds from the others' (needs a C compiler). $LAB_CPUS, $LAB_MEMORY (MiB) and $LAB_GPUS are what a node pretends to have.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 lab=${SLURM_LAB:-/tmp/slurm-machines}
@@ -77,8 +78,13 @@ boot() {
   echo "$name" >/etc/hostname
   { echo "127.0.0.1 localhost"; for each in "${!addresses[@]}"; do echo "${addresses[$each]} $each"; done; } >/etc/hosts
   mkdir -p /etc/slurm "$own/state" "$own/spool"
-  cp "$own"/*.conf /etc/slurm/
+  cp --remove-destination "$own"/*.conf /etc/slurm/ # where a lab that was killed has left links
   for ((i = 0; i < gpus; i++)); do [ -e "$own/gpu$i" ] || mknod "$own/gpu$i" c 1 3; done
+  if [ -n "${LAB_CLOCK:-}" ]; then
+    # For all programs of this machine, whatever their environment.
+    cc -shared -fPIC "-DSECONDS=$LAB_CLOCK" -o /etc/clock.so "$here/clock.c"
+    echo /etc/clock.so >/etc/ld.so.preload
+  fi
   rm -f "$own"/*.pid "$own"/munge.socket*
   munged --force --key-file="$own/munge.key" --socket="$own/munge.socket" --pid-file="$own/munged.pid" \
     --log-file="$own/munged.log" --seed-file="$own/munged.seed"

@@ -5,7 +5,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_kit import Slurm, until
+from slurm_kit import SLOW, Slurm, until
 
 SCRIPT = Path(__file__).parent / "machines.sh"
 NODES = ("node1", "node2", "node3")
@@ -56,6 +56,11 @@ class Machines:
     def queue(self):
         """Number, state and nodes of each job in the queue."""
         return [line.split("|") for line in self.lines("squeue", "-h", "-o", "%i|%T|%N")]
+
+    def nodes_by_job(self):
+        """Number of each job of the last quarter of an hour → its nodes, as slurm shortens their names."""
+        lines = self.lines("squeue", "-h", "-t", "all", "-o", "%i %N")
+        return dict(line.split() for line in lines if " " in line.strip())
 
     def nodes_of_jobs(self):
         """The nodes on which jobs have run; names of several nodes stand as slurm shortens them."""
@@ -131,5 +136,5 @@ class Spread(Slurm):
 
     def ended(self, process):
         """Output and status of a Snakemake that is waited for."""
-        output, _ = process.communicate(timeout=1200)
+        output, _ = process.communicate(timeout=4 * SLOW)
         return output, process.returncode

@@ -1,8 +1,11 @@
 """A controller and three nodes, one of which is cut off from the others and comes back: the bytes stay the same."""
 
 import os
+import re
 import shutil
 import signal
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -144,6 +147,28 @@ def test_a_node_cut_off_within_a_shard_comes_back(clean, started, tiny_dag, tmp_
     clean.wait_until_idle()
 
 
+def test_a_node_that_is_switched_off_within_a_shard(clean, started, tiny_dag, tmp_path):
+    """Its lock goes with its process: the next try, on another node, makes the shard while the first is still off."""
+    project = Spread(clean, tiny_dag, tmp_path / "off", ignored=LATER)
+    (done,) = tiny_dag.folder.glob("results/tiny/embeddings/rocketqav2.passages-*")
+    target = done.relative_to(tiny_dag.folder)
+    shards = project.folder / target / "shards"
+    snakemake = started(project, f"{target}/stage.json", execution="threads: 2, shards: 2")
+    until(lambda: list(shards.glob(".*.json.lock")))
+    name = next(shards.glob(".*.json.lock")).name.removeprefix(".").removesuffix(".lock")
+    until(lambda: clean.processes(f"tandem .*--out {target}/shards/{name}"))
+    ((node, pid),) = clean.processes(f"tandem .*--out {target}/shards/{name}")
+    os.kill(pid, signal.SIGSTOP)
+    clean.ask("off", node)
+    output, status = project.ended(snakemake)
+    assert status == 0, output
+    assert output.count(SUBMITTED) == 3  # two shards and their stage, each once
+    assert "Trying to restart job" not in output
+    assert project.hashes("*.npy", target) == Slurm(tiny_dag, tmp_path / "local").hashes(
+        "*.npy", target
+    )
+
+
 def test_two_nodes_train_what_one_does(clean, local, tmp_path):
     project = Spread(clean, local, tmp_path / "two", ignored=[os.path.basename(local.model())])
     project.run_there(f"{local.model()}/stage.json", execution=TWO_NODES)
@@ -151,6 +176,84 @@ def test_two_nodes_train_what_one_does(clean, local, tmp_path):
     assert project.hashes("*.safetensors", local.model()) == local.hashes(
         "*.safetensors", local.model()
     )
+
+
+@pytest.fixture
+def late_clock(clean):
+    """The machines, of which node1 is a minute behind the others."""
+    if not shutil.which("cc"):
+        pytest.skip("a clock differs by tests/slurm/clock.c, which needs a C compiler")
+    clean.restart("node1", LAB_CLOCK="-60")
+    # slurm may take it for idle before it has noticed that it was off
+    until(lambda: 55 < time.time() - int(clean.ask("run", "node1", "date", "+%s")) < 120)
+    clean.wait_until_idle()
+    yield clean
+    clean.restart("node1")
+
+
+def test_two_nodes_whose_clocks_differ_train_what_one_does(late_clock, local, tmp_path):
+    folder = local.model()
+    project = Spread(late_clock, local, tmp_path / "clocks", ignored=[os.path.basename(folder)])
+    output = project.run_there(
+        f"{folder}/stage.json",
+        execution=TWO_NODES,
+        default_resources={"slurm_extra": "'--exclude=node3'"},
+    )
+    assert output.count(SUBMITTED) == 1
+    assert project.hashes("*.safetensors", folder) == local.hashes("*.safetensors", folder)
+
+
+def test_shards_of_a_node_whose_clock_differs(late_clock, tiny_dag, tmp_path):
+    """What it writes is newer than its clock, and its jobs are older than they say."""
+    project = Spread(late_clock, tiny_dag, tmp_path / "shards", ignored=LATER)
+    (done,) = tiny_dag.folder.glob("results/tiny/embeddings/rocketqav2.passages-*")
+    target = done.relative_to(tiny_dag.folder)
+    output = project.run_there(
+        f"{target}/stage.json",
+        execution="threads: 2, shards: 2",
+        default_resources={"slurm_extra": "'--nodelist=node1'"},
+    )
+    assert output.count(SUBMITTED) == 3
+    assert project.hashes("*.npy", target) == Slurm(tiny_dag, tmp_path / "local").hashes(
+        "*.npy", target
+    )
+
+
+def test_a_node_without_the_environment_is_one_line(clean, tiny_dag, tmp_path):
+    project = Spread(clean, tiny_dag, tmp_path / "bare", ignored=["score"])
+    (done,) = tiny_dag.folder.glob("results/tiny/score/bm25.test-*")
+    target = done.relative_to(tiny_dag.folder)
+    clean.ask("run", "node1", "mount", "-t", "tmpfs", "tmpfs", sys.prefix)
+    try:
+        output = project.run_there(
+            f"{target}/stage.json",
+            code=1,
+            default_resources={"slurm_extra": "'--nodelist=node1'"},
+            retries=0,
+        )
+    finally:
+        clean.ask("run", "node1", "umount", sys.prefix)
+    line = output.strip().splitlines()[-1]
+    assert f"{sys.executable}: not found on the job's node" in line
+    assert "docs/how_to/slurm.md" in line
+    assert not (project.folder / target / "stage.json").exists()
+
+
+def test_the_baseline_in_four_shards_on_three_nodes_gives_the_same_bytes(clean, tiny_dag, tmp_path):
+    project = Spread(clean, tiny_dag, tmp_path / "baseline", ignored=["results"])
+    output = project.run_there("baseline", execution="threads: 2, shards: 4")
+    assert "Trying to restart job" not in output
+    submitted = re.findall(rf"{SUBMITTED} (\d+)", output)
+    nodes = clean.nodes_by_job()
+    assert {nodes[job] for job in submitted if job in nodes} == {"node1", "node2", "node3"}
+    assert len(submitted) == len(set(submitted)) > 8  # of two stages a job for each shard
+    there = Slurm(tiny_dag, tmp_path / "there")
+    (run,) = tiny_dag.folder.glob("results/tiny/bm25/bm25.test-*")
+    for name, folder in (
+        ("*.parquet", "results/tiny/dataset"),
+        ("run.*", run.relative_to(tiny_dag.folder)),
+    ):
+        assert project.hashes(name, folder) == there.hashes(name, folder)
 
 
 def test_the_first_of_two_nodes_is_cut_off_within_a_training_and_comes_back(
