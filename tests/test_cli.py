@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tandem import ROOT
+from tandem import ROOT, __version__
 from tandem.cli import run
 from tandem.commands import COMMANDS
 from tandem.errors import UserError
@@ -128,7 +128,7 @@ def test_the_stage_of_a_plugin_has_a_page(tmp_path):
 def test_the_version(capsys):
     run(["--version"])
     name, version, *_, place = capsys.readouterr().out.split()
-    assert (name, version, place) == ("tandem", "0.1.0,", str(ROOT))
+    assert (name, version, place) == ("tandem", f"{__version__},", str(ROOT))
 
 
 @pytest.mark.parametrize(

@@ -206,20 +206,20 @@ def _read_recipes(folder: Path, raw: Raw) -> list[Raw]:
                 circle = " → ".join((*above[above.index(name) :], name))
                 raise UserError(f"{where}: recipes name each other in a circle: {circle}")
             if name not in recipes:
-                path = folder / f"{name}.yaml"
-                recipe = _read_recipe(path, where)
-                add(recipe.get("recipes") or [], f"{path}: recipes", (*above, name))
+                recipe = _read_recipe(folder, name, where)
+                inner = f"{folder / name}.yaml: recipes"
+                add(recipe.get("recipes") or [], inner, (*above, name))
                 recipes[name] = recipe
 
     add(raw.get("recipes") or [], "recipes", ())
     return list(recipes.values())
 
 
-def _read_recipe(path: Path, where: str) -> Raw:
-    name = path.stem
-    known = [other.stem for other in path.parent.glob("*.yaml")]
-    if name not in known:
+def _read_recipe(folder: Path, name: str, where: str) -> Raw:
+    known = [path.stem for path in folder.glob("*.yaml")]
+    if name not in known:  # a path is none of them
         raise UserError(f"{where}: {printable(name)} is unknown{nearest(name, known)}")
+    path = folder / f"{name}.yaml"
     recipe = mapping(path, read_own(path))
     # it would take the place of other recipes' models
     if not isinstance(models := recipe.get("models", {}), dict):
