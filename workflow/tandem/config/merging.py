@@ -198,6 +198,7 @@ def _read_recipes(folder: Path, raw: Raw) -> list[Raw]:
     recipes: dict[str, Raw] = {}
 
     def add(names: Any, where: str, above: tuple[str, ...]) -> None:
+        """Read recipes that are not there yet, those that they name first; refuse a circle."""
         if not isinstance(names, list):
             found = shortened(json.dumps(names, default=str))
             raise UserError(f"{where} is {found}; allowed: array")

@@ -227,6 +227,7 @@ class UltraHighDimensional(OwnTokens):
         layers = self.layers(side)
 
         def compete(part: dict[str, Tensor]) -> Tensor:
+            """Return the buckets of some texts, in which only the winners are above 0, shape (texts, dimension)."""
             with precision(mode):
                 by_layer = part["states"].chunk(len(layers), dim=-1)
                 buckets = [layer(hidden) for layer, hidden in zip(layers, by_layer, strict=True)]

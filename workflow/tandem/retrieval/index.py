@@ -289,6 +289,7 @@ class Build:
         is_added[copies[:, 0].astype(np.int64) - rows.start] = False
 
         def prepare(piece: range) -> tuple[range, Floats, Rows | None]:
+            """Return a piece's vectors that are added, and the nearest centroid of each where lists want it."""
             vectors = self.vectors(piece)[
                 is_added[piece.start - rows.start : piece.stop - rows.start]
             ]

@@ -278,6 +278,7 @@ def run(job: Job[MaxSimParams]) -> None:
     rows = read_embedded_rows(job, MappedTexts(job.inputs["queries"], "queries"))
 
     def ranked(progress: Progress) -> Iterator[RankedRows]:
+        """Yield the passages of each query, best first, a group of queries at a time."""
         with open_token_search(job, search) as searcher:
             for first in range(0, len(rows), searcher.step):
                 group = np.arange(first, min(first + searcher.step, len(rows)))

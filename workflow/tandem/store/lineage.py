@@ -104,6 +104,7 @@ def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
     stages: dict[str, BuiltStage] = {}
 
     def visit(artifact: Artifact) -> None:
+        """Add an artifact's stage behind those of its inputs."""
         if artifact.key not in stages:
             inputs = open_upstream(artifact)
             for above in inputs.values():

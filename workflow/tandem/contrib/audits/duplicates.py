@@ -270,6 +270,7 @@ class DuplicateSearch:
         sets = np.searchsorted(rows, np.stack([lower, higher], axis=1))
 
         def list_tasks() -> Iterator[tuple[Path, Rows]]:
+            """Yield the pairs a part at a time, each set by where it begins and ends in the file."""
             for start in range(0, len(sets), _PAIRS_PER_TASK):
                 part = sets[start : start + _PAIRS_PER_TASK]
                 # Where the first set begins and ends, then the second: shape (pairs, 4).
@@ -296,6 +297,7 @@ class DuplicateSearch:
         by_group = np.split(rows, np.searchsorted(rows, self.starts[1:-1]))
 
         def list_tasks() -> Iterator[tuple[Path, int, Rows, Shingling]]:
+            """Yield the rows of each group of passages that has any, counted within the group."""
             for group, group_rows in enumerate(by_group):
                 if len(group_rows):
                     yield (

@@ -323,6 +323,7 @@ def add_texts(examples: Examples, collection: Collection) -> dict[str, list[dict
         return [{"id": name, "text": shorten(text)} for name, text in rows]
 
     def describe_example(example: Example) -> dict[str, object]:
+        """Return an example with its texts, shortened, as the report shows it."""
         passages = [(doc, join_contents(*texts[doc])) for doc in example.passages]
         return {
             "note": example.note,

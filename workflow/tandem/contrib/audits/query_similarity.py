@@ -51,6 +51,7 @@ def read_sides(
     )
 
     def select(names: Sequence[str]) -> SplitQueries:
+        """Return the queries of some splits, in the order in which these are named."""
         parts = [np.flatnonzero(np.asarray(pc.equal(table["split"], split))) for split in names]
         rows = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
         selected = table.take(rows)

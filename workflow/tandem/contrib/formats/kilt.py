@@ -83,6 +83,7 @@ class KiltSource(Source):
             yield from ((query, doc, 1, split) for doc in relevant)
 
     def read_answers(self) -> Iterator[Answers]:
+        """Yield the answers of each query that has any, each answer once."""
         for split, where, record in self._records():
             outputs = read_objects(where, "output", record.get("output", []))
             answers = [

@@ -67,6 +67,7 @@ class LotteSource(Source):
             yield record["id"], record.get("title", ""), record["text"]
 
     def read_queries(self) -> Iterator[Query]:
+        """Yield the questions of each kind; the kind is their split, and stands before their ids."""
         for kind, path in self._questions.items():
             for where, record in read_records(path):
                 yield (

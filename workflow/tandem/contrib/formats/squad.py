@@ -74,6 +74,7 @@ class SquadSource(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
+        """Return the files by split, if any JSON file has contexts; one with documents is of another format."""
         heads = {name: listing.head(name) for name in listing.matching("*.json")}
         names = [
             name

@@ -152,6 +152,7 @@ class TrainingListsSource(Source):
         return ((name, *self._read.queries[number]) for name, number in names.items())
 
     def read_qrels(self) -> Iterator[Judgement]:
+        """Yield the positives of the lists, each in its query's split."""
         splits = {
             name: self._read.queries[number][1]
             for name, number in self._read.mentions.queries.items()

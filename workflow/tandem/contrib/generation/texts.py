@@ -105,6 +105,7 @@ class ByServer:
         before, after = split_prompt(params.prompt)
 
         def ask(text: str) -> list[Text]:
+            """Return the texts that the server writes for one that it reads."""
             prompt = f"{before}{text[:most]}{after}"
             answers = [
                 self.answers.write(prompt, params.tokens, number) for number in range(params.number)

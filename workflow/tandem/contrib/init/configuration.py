@@ -157,6 +157,7 @@ def choose_lengths(
     """
 
     def rounded(side: str, step: int, most: int) -> int:
+        """Return a side's length in tokens: that of nine in ten texts behind its prompt, up to a multiple of `step`."""
         tokens = min(
             most,
             int(

@@ -229,6 +229,7 @@ def rerank_run(
             def rescore(
                 ranked: tuple[str, list[str]], stored: dict[str, tuple[str, str]] = stored
             ) -> ScoredQuery:
+                """Return the scores of a query's passages, or the order, by the method."""
                 query, docs = ranked
                 passages = [
                     join_contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]

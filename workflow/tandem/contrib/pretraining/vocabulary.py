@@ -117,6 +117,7 @@ def run(job: Job[VocabularyParams]) -> None:
     )
 
     def texts() -> Iterator[str]:
+        """Yield all passages, title and text; each pass over them has a line of progress."""
         with Progress(
             f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages"
         ) as progress:

@@ -115,6 +115,7 @@ class DprSource(WikipediaQuestions):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
+        """Return the files of questions by split, if the passages of DPR lie beside them."""
         names = listing.matching("*.qa.csv", "*biencoder*.json")
         return (
             {"questions": match_by_split(names)}
