@@ -63,11 +63,9 @@ def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):
         items.sort(
             key=lambda item: (
-                *(
-                    not runs_graphs(item),
-                    item.path.stem != "test_dag",
-                    "tiny_dag" in item.fixturenames,
-                ),
+                not runs_graphs(item),
+                item.path.stem != "test_dag",
+                "tiny_dag" in item.fixturenames,
                 item.get_closest_marker("slow") is None,
             )
         )

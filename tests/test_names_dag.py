@@ -72,13 +72,14 @@ def test_every_view_is_planned(name, tmp_path, encoder_folder, documents):
     assert code == 0, output
     views = f"results/{name}c"
     for view in (
-        *(
-            f"tables/{name}t.csv",
-            "tables/summary.html",
-            "tables/index_tradeoffs.csv",
-            "tables/audits.csv",
-        ),
-        *("report.html", "audits.html", "fidelity.csv", f"notebooks/error_analysis-{name}s.ipynb"),
+        f"tables/{name}t.csv",
+        "tables/summary.html",
+        "tables/index_tradeoffs.csv",
+        "tables/audits.csv",
+        "report.html",
+        "audits.html",
+        "fidelity.csv",
+        f"notebooks/error_analysis-{name}s.ipynb",
         f"sweeps/{name}g".replace(".", "") + ".json",
     ):
         assert f"{views}/{view}" in output

@@ -28,8 +28,17 @@ from tandem.cluster.faults import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 TREE = (
-    *("Snakefile", "README.md", "LICENSE", "pyproject.toml", "CITATION.cff"),
-    *("config", "envs", "examples", "notebooks", "tests", "workflow"),
+    "Snakefile",
+    "README.md",
+    "LICENSE",
+    "pyproject.toml",
+    "CITATION.cff",
+    "config",
+    "envs",
+    "examples",
+    "notebooks",
+    "tests",
+    "workflow",
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = [Requirement(line) for line in PROJECT["dependencies"]]

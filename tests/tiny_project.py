@@ -187,18 +187,23 @@ def tiny_config(folder, encoder_folder):
 def snakemake(folder, words, files=("config.yaml",)):
     """The command that runs this checkout's Snakefile in a folder with configuration files of its own."""
     return [
-        *(
-            sys.executable,
-            "-m",
-            "snakemake",
-            *words,
-            "-s",
-            str(ROOT / "Snakefile"),
-            "--directory",
-            str(folder),
-        ),
-        *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
-        *("--configfile", *(str(folder / name) for name in files)),
+        sys.executable,
+        "-m",
+        "snakemake",
+        *words,
+        "-s",
+        str(ROOT / "Snakefile"),
+        "--directory",
+        str(folder),
+        "--cores",
+        "2",
+        "--workflow-profile",
+        "none",
+        "--rerun-triggers",
+        "mtime",
+        "params",
+        "--configfile",
+        *(str(folder / name) for name in files),
     ]
 
 

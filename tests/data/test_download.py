@@ -194,7 +194,7 @@ def test_a_part_goes_on_with_a_new_signature(server, tmp_path):
 def test_sizes_are_readable():
     assert [
         format_bytes(size) for size in (0, 999, 1000, 1_057_717_952, 21_768_192_000, 999_960)
-    ] == [*("0 B", "999 B", "1.0 kB", "1.1 GB", "21.8 GB", "1.0 MB")]
+    ] == ["0 B", "999 B", "1.0 kB", "1.1 GB", "21.8 GB", "1.0 MB"]
 
 
 # Two processes, and one that dies

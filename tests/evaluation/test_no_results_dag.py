@@ -22,19 +22,17 @@ QUERIES = {
     "bat": "蝙蝠聽到什麼",
 }  # no term of any passage
 SILENT = (
-    *(
-        "bm25",
-        "java",
-        "tuned",
-        "expanded",
-        "silent",
-        "neither",
-        "sums",
-        "tuned_sums",
-        "bm25+judge",
-        "best",
-        "windows",
-    ),
+    "bm25",
+    "java",
+    "tuned",
+    "expanded",
+    "silent",
+    "neither",
+    "sums",
+    "tuned_sums",
+    "bm25+judge",
+    "best",
+    "windows",
     "window_judge",
 )
 

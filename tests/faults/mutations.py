@@ -26,12 +26,12 @@ for _ in range(400):
 
 # What YAML files hold by mistake or by malice; dates, bytes and sets are YAML's own types.
 NASTY = [
-    *(None, True, False, -1, 0, 1, 2**63, 10**400, 1e308, float("nan"), float("inf"), -0.0),
-    *("", " ", "null", "1e999", "nan", "0x10", "../../etc/passwd", "/etc/passwd", "a\0b", "a\nb", "😀"),
-    *("; touch x", "$(touch x)", "`touch x`", "' \" \\", "{output}", "{wildcards.key}", "--out"),
-    *("é" * 300, "x" * 100_000, "a+b+c", "a@b@c", "+", "@", "-"),
-    *([], [[]], [None], ["a", 1, {}], {}, {"": ""}, {"a": {"b": {"c": 1}}}, {"a\nb": 1}, DEEP),
-    *(datetime.date(2026, 1, 1), b"bytes", {"set"}, {1: 2, None: 3}),
+    None, True, False, -1, 0, 1, 2**63, 10**400, 1e308, float("nan"), float("inf"), -0.0,
+    "", " ", "null", "1e999", "nan", "0x10", "../../etc/passwd", "/etc/passwd", "a\0b", "a\nb", "😀",
+    "; touch x", "$(touch x)", "`touch x`", "' \" \\", "{output}", "{wildcards.key}", "--out",
+    "é" * 300, "x" * 100_000, "a+b+c", "a@b@c", "+", "@", "-",
+    [], [[]], [None], ["a", 1, {}], {}, {"": ""}, {"a": {"b": {"c": 1}}}, {"a\nb": 1}, DEEP,
+    datetime.date(2026, 1, 1), b"bytes", {"set"}, {1: 2, None: 3},
 ]  # fmt: skip
 
 

@@ -45,10 +45,10 @@ def test_packed_batches_are_cut_by_the_sum_of_their_lengths():
     assert [batch.tolist() for batch in batches] == [[1, 4, 3], [0], [2]]
     assert [
         batch.tolist() for batch in make_micro_batches(np.array([5, 2, 9, 3, 2]), 99, 8, packed=10)
-    ] == [*([1, 4, 3], [0], [2])]
+    ] == [[1, 4, 3], [0], [2]]
     assert [
         batch.tolist() for batch in split_by_tokens(np.array([5, 2, 9, 3, 2]), 12, packed=True)
-    ] == [*([1, 4, 3, 0], [2])]
+    ] == [[1, 4, 3, 0], [2]]
 
 
 def test_rows_without_tokens_are_a_batch():

@@ -18,18 +18,19 @@ from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
 
 FAMILIES = (
-    *(
-        "bert",
-        "roberta",
-        "xlm-roberta",
-        "camembert",
-        "ernie",
-        "distilbert",
-        "electra",
-        "albert",
-        "mpnet",
-    ),
-    *("deberta-v2", "modernbert", "nomic_bert", "gte"),
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "ernie",
+    "distilbert",
+    "electra",
+    "albert",
+    "mpnet",
+    "deberta-v2",
+    "modernbert",
+    "nomic_bert",
+    "gte",
 )
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 QUERIES = ["what does the lynx eat", "how does the owl behave"]

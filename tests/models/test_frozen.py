@@ -18,18 +18,19 @@ TEXTS = [
     "The owl turns its head far around, it is a night bird.",
 ]
 FAMILIES = (
-    *(
-        "bert",
-        "roberta",
-        "xlm-roberta",
-        "camembert",
-        "ernie",
-        "distilbert",
-        "electra",
-        "albert",
-        "mpnet",
-    ),
-    *("deberta-v2", "modernbert", "nomic_bert", "gte"),
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "ernie",
+    "distilbert",
+    "electra",
+    "albert",
+    "mpnet",
+    "deberta-v2",
+    "modernbert",
+    "nomic_bert",
+    "gte",
 )
 onednn = pytest.mark.skipif(not is_onednn_used(), reason="PyTorch without oneDNN, or a GPU")
 without_amx = pytest.mark.skipif(

@@ -12,18 +12,23 @@ from tandem.models.lora import freeze_layers
 from tandem.models.tokens import Template
 
 FAMILIES = (
-    *(
-        "bert",
-        "roberta",
-        "xlm-roberta",
-        "camembert",
-        "ernie",
-        "distilbert",
-        "electra",
-        "mpnet",
-        "deberta-v2",
-    ),
-    *("modernbert", "nomic_bert", "gte", "t5", "qwen3", "llama", "mistral", "gemma3_text"),
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "ernie",
+    "distilbert",
+    "electra",
+    "mpnet",
+    "deberta-v2",
+    "modernbert",
+    "nomic_bert",
+    "gte",
+    "t5",
+    "qwen3",
+    "llama",
+    "mistral",
+    "gemma3_text",
 )
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 TEXTS = [

@@ -154,7 +154,14 @@ def test_a_row_by_hand():
 
 def test_rows_have_few_lengths():
     assert [fill_length(tokens, 2048) for tokens in (2048, 2047, 1025, 1024, 513, 130, 128, 3)] == [
-        *(2048, 2048, 2048, 1024, 1024, 256, 128, 128)
+        2048,
+        2048,
+        2048,
+        1024,
+        1024,
+        256,
+        128,
+        128,
     ]
     assert fill_length(2049, 2048) == 2056
 

@@ -127,7 +127,7 @@ def test_the_code_in_the_card_runs_and_gives_one_score(
     _, _, blocks = card(job.out / top)
     assert [
         re.search(r"from (tandem|sentence_transformers|transformers)", block)[1] for block in blocks
-    ] == [*("tandem", "sentence_transformers", "transformers")]
+    ] == ["tandem", "sentence_transformers", "transformers"]
     for block in blocks:
         names: dict = {}
         exec(block, names)

@@ -179,14 +179,12 @@ def test_secrets_are_in_no_manifest(make_job, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "https://host/a?part=2",
-            "me@host.org",
-            "a?b=c",
-            "keys: 12",
-            "file:///a/b",
-            {"n": 1.5, "x": [None, True]},
-        ),
+        "https://host/a?part=2",
+        "me@host.org",
+        "a?b=c",
+        "keys: 12",
+        "file:///a/b",
+        {"n": 1.5, "x": [None, True]},
         "results/toy/model/hf_multilingual_e5_base-0123456789",
     ],
 )

@@ -41,23 +41,19 @@ PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the 
 _LIBRARY_PREFIX = re.compile(r"^(sentence_transformers|pylate)\..*\.")
 # Of options of transformers those that change no vector.
 _HARMLESS = {
-    *(
-        "add_pooling_layer",
-        "attn_implementation",
-        "device_map",
-        "dtype",
-        "low_cpu_mem_usage",
-        "model_max_length",
-    ),
-    *(
-        "padding_side",
-        "torch_dtype",
-        "trust_remote_code",
-        "unpad_inputs",
-        "use_cache",
-        "use_fast",
-        "use_safetensors",
-    ),
+    "add_pooling_layer",
+    "attn_implementation",
+    "device_map",
+    "dtype",
+    "low_cpu_mem_usage",
+    "model_max_length",
+    "padding_side",
+    "torch_dtype",
+    "trust_remote_code",
+    "unpad_inputs",
+    "use_cache",
+    "use_fast",
+    "use_safetensors",
     "use_memory_efficient_attention",
 }
 # How an encoder reads texts: the output of its forward pass that the modules behind it take.

@@ -17,8 +17,15 @@ WEIGHTS_FILE = "model.safetensors"
 _WEIGHTS_INDEX = "model.safetensors.index.json"
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 ENCODER_FILES = (
-    *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS_FILE, "model-*-of-*.safetensors"),
-    *("*_Dense/config.json", "*_Dense/model.safetensors", METADATA),
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    WEIGHTS_FILE,
+    "model-*-of-*.safetensors",
+    "*_Dense/config.json",
+    "*_Dense/model.safetensors",
+    METADATA,
 )
 # One of these is what a fast tokenizer is made from.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
@@ -35,7 +42,8 @@ OPTIONS = tuple(
 )
 # Where the files say how long a text may be, the first that does so counting.
 _LENGTH_KEYS = (
-    *((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
+    (METADATA, "doc_maxlen"),
+    (LIBRARY, "document_length"),
     *((name, "max_seq_length") for name in INPUTS),
     ("tokenizer_config.json", "model_max_length"),
 )
@@ -59,17 +67,17 @@ _VALUE_TYPES: dict[str, type] = {
 }
 # Families whose positions are counted from behind the padding's number.
 BEHIND_PADDING = (
-    *(
-        "camembert",
-        "data2vec-text",
-        "ibert",
-        "longformer",
-        "luke",
-        "mpnet",
-        "roberta",
-        "roberta-prelayernorm",
-    ),
-    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
 )
 
 

@@ -36,18 +36,16 @@ LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
 TERMS = 512
 # Families whose head ends with a linear layer, which gives the logits as they are.
 LINEAR_HEADS = (
-    *(
-        "albert",
-        "bert",
-        "camembert",
-        "distilbert",
-        "electra",
-        "ernie",
-        "modernbert",
-        "mpnet",
-        "roberta",
-        "xlm-roberta",
-    ),
+    "albert",
+    "bert",
+    "camembert",
+    "distilbert",
+    "electra",
+    "ernie",
+    "modernbert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
 )
 _SPLADE_FOLDER = "1_SpladePooling"
 _FILL_MASK: dict[str, object] = {

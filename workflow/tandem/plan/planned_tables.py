@@ -27,8 +27,15 @@ from tandem.stages.training import ModelParams
 Row = dict[str, str]
 # Targets of the command line and rules, beside those of kinds of stages and of views that packages add.
 RULE_NAMES = (
-    *("all", "report", "table", "stage", "datasets", "estimate", "index_tradeoffs"),
-    *("sweep", "sweeps"),
+    "all",
+    "report",
+    "table",
+    "stage",
+    "datasets",
+    "estimate",
+    "index_tradeoffs",
+    "sweep",
+    "sweeps",
 )
 
 

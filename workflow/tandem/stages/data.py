@@ -22,8 +22,32 @@ STEMMERS, SPLIT_BEFORE, ANALYZERS = get_args(Stemmer), get_args(_Split), get_arg
 WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)
 # Languages that Anserini has an analyzer for; it would silently take any other for English.
 LANGUAGES = (
-    *("ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "hi", "hu", "id", "it"),
-    *("ja", "ko", "nl", "no", "pl", "pt", "ru", "sv", "te", "th", "tr", "uk", "zh"),
+    "ar",
+    "bn",
+    "da",
+    "de",
+    "en",
+    "es",
+    "fa",
+    "fi",
+    "fr",
+    "hi",
+    "hu",
+    "id",
+    "it",
+    "ja",
+    "ko",
+    "nl",
+    "no",
+    "pl",
+    "pt",
+    "ru",
+    "sv",
+    "te",
+    "th",
+    "tr",
+    "uk",
+    "zh",
 )
 # of what writes texts of passages or queries: id, number, text and more
 TEXTS_FILE = "generated.parquet"

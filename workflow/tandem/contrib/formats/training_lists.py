@@ -63,7 +63,12 @@ _POSITIVE_KEYS = (
     "positive_document_ids",
 )
 _NEGATIVE_KEYS = (
-    *("neg", "negative_passages", "hard_negative_ctxs", "negative_ctxs", "negatives", "negative"),
+    "neg",
+    "negative_passages",
+    "hard_negative_ctxs",
+    "negative_ctxs",
+    "negatives",
+    "negative",
     "negative_document_ids",
 )
 _SCORE_KEYS = {"pos": "pos_scores", "neg": "neg_scores"}  # of a teacher, one for each passage

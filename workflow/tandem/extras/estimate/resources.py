@@ -30,19 +30,21 @@ PROCESS_BYTES = 600 * MIB  # an interpreter with torch; 140 without, which no on
 MODEL_WORK = ("encode", "rerank", "dual", "cross", "joint")
 START_ENVIRONMENTS = ("data", "lexical", "search", "models")
 RATES = (
-    *(
-        "passages",
-        "tokens",
-        "encoded",
-        "indexed",
-        "bm25",
-        "hits",
-        "lines",
-        "listed",
-        "run",
-        "files",
-    ),
-    *("flat_search", "compared", "faiss", "faiss_alone", "hops"),
+    "passages",
+    "tokens",
+    "encoded",
+    "indexed",
+    "bm25",
+    "hits",
+    "lines",
+    "listed",
+    "run",
+    "files",
+    "flat_search",
+    "compared",
+    "faiss",
+    "faiss_alone",
+    "hops",
 )
 _TERA_RATES = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
 # Mean tokens without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
