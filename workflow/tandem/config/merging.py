@@ -155,7 +155,10 @@ def shipped_entries(root: Path, block: str) -> Raw:
     """
     entries = catalogue(root / "config" / block)
     for folder in sorted(CONTRIB.glob(f"*/config/{block}")):
-        entries |= catalogue(folder)
+        brought = catalogue(folder)
+        for name in entries.keys() & brought.keys():
+            raise UserError(f"{folder}: {name} stands in another catalogue, too; name it once")
+        entries |= brought
     return entries
 
 

@@ -1,7 +1,7 @@
 """How others load saved weights: the lines of a model's card, README.md in its folders."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from tandem.models.saving import DualShape
+from tandem.registry import Registry
 
 _TASKS = {"dual": "sentence-similarity", "cross": "text-ranking"}
 POOLING_CODE = {
@@ -20,7 +21,11 @@ POOLING_CODE = {
     "lasttoken": 'hidden[range(len(hidden)), inputs["attention_mask"].cumsum(1).argmax(1)]',
 }
 _SINGLE_LOGIT = "logits[:, 0]"  # the score of a model with one label
-_EXAMPLE_TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
+# By the kind of stage that made the ids, where they are not of pieces of a vocabulary.
+usage_of_tokens: Registry[Callable[[DualShape], str]] = Registry(
+    "usage of tokens", "usage_of_tokens", "models.usage", decides=False
+)
+EXAMPLE_TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
 _REFUSED_BY_TRANSFORMERS = (
     "`AutoModelForSequenceClassification` refuses this folder: the classification head of its family cannot compute "
     "these scores."
@@ -61,20 +66,6 @@ cosine = torch.nn.functional.cosine_similarity(hidden[:query].mean(0), hidden[qu
 scores = cosine * head["linear.weight"][0] + head["linear.bias"]
 ```"""
 
-_WORDS_EXAMPLE = """\
-Words are read by their characters: neither transformers nor sentence-transformers loads these folders.
-
-```python
-from pathlib import Path
-from tandem.contrib.characters.words import read_texts
-from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.hub import load_tokenizer
-
-model, tokenizer = DualEncoder.load(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
-sides = (("query", {query}), ("passage", {passage}))
-vectors = [model.encode(side, *read_texts(tokenizer, [text]), "fp32") for side, text in sides]
-scores = dot_scores(*vectors, model.temperature)
-```"""
 _PARADE_EXAMPLE = """\
 ```python
 from pathlib import Path
@@ -136,10 +127,10 @@ def describe_dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     passage_tokens = lengths.passage + lengths.single
     texts = [
         json.dumps(shape.before.get(side, "") + text, ensure_ascii=False)
-        for side, text in _EXAMPLE_TEXTS
+        for side, text in EXAMPLE_TEXTS
     ]
     names = {"names": "DualEncoder, dot_scores", "load": "DualEncoder.load", "folder": passage}
-    words = ", ".join(add_prompt(shape, *text) for text in _EXAMPLE_TEXTS)
+    words = ", ".join(add_prompt(shape, *text) for text in EXAMPLE_TEXTS)
     ours = _TANDEM_EXAMPLE.format(
         **_PLAIN_EXAMPLE, texts=words, scores="dot_scores(*vectors, model.temperature)", **names
     )
@@ -179,16 +170,6 @@ scores = queries @ passages.T / {shape.temperature}
     return "\n\n".join([ours, theirs, plain])
 
 
-def describe_words_usage(shape: DualShape) -> str:
-    """Return how Tandem loads a dual encoder that reads words by their characters; ends as above."""
-    texts = {
-        side: json.dumps(shape.before.get(side, "") + text, ensure_ascii=False)
-        for side, text in _EXAMPLE_TEXTS
-    }
-    folder = "dual/shared" if shape.shared else "dual/passage"
-    return _WORDS_EXAMPLE.format(folder=folder, **texts)
-
-
 def describe_library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:
     """Return how sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above.
 
@@ -214,7 +195,7 @@ def describe_tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
     The block ends as those of `describe_dual_usage`.
     """
     how = _PLAIN_EXAMPLE
-    words = [*_EXAMPLE_TEXTS]
+    words = [*EXAMPLE_TEXTS]
     if lengths.titled:
         joined = f"template.with_titles([title], [text], {lengths.passage})"
         how = {
@@ -223,7 +204,7 @@ def describe_tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
             "passage": joined,
         }
         how["template"] = "replace(Template.of(tokenizer), titled=True)"
-        words = [_EXAMPLE_TEXTS[0], ("passage", "a title"), ("text", "a passage")]
+        words = [EXAMPLE_TEXTS[0], ("passage", "a title"), ("text", "a passage")]
     texts = ", ".join(add_prompt(shape, *text) for text in words)
     folder = "dual/shared" if shape.shared else "dual/passage"
     names = {"names": "load_dual", "load": "load_dual", "folder": folder}

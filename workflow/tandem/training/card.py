@@ -16,13 +16,13 @@ from tandem.models.cross import read_cross
 from tandem.models.folders import read_parade
 from tandem.models.heads import read_saved_score
 from tandem.models.saving import DualShape
-from tandem.models.tokens import Tokens, WordTemplate
+from tandem.models.tokens import Tokens
 from tandem.models.usage import (
     InputLengths,
     describe_cross_usage,
     describe_parade_usage,
-    describe_words_usage,
     list_saved_folders,
+    usage_of_tokens,
     write_front_matter,
 )
 from tandem.stages.base import Json, flatten
@@ -56,8 +56,8 @@ def write_card(
     )
     if part == "dual":
         shape = DualShape.read(folder)
-        if isinstance(template, WordTemplate):
-            usage = describe_words_usage(shape)
+        if tokens.kind in usage_of_tokens:
+            usage = usage_of_tokens[tokens.kind](shape)
         else:
             usage = representation[shape.type].usage(shape, lengths)
     elif read_parade(folder) is None:

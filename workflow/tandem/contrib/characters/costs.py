@@ -27,5 +27,4 @@ def estimate_imitation(stage: Stage, setting: Setting) -> Work:
 def estimate_word_tokens(stage: Stage, setting: Setting) -> Work:
     """Estimate splitting the corpus and all queries into words, whose ids have four bytes."""
     usual = estimate_tokens(stage, setting)
-    ((unit, tokens),) = usual.rows
-    return replace(usual, rows=((unit, tokens),), disk=2 * usual.disk)
+    return replace(usual, disk=2 * usual.disk)

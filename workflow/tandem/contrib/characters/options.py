@@ -6,11 +6,11 @@ from pydantic import Field, field_validator
 
 from tandem.config.base import Items, Section, problem
 from tandem.config.encoders import MadeEncoder
+from tandem.models.tokens import LONGEST_WORD
 from tandem.stages.base import Params
 
 # by their ids
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_LONGEST_WORD = 50  # bytes of a word that are read, with its begin and its end
 
 Filter = Items[int]
 
@@ -31,8 +31,8 @@ class CharacterInput(Section):
     @classmethod
     def _fit(cls, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
         for number, each in enumerate(filters):
-            if len(each) != 2 or not 1 <= each[0] <= _LONGEST_WORD or each[1] < 1:
-                allowed = f"a width from 1 to {_LONGEST_WORD} and a number from 1"
+            if len(each) != 2 or not 1 <= each[0] <= LONGEST_WORD or each[1] < 1:
+                allowed = f"a width from 1 to {LONGEST_WORD} and a number from 1"
                 raise problem(f".{number} is {[*each]}; allowed: {allowed}")
         return filters
 

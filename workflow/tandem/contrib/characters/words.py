@@ -5,6 +5,7 @@ part are put behind one another, so that no more than a part's words are in memo
 each. In front of all words stand the special tokens.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -15,6 +16,7 @@ import numpy as np
 
 from tandem.contrib.characters.options import SPECIAL_TOKENS
 from tandem.models.ragged import Ragged, write_ragged
+from tandem.models.saving import DualShape
 from tandem.models.tokenisation import (
     PASSAGES,
     QUERIES,
@@ -32,6 +34,7 @@ from tandem.models.tokens import (
     Template,
     WordTemplate,
 )
+from tandem.models.usage import EXAMPLE_TEXTS, usage_of_tokens
 from tandem.stages.base import Json
 from tandem.stages.training import TokensParams
 from tandem.store.job import Draft, Job
@@ -39,6 +42,20 @@ from tandem.store.job import Draft, Job
 _WORDS_PER_BLOCK = 1 << 16
 # What stands for a special token between a word's begin and its end; [PAD] and [UNK] have no characters.
 _SPECIAL_CHARACTERS = {"[CLS]": 257, "[SEP]": 258, "[MASK]": 262}
+_EXAMPLE = """\
+Words are read by their characters: neither transformers nor sentence-transformers loads these folders.
+
+```python
+from pathlib import Path
+from tandem.contrib.characters.words import read_texts
+from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.hub import load_tokenizer
+
+model, tokenizer = DualEncoder.load(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
+sides = (("query", {query}), ("passage", {passage}))
+vectors = [model.encode(side, *read_texts(tokenizer, [text]), "fp32") for side, text in sides]
+scores = dot_scores(*vectors, model.temperature)
+```"""
 
 
 class WordTokenizer:
@@ -119,6 +136,17 @@ def read_texts(tokenizer: Any, texts: Sequence[str]) -> tuple[Ragged, WordTempla
     spelled = [*spell_special_tokens(), *map(spell, words.ids)]
     template = WordTemplate(**vars(Template.of(tokenizer)), words=to_ragged(spelled, WORDS_DTYPE))
     return to_ragged(rows, "int64"), template
+
+
+@usage_of_tokens("word_tokens")
+def describe_usage(shape: DualShape) -> str:
+    """Return how Tandem loads a dual encoder that reads words by their characters."""
+    texts = {
+        side: json.dumps(shape.before.get(side, "") + text, ensure_ascii=False)
+        for side, text in EXAMPLE_TEXTS
+    }
+    folder = "dual/shared" if shape.shared else "dual/passage"
+    return _EXAMPLE.format(folder=folder, **texts)
 
 
 def to_ragged(rows: Iterable[list[int]], dtype: str) -> Ragged:
