@@ -5,14 +5,26 @@ The Python that runs one has optimum-intel and optimum-onnx. A model is converte
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-Load = Callable[
-    ..., Any
-]  # SentenceTransformer or CrossEncoder, with the model's greatest length set
+SIDES = ("OpenVINO", "OpenVINO-int8", "ONNX-fp32", "ONNX-int8", "torch-int8")
+
+# SentenceTransformer or CrossEncoder, with the model's greatest length set
+Load = Callable[..., Any]
+
+
+def list_sides(
+    ours: Callable[[Path, str], int], count_by: Callable[[str, Path, str], int]
+) -> dict[str, Callable[[Path, str], int]]:
+    """Return the work of each side, as `turns.Work` has it; `count_by` does that of a peer by its name."""
+    sides = {"ours": ours}
+    for name in ("peer", *SIDES):
+        sides[name] = partial(count_by, name)
+    return sides
 
 
 def open_converted(

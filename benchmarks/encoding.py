@@ -10,8 +10,6 @@ Further peers: `backends.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,9 +133,6 @@ def cosine(folder: Path, side: str, precision: str) -> float:
 
 
 if __name__ == "__main__":
-    sides: dict[str, Callable[[Path, str], int]] = {"ours": ours}
-    for name in ("peer", *backends.SIDES):
-        sides[name] = partial(count_by, name)
     take(
         Work(
             "Encoding",
@@ -145,7 +140,7 @@ if __name__ == "__main__":
             "passages",
             (4000, 256),
             prepare,
-            sides,
+            backends.list_sides(ours, count_by),
             difference,
             NOTE,
             quality=("mean cosine with the peer in fp32", cosine),

@@ -12,22 +12,18 @@ stored vectors. `codes` decides by the index's codes, `stored` by the stored vec
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from figures import machine
+from token_index import DEPTH, ROOT, TOP, make_inputs, search_one_by_one
 
-from tandem.config.merging import gathered
 from tandem.config.settings import Execution
 from tandem.data.fetch import format_bytes
-from tandem.extras.plan import FullPlan
-from tandem.plan.graph import Stage
 from tandem.retrieval import maxsim
 from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.exact import Array, compute_recall
@@ -35,14 +31,10 @@ from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job
 
-ROOT = Path(__file__).parents[1]
 PEER = Path(__file__).with_name("late_interaction_peer.py")
-DEPTH, TOP = 100, 10
 LISTS = (4, 16, 32, 64)  # searched of ours, for each token of a query
-FACTORS = (
-    2,
-    10,
-)  # times the depth: tokens that the index is asked for, and passages that are scored
+# times the depth: tokens that the index is asked for, and passages that are scored
+FACTORS = (2, 10)
 PASSAGES_PER_BLOCK = 4096
 HEAD = ("side", "index", "asked for", "bytes", "build, s", "ms a query", f"of the top {TOP}")
 
@@ -72,18 +64,6 @@ class Line:
         return f"| {' | '.join(values)} |"
 
 
-def make(configs: list[Path], system: str, words: list[str]) -> Stage:
-    """Return the stage of the run through the index, once everything that it reads is made."""
-    run = FullPlan(gathered(configs, ROOT), ROOT).planner.run(system, "test", system)
-    targets = [stage.manifest for stage in run.upstream.values()]
-    names = [str(config) for config in configs]
-    command = ["snakemake", *words, *targets, "--configfile", *names]
-    done = subprocess.run(command, cwd=ROOT, stdout=sys.stderr)
-    if done.returncode:
-        sys.exit(done.returncode)
-    return run
-
-
 def write_vectors(vectors: maxsim.MappedTexts, texts: Array, folder: Path, name: str) -> None:
     """Write vectors of texts' tokens as one array, float16, and where each text's rows begin and end."""
     lengths = np.diff(vectors.offsets)[texts]
@@ -98,20 +78,6 @@ def write_vectors(vectors: maxsim.MappedTexts, texts: Array, folder: Path, name:
             path = folder / f"{name}.npy"
             out = np.lib.format.open_memmap(path, "w+", np.float16, shape)
         out[offsets[first] : offsets[first + len(block)]] = rows
-
-
-def search_one_by_one(
-    search: maxsim.TokenSearch | maxsim.TokenSearcher, queries: Array
-) -> tuple[list[Array], float]:
-    """Return each query's passages, best first, and the median milliseconds after one that warms up."""
-    search.search(queries[:1], DEPTH)
-    ranks, seconds = list[Array](), list[float]()
-    for query in queries:
-        began = time.perf_counter()
-        best = search.search(np.array([query]), DEPTH)
-        seconds.append(time.perf_counter() - began)
-        ranks += best.list_ranks()
-    return ranks, 1000 * statistics.median(seconds)
 
 
 def measure_ours(
@@ -177,12 +143,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="gets vectors and indexes")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1, help="of both sides")
-    parser.add_argument("--cores", default="1", help="that make what is missing")
+    parser.add_argument("--cores", type=int, default=1, help="that make what is missing")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
 
-    run = make(options.configs, options.system, ["--cores", options.cores])
+    roles = ("passages", "queries", "index", "dataset")
+    run = make_inputs(options.configs, options.system, roles, options.cores)
     inputs = {
         role: open_artifact(ROOT / stage.folder, verify=False)
         for role, stage in run.upstream.items()

@@ -11,8 +11,6 @@ one twice. Further peers: `backends.py`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,9 +118,6 @@ def correlate(folder: Path, side: str, precision: str) -> float:
 
 
 if __name__ == "__main__":
-    sides: dict[str, Callable[[Path, str], int]] = {"ours": ours}
-    for name in ("peer", *backends.SIDES):
-        sides[name] = partial(count_by, name)
     take(
         Work(
             "Re-ranking",
@@ -130,7 +125,7 @@ if __name__ == "__main__":
             "pairs",
             (4000, 240),
             prepare,
-            sides,
+            backends.list_sides(ours, count_by),
             difference,
             NOTE,
             quality=("Kendall's tau with the peer in fp32", correlate),

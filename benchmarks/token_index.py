@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,15 @@ def built(folder: Path, passages: int, cores: int) -> Stage:
         network(folder / "words", layers=0)
     configuration = folder / str(passages) / "configuration.yaml"
     configuration.write_text(yaml.safe_dump(settings(folder, passages)))
-    run = FullPlan(gathered([configuration], ROOT), ROOT).planner.run(SYSTEM, "test", SYSTEM)
-    targets = [run.upstream[role].manifest for role in ("index", "queries")]
-    words = ["snakemake", "--cores", str(cores), *targets, "--configfile", str(configuration)]
+    return make_inputs([configuration], SYSTEM, ("index", "queries"), cores)
+
+
+def make_inputs(configs: list[Path], system: str, roles: Iterable[str], cores: int) -> Stage:
+    """Return the stage of a system's run on the test queries, once what it reads in these roles is made."""
+    run = FullPlan(gathered(configs, ROOT), ROOT).planner.run(system, "test", system)
+    targets = [run.upstream[role].manifest for role in roles]
+    files = map(str, configs)
+    words = ["snakemake", "--cores", str(cores), *targets, "--configfile", *files]
     done = subprocess.run(words, cwd=ROOT, stdout=sys.stderr)
     if done.returncode:
         sys.exit(done.returncode)
@@ -145,9 +152,10 @@ def measured(run: Stage, count: int) -> dict[str, float]:
     }
     job = Job(run.kind, ROOT / run.folder, run.params, inputs, Execution(workers=1))
     search = maxsim.open_search(job)
-    exact, exact_ms = timed(search, count)
+    queries = np.arange(count)
+    exact, exact_ms = search_one_by_one(search, queries)
     with maxsim.open_token_search(job, search) as compressed:
-        proposed, compressed_ms = timed(compressed, count)
+        proposed, compressed_ms = search_one_by_one(compressed, queries)
     vectors, index = inputs["passages"].manifest, inputs["index"].manifest
     return {
         "tokens": search.passages.rows,
@@ -161,17 +169,18 @@ def measured(run: Stage, count: int) -> dict[str, float]:
     }
 
 
-def timed(
-    search: maxsim.TokenSearch | maxsim.TokenSearcher, count: int
+def search_one_by_one(
+    search: maxsim.TokenSearch | maxsim.TokenSearcher, queries: Array
 ) -> tuple[list[Array], float]:
-    """Ranks of the passages of the first queries, and the median milliseconds of a query after one that warms up."""
+    """Return each query's passages, best first, and the median milliseconds of a query after one that warms up."""
+    search.search(queries[:1], DEPTH)
     ranks, seconds = list[Array](), list[float]()
-    for number in (0, *range(count)):
+    for query in queries:
         began = time.perf_counter()
-        best = search.search(np.array([number]), DEPTH)
+        best = search.search(np.array([query]), DEPTH)
         seconds.append(time.perf_counter() - began)
         ranks += best.list_ranks()
-    return ranks[1:], 1000 * statistics.median(seconds[1:])
+    return ranks, 1000 * statistics.median(seconds)
 
 
 def line(figures: dict[str, float]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import LAYOUT, ROOT, jobs, tiny_config, write_beir
+from tiny_project import LAYOUT, ROOT, commit_all, jobs, tiny_config, write_beir
 
 from tandem.store.files import sha256
 
@@ -115,17 +115,7 @@ def repository(tmp_path):
     (folder / "workflow").mkdir(parents=True)
     for name in ("Snakefile", "workflow/Snakefile"):
         shutil.copy(ROOT / name, folder / name)
-    git = [
-        "git",
-        "-c",
-        "user.name=t",
-        "-c",
-        "user.email=t@example.org",
-        "-c",
-        "commit.gpgsign=false",
-    ]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a release"]):
-        subprocess.run([*git, *words], cwd=folder, check=True)
+    commit_all(folder)
     return folder
 
 

@@ -21,7 +21,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
-from tiny_project import LAYOUT, tiny_config, write_beir
+from tiny_project import LAYOUT, commit_all, tiny_config, write_beir
 
 from tandem import __version__
 from tandem.cluster.faults import EXTRAS
@@ -151,17 +151,7 @@ def built(tmp_path_factory):
         source.mkdir(exist_ok=True)
         copy(ROOT / name, source / name)
     (source / ".gitignore").write_text("__pycache__\n*.egg-info\nbuild\n")
-    git = [
-        "git",
-        "-c",
-        "user.name=t",
-        "-c",
-        "user.email=t@example.org",
-        "-c",
-        "commit.gpgsign=false",
-    ]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a release"]):
-        run([*git, *words], source)
+    commit_all(source)
     build = "import sys; from setuptools import build_meta; build_meta.build_{0}('../{0}')"
     for kind in ("sdist", "wheel"):
         (folder / kind).mkdir()

@@ -192,9 +192,8 @@ def test_what_another_machine_stores_meanwhile_stays(machine, bucket):
     assert f"{folder}/stage.json" in output.strip().splitlines()[-1], output
     assert archive.get()["Body"].read() == b"stored by another machine"
 
-    bucket.Object("another/project").put(
-        Body=b""
-    )  # the plugin deletes a bucket with its last object
+    # the plugin deletes a bucket with its last object
+    bucket.Object("another/project").put(Body=b"")
     code, output = pod.run("--delete-all-output", prefix="s3://tandem/meanwhile")
     assert code == 0, output
     assert list(bucket.objects.filter(Prefix="meanwhile")) == []

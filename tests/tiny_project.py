@@ -299,3 +299,10 @@ def jobs(output):
     lines = output[output.index("Job stats:") :].splitlines()[3:]
     rows = [line.split() for line in lines[: lines.index("")]]
     return {rule: int(count) for rule, count in rows if rule != "total"}
+
+
+def commit_all(folder: Path) -> None:
+    """Make a git repository of a folder, with one commit of all that is in it."""
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    for words in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "a release"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)

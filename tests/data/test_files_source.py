@@ -287,10 +287,8 @@ def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.tsv", "1\ttext\n")
     whole, at = path.read_bytes(), path.read_bytes().index(b"PK\x01\x02")
-    for first, second in (
-        (b"\x01", b"\x00"),
-        (b"\x00", b"\x63"),
-    ):  # encrypted; an unknown compression
+    for first, second in ((b"\x01", b"\x00"), (b"\x00", b"\x63")):
+        # encrypted; an unknown compression
         changed = (
             whole[:6]
             + first

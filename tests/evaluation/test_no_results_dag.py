@@ -16,11 +16,12 @@ CORPUS = {
     "badger": "badgers dig setts",
     "bat": "bats hear their echo",
 }
+# no term of any passage
 QUERIES = {
     "otter": "水獺怎樣漂浮",
     "badger": "獾挖什麼",
     "bat": "蝙蝠聽到什麼",
-}  # no term of any passage
+}
 SILENT = (
     "bm25",
     "java",

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from tiny_encoders import ENCODERS
 
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
@@ -17,21 +18,6 @@ from tandem.models.published import check_encoder, run
 from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
 
-FAMILIES = (
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "ernie",
-    "distilbert",
-    "electra",
-    "albert",
-    "mpnet",
-    "deberta-v2",
-    "modernbert",
-    "nomic_bert",
-    "gte",
-)
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 QUERIES = ["what does the lynx eat", "how does the owl behave"]
 PASSAGES = [
@@ -56,7 +42,7 @@ PAIRS = {
 }
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=ENCODERS)
 def family(request):
     return request.param
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiny_encoders import ENCODERS
 from torch import nn
 
 from tandem.config.settings import Execution
@@ -17,21 +18,6 @@ TEXTS = [
     "an owl",
     "The owl turns its head far around, it is a night bird.",
 ]
-FAMILIES = (
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "ernie",
-    "distilbert",
-    "electra",
-    "albert",
-    "mpnet",
-    "deberta-v2",
-    "modernbert",
-    "nomic_bert",
-    "gte",
-)
 onednn = pytest.mark.skipif(not is_onednn_used(), reason="PyTorch without oneDNN, or a GPU")
 without_amx = pytest.mark.skipif(
     rows_change_bits("bf16"), reason="a CPU with AMX, whose bits depend on the shape"
@@ -69,7 +55,7 @@ def test_any_number_of_rows(dtype, error, bias):
         assert float((outputs - expected).abs().max()) < error
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENCODERS)
 def test_every_family_gives_the_same_vectors(family, family_folder):
     folder = family_folder(family)
     tokenizer = load_tokenizer(folder)

@@ -25,6 +25,7 @@ OTHERS = {
     "systems_squad",
     "zero_shot",
 }
+# whose folders the user has
 COLLECTIONS = {
     "articles",
     "chinese",
@@ -33,10 +34,11 @@ COLLECTIONS = {
     "debian_domains",
     "debian_cross_lingual",
     "debian_near",
-}  # whose folders the user has
+}
 SMALL = sorted(
     {path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS - COLLECTIONS
 )
+# of the surveys, in the order in which one may build on another
 SYSTEMS = [
     "deepct",
     "unicoil",
@@ -67,7 +69,7 @@ SYSTEMS = [
     "augsbert",
     "nprinc",
     "dragon",
-]  # of the surveys, in the order in which one may build on another
+]
 
 
 def planned(*names, **more):

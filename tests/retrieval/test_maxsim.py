@@ -242,10 +242,8 @@ def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(
     run_tradeoffs(job)
     lines = list(csv.DictReader((job.out / "tradeoffs.csv").open()))
     recalls = {(line["nprobe"], line["rescore"]): float(line["recall@5"]) for line in lines}
-    assert (recalls["4", "True"], recalls["4", "False"]) == (
-        1.0,
-        1.0,
-    )  # all is found, by vectors as they are
+    # all is found, by vectors as they are
+    assert (recalls["4", "True"], recalls["4", "False"]) == (1.0, 1.0)
     assert 0 < recalls["1", "True"] <= 1
     assert len(lines) == 4
 

@@ -105,9 +105,8 @@ def test_stored_weights_are_the_models_rounded(searched, inputs):
 @pytest.mark.parametrize("depth", [1, 7, 100])
 @pytest.mark.parametrize("memory", [0.02, 2048])
 def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, monkeypatch):
-    monkeypatch.setattr(
-        "tandem.retrieval.retrieve.SEARCH_MEMORY_MIB", memory
-    )  # MiB: a few passages and queries at a time
+    # MiB: a few passages and queries at a time
+    monkeypatch.setattr("tandem.retrieval.retrieve.SEARCH_MEMORY_MIB", memory)
     params = PARAMS | {"depth": depth}
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", params, searched, {"workers": 2})
     term_weights.run(job)
@@ -322,10 +321,8 @@ def test_a_missing_package_is_named():
 
 def test_impacts_by_hand():
     weights = csr_array(np.array([[3.0, 0.001, 1.5], [0.0, 0.0, 1.0]], np.float32))
-    assert round_weights(weights, 3.0).toarray().tolist() == [
-        [255.0, 0.0, 128.0],
-        [0.0, 0.0, 85.0],
-    ]  # 127.5 to the even one
+    # 127.5 to the even one
+    assert round_weights(weights, 3.0).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 85.0]]
     assert round_query_weights(weights).toarray().tolist() == [
         [255.0, 0.0, 128.0],
         [0.0, 0.0, 255.0],

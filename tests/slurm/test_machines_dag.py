@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from machines_kit import Spread
@@ -120,29 +121,44 @@ def training(clean, local, tmp_path):
     return Training(clean, local, tmp_path / "training")
 
 
-def test_a_node_cut_off_within_a_shard_comes_back(clean, started, tiny_dag, tmp_path):
-    """The next try, on another node, waits: the first may still write, for all that anybody knows."""
-    project = Spread(clean, tiny_dag, tmp_path / "cut", ignored=LATER)
-    (done,) = tiny_dag.folder.glob("results/tiny/embeddings/rocketqav2.passages-*")
-    target = done.relative_to(tiny_dag.folder)
+class HaltedShard(NamedTuple):
+    """A stage in two shards, one of which has begun on a node and was stopped there."""
+
+    snakemake: Any
+    target: Path  # folder of the stage's artifact
+    log: Path  # of the shard
+    node: str
+
+
+def halt_shard(machines, started, project, finished) -> HaltedShard:
+    """Start the encoding of passages in two shards, and stop the first one's process once it has its lock."""
+    (done,) = finished.folder.glob("results/tiny/embeddings/rocketqav2.passages-*")
+    target = done.relative_to(finished.folder)
     shards = project.folder / target / "shards"
     snakemake = started(project, f"{target}/stage.json", execution="threads: 2, shards: 2")
     until(lambda: list(shards.glob(".*.json.lock")))
     name = next(shards.glob(".*.json.lock")).name.removeprefix(".").removesuffix(".lock")
-    until(lambda: clean.processes(f"tandem .*--out {target}/shards/{name}"))
-    ((node, pid),) = clean.processes(f"tandem .*--out {target}/shards/{name}")
+    until(lambda: machines.processes(f"tandem .*--out {target}/shards/{name}"))
+    ((node, pid),) = machines.processes(f"tandem .*--out {target}/shards/{name}")
     os.kill(pid, signal.SIGSTOP)
-    clean.ask("cut", node)
-    log = shards / name.replace(".json", ".txt")
+    return HaltedShard(snakemake, target, shards / name.replace(".json", ".txt"), node)
+
+
+def test_a_node_cut_off_within_a_shard_comes_back(clean, started, tiny_dag, tmp_path):
+    """The next try, on another node, waits: the first may still write, for all that anybody knows."""
+    project = Spread(clean, tiny_dag, tmp_path / "cut", ignored=LATER)
+    halted = halt_shard(clean, started, project, tiny_dag)
+    clean.ask("cut", halted.node)
+    log = halted.log
     until(lambda: log.exists() and WAITS in log.read_text())
-    assert f"on {node} {WAITS}" in log.read_text()
-    clean.ask("heal", node)
-    output, status = project.ended(snakemake)
+    assert f"on {halted.node} {WAITS}" in log.read_text()
+    clean.ask("heal", halted.node)
+    output, status = project.ended(halted.snakemake)
     assert status == 0, output
     assert output.count(SUBMITTED) == 3  # two shards and their stage, each once
     assert "Trying to restart job" not in output
-    assert project.hashes("*.npy", target) == Slurm(tiny_dag, tmp_path / "local").hashes(
-        "*.npy", target
+    assert project.hashes("*.npy", halted.target) == Slurm(tiny_dag, tmp_path / "local").hashes(
+        "*.npy", halted.target
     )
     clean.wait_until_idle()
 
@@ -150,22 +166,14 @@ def test_a_node_cut_off_within_a_shard_comes_back(clean, started, tiny_dag, tmp_
 def test_a_node_that_is_switched_off_within_a_shard(clean, started, tiny_dag, tmp_path):
     """Its lock goes with its process: the next try, on another node, makes the shard while the first is still off."""
     project = Spread(clean, tiny_dag, tmp_path / "off", ignored=LATER)
-    (done,) = tiny_dag.folder.glob("results/tiny/embeddings/rocketqav2.passages-*")
-    target = done.relative_to(tiny_dag.folder)
-    shards = project.folder / target / "shards"
-    snakemake = started(project, f"{target}/stage.json", execution="threads: 2, shards: 2")
-    until(lambda: list(shards.glob(".*.json.lock")))
-    name = next(shards.glob(".*.json.lock")).name.removeprefix(".").removesuffix(".lock")
-    until(lambda: clean.processes(f"tandem .*--out {target}/shards/{name}"))
-    ((node, pid),) = clean.processes(f"tandem .*--out {target}/shards/{name}")
-    os.kill(pid, signal.SIGSTOP)
-    clean.ask("off", node)
-    output, status = project.ended(snakemake)
+    halted = halt_shard(clean, started, project, tiny_dag)
+    clean.ask("off", halted.node)
+    output, status = project.ended(halted.snakemake)
     assert status == 0, output
     assert output.count(SUBMITTED) == 3  # two shards and their stage, each once
     assert "Trying to restart job" not in output
-    assert project.hashes("*.npy", target) == Slurm(tiny_dag, tmp_path / "local").hashes(
-        "*.npy", target
+    assert project.hashes("*.npy", halted.target) == Slurm(tiny_dag, tmp_path / "local").hashes(
+        "*.npy", halted.target
     )
 
 

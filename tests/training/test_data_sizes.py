@@ -88,9 +88,8 @@ def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch)
         1.5e-4 / 4, rel=0.05
     )
     few = train.model_copy(update={"budget_minutes": minutes(learner, drawn, 320)})
-    assert fit_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(
-        1.5e-4 / 2
-    )  # ten steps: weights alone
+    # ten steps: weights alone
+    assert fit_sizes("cross", learner.models, learner.tokens, drawn, few).lr == approx(1.5e-4 / 2)
 
 
 def test_the_learning_rate_falls_with_the_visits_of_positives_and_not_of_lists():

@@ -384,9 +384,8 @@ def test_a_node_without_the_environment_is_named_with_its_log(text, missing, tmp
     slurm.write_text(text + "\n")
     run.write_text(f"    log: {stage}, {slurm} (check log file(s) for error details)\n")
     assert read_failed_words([run]).startswith(f"{slurm}: {missing} on the job's node; ")
-    stage.write_text(
-        "tandem model: loss is nan at step 2\n"
-    )  # it had started: its own words come first
+    # it had started: its own words come first
+    stage.write_text("tandem model: loss is nan at step 2\n")
     assert read_failed_words([run]).startswith("tandem model: loss is nan at step 2\n")
 
 

@@ -41,9 +41,8 @@ from tandem.data.trec import is_topics, read_topics, read_trec
 from tandem.errors import UserError
 
 _ROWS_PER_BATCH = 1024
-_BUFFER_BYTES = (
-    1 << 20
-)  # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
+# bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
+_BUFFER_BYTES = 1 << 20
 _TREC_COLUMNS = 4  # of a line of judgements by white space
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0*)?")
 

@@ -129,9 +129,8 @@ def split_rows(collection: Collection, split: str) -> Rows:
     return rows
 
 
-IDS_PER_PART = (
-    1 << 21
-)  # ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
+# ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
+IDS_PER_PART = 1 << 21
 _SAMPLED_PER_PART = 256  # ids that are looked at for each part
 RANKS_FILE = "ranks.npy"
 ROWS_FILE = "rows.npy"

@@ -107,9 +107,8 @@ class Matcher:
             return needle
         try:
             return regex.compile(needle, regex.IGNORECASE | regex.UNICODE | regex.MULTILINE)
-        except (
-            Exception
-        ):  # whatever it is: beside its own error the package raises RecursionError and others
+        except Exception:
+            # whatever it is: beside its own error the package raises RecursionError and others
             self.broken += 1
             return None
 

@@ -233,9 +233,8 @@ def draw_sweep(result: SweepResult, measure: str) -> Any:
         scale: dict[str, Any] = {"type": result.scale}
         if result.scale == "linear":
             scale["zero"] = False
-        elif (
-            ticks[0] <= 0
-        ):  # which has no logarithm: the axis is linear below the smallest of the others
+        elif ticks[0] <= 0:
+            # which has no logarithm: the axis is linear below the smallest of the others
             scale = {
                 "type": "symlog",
                 "constant": min((abs(tick) for tick in ticks if tick), default=1),

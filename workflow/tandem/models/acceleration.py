@@ -221,9 +221,8 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
                 setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
-            elif (
-                id(child.weight) not in tied
-            ):  # embeddings, which a head may share, are not rounded
+            elif id(child.weight) not in tied:
+                # embeddings, which a head may share, are not rounded
                 child.to(dtype)  # what autocast would do with every batch
 
 

@@ -61,10 +61,11 @@ _READ_OUTPUTS = [
     {"method": "forward", "method_output_name": output}
     for output in ("last_hidden_state", "logits")
 ]
+# their keys
 _MARKER_KEYS = {
     "query": ("query_prefix", "query_token_id"),
     "passage": ("document_prefix", "doc_token_id"),
-}  # their keys
+}
 HIDDEN_SIZE_KEYS = ("hidden_size", "dim", "d_model")  # names of the size of states, by family
 
 

@@ -319,9 +319,8 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
         raise UserError(f"{where}, but its tokenizer puts no token before a text; {hint}")
     special = set(tokenizer.all_special_ids)
     words = [at for at in range(len(tokenizer)) if at not in special]
-    if (
-        not words
-    ):  # a vocabulary of special tokens alone: its encoder reads words by their characters
+    if not words:
+        # a vocabulary of special tokens alone: its encoder reads words by their characters
         return
     middle = words[len(words) // 2]
     texts = Ragged.of(

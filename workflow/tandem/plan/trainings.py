@@ -72,9 +72,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
     data = ctx.trained_on(entry)
     at = f"models.{name}"
     named_by = "train_on" if ctx.settings.train_on else "dataset"
-    ctx.dataset_entry(
-        data, f"{at}.dataset" if entry.dataset else named_by
-    )  # refuses an unknown name
+    # refuses an unknown name
+    ctx.dataset_entry(data, f"{at}.dataset" if entry.dataset else named_by)
     require_name("models", name)
     check_lists(ctx, at, entry)
     check_losses(at, entry)

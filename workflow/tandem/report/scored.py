@@ -26,13 +26,8 @@ from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, open_upstream, walk
 
-_ANSWERING_BOXES = (
-    "Sparse search",
-    "Encoding",
-    "Retrieval",
-    "Re-ranking",
-    "Fusion",
-)  # boxes of the stages that answer a query
+# boxes of the stages that answer a query
+_ANSWERING_BOXES = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")
 _TRAININGS = ("training", "checkpoint")  # what stages that train hold
 _ENOUGH_SEEDS = 3  # of two, the only difference may be small by chance
 _FEW_SEEDS = {

@@ -29,12 +29,13 @@ _LOSS_NAMES = {
 }  # fmt: skip
 # of a model, as the log names them
 _PART_NAMES = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}
+# losses in the scores' own unit; all others are in nats
 _LOSSES_OF_SCORES = {
     "hinge",
     "mse",
     "margin_mse",
     "term_recall",
-}  # losses in the scores' own unit; all others are in nats
+}
 # rows of the lists that are read, and queries shown of them
 _FIRST = 5000
 EXAMPLES = 3

@@ -361,9 +361,8 @@ def encode_by(index: Any, graph: Any) -> Callable[[Floats], Array]:
     """Return what tells vectors of an index apart: their codes in a graph of codes, else they themselves."""
     storage = faiss.downcast_index(graph.storage)
     transforms = split_chain(index)[0]
-    if (
-        isinstance(storage, faiss.IndexFlat) or graph is not split_chain(index)[1]
-    ):  # or exact vectors re-rank its results
+    if isinstance(storage, faiss.IndexFlat) or graph is not split_chain(index)[1]:
+        # or exact vectors re-rank its results
         return lambda vectors: vectors + np.float32(0)  # -0 equals 0
 
     def encode(vectors: Floats) -> Array:

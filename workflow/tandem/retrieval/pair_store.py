@@ -76,9 +76,8 @@ class PairStore:
         for name in sorted(present - self._parts.keys()):
             try:
                 self._parts[name] = self.read(self.folder / name)
-            except (
-                FileNotFoundError
-            ):  # merged away by another process in the meantime: its pairs are elsewhere
+            except FileNotFoundError:
+                # merged away by another process in the meantime: its pairs are elsewhere
                 self._refresh()
                 return
         self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}

@@ -104,11 +104,12 @@ def modules_hash(kind: str) -> str:
 def _hash_of(run: Entry) -> str:
     digest = hashlib.sha256()
     for source in _sources_of(run):
+        # a plugin's
         name = (
             source.relative_to(PACKAGE_FOLDER)
             if source.is_relative_to(PACKAGE_FOLDER)
             else source.name
-        )  # a plugin's
+        )
         digest.update(str(name).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:10]
 

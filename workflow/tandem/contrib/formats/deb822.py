@@ -32,12 +32,8 @@ from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-_PACKED_LIST_ENDS = (
-    ".xz",
-    ".bz2",
-    ".lz4",
-    ".zst",
-)  # ends of names that apt and archives give to packed lists; .gz is no part
+# ends of names that apt and archives give to packed lists; .gz is no part
+_PACKED_LIST_ENDS = (".xz", ".bz2", ".lz4", ".zst")
 _ENGLISH = "en"
 _DESCRIPTION_WORDS = 5  # shorter descriptions say nothing
 _SYNOPSIS_WORDS = 2  # of English; a package with a shorter one has no passage

@@ -74,6 +74,7 @@ _NEGATIVE_KEYS = (
 _SCORE_KEYS = {"pos": "pos_scores", "neg": "neg_scores"}  # of a teacher, one for each passage
 _FILE_ENDS = (".jsonl", ".json", ".ndjson")
 _ID_SCHEMA = pa.schema([("id", pa.string())])
+# words in names of files that are more
 _OTHER_FILE_WORDS = {
     "qrels",
     "qrel",
@@ -81,7 +82,7 @@ _OTHER_FILE_WORDS = {
     "topics",
     "judgements",
     "judgments",
-}  # words in names of files that are more
+}
 
 
 class PassageMention(NamedTuple):

@@ -20,6 +20,7 @@ from tandem.store.files import files_in
 from tandem.store.lineage import walk
 
 LOCKS = Path(".snakemake/locks")
+# by what artifacts hold
 _GROUP_BY_CONTENT = {
     "training": "models",
     "checkpoint": "checkpoints",
@@ -27,7 +28,7 @@ _GROUP_BY_CONTENT = {
     "vectors": "transient",
     "index": "transient",
     "lexical index": "transient",
-}  # by what artifacts hold
+}
 # of folders that are no artifacts of a stage
 _GROUP_BY_STORE = {targets.ORDER: "transient", targets.PAIRS: "pairs"}
 _OTHER_GROUP = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced

@@ -31,14 +31,8 @@ from tandem.store.lineage import resolve_input
 _SMALL_BYTES = 1 << 20
 _FOLDERS_AHEAD = 64  # folders whose files are being read
 _REPORTED_LINES = 1000  # faults, and files to be removed, in a report
-_REBUILT_FAULTS = (
-    "missing",
-    "truncated",
-    "changed",
-    "damaged",
-    "unfinished",
-    "input",
-)  # faults that building anew mends
+# faults that building anew mends
+_REBUILT_FAULTS = ("missing", "truncated", "changed", "damaged", "unfinished", "input")
 # Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
 _FILES_BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS_FILE, ".snakemake_timestamp")
 _DRAFTS = (".partial", ".scratch")

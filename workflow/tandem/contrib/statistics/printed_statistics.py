@@ -127,11 +127,8 @@ def count_quantity(statistics: list[Statistics], split: str, quantity: str) -> f
         return float(
             sum(part[value] * part[weight] for part in parts) / sum(part[weight] for part in parts)
         )
-    except (
-        KeyError,
-        TypeError,
-        ZeroDivisionError,
-    ):  # no such split, an older file, a mean of nothing
+    except (KeyError, TypeError, ZeroDivisionError):
+        # no such split, an older file, a mean of nothing
         return None
 
 

@@ -63,11 +63,8 @@ class IrDatasetsSource(Source):
             store = self._documents.docs_store()
             is_sliced = store.built() and hasattr(self._documents.docs_iter(), "__getitem__")
             return int(store.count()) if is_sliced else None
-        except (
-            AttributeError,
-            OSError,
-            RuntimeError,
-        ):  # of collections that have another store, or no files yet
+        except (AttributeError, OSError, RuntimeError):
+            # of collections that have another store, or no files yet
             return None
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
