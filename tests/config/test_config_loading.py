@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config import merging
 from tandem.config.datasets import Windows
 from tandem.config.indexes import FactoryIndex
 from tandem.config.loading import load_settings
@@ -203,3 +204,14 @@ def test_a_null_within_a_value_of_the_command_line_is_null(configured):
     )
     assert settings.score.split is None
     assert "mine" not in settings.models
+
+
+def test_a_package_s_entry_takes_no_other_s_place(tmp_path, monkeypatch):
+    brought = tmp_path / "mine/config/datasets"
+    brought.mkdir(parents=True)
+    (brought / "msmarco.yaml").write_text("msmarco: {source: beir, path: elsewhere}\n")
+    monkeypatch.setattr(merging, "CONTRIB", tmp_path)
+    with pytest.raises(
+        UserError, match=r"mine/config/datasets: msmarco stands in another catalogue"
+    ):
+        merging.shipped_entries(ROOT, "datasets")
