@@ -76,7 +76,7 @@ def test_pools_of_dpr_rank_hard_negatives_first(tmp_path, make, rank):
         ' "hard_negative_ctxs": [{"psg_id": 5, "score": 1}, {"psg_id": 1, "score": 2}]}]'
     )
     dataset = make("dpr", {"source": "dpr", "questions": {"train": "pool.json"}}, path=str(folder))
-    # 77 is no passage and was dropped with a warning; 3 is the positive.
+    # 77 is not a passage and was dropped with a warning; 3 is the positive.
     assert dataset.manifest.facts["warnings"] == [
         "1 rows of training lists name documents or queries that are not kept and were dropped"
     ]

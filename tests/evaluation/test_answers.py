@@ -115,7 +115,7 @@ def test_string_by_hand(answer, text, expected):
         ("é", "caf\u0065\u0301", True),  # both sides are decomposed
         (r"\b5\b", "5½ sacks", True),  # Python's own re says no
         ("(unclosed", "(unclosed", False),
-        (r"Sul\öd", "Sulöd", False),  # decomposed, this escapes an o, which is no escape
+        (r"Sul\öd", "Sulöd", False),  # decomposed, this escapes an o, which is not an escape
         ("", "anything", False),
         ("  ", "any thing", False),
     ],

@@ -147,7 +147,7 @@ def chosen(stages, *quick):
 
 
 def one_line(output: str, *words: str) -> None:
-    """What a stage said is no traceback and ends in a line with these words, in any case."""
+    """What a stage said is not a traceback and ends in a line with these words, in any case."""
     assert "Traceback" not in output
     last = output.strip().splitlines()[-1]
     assert any(word.lower() in last.lower() for word in words), output

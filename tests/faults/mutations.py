@@ -80,7 +80,7 @@ def places() -> list[tuple[str, ...]]:
 
 
 def unfit(config: dict) -> bool:
-    """Whether the schema for editors refuses a value that is no text, so that the plan must refuse it too.
+    """Whether the schema for editors refuses a value that is not a text, so that the plan must refuse it too.
 
     Text may become what the schema needs.
     """

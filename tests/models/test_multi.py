@@ -64,7 +64,7 @@ def encoded(model, ids, side, texts):
 
 
 def test_each_token_of_the_query_finds_its_nearest_of_the_passage():
-    # q1: max(1, 0) + max(0, 2) = 3 on the first passage, 0.5 + 1 on the second, whose other rows are no tokens
+    # q1: max(1, 0) + max(0, 2) = 3 on the first passage, 0.5 + 1 on the second, whose other rows are not tokens
     queries = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     passages = torch.tensor(
         [[[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]], [[0.5, 1.0], [0.0, 0.0], [0.0, 0.0]]]

@@ -61,7 +61,7 @@ def test_a_positive_that_was_not_retrieved_leaves_no_negative():
     candidates = pool([77])
     assert draw(candidates, MARGIN) == []
     assert candidates.dropped["no positive has a score"] == 6
-    reranked = pool([5], scored=4)  # below rank 4 the numbers are no scores
+    reranked = pool([5], scored=4)  # below rank 4 the numbers are not scores
     assert draw(reranked, MARGIN) == []
 
 

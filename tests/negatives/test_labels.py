@@ -295,7 +295,7 @@ def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(
     positives = data.list_positives(lists)
     accepted_queries, passages = np.array(sorted(accepted)).T
     assert positives.mask_known(accepted_queries, passages).diagonal().all()
-    # A query is validated on its first list, the undenoised one, where what the judge accepts is no positive.
+    # A query is validated on its first list, the undenoised one, where what the judge accepts is not a positive.
     _, held = set_apart(lists, positives, data, most=20, seed=0)
     validated = held.batch.queries.tolist()
     graded = {

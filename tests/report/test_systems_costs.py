@@ -70,7 +70,7 @@ def test_bm25_has_an_index_and_no_training(timed):
 
 
 def test_a_reranker_pays_for_its_first_stage_and_for_every_training_behind_it(timed):
-    # Encoding the queries, searching, re-ranking: 2 + 4 + 6 s; what negatives were drawn from is no time of a query.
+    # Encoding the queries, searching, re-ranking: 2 + 4 + 6 s; what negatives were drawn from is not a time of a query.
     # The joint model, de_bm25neg, ce_bm25neg and ce_deneg: 4 · 10 s.
     scores = timed("RocketQAv2 (re-ranker)", "RocketQAv2 (retriever)")
     costs = read_costs(scores)

@@ -128,13 +128,13 @@ class Spread(Slurm):
         line = self.slurm(*words, **options)
         return subprocess.Popen(line, env=self.machines.environment, start_new_session=True, **pipe)
 
-    def run_there(self, *words, code=0, **options):
-        """Run Snakemake to its end, which must have that status; returns its output."""
-        output, status = self.ended(self.start(*words, **options))
+    def run_there(self, *words, code=0, limit=4 * SLOW, **options):
+        """Run Snakemake to its end in so many seconds, which must have that status; returns its output."""
+        output, status = self.ended(self.start(*words, **options), limit)
         assert status == code, output
         return output
 
-    def ended(self, process):
-        """Output and status of a Snakemake that is waited for."""
-        output, _ = process.communicate(timeout=4 * SLOW)
+    def ended(self, process, limit=4 * SLOW):
+        """Output and status of a Snakemake that is waited for, so many seconds at most."""
+        output, _ = process.communicate(timeout=limit)
         return output, process.returncode

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from machines_kit import Spread
-from slurm_kit import Slurm, long, until
+from slurm_kit import SLOW, Slurm, long, until
 
 pytestmark = long
 
@@ -262,6 +262,20 @@ def test_the_baseline_in_four_shards_on_three_nodes_gives_the_same_bytes(clean, 
         ("run.*", run.relative_to(tiny_dag.folder)),
     ):
         assert project.hashes(name, folder) == there.hashes(name, folder)
+
+
+def test_the_whole_graph_in_four_shards_on_three_nodes_gives_the_same_bytes(
+    clean, tiny_dag, tmp_path
+):
+    """From the collection's file to the table: every vector, run, weight and cell is that of one machine."""
+    project = Spread(clean, tiny_dag, tmp_path / "whole", ignored=["results"])
+    output = project.run_there(execution="threads: 2, shards: 4", limit=12 * SLOW)
+    assert "Trying to restart job" not in output
+    submitted = re.findall(rf"{SUBMITTED} (\d+)", output)
+    assert len(submitted) == len(set(submitted)) > 40
+    there = Slurm(tiny_dag, tmp_path / "there")
+    for name in ("candidates.parquet", "*.npy", "*.safetensors", "run.*", "summary.*"):
+        assert project.hashes(name) == there.hashes(name)
 
 
 def test_the_first_of_two_nodes_is_cut_off_within_a_training_and_comes_back(

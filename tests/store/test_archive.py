@@ -48,7 +48,7 @@ def names(folder):
 
 
 def test_another_machine_has_the_files_of_the_manifest_alone(archive, elsewhere, project):
-    unpack(archive, Path("a.csv"))  # what is no archive is ignored
+    unpack(archive, Path("a.csv"))  # what is not an archive is ignored
     assert names(elsewhere) == [
         f"{FOLDER}/{name}" for name in ("a.txt", "deep/b.txt", "stage.json")
     ]

@@ -97,7 +97,7 @@ def test_a_state_that_is_gone_or_changed_is_refused(segment, chains, tmp_path):
     ):
         run(segment("cross", tmp_path, 2))
     shutil.rmtree(before / "state")
-    # the artifact itself is whole: the state is no part of it
+    # the artifact itself is whole: the state is not part of it
     assert open_artifact(before).path("cross/model.safetensors").is_file()
     with pytest.raises(
         UserError, match=r"state: is gone; delete .*stage\.json and let Snakemake make it again"

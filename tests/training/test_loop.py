@@ -1,4 +1,4 @@
-"""What surrounds the steps: losses that are no number, known positives."""
+"""What surrounds the steps: losses that are not numbers, known positives."""
 
 import numpy as np
 import pytest

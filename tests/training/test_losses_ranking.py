@@ -71,7 +71,7 @@ def test_lambdarank_by_the_teachers_order_by_hand():
 
 
 def test_lambda_mrr_by_the_teachers_order_by_hand():
-    # ranks 2, 1 and 3, the teacher's order 1st, then the others, which are no pair: leads -ln 3 and ln 3
+    # ranks 2, 1 and 3, the teacher's order 1st, then the others, which are not a pair: leads -ln 3 and ln 3
     expected = (1 - 1 / 2) * math.log(4) + (1 / 2 - 1 / 3) * math.log(4 / 3)
     assert of(lambda_mrr, [0.0, LN3, -LN3], [1.0, 0.0, 0.0]) == approx(expected / 2)
 

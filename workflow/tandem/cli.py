@@ -1,4 +1,4 @@
-"""How a command that is no stage is run: `--help`, flags with types, did-you-mean, shell completion."""
+"""How a command that is not a stage is run: `--help`, flags with types, did-you-mean, shell completion."""
 
 import inspect
 import os

@@ -67,7 +67,7 @@ def register_command(command: Command) -> Command:
     """Add a command of a plugin.
 
     Raises:
-        UserError: its name is taken or is no word, or its group is not one of `GROUPS`.
+        UserError: its name is taken or is not a word, or its group is not one of `GROUPS`.
     """
     if command.name in COMMANDS or is_stage(command.name):
         raise UserError(f"command {command.name} is registered twice; rename one of them")

@@ -200,7 +200,7 @@ def test_span_contrast_by_hand():
     assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 7, 7]))) == approx(
         expected
     )
-    # the second passage is the first again: its spans are no negatives
+    # the second passage is the first again: its spans are not negatives
     assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 4, 4]))) == approx(
         0.0
     )

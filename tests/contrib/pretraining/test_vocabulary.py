@@ -69,7 +69,7 @@ def test_the_order_of_a_hash_map_does_not_matter():
 
 
 def test_pieces_by_hand():
-    # `ab` is the only pair seen often enough; c is seen once and is no piece
+    # `ab` is the only pair seen often enough; c is seen once and is not a piece
     assert pieces(lambda: iter(["ab ab", "Abc"]), 20, True) == [*SPECIAL, "##b", "a", "b", "ab"]
     # no more than asked for: one character
     assert pieces(lambda: iter(["ab ab", "Abc", "a"]), 7, True) == [*SPECIAL, "a"]

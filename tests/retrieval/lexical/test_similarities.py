@@ -153,7 +153,7 @@ def test_cosine_of_one_term_by_hand(cosines):
     assert results["one"]["c"] == pytest.approx(1 / math.hypot(1, 3))
     assert results["one"].keys() == {"a", "c"}
     assert "absent" not in results
-    assert results["half"] == results["one"]  # what no passage has is no dimension
+    assert results["half"] == results["one"]  # what no passage has is not a dimension
 
 
 @pytest.mark.parametrize("sublinear", [False, True])

@@ -122,7 +122,7 @@ def require_address_space(words: list[str]) -> None:
 
 
 def _read_heap(words: list[str]) -> int:
-    """Return bytes of Java's heap; the default for an option that is no size, which is refused where Java starts."""
+    """Return bytes of Java's heap; the default for an option that is not a size, which is refused where Java starts."""
     text = flag_value(words, "--run.heap", HEAP)
     if not text[:-1].isdecimal():
         text = HEAP

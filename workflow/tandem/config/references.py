@@ -52,7 +52,7 @@ Sort = Literal[
 
 @dataclass(frozen=True)
 class NoParameter:
-    """Annotates a key that is no parameter of the stage, such as where files are, or how a server is asked."""
+    """Annotates a key that is not a parameter of the stage, such as where files are, or how a server is asked."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def names_in(section: Model, path: str) -> Iterator[Name]:
 
 
 class _Key(NamedTuple):
-    """A key of a class of sections that is no parameter, or a section that has such keys."""
+    """A key of a class of sections that is not a parameter, or a section that has such keys."""
 
     field: str
     name: str  # in YAML
@@ -163,7 +163,7 @@ def inherited_notes(section: type[Model]) -> list[str]:
 
 
 def excluded(section: type[Model]) -> Excluded:
-    """Return the keys of a class of sections that are no parameters, as `model_dump` takes them."""
+    """Return the keys of a class of sections that are not parameters, as `model_dump` takes them."""
     return {key.field: key.excluded for key in _keys(section)}
 
 
@@ -188,9 +188,9 @@ def _sections(annotation: Any) -> list[type[Model]]:
 
 @cache
 def parameters_of(section: type[_M]) -> type[_M]:
-    """Derive the model of a stage's parameters from a class of options: without the keys that are no parameters.
+    """Derive the model of a stage's parameters from a class of options: without the keys that are not parameters.
 
-    It is a subclass, so that functions take either; in it, and in the sections in it, those keys are no fields any
+    It is a subclass, so that functions take either; in it, and in the sections in it, those keys are not fields any
     more. A class without such keys is returned as it is.
     """
     if not _keys(section):

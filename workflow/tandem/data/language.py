@@ -53,7 +53,7 @@ for _language, _words in STOP_WORDS.items():
 
 @cache
 def get_script(letter: str) -> str:
-    """Return a letter's script by its Unicode name: LATIN, CJK, ARABIC, …; empty for what is no letter."""
+    """Return a letter's script by its Unicode name: LATIN, CJK, ARABIC, …; empty for what is not a letter."""
     return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
 
 

@@ -87,7 +87,7 @@ TYPOS: dict[str, Callable[[str, random.Random], str]] = {
 
 
 def break_words(text: str, kind: str, count: int, draw: random.Random) -> str:
-    """Return a text with a typo in `count` of its words, or in all that there are; what is no word stays."""
+    """Return a text with a typo in `count` of its words, or in all that there are; what is not a word stays."""
     words = list(_LETTERS.finditer(text))
     long = [word for word in words if len(word[0]) >= FEWEST_LETTERS] or words
     chosen = draw.sample(long, min(count, len(long)))

@@ -199,8 +199,8 @@ def make_broken_error(path: Path, last: str, error: Exception) -> UserError:
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines that `iterate_lines` gives, without blank ones at the end, which are no records."""
-    count = 0  # line ends before the last byte that is no white space
+    """Count the lines that `iterate_lines` gives, without blank ones at the end, which are not records."""
+    count = 0  # line ends before the last byte that is not a white space
     blank = 0  # line ends behind it
     begun = False
     with open_bytes(path) as file:
@@ -326,7 +326,7 @@ def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, J
     Args:
         deepest: brackets that may stand open in an item.
     Raises:
-        UserError: no array, invalid JSON, a member that is no object, deep nesting, or a broken packed file.
+        UserError: no array, invalid JSON, a member that is not an object, deep nesting, or a broken packed file.
     """
     import ijson  # which planning does without
 

@@ -75,7 +75,7 @@ def count_text_words(texts: pa.Array) -> NDArray[np.int64]:
     """
     letters, bounds = tables.get_utf8(texts)
     space = (letters - 9 <= 4) | (letters - 28 <= 4)  # \t to \r, and \x1c to space, modulo 256
-    # A word begins where a byte is no space and the one before it is, or is of another text.
+    # A word begins where a byte is not a space and the one before it is, or is of another text.
     begins = ~space
     begins[1:] &= space[:-1]
     is_filled = bounds[:-1] < bounds[1:]

@@ -115,7 +115,7 @@ def require_usable(what: str, place: str, first: int, *ids: str) -> None:
 
 
 class Warnings:
-    """Oddities of what a stage reads that are no mistakes, as they arise; `label` is the stage's kind and key."""
+    """Oddities of what a stage reads that are not mistakes, as they arise; `label` is the stage's kind and key."""
 
     def __init__(self, label: str) -> None:
         self.label = label

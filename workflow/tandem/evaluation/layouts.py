@@ -398,7 +398,7 @@ def _is_of_column(line: Printed, column: Column) -> bool:
 
 
 def read_printed(path: Path, source: str, table: str) -> _SourceTable:
-    """Return the printed percentages of a table; a `UserError` without it, or for a value that is no number."""
+    """Return the printed percentages of a table; a `UserError` without it, or for a value that is not a number."""
     status = path.stat() if path.is_file() else None  # what is missing is named by the reader
     printed = _read_percentages(path, status and (status.st_mtime_ns, status.st_size))
     lines = []

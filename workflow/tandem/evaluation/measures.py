@@ -6,7 +6,7 @@ the scores n, n-1, …, 1 in that order, so that no tie is left for it to break.
 order: `runs.<name>.ties`.
 
 Computed here is what ir_measures lacks (F1@k, DCG@k) or hands to the script gdeval (nDCG with exponential gains, and
-ERR), which takes queries for the same whose ids end alike (`a-1`, `b-1`), and fails where they are no numbers.
+ERR), which takes queries for the same whose ids end alike (`a-1`, `b-1`), and fails where they are not numbers.
 Sources: Coelho, A Review on Dense Retrieval, §5.1; Zhao et al., Dense Text Retrieval, 2024 (the survey), A.2.
 """
 

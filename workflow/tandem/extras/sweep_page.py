@@ -221,7 +221,7 @@ def render_svg(result: SweepResult) -> str:
 def draw_sweep(result: SweepResult, measure: str) -> Any:
     """Draw a measure along the axis; bands are ± one standard deviation over seeds, of one seed the interval."""
     lines = [line for line in result.lines if line.measure == measure]
-    # True and False are no numbers here
+    # True and False are not numbers here
     numbers = all(type(line.point[result.x]) in (int, float) for line in lines)
     data = [_make_datum(result, line, numbers) for line in lines]
     names = [str(name) for name in dict.fromkeys(row["series"] for row in data)]

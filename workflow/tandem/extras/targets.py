@@ -152,7 +152,7 @@ def format_dataset_override(name: str) -> str:
 
 
 def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
-    """Split words into names and files of a configuration: YAML files, and JSON files that exist and are no results.
+    """Split words into names and files of a configuration: YAML files, and JSON files that exist and are not results.
 
     Several words in one that end in `.yaml` are a query, unless there is such a file.
     """

@@ -11,7 +11,7 @@ import regex
 
 from tandem.data.collection import Collection, join_contents
 
-# Scripts written without spaces: a run of them is no word, its pairs of neighbouring characters stand for words.
+# Scripts written without spaces: a run of them is not a word, its pairs of neighbouring characters stand for words.
 _UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _RUN = regex.compile(
     rf"(?V1)(?P<unspaced>[{_UNSPACED_SCRIPTS}]+)|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED_SCRIPTS}]]+"
@@ -107,7 +107,7 @@ class Rarity:
 def list_edits(word: str) -> set[str]:
     """Return every word one deletion, swap of neighbours, replacement or insertion of a letter away.
 
-    A plural is no error.
+    A plural is not an error.
     """
     words: set[str] = set()
     for cut in range(len(word) + 1):

@@ -151,7 +151,7 @@ def adopt_colbert(source: Path, folder: Path) -> None:
     text, so that the tokenizer has to find it as one token, whatever it does to texts.
 
     Raises:
-        UserError: a marker is no token, or the layer is missing or of another size than the metadata say.
+        UserError: a marker is not a token, or the layer is missing or of another size than the metadata say.
     """
     tokenizer = load_tokenizer(source)
     tokens = dict[str, str]()
@@ -227,7 +227,7 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
     try:
         model, unread = read_encoder(folder)
         tokenizer = load_tokenizer(folder)
-    except UserError as error:  # a copy that failed is no place where a user mends anything
+    except UserError as error:  # a copy that failed is not a place where a user mends anything
         raise UserError(str(error).replace(str(folder), str(source))) from None
     model.eval()
     kind = model.config.model_type

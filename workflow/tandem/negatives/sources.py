@@ -51,7 +51,7 @@ class PositiveLabels:
     def first_ranked(self, query: str, rows: Array) -> Array:
         """Rows of the positives of labels by rank; `rows` are the source's, best first.
 
-        What may be no negative is no positive either.
+        What may not be a negative is not a positive either.
         """
         return rows[~np.isin(rows, self.barred(query))][: self.first]
 
@@ -68,7 +68,7 @@ class PositiveLabels:
         )
 
     def barred(self, query: str) -> Array:
-        """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""
+        """Rows of the passages that are not negatives: literal matches, excluded, of low grades, or with an answer."""
         judged = self.qrels.get(query, {})
         left_out = (LITERAL_MATCH, EXCLUDED)
         neither = [

@@ -220,7 +220,7 @@ def _check_below_positive(at: str, lists: Candidates) -> None:
 def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     """Refuse a share of scores without a zero, and passages that a re-ranked run has no score for.
 
-    The zero of BM25 is no common term, that of a cosine a right angle. To logits, ranks and fused scores a constant may
+    The zero of BM25 is not a common term, that of a cosine a right angle. To logits, ranks and fused scores a constant may
     be added without changing what they say: a share of one means nothing.
     """
     below = lists.below_positive

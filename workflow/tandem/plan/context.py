@@ -386,7 +386,7 @@ class Context:
         return next((block for block in blocks if name in getattr(self.settings, block)), None)
 
     def named_runs(self) -> list[str]:
-        """Return the names of runs that are no dual encoder's."""
+        """Return the names of runs that are not a dual encoder's."""
         return ["bm25", "given", *self.list_names(list_blocks(plans_run))]
 
     def trained_model(self, run: str) -> str | None:

@@ -159,7 +159,7 @@ def _check_weights(name: str, entry: Fusion) -> None:
 def list_unused_fusion_keys(settings: Settings) -> list[str]:
     """Return a line for each key that an entry of `fusions` sets and its method does not look at.
 
-    They are no mistakes: a sweep over methods has the keys of all of them. A plugin's method may look at any key.
+    They are not mistakes: a sweep over methods has the keys of all of them. A plugin's method may look at any key.
     """
     keys_of = {method: {keys.tuned, *keys.others} for method, keys in METHODS.items()}
     lines = []

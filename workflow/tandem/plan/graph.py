@@ -227,7 +227,7 @@ class Placement:
     def shards(self, kind: str, key: str) -> list[str]:
         """Return the files of the `execution.shards` jobs that share a stage's work before it runs itself.
 
-        Empty for queries' embeddings and where no work is shared. A single shard is no job of its own: the stage
+        Empty for queries' embeddings and where no work is shared. A single shard is not a job of its own: the stage
         computes whatever is missing.
         """
         stage = self.stages.find(kind, key)

@@ -30,7 +30,7 @@ from tandem.plan.sweeps import Sweeps
 from tandem.plan.validated_models import list_unused_validation_keys
 from tandem.stages import KINDS
 
-OTHER_TABLES = ("index_tradeoffs",)  # of targets that are no layouts
+OTHER_TABLES = ("index_tradeoffs",)  # of targets that are not layouts
 Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
 # Each returns a line for every key that is set and has no effect.
 UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
@@ -91,7 +91,7 @@ class View:
         return None
 
     def downloads(self) -> list[Stage]:
-        """Return stages that are no target of `rule all`, and read what `tandem prefetch` is to download, too."""
+        """Return stages that are not a target of `rule all`, and read what `tandem prefetch` is to download, too."""
         return []
 
 

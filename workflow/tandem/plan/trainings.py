@@ -365,7 +365,7 @@ def _train_in_stages(
     train = ctx.settings.models[name].train
     count = train.checkpoints or 0
     check_checkpoints(ctx, name, data, count)
-    # Which one is taken over, and how many there are in all, is no part of a segment but its end.
+    # Which one is taken over, and how many there are in all, is not part of a segment but its end.
     segment = {
         key: value
         for key, value in params["train"].items()

@@ -47,7 +47,7 @@ def compare_systems(systems: dict[System, Artifact]) -> tuple[PageTable, Markup 
     names = [name_system(system) for system in systems]
     measure = list_shared_measures(artifacts)[0]
     _, values = read_aligned(artifacts, [measure])
-    # as the page's list of queries has them: the last bits are no win
+    # as the page's list of queries has them: the last bits are not a win
     rounded = values[:, :, 0].round(_DIGITS)
     wins = (rounded[:, None] > rounded[None]).sum(axis=2).tolist()
     rows = []

@@ -82,7 +82,7 @@ def render_template(template: str, **values: Any) -> str:
 
 
 def render_markdown(template: Path, **values: Any) -> str:
-    """Return a text of Markdown from a template, which is no page: nothing is escaped."""
+    """Return a text of Markdown from a template, which is not a page: nothing is escaped."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )

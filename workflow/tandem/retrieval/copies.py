@@ -85,7 +85,7 @@ class Copies:
     def expand(self, scores: Floats, rows: Rows) -> tuple[Floats, Rows]:
         """Put the copies of each row beside it, with its score, and leave out what then stands beyond the width.
 
-        Scores and rows have the shape (queries, width), best first; a row of -1 is no result.
+        Scores and rows have the shape (queries, width), best first; a row of -1 is not a result.
         """
         width = rows.shape[1]
         groups = np.searchsorted(self.groups, rows).clip(max=len(self.groups) - 1)

@@ -67,7 +67,7 @@ def describe_factory(text: str, dimension: int | None = None) -> Description:
     """Return what a factory string describes, for vectors of a dimension, where that is known.
 
     Raises:
-        ValueError: FAISS does not know it, or it is no index here; the message names the part and says why.
+        ValueError: FAISS does not know it, or it is not an index here; the message names the part and says why.
     """
     for word in _iterate_words(text):
         for pattern, why in _REFUSED_WORDS.items():

@@ -30,7 +30,7 @@ def pack(folder: Path, /, *, out: Files) -> None:
     Args:
         folder: of the artifact, relative to the working folder.
         out: archives to write, anywhere: `<key>.tar` of the artifact's files; `<name>.tar` of a folder beside them that
-            is no part of it, such as a training's state.
+            is not part of it, such as a training's state.
     """
     artifact = open_artifact(folder)
     for path in out:

@@ -143,7 +143,7 @@ class TrainingLoop:
         self.check_weights(state)
 
     def check_weights(self, state: State) -> None:
-        """Refuse to save or hand over weights that are no numbers: a step may make them though its loss was fine."""
+        """Refuse to save or hand over weights that are not numbers: a step may make them though its loss was fine."""
         name = self.find_overflow()
         if name:
             problem = f"{name} holds inf or nan after step {state.step}; lower train.lr"
@@ -178,8 +178,8 @@ class TrainingLoop:
         """Take one optimizer step and return the loss and its parts, the gradient's norm and the learning rate.
 
         Raises:
-            UserError: loss or gradient is no number; the state before the step is saved as a checkpoint, unless its
-                weights are no numbers either and there is an older one.
+            UserError: loss or gradient is not a number; the state before the step is saved as a checkpoint, unless its
+                weights are not numbers either and there is an older one.
         """
         models = self.objective.models
         models.train()
@@ -203,7 +203,7 @@ class TrainingLoop:
     def give_up(self, state: State, batch: Batch, problem: str) -> NoReturn:
         """Save the state before a step that cannot be taken, and raise the `UserError` that says why."""
         earlier = self.find_overflow()
-        # Weights that are no numbers do not replace an older checkpoint, whose weights are sound.
+        # Weights that are not numbers do not replace an older checkpoint, whose weights are sound.
         if self.world.first and not (earlier and self.checkpoints.complete()):
             self.checkpoints.save(state, self.objective.models, self.optimizer)
         queries = ", ".join(self.names(batch.queries[:8]))

@@ -33,7 +33,7 @@ RowGrades = dict[int, int]  # row of a relevant passage → its grade
 class NumberedCollection:
     """Hold a collection, and in which rows its passages and queries stand.
 
-    `own` is the passage of each query's own id, which is no result of it, -1 for none, shape (queries,).
+    `own` is the passage of each query's own id, which is not a result of it, -1 for none, shape (queries,).
     """
 
     collection: Collection

@@ -80,7 +80,7 @@ class Wrong(NamedTuple):
 
 @dataclass(frozen=True)
 class WrongResult:
-    """Hold a wrong result: a passage that is no labelled positive among the first of a query."""
+    """Hold a wrong result: a passage that is not a labelled positive among the first of a query."""
 
     query_id: str
     doc_id: str

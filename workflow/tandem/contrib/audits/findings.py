@@ -410,7 +410,7 @@ def _list_summary_rows(stage: BuiltStage) -> list[list[str]]:
     """Return finding, place, count and share of every number in a stage's summary."""
     rows = []
     for path, value in flatten(json.loads(stage.artifact.path(_SUMMARY_FILE).read_bytes())).items():
-        is_number = type(value) in (int, float)  # True is no number here
+        is_number = type(value) in (int, float)  # True is not a number here
         if path.split(".")[0] in _SETTINGS or not is_number:
             continue
         if "percent" in path:

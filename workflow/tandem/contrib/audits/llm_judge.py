@@ -155,7 +155,7 @@ def sample_judged(
     pairs = []
     for query, grades in judged.items():
         for doc, grade in grades.items():
-            if grade not in (LITERAL_MATCH, EXCLUDED):  # which are no judgements of people
+            if grade not in (LITERAL_MATCH, EXCLUDED):  # which are not judgements of people
                 pairs.append(JudgedPair(query, doc, grade))
     known = docs.rows([pair.doc for pair in pairs], missing_ok=True) >= 0
     pairs = list(compress(pairs, known))

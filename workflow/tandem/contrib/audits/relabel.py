@@ -161,7 +161,7 @@ def correct_relevance(relevance: int, verdict: bool | None) -> int:
 def judge_by_machine(pool: Artifact, threshold: float) -> SheetAnswers:
     """Return the judges' verdict on every unlabelled passage of the sheet: positive if it scores above the threshold.
 
-    Scores of a pool that was ranked without judges are no probabilities, which is a `UserError`.
+    Scores of a pool that was ranked without judges are not probabilities, which is a `UserError`.
     """
     if not any(role.startswith("judge.") for role in pool.upstream):
         raise UserError(

@@ -252,7 +252,7 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
     """Write a system's results on the configuration's dataset, or on all of a group, and return the names of the tasks.
 
     Raises:
-        UserError: a dataset that is no task of MTEB, or a run that is not built.
+        UserError: a dataset that is not a task of MTEB, or a run that is not built.
     """
     plan = configuration.plan()
     data, ctx = plan.settings.dataset, plan.planner.ctx

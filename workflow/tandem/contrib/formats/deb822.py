@@ -32,13 +32,13 @@ from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-# ends of names that apt and archives give to packed lists; .gz is no part
+# ends of names that apt and archives give to packed lists; .gz is not part
 _PACKED_LIST_ENDS = (".xz", ".bz2", ".lz4", ".zst")
 _ENGLISH = "en"
 _DESCRIPTION_WORDS = 5  # shorter descriptions say nothing
 _SYNOPSIS_WORDS = 2  # of English; a package with a shorter one has no passage
-_SYNOPSIS_CHARACTERS = 6  # shorter translations are no queries
-# synopses with more relevant passages, such as "transitional package", are no queries
+_SYNOPSIS_CHARACTERS = 6  # shorter translations are not queries
+# synopses with more relevant passages, such as "transitional package", are not queries
 _MOST_RELEVANT = 10
 _BLANK_LINE = "."  # stands for an empty line of a description
 

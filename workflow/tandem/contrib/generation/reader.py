@@ -63,7 +63,7 @@ def target_ids(
     """Return the ids of what a generator is to write: texts with the token that ends them, at most `length`.
 
     Args:
-        start: the token before a decoder's first one, which is no part of the target; None: a decoder alone, which
+        start: the token before a decoder's first one, which is not part of the target; None: a decoder alone, which
             goes on behind what it read.
         end: the token that ends a text.
     """

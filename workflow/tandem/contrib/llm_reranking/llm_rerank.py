@@ -189,7 +189,7 @@ def refuse_unlikely(
 def rank_listwise(
     params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore
 ) -> ScoredQuery:
-    """Score by the model's order of each window, which is repaired if it is no permutation."""
+    """Score by the model's order of each window, which is repaired if it is not a permutation."""
     counts: Counter[str] = Counter(repaired=0)
 
     def order_of(inside: list[int]) -> list[int]:

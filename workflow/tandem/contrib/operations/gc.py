@@ -29,7 +29,7 @@ _GROUP_BY_CONTENT = {
     "index": "transient",
     "lexical index": "transient",
 }
-# of folders that are no artifacts of a stage
+# of folders that are not artifacts of a stage
 _GROUP_BY_STORE = {targets.ORDER: "transient", targets.PAIRS: "pairs"}
 _OTHER_GROUP = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
 _LEFT_GROUP = "leftovers"  # of deletions that were interrupted

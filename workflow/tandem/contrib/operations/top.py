@@ -29,7 +29,7 @@ SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, 
 PAUSE = 2.0
 _HEAD = ("job", "done", "of", "loss and more", "rate", "left", "memory", "gpu", "where", "state")
 CLEAR = "\x1b[H\x1b[2J"
-# a host that is no flag of ssh
+# a host that is not a flag of ssh
 REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")
 _FOLDER_DEPTH = 6
 SEARCH = (

@@ -239,7 +239,7 @@ def _find_artifact_faults(
             )
     for role, before in manifest.inputs.items():
         source = resolve_input(folder, manifest.upstream[role])
-        if (now := contents[source]) and now != before:  # a deleted input is no fault
+        if (now := contents[source]) and now != before:  # a deleted input is not a fault
             why = f"was made from {source.name} (as {role}) with content {before}; it has {now} now"
             yield Fault(
                 folder, "input", source / MANIFEST, f"{why}: it was made again with other bytes"

@@ -130,7 +130,7 @@ def norm(config: Any, size: int) -> nn.LayerNorm:
 class LanguageHead(nn.Module):
     """BERT's head that predicts tokens: o = E · LayerNorm(gelu(W h + b)) + c, with E the encoder's own embeddings.
 
-    These are no parameter of the head and come with every call; `encoder` gives the sizes.
+    These are not a parameter of the head and come with every call; `encoder` gives the sizes.
     """
 
     def __init__(self, encoder: Any) -> None:

@@ -75,7 +75,7 @@ class Contrast(ABC):
         self.contrast = DualTrain(loss="listwise", in_batch=True, precision=train.precision)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. A passage that stands in the batch twice is no negative of itself."""
+        """See `Objective`. A passage that stands in the batch twice is not a negative of itself."""
         texts, places = self.tokens.passages.take(batch.queries), np.arange(len(batch.queries))
         first, second = self.pair(texts, seeds)
         same = Positives(*np.argwhere(batch.queries[:, None] == batch.queries).T)
@@ -317,7 +317,7 @@ def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
     """-log( e^{⟨h, h'⟩} / Σ_{k≠h} e^{⟨h, h_k⟩} ), h' being the other span of h's passage.
 
     coCondenser's loss (Gao & Callan 2022 §3.2): every other span of the batch is a negative. A passage that stands in
-    the batch twice is no negative of itself.
+    the batch twice is not a negative of itself.
 
     Args:
         scores: ⟨h, h_k⟩ of some spans (rows) against all of the batch, shape (spans, all spans); spans 2i and 2i + 1
@@ -356,7 +356,7 @@ class CondenserHead(nn.ModuleList):
         Args:
             vectors: of each passage, shape (passages, dim).
             states: the encoder's after each layer, its embeddings first.
-            visible: positions that are no padding, shape (passages, 1, length).
+            visible: positions that are not padding, shape (passages, 1, length).
         """
         early = states[self.early]
         hidden = torch.cat([vectors[:, None].to(early.dtype), early[:, 1:]], 1)

@@ -25,7 +25,7 @@ from tandem.store.job import Job, writing
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 INNER = "##"  # begins a piece that continues a word
-LEAST = 2  # a character or a pair of pieces that occurs less often is no piece
+LEAST = 2  # a character or a pair of pieces that occurs less often is not a piece
 Texts = Callable[[], Iterator[str]]
 
 

@@ -32,7 +32,7 @@ SECONDS_WITHOUT_ESTIMATE = 3.0
 PRIOR_SECONDS = 30.0
 _ALMOST_DONE = 0.95  # the most that a job without a progress file is taken to have done
 _SLOW_FACTOR = 5  # times its estimate: from here on a stage is said to be slow
-_EARLY_SECONDS = 60.0  # seconds before anything is said: a pause is no pace
+_EARLY_SECONDS = 60.0  # seconds before anything is said: a pause is not a pace
 _VIEW_WORDS = {"table": "writing", "report": "writing the"}  # what rules do that make no stage
 MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
 
@@ -154,7 +154,7 @@ class Run:
 
 
 def list_requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
-    """Return the stages that targets may need: those behind tables, or all where a target is no table."""
+    """Return the stages that targets may need: those behind tables, or all where a target is not a table."""
     if set(targets) <= {"all", "report"}:
         return list_stages_of_all(plan)
     tables = list_tables_of_targets(plan)
@@ -218,7 +218,7 @@ class Forecast:
     def slowness(self, job: BegunJob, record: ProgressRecord) -> tuple[float, float] | None:
         """Return (seconds, those that the estimate has for as much) of a job at a fifth of its estimate; else None.
 
-        They count from the first progress that was seen: a job may wait in a queue, loading a model is no pace, and a
+        They count from the first progress that was seen: a job may wait in a queue, loading a model is not a pace, and a
         try that goes on has done a share already. Without any since then the whole estimate counts.
         """
         seconds, share = self.seconds.get(job.stage), compute_share(record)

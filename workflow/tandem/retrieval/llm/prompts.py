@@ -56,7 +56,7 @@ TOKENS_PER_NUMBER = 6  # of an answer: brackets, digits, sign and spaces
 BRACKETED = re.compile(r"\[(\d+)\]")
 _NUMBER = r"(?<![\w.,-])\d+(?![\w]|[.,]\d)"  # a whole one
 CHAIN = re.compile(rf"(?:\[\d+\]|{_NUMBER})(?:\s*>\s*(?:\[\d+\]|{_NUMBER}))+")
-VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are no grades
+VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are not grades
 AT_THE_END = re.compile(rf"{VALUE}\W*$")
 NAMED = re.compile(rf"grade(?:\s+is)?[^\w-]*({VALUE})", re.IGNORECASE)
 

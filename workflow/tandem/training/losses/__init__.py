@@ -36,7 +36,7 @@ def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
 def average_over_positives(
     loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None
 ) -> Tensor:
-    """(1/k) Σ_i loss(positive i first, then all that is no positive), summed over the lists; k: a list's positives.
+    """(1/k) Σ_i loss(positive i first, then all that is not a positive), summed over the lists; k: a list's positives.
 
     Every positive is set against the negatives alone: no other positive is its negative.
 

@@ -33,7 +33,7 @@ class RankedPairs:
     def of_teacher(cls, student: Tensor, teacher: Tensor, mask: Tensor) -> Self:
         """Pair every passage with each that the teacher scores lower, shape (queries, passages, passages).
 
-        Passages of equal teacher's score are no pair. The teacher gives the order alone: it has no gradient.
+        Passages of equal teacher's score are not a pair. The teacher gives the order alone: it has no gradient.
         """
         lead = student[:, :, None] - student[:, None, :]
         is_higher = teacher[:, :, None] > teacher[:, None, :]
@@ -145,7 +145,7 @@ def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> T
     """Σ_{t_i > t_j} |ΔnDCG(i, j)| log(1 + e^{-(s_i - s_j)}), summed over queries.
 
     As `lambdarank`, with |ΔnDCG(i, j)| = |G_i - G_j| |1/log2(1 + r_i) - 1/log2(1 + r_j)| / idealDCG and the gain
-    G = 2^y - 1. A teacher's scores are no grades, so y is 1/rank in the teacher's order, as RankGPT's students learn;
+    G = 2^y - 1. A teacher's scores are not grades, so y is 1/rank in the teacher's order, as RankGPT's students learn;
     passages of equal score share the better rank.
 
     Args and returns: as `hinge_distillation`, in nats weighted by nDCG.

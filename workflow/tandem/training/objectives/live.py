@@ -73,7 +73,7 @@ class Live(DualObjective):
     """Compute the list loss of each query's positives and of what the model retrieves for it at this very step.
 
     ADORE (Zhan et al. 2021 §4.2): the passages' vectors are frozen, and so are exact for every step, however far the
-    query's tower has come. Known positives among the retrieved passages are no negatives. The training lists give the
+    query's tower has come. Known positives among the retrieved passages are not negatives. The training lists give the
     positives alone. `train.loss` is any loss of lists; the paper's is `lambda_mrr`. `depth` passages are retrieved.
     """
 
@@ -102,7 +102,7 @@ class Live(DualObjective):
         return values
 
     def retrieved(self, queries: Tensor, batch: Batch) -> Batch:
-        """Return the batch's positives, each list followed by the best of the passages that are no known positives.
+        """Return the batch's positives, each list followed by the best of the passages that are not known positives.
 
         Args:
             queries: vectors of the batch's queries, shape (queries, dim).
