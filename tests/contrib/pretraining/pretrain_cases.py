@@ -29,6 +29,7 @@ VOCABULARY = Vocabulary(1, np.arange(4), np.arange(4, WORDS))
 SPANS = {"crop_shortest": 0.3, "crop_longest": 0.7}
 CASES = {
     "crop": SPANS,
+    "moco": {**SPANS, "queue": 20, "momentum": 0.9},
     "mlm": {"mask_probability": 0.15},
     "retromae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5},
     "cocondenser": {**SPANS, "mask_probability": 0.15, "head_layers": 2, "skip_from": None},

@@ -21,6 +21,7 @@ TRAIN = {
 SPANS = {"crop_shortest": 0.2, "crop_longest": 0.6}
 OBJECTIVES = {
     "crop": SPANS,
+    "moco": {**SPANS, "queue": 24, "momentum": 0.5},
     "mlm": {"mask_probability": 0.15},
     "retromae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5},
     "cocondenser": {**SPANS, "mask_probability": 0.15, "head_layers": 1, "skip_from": None},

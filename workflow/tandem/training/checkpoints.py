@@ -56,6 +56,13 @@ def list_learning(models: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
+def list_kept(models: nn.Module) -> dict[str, Tensor]:
+    """Return what a checkpoint holds, by name: the parameters that learn, and the buffers that a model keeps."""
+    buffers = dict(models.named_buffers())
+    kept = {name: buffers[name] for name in models.state_dict() if name in buffers}
+    return {**list_learning(models), **kept}
+
+
 def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors as safetensors writes them."""
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -63,10 +70,10 @@ def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_weights(models: nn.Module, path: Path) -> None:
-    """Put the saved parameters that learn back."""
+    """Put back what `list_kept` names."""
     tensors = load_file(path)
-    for name, parameter in list_learning(models).items():
-        parameter.copy_(tensors[name])
+    for name, tensor in list_kept(models).items():
+        tensor.copy_(tensors[name])
 
 
 class Checkpoints:
@@ -85,7 +92,7 @@ class Checkpoints:
                 moments[f"{name}|{what}"] = tensor
         with replacing(final) as partial:
             partial.mkdir(parents=True, exist_ok=True)
-            save_file(on_cpu(parameters), partial / _WEIGHTS)
+            save_file(on_cpu(list_kept(models)), partial / _WEIGHTS)
             save_file(on_cpu(moments), partial / OPTIMIZER)
             write_json(partial / "state.json", {"step": state.step, "log": state.log})
             shutil.rmtree(final, ignore_errors=True)
@@ -96,7 +103,7 @@ class Checkpoints:
         """Write the weights of the best validation so far, under their step; remove those that no resumption needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.best(step)) as partial:
-            save_file(on_cpu(list_learning(models)), partial)
+            save_file(on_cpu(list_kept(models)), partial)
         complete = self.complete()
         if not complete:
             return

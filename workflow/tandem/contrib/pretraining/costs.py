@@ -40,7 +40,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     steps = train.steps or ceil(train.epochs * setting.size(tokens).passages / count)
 
     span = (train.crop_shortest + train.crop_longest) / 2 if hasattr(train, "crop_longest") else 1.0
-    if objective in ("crop", "cot_mae"):
+    if objective in ("crop", "moco", "cot_mae"):
         passage *= span
         count *= 2
     elif objective == "ict":
@@ -48,7 +48,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     length = passage + DUAL_SPECIAL
 
     operations = shape.forward(count, length)
-    if objective not in ("crop", "ict"):
+    if objective not in ("crop", "moco", "ict"):
         head = replace(
             shape, layers=_HEAD_LAYERS.get(objective, getattr(train, "decoder_layers", 2))
         )

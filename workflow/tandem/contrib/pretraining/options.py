@@ -49,6 +49,20 @@ class CropTrain(Spans):
     )
 
 
+class MocoTrain(CropTrain):
+    """Momentum contrast: two spans of a passage are near, and earlier passages' are far."""
+
+    queue: int = Field(
+        131072, ge=1, description="vectors of earlier passages that are the negatives"
+    )
+    momentum: float = Field(
+        0.9995,
+        ge=0,
+        lt=1,
+        description="share of their weights that the negatives' encoder keeps in a step",
+    )
+
+
 class Masking(Pretrain):
     """Masked language modelling."""
 
@@ -155,8 +169,8 @@ class NewEncoder(Section):
 class PretrainedEncoder(NewEncoder, MadeEncoder):
     """An encoder that the project pre-trains: what all objectives share.
 
-    Where neither it nor `start` says how vectors are made, pooling is mean in crop and mlm and cls elsewhere; they have
-    length 1 in crop alone, where the temperature is 0.05, and elsewhere 1.
+    Where neither it nor `start` says how vectors are made, pooling is mean in crop, moco and mlm and cls elsewhere; they
+    have length 1 in crop and moco alone, where the temperature is 0.05, and elsewhere 1.
     """
 
     source: Literal["pretrain"] = Field(description="where it is from")
@@ -254,6 +268,17 @@ class LexMaeEncoder(PretrainedEncoder):
 
     objective: Literal["lex_mae"] = Field(description="what is learned")
     train: LexMaeTrain = Field(LexMaeTrain(), description="how it learns")
+
+
+class MocoEncoder(PretrainedEncoder):
+    """An encoder that learns contrastively, against a queue of earlier passages."""
+
+    objective: Literal["moco"] = Field(description="what is learned")
+    train: MocoTrain = Field(MocoTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "mean"
+    usual_normalize: ClassVar[bool] = True
+    usual_temperature: ClassVar[float] = 0.05
 
 
 # Objective → the model of an entry, and how it learns: of every class above.

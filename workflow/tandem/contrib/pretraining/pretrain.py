@@ -15,6 +15,7 @@ from tandem.contrib.pretraining.dup_mae import DupMae
 from tandem.contrib.pretraining.ict import Ict
 from tandem.contrib.pretraining.lex_mae import LexMae
 from tandem.contrib.pretraining.masking import Vocabulary, masked_lm
+from tandem.contrib.pretraining.moco import Moco
 from tandem.contrib.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
 from tandem.contrib.pretraining.options import PretrainParams
 from tandem.contrib.pretraining.tsdae import Tsdae
@@ -39,6 +40,7 @@ PretrainJob = Job[PretrainParams]
 # A stage's `objective` → its class, by the model, its tokens, `train`, the vocabulary, a budget and the processes.
 OBJECTIVES: dict[str, Any] = {
     "crop": Crop,
+    "moco": Moco,
     "mlm": Mlm,
     "retromae": RetroMae,
     "cocondenser": CoCondenser,
