@@ -31,6 +31,30 @@ def test_without_the_key_nothing_changes(drawn):
     assert drawn(below_positive={"share": 0.95}).digest != plain.digest
 
 
+def test_queries_that_another_run_answers_better_are_found_by_it(drawn):
+    plain = drawn()
+    behind = drawn(behind={"than": "bm25+ce_bm25neg"})
+    assert behind.values["behind"] == {"first_rank": 2, "depth": 15}
+    assert behind.upstream["ahead"].kind == "rerank"
+    assert behind.upstream["ahead"].values["split"] == "train"
+    assert "behind" not in plain.values
+
+
+@pytest.mark.parametrize(
+    ("candidates", "line"),
+    [
+        ({"from": "random"}, r"candidates.behind: random ranks no passage for a query"),
+        ({"labels": "rank", "positives": 1, "first_rank": 2}, r"labels is rank, .* set qrels"),
+        ({"behind": {"than": "bm25", "first_rank": 9, "depth": 8}}, r"depth is 8, before first_rank"),
+        ({"behind": {"than": "bm26"}}, r"candidates.behind.than: .*bm26"),
+        ({"behind": {"than": "bm25", "depth": 5000}}, r"candidates.behind.depth"),
+    ],
+)
+def test_what_cannot_be_behind_is_refused(drawn, candidates, line):
+    with pytest.raises(UserError, match=line):
+        drawn(**{"behind": {"than": "bm25"}, **candidates})
+
+
 @pytest.mark.parametrize("source", ["bm25", "encoder", "bm25.krovetz"])
 def test_a_share_of_scores_with_a_zero(drawn, source):
     stage = drawn(**{"from": source})

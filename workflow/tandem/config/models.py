@@ -152,6 +152,23 @@ class Refresh(Section):
     )
 
 
+class Behind(Section):
+    """Which queries lists are drawn for: those that another run answers at once, and `from` further below.
+
+    PROD's progression of the data (Lin et al. 2023): what a teacher ranks first and the student does not yet.
+    """
+
+    than: Annotated[str, Reference("run", "ahead")] = Field(
+        description="the other run, whose first passage must be a positive"
+    )
+    first_rank: int = Field(
+        2, ge=2, description="first rank at which the best positive may stand in `from`"
+    )
+    depth: int = Field(15, ge=2, description="last rank of it")
+
+    _in_order = model_validator(mode="after")(_forwards)
+
+
 class Candidates(Section):
     """Where the training lists come from.
 
@@ -214,6 +231,9 @@ class Candidates(Section):
     one_list: Annotated[IfSet[bool], Input()] = Field(
         False,
         description="with `also`: a query's lists become one, with shares of each run; false: they stay several",
+    )
+    behind: IfSet[Behind | None] = Field(
+        None, description="only queries that `from` answers worse than another run; null: all"
     )
     refresh: Annotated[IfSet[Refresh | None], Input()] = Field(
         None,

@@ -208,6 +208,9 @@ def explain_nothing_drawn(params: CandidatesParams, report: NegativesReport) -> 
     if report.without_run and not report.queries and not report.without_positive:
         problem = f"the source of negatives lists nothing for any of {report.without_run:,} queries"
         return f"{problem}; name another in candidates.from"
+    if report.not_behind and not report.queries:
+        problem = f"none of {report.not_behind:,} queries with a positive is behind candidates.behind.than"
+        return f"{problem}; widen the ranks of candidates.behind, or leave it out"
     positive = report.queries - (report.without_positive if params.labels == "judge" else 0)
     remedy = "widen candidates.depth or relax denoise and below_positive"
     if not positive and params.labels == "judge":

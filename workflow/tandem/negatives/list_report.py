@@ -23,6 +23,7 @@ _ADDED = (
     "queries",
     "too_few",
     "without_positive",
+    "not_behind",
     "won",
     "compared",
     "judged_passages",
@@ -46,9 +47,8 @@ class NegativesReport:
 
     def __init__(self, denoise: Denoise | None = None) -> None:
         self.denoise = denoise
-        self.queries = self.too_few = self.without_positive = self.without_run = self.won = (
-            self.compared
-        ) = 0
+        self.queries = self.too_few = self.without_positive = self.without_run = 0
+        self.not_behind = self.won = self.compared = 0
         self.judged_passages = self.removed = self.near_copies = self.removed_near_copies = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -142,6 +142,7 @@ class NegativesReport:
             "too_few": self.too_few,
             "without_positive": self.without_positive,
             "without_run": self.without_run,
+            **({"not_behind": self.not_behind} if self.not_behind else {}),
             **({"known_positives_below": shares} if shares else {}),
             **({"denoising": self.denoising()} if self.judged_passages else {}),
             "percentiles": {name: _compute_percentiles(values) for name, values in joined.items()},

@@ -100,6 +100,12 @@ def read_answering_passages(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     return documents
 
 
+def read_first_passages(job: Job[CandidatesParams]) -> dict[int, int]:
+    """Return query row → row of the first passage of the input `ahead`."""
+    lists = iter_rows(job.inputs["ahead"], job.inputs["dataset"])
+    return {query: int(rows[0]) for query, rows, _ in lists if len(rows)}
+
+
 # query, ids, rows and scores of its documents, best first
 SourceRanking = tuple[str, list[str], Array, Array]
 SourceRankings = Iterator[SourceRanking]
@@ -151,6 +157,7 @@ class Pools:
         self.passages = Tokens.open(job.inputs["tokens"]).passages
         below = job.params.below_positive and "run" in job.inputs
         self.scored = get_scored_depth(job.inputs["run"]) if below else None
+        self.ahead = read_first_passages(job) if job.params.behind else {}
 
     def source(self) -> Iterator[SourceRanking]:
         """Return the entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""
@@ -177,8 +184,11 @@ class Pools:
             if not len(positives) and labels.labels != "judge":
                 report.without_positive += 1
                 continue
-            barred = labels.barred(query)
             row = int(self.queries.rows([query])[0])
+            if params.behind is not None and not self._is_behind(row, positives, rows):
+                report.not_behind += 1
+                continue
+            barred = labels.barred(query)
             run = (rows, scores)
             texts = self.passages
             similar = params.near_duplicates
@@ -188,6 +198,20 @@ class Pools:
             pool.labelled = labels.name
             pool.source = name_source(self.job)
             yield pool
+
+    def _is_behind(self, query: int, positives: Array, rows: Array) -> bool:
+        """Return whether the run `ahead` has a positive first, and the source, best first, its best one as far below.
+
+        Args:
+            query: row of the query.
+            positives: rows of its positives.
+            rows: of the source's passages.
+        """
+        behind = self.job.params.behind
+        assert behind is not None
+        ranks = 1 + np.flatnonzero(np.isin(rows[: behind.depth], positives))
+        is_within = len(ranks) > 0 and ranks[0] >= behind.first_rank
+        return is_within and self.ahead.get(query) in positives
 
 
 def check_entries(

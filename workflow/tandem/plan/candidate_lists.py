@@ -64,6 +64,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     for place, drawn in places.items():
         _check_judging(f"{at}.{place}", drawn)
         _check_below_positive(f"{at}.{place}", drawn)
+        _check_behind(f"{at}.{place}", drawn)
         _check_depth(ctx, at, place, drawn)
         if entry.train.sizes == "given" and not lists.one_list:
             _check_size(at, place, count_negatives(drawn), entry.train.list_size)
@@ -217,6 +218,19 @@ def _check_below_positive(at: str, lists: Candidates) -> None:
         )
 
 
+def _check_behind(at: str, lists: Candidates) -> None:
+    """Refuse to compare the ranks of positives where there are no ranks, or no labels that both runs share."""
+    if lists.behind is None:
+        return
+    if lists.labels != "qrels":
+        raise UserError(
+            f"{at}.behind: labels is {lists.labels}, but two runs are compared by known positives; set qrels"
+        )
+    if not _has_scores(lists) or lists.look_ahead:
+        source = "look_ahead" if lists.look_ahead else lists.from_
+        raise UserError(f"{at}.behind: {source} ranks no passage for a query; draw from a run")
+
+
 def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     """Refuse a share of scores without a zero, and passages that a re-ranked run has no score for.
 
@@ -306,6 +320,8 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     pool = inputs.get("run")
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")
+        if lists.behind is not None:
+            require_depth(pool, lists.behind.depth, f"{at}.behind.depth")
         _check_scores(at, lists, pool)
         if lists.bar_answers or lists.labels == "answers":
             upstream["match"] = match_answers(ctx, pool, lists.split, data)
