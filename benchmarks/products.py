@@ -1,10 +1,10 @@
-"""Matrix products of an encoder's linear layers alone, as passages a second: no encoder in this precision is faster.
+"""Matrix products of an encoder's linear layers alone, as passages a second: what oneDNN leaves room for.
 
     python benchmarks/products.py [--encoder FOLDER] [--texts N] [--tokens 4096] [--seconds 10]
 
 What `encoding.py` measures has attention, norms, activations, tokenisation and writing besides. Each layer's weights
 are their own, as in an encoder, so that they come from memory; the products of so many tokens at once take turns, and
-the median pass counts.
+the median pass counts. `ONEDNN_MAX_CPU_ISA=AVX2` has oneDNN compute as on a processor without AVX-512.
 """
 
 import argparse
@@ -16,8 +16,11 @@ from pathlib import Path
 
 import torch
 from texts import documentation
+from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 from turns import precisions_here
+
+from tandem.models.acceleration import FrozenLinear
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LONGEST = 128  # tokens of a passage, as in encoding.py
@@ -30,28 +33,28 @@ def count_tokens(encoder: Path, passages: list[str]) -> float:
     return sum(map(len, ids)) / len(ids)
 
 
-def list_weights(encoder: Path, dtype: torch.dtype) -> Iterator[torch.Tensor]:
+def make_layers(encoder: Path, dtype: torch.dtype, rows: int) -> Iterator[FrozenLinear]:
     """Yield the linear layers of BERT: query, key and value at once, output, and the two wide ones."""
     config = AutoConfig.from_pretrained(str(encoder))
     hidden, wide = config.hidden_size, config.intermediate_size
     for _ in range(config.num_hidden_layers):
         for size in ((hidden, 3 * hidden), (hidden, hidden), (hidden, wide), (wide, hidden)):
-            yield torch.randn(*size, dtype=dtype)
+            yield FrozenLinear(nn.Linear(*size, bias=False), dtype, rows, gelu=False)
 
 
-def measure_pass(encoder: Path, dtype: torch.dtype, tokens: int, seconds: float) -> float:
+def measure_pass(
+    layers: list[FrozenLinear], dtype: torch.dtype, tokens: int, seconds: float
+) -> float:
     """Return the median seconds of all layers' products of so many tokens."""
-    weights = list(list_weights(encoder, dtype))
-    inputs = {
-        weight.shape[0]: torch.randn(tokens, weight.shape[0], dtype=dtype) for weight in weights
-    }
+    widths = {layer.in_features for layer in layers}
+    inputs = {width: torch.randn(tokens, width, dtype=dtype) for width in widths}
     taken = []
     end = time.perf_counter() + seconds
     with torch.inference_mode():
         while time.perf_counter() < end:
             began = time.perf_counter()
-            for weight in weights:
-                torch.mm(inputs[weight.shape[0]], weight)
+            for layer in layers:
+                layer(inputs[layer.in_features])
             taken.append(time.perf_counter() - began)
     return statistics.median(taken)
 
@@ -74,8 +77,9 @@ def main() -> None:
         length = count_tokens(encoder, [group[0] for group in groups])
         print(f"tokens\t{length:.1f}\t\t\ta passage")
         for precision in precisions_here():
-            took = measure_pass(encoder, DTYPES[precision], options.tokens, options.seconds)
-            flops = sum(2 * weight.numel() for weight in list_weights(encoder, torch.float32))
+            layers = list(make_layers(encoder, DTYPES[precision], options.tokens))
+            took = measure_pass(layers, DTYPES[precision], options.tokens, options.seconds)
+            flops = sum(2 * layer.in_features * layer.out_features for layer in layers)
             rate = flops * options.tokens / took / 1e9
             print(f"products_{precision}\t{options.tokens / took / length:,.1f}\t\t\tpassages/s")
             print(f"products_{precision}\t{rate:,.0f}\t\t\tGFLOP/s")
