@@ -38,7 +38,9 @@ def draw(make_job, dataset, tokens, train_run, teacher_run, tmp_path):
         inputs = {"dataset": dataset, "run": train_run, "tokens": tokens, "ahead": teacher_run}
         job = make_job("candidates", tmp_path / "c-0123456789", params, inputs)
         run(job)
-        return listed_rows(open_artifact(job.out)), json.loads((job.out / "report.json").read_text())
+        return listed_rows(open_artifact(job.out)), json.loads(
+            (job.out / "report.json").read_text()
+        )
 
     return make
 
@@ -52,5 +54,7 @@ def test_queries_that_the_other_run_answers_and_the_source_does_not_yet(draw, da
 
 @pytest.mark.parametrize(("first_rank", "depth"), [(2, RELEVANT_RANK - 1), (RELEVANT_RANK + 1, 9)])
 def test_where_no_query_is_behind_a_line_says_so(draw, first_rank, depth):
-    with pytest.raises(UserError, match=r"none of 20 queries .* widen the ranks of candidates.behind"):
+    with pytest.raises(
+        UserError, match=r"none of 20 queries .* widen the ranks of candidates.behind"
+    ):
         draw(first_rank, depth)

@@ -86,7 +86,9 @@ def test_the_oldest_vectors_make_room():
     def push(*passages):
         rows = torch.tensor(passages)
         queue.push(rows[:, None].expand(-1, dim).float(), rows)
-        assert torch.equal(queue.vectors[:, 0][queue.passages >= 0].long(), queue.passages[queue.passages >= 0])
+        assert torch.equal(
+            queue.vectors[:, 0][queue.passages >= 0].long(), queue.passages[queue.passages >= 0]
+        )
         return queue.passages.tolist()
 
     assert push(1, 2, 3) == [1, 2, 3, -1, -1]
@@ -99,7 +101,11 @@ def test_keys_get_no_gradient():
     pretraining = make_pretraining()
     random = pretraining.queue.vectors.double().clone()
     take_step(pretraining)
-    gradients = {path: p.grad.clone() for path, p in pretraining.model.named_parameters() if p.grad is not None}
+    gradients = {
+        path: p.grad.clone()
+        for path, p in pretraining.model.named_parameters()
+        if p.grad is not None
+    }
     pretraining.model.zero_grad()
 
     spans, template = pretraining.pair(texts().passages.take(ROWS), STEP), texts().template

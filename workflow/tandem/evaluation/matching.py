@@ -86,8 +86,8 @@ MATCHING_RULES = {"string": join_words, "regex": normalise_canonically, "kilt": 
 class Matcher:
     """Hold the answers of all questions, prepared by a rule of `MATCHING_RULES`.
 
-    Counted are what match nothing: answers without a token (`empty`), answers that are not a regular expression (`broken`;
-    DPR counts them as no match, too), and searches that were given up (`timeouts`).
+    Counted are what match nothing: answers without a token (`empty`), answers that are not a regular expression
+    (`broken`; DPR counts them as no match, too), and searches that were given up (`timeouts`).
     """
 
     def __init__(self, rule: str, answers: Sequence[Sequence[str]]) -> None:

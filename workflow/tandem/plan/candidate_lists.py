@@ -234,8 +234,8 @@ def _check_behind(at: str, lists: Candidates) -> None:
 def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     """Refuse a share of scores without a zero, and passages that a re-ranked run has no score for.
 
-    The zero of BM25 is not a common term, that of a cosine a right angle. To logits, ranks and fused scores a constant may
-    be added without changing what they say: a share of one means nothing.
+    The zero of BM25 is not a common term, that of a cosine a right angle. To logits, ranks and fused scores a constant
+    may be added without changing what they say: a share of one means nothing.
     """
     below = lists.below_positive
     if below is None or below.by:
@@ -267,12 +267,17 @@ def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
     """Refuse a window deeper than the run."""
     split = "train" if lists.split == UNLABELLED else lists.split
     retrieved = ctx.settings.depth.of(split)
-    deepest = _deepest(lists)
-    if deepest > retrieved and not is_source(lists.from_):
-        raise UserError(
-            f"{at}.{place}.depth is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
-            f"query; raise depth.{split} or lower {place}.depth"
-        )
+    if is_source(lists.from_):
+        return
+    looked_at = {f"{place}.depth": _deepest(lists)}
+    if lists.behind is not None:
+        looked_at[f"{place}.behind.depth"] = lists.behind.depth
+    for key, deepest in looked_at.items():
+        if deepest > retrieved:
+            raise UserError(
+                f"{at}.{key} is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
+                f"query; raise depth.{split} or lower {key}"
+            )
 
 
 def count_negatives(lists: Candidates) -> int:

@@ -27,7 +27,9 @@ def reported_split(ctx: Context, name: str) -> str:
     if chosen:
         return chosen
     known = splits(ctx, name) or {"test"}
-    is_drawn = name in ctx.notices  # dev was taken from train: it is not a split of the dataset's own
+    is_drawn = (
+        name in ctx.notices
+    )  # dev was taken from train: it is not a split of the dataset's own
     has_dev_alone = "dev" in known and "test" not in known
     return "dev" if has_dev_alone and not is_drawn else "test"
 

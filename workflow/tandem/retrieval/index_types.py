@@ -120,7 +120,7 @@ def check_index(
 def _check_factory(
     params: IndexParams, text: str, where: str, rows: int | None, dimension: int | None
 ) -> None:
-    """Refuse a factory string that is not an index of vectors of this dimension, or needs more of them to be learned."""
+    """Refuse a factory string that is not an index of vectors of this dimension, or learns from more than there are."""
     try:
         described = describe_factory(text, dimension)
     except ValueError as error:

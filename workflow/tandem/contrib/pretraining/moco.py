@@ -51,7 +51,7 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def follow(self, model: DualEncoder) -> None:
-        """Move the key encoder's weights towards the encoder's: θ_k ← m θ_k + (1 - m) θ_q; at first they are the same."""
+        """Move the key encoder's weights towards the encoder's: θ_k ← m θ_k + (1 - m) θ_q; first they are its own."""
         current = join_weights(model)
         if self.pushed == 0:
             self.weights = current

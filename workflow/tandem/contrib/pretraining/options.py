@@ -169,8 +169,8 @@ class NewEncoder(Section):
 class PretrainedEncoder(NewEncoder, MadeEncoder):
     """An encoder that the project pre-trains: what all objectives share.
 
-    Where neither it nor `start` says how vectors are made, pooling is mean in crop, moco and mlm and cls elsewhere; they
-    have length 1 in crop and moco alone, where the temperature is 0.05, and elsewhere 1.
+    Where neither it nor `start` says how vectors are made, pooling is mean in crop, moco and mlm, and cls elsewhere.
+    They have length 1 in crop and moco alone, where the temperature is 0.05, and elsewhere 1.
     """
 
     source: Literal["pretrain"] = Field(description="where it is from")

@@ -218,8 +218,8 @@ class Forecast:
     def slowness(self, job: BegunJob, record: ProgressRecord) -> tuple[float, float] | None:
         """Return (seconds, those that the estimate has for as much) of a job at a fifth of its estimate; else None.
 
-        They count from the first progress that was seen: a job may wait in a queue, loading a model is not a pace, and a
-        try that goes on has done a share already. Without any since then the whole estimate counts.
+        They count from the first progress that was seen: a job may wait in a queue, loading a model is not a pace, and
+        a try that goes on has done a share already. Without any since then the whole estimate counts.
         """
         seconds, share = self.seconds.get(job.stage), compute_share(record)
         if seconds is None or share is None:
