@@ -7,8 +7,7 @@ import pytest
 import transformers
 from tiny_project import write_collection
 
-from tandem.models.hub import add_markers, load_tokenizer
-from tandem.models.multi import find_leading_token, mark_prompt
+from tandem.models.hub import add_markers, find_leading_token, load_tokenizer, mark_prompt
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokenisation import run

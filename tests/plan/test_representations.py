@@ -1,10 +1,16 @@
-"""How a representation is named, inherited and found, and mistakes about it as one line."""
+"""How a representation is named, kept in keys and registered, and mistakes about it as one line."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from tandem.config.representations import Multi
+from tandem.config.representations import (
+    REPRESENTATIONS,
+    Representation,
+    SparseTerms,
+    register_representation,
+)
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.searches import encode_both_sides
@@ -12,137 +18,78 @@ from tandem.plan.searches import encode_both_sides
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def planner(configured):
-    """`planner(**models)`: of the default with a late-interaction model `colbert`, and more models."""
+    """`planner(**models)`: of the default with a sparse encoder `splade`, and more models."""
 
     def make(**models):
-        config = configured(
-            "models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}}
-        )
-        config["models"] = {**config["models"], **models}
-        return FullPlan(config, ROOT).planner
+        splade = {"like": "de_bm25neg", "representation": "sparse"}
+        return FullPlan(configured("models", {"splade": splade, **models}), ROOT).planner
 
     return make
 
 
 def test_a_name_alone_has_the_defaults_and_single_is_in_no_key(planner):
-    plan = planner(spelled={"like": "colbert", "representation": {"type": "multi", "dim": 128}})
-    colbert = plan.model("colbert", "here")
-    assert colbert.params.representation == Multi()
+    spelled = {"like": "splade", "representation": {"type": "sparse", "pooling": "max"}}
+    plan = planner(spelled=spelled)
+    splade = plan.model("splade", "here")
+    assert splade.params.representation == SparseTerms()
     # not those of the encoder's cosines
-    assert (colbert.params.normalize, colbert.params.temperature) == (True, 1.0)
-    assert plan.model("spelled", "here") is colbert
+    assert (splade.params.normalize, splade.params.temperature) == (False, 1.0)
+    assert plan.model("spelled", "here") is splade
     assert "representation" not in plan.model("de_bm25neg", "here").values
 
 
-def test_what_starts_from_it_is_of_its_representation(planner):
-    plan = planner(further={"objective": "dual", "init": "colbert", "candidates": {"from": "bm25"}})
-    assert plan.model("further", "here").params.representation == Multi()
-
-
-def test_it_re_ranks_judges_and_teaches_pair_by_pair(planner):
-    taught = {"like": "de_bm25neg", "train": {"distil": {"from": "colbert"}}}
-    denoised = {"denoise": {"by": "colbert", "negative_below": 0.1}}
-    judged = {"like": "de_bm25neg", "candidates": denoised}
-    plan = planner(taught=taught, judged=judged)
-    colbert = plan.model("colbert", "here")
-    ranked = plan.run("bm25+colbert", "test", "here")
-    assert (ranked.kind, ranked.upstream["model"]) == ("rerank", colbert)
-    assert ranked.upstream["tokens"] is colbert.upstream["tokens"]
-    assert plan.model("taught", "here").upstream["teacher"].upstream["judge.0"] is colbert
-    assert plan.model("judged", "here").upstream["candidates"].upstream["judge.0"] is colbert
-
-
-def test_end_to_end_its_search_is_found(planner):
-    plan = planner()
-    run = plan.run("colbert", "test", "here")
-    assert (run.kind, run.name) == ("maxsim", "colbert.test")
-    assert [run.upstream[side].kind for side in ("passages", "queries")] == ["token_vectors"] * 2
-    indexed = plan.run("colbert@ivf_flat", "test", "here")
-    assert indexed.upstream["index"].upstream["passages"] is run.upstream["passages"]
-    assert (indexed.params.nprobe, indexed.params.rescore_factor) == (32, 2)
-
-
-def test_indexes_of_its_tokens_are_measured(configured):
-    config = configured("models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}})
-    config["tradeoffs"] = {"model": "colbert", "indexes": ["ivf_flat"]}
-    stage = FullPlan(config, ROOT).tradeoffs()
-    assert (stage.kind, stage.upstream["passages"].kind) == ("tradeoffs", "token_vectors")
-    assert stage.upstream["index.0"].upstream["passages"] is stage.upstream["passages"]
-
-
-def test_fewer_vectors_are_an_option_that_is_in_no_other_key(planner):
-    plan = planner(
-        me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}}
-    )
-    assert plan.model("me_bert", "here").values["representation"]["passage_vectors"] == 3
-    assert "passage_vectors" not in plan.model("colbert", "here").values["representation"]
-
-
-def test_coil_re_ranks_and_searches_without_an_index(planner):
-    plan = planner(coil={"like": "de_bm25neg", "representation": {"type": "coil", "cls_dim": None}})
-    assert plan.run("bm25+coil", "test", "here").upstream["model"] is plan.model("coil", "here")
-    assert plan.run("coil", "test", "here").values["same_token"] is True
-    assert "same_token" not in plan.run("colbert", "test", "here").values
-    with pytest.raises(
-        UserError, match="coil@ivf_flat: an index of vectors does not know .*; leave out @ivf_flat"
-    ):
-        plan.run("coil@ivf_flat", "test", "here")
-
-
-def test_a_poly_encoder_re_ranks_and_searches_nothing(planner):
-    plan = planner(poly={"like": "de_bm25neg", "representation": {"type": "poly", "codes": 16}})
-    assert plan.run("bm25+poly", "test", "here").upstream["model"] is plan.model("poly", "here")
-    with pytest.raises(
-        UserError, match="poly is a poly-encoder, which scores pairs .* as bm25[+]poly"
-    ):
-        plan.run("poly", "test", "here")
-
-
 @pytest.mark.parametrize(
-    ("keys", "line"),
+    ("representation", "line"),
     [
-        ({"representation": "many"}, 'models.x.representation is "many"; allowed: single, multi'),
-        (
-            {"representation": {"type": "many"}},
-            "models.x.representation is .*; allowed: single, multi",
-        ),
-        (
-            {"representation": {"type": "multi", "dims": 8}},
-            "models.x.representation.dims is not a known key",
-        ),
-        (
-            {"representation": {"type": "multi", "dim": 0}},
-            "models.x.representation.dim is 0; allowed: ≥ 1",
-        ),
-        (
-            {"representation": "multi", "pooling": "mean"},
-            "models.x.pooling is set, but .* multi does not use it",
-        ),
-        (
-            {"representation": "multi", "train": {"regularise": {"passage": {"l1": 0.1}}}},
-            "models.x.train.regularise is set, but the representation multi does not use it; leave it out",
-        ),
-        (
-            {"representation": "coil", "normalize": True},
-            "models.x.normalize is set, but .* coil does not use it",
-        ),
-        (
-            {"init": "colbert", "representation": "single"},
-            "models.x.representation is .*, but colbert has",
-        ),
+        ("many", 'models.x.representation is "many"; allowed: single, sparse'),
+        ({"type": "many"}, "models.x.representation is .*; allowed: single, sparse"),
+        ([], "models.x.representation is .*; allowed: "),
+        ({"type": "sparse", "tops": 8}, "models.x.representation.tops is not a known key; .* top"),
+        ({"type": "sparse", "top": 0}, "models.x.representation.top is 0; allowed: ≥ 1"),
+        ({"type": "sparse", "pooling": "mean"}, "representation.pooling is .*allowed: max, sum"),
     ],
 )
-def test_mistakes(planner, keys, line):
+def test_mistakes(planner, representation, line):
     with pytest.raises(UserError, match=line):
-        planner(x={"like": "de_bm25neg", **keys}).model("x", "here")
+        planner(x={"like": "de_bm25neg", "representation": representation})
+
+
+def test_text_of_a_command_line_is_a_number(planner):
+    few = {"like": "splade", "representation": {"type": "sparse", "top": "64"}}
+    assert planner(few=few).model("few", "here").params.representation.top == 64
 
 
 def test_what_needs_one_vector_a_text_says_so(planner):
     plan = planner()
-    plan.model("colbert", "here")
     with pytest.raises(
-        UserError, match="here: colbert is of representation multi; this needs single vectors"
+        UserError, match="here: splade is of representation sparse; this needs single vectors"
     ):
-        encode_both_sides(plan.ctx, "embeddings", "colbert", "test", "here", "pydocs")
+        encode_both_sides(plan.ctx, "embeddings", "splade", "test", "here", "pydocs")
+
+
+class Nameless(Representation):
+    """Options without a name of their own."""
+
+
+class Mine(Representation):
+    """Options that a plugin adds."""
+
+    type: Literal["mine"] = "mine"
+    width: int = 3
+
+
+def test_options_are_added_once_and_under_a_name(planner):
+    with pytest.raises(UserError, match="Nameless: its type is not a Literal"):
+        register_representation(Nameless)
+    with pytest.raises(UserError, match="representation sparse is registered twice"):
+        register_representation(SparseTerms)
+    register_representation(Mine)
+    try:
+        mine = {"like": "de_bm25neg", "representation": {"type": "mine", "width": 4}}
+        assert planner(x=mine).settings.models["x"].representation == Mine(width=4)
+    finally:
+        del REPRESENTATIONS["mine"]
+    with pytest.raises(UserError, match="allowed: single, sparse"):
+        planner(x={"like": "de_bm25neg", "representation": "mine"})

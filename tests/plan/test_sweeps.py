@@ -130,9 +130,12 @@ def test_points_of_several_depths_show_the_measures_that_all_of_them_have(planne
 
 
 def test_a_value_may_be_a_whole_section(planned):
-    grid = {"models.de_bm25neg.representation": ["single", {"type": "multi", "dim": 32}]}
+    grid = {"models.de_bm25neg.representation": ["single", {"type": "sparse", "top": 32}]}
     sweep = planned(grid=grid, systems=["de_bm25neg"]).sweeps["mine"]
-    assert [score.stage.upstream["run"].kind for score in sweep.scored] == ["retrieve", "maxsim"]
+    assert [score.stage.upstream["run"].kind for score in sweep.scored] == [
+        "retrieve",
+        "retrieve_sparse",
+    ]
     assert [row["point"] for row in json.loads(sweep.to_json())["rows"]] == [
         {path: value} for path, values in grid.items() for value in values
     ]

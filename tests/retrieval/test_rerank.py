@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from messages import other_dataset
 from trec import iter_trec
 
@@ -16,7 +15,6 @@ from tandem.data.rows import index_passages, index_queries
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
@@ -295,30 +293,3 @@ def test_a_registered_scorer_reads_texts(tmp_path, make_job, make_run, dataset):
     with pytest.raises(UserError, match="shared_words, .*must give a number for each of 4"):
         run(job)
     del pair_scorer._entries["shared_words"]
-
-
-def test_late_interaction_re_ranks_by_its_own_scores(
-    tmp_path, make_job, make_run, make_model, lists, dataset, tokens
-):
-    options = {"type": "multi", "dim": 8, "query_tokens": 12}
-    start = {"shared": True, "normalize": True, "representation": options}
-    model = make_model(
-        tmp_path / "tiny" / "model" / "colbert-0123456789", ("dual",), seed=8, **start
-    )
-    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": model, "tokens": tokens}
-    job = make_job("rerank", tmp_path / "tiny" / "rerank" / "colbert-0123456789", PARAMS, inputs)
-    run(job)
-    collection, opened = Collection(dataset), Tokens.open(tokens)
-    docs, queries, late = (
-        index_passages(collection),
-        index_queries(collection),
-        load_dual(model.folder / "dual").eval(),
-    )
-    for query, ranked, scores in iter_trec(job.out / "run.trec"):
-        passages = [opened.passages[row] for row in docs.rows(ranked[:10])]
-        with torch.no_grad():
-            q = late.encode(
-                "query", [opened.queries[int(queries.rows([query])[0])]], opened.template, "fp32"
-            )
-            p = late.encode("passage", passages, opened.template, "fp32")
-        assert scores[: len(passages)] == pytest.approx(late.scores(q, p)[0].numpy(), rel=2e-3)

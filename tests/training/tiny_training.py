@@ -15,26 +15,24 @@ from transformers import (
 
 from tandem.config.references import parameters_of
 from tandem.config.representations import (
-    CoilVectors,
-    Multi,
-    PolyCodes,
+    REPRESENTATIONS,
     SpadeTerms,
     SparseTerms,
     UniCoilTerms,
     WinnersTakeAll,
+    representation,
 )
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
-from tandem.models.multi import Coil, TokenVectors
 from tandem.models.pair_prompts import Around, PairOptions, WrittenWords
 from tandem.models.parade import Options, Parade
 from tandem.models.ragged import Documents, Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
-from tandem.models.token_weights import EXPANSION, PolyEncoder, Spade, UltraHighDimensional, UniCoil
+from tandem.models.token_weights import EXPANSION, Spade, UltraHighDimensional, UniCoil
 from tandem.models.tokens import Template, Tokens
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
@@ -132,7 +130,8 @@ def train_params(objective, **train):
 
 def coil():
     """COIL over two tiny BERTs: vectors of 8 numbers for tokens, of 12, in two pieces, for texts."""
-    return with_layers(Coil(bert(), bert(), shape(CoilVectors(dim=8, cls_dim=12))))
+    options = REPRESENTATIONS["coil"](dim=8, cls_dim=12)
+    return with_layers(representation["coil"](bert(), bert(), shape(options)))
 
 
 def uhd():
@@ -143,7 +142,8 @@ def uhd():
 
 def poly():
     """A poly-encoder of five codes over two tiny BERTs."""
-    return with_layers(PolyEncoder(bert(), bert(), shape(PolyCodes(codes=5))))
+    options = REPRESENTATIONS["poly"](codes=5)
+    return with_layers(representation["poly"](bert(), bert(), shape(options)))
 
 
 def spade():
@@ -191,8 +191,9 @@ def writing(words, pooling="decoder", passages=1):
 def late_interaction(shared, **options):
     """Vectors of 8 numbers for tokens; id 4 is [MASK], ids 5 to 30 are punctuation."""
     query = bert()
-    options = Multi(**{"dim": 8, "query_tokens": 12} | options)
-    model = TokenVectors(query, query if shared else bert(), shape(options, "cls", True, 1.0))
+    options = REPRESENTATIONS["multi"](**{"dim": 8, "query_tokens": 12} | options)
+    late = representation["multi"]
+    model = late(query, query if shared else bert(), shape(options, "cls", True, 1.0))
     layers = [Dense(nn.Linear(32, 8, bias=False), nn.Identity(), TOKEN_VECTORS) for _ in range(2)]
     model.dense.update(
         {

@@ -17,11 +17,11 @@ from tandem.config.merging import gathered
 from tandem.contrib.init.configuration import (
     ANALYZED,
     CPU,
-    DESCRIBING,
     choose_execution,
     choose_experiment,
     find_starting_encoder,
     format_yaml,
+    list_describing_files,
 )
 from tandem.contrib.init.first_configuration import guess_language
 from tandem.contrib.init.look import FoundMachine, Look
@@ -386,7 +386,9 @@ def test_all_files_that_describe_an_encoder_are_fetched_from_the_hub():
         "document_0_Transformer/sentence_bert_config.json",
     ]
     weights = ["model.safetensors", "2_Dense/model.safetensors", "tokenizer.json"]
-    assert [*filter_repo_objects([*places, *weights], allow_patterns=list(DESCRIBING))] == places
+    assert [
+        *filter_repo_objects([*places, *weights], allow_patterns=list_describing_files())
+    ] == places
 
 
 def test_values_stand_on_one_line_of_yaml():

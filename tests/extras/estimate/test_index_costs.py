@@ -1,63 +1,19 @@
 """Indexes, searches and shards: operations, memory and time counted by hand."""
 
 import math
-from pathlib import Path
 
 import pytest
+from costed import QUESTIONS, D, N, make_machine, planned
 from pytest import approx
 
 from tandem.extras.estimate.estimate import estimate_stage, new_setting
-from tandem.extras.estimate.model_costs import count_token_rows
-from tandem.extras.estimate.resources import RATES, START_ENVIRONMENTS, Hardware, cost
+from tandem.extras.estimate.resources import cost
 from tandem.extras.estimate.search_costs import IndexSize
-from tandem.extras.plan import FullPlan
-
-ROOT = Path(__file__).parents[3]
-SMALL = {"layers": 1, "hidden": 8, "feed_forward": 16, "vocabulary": 100}
-LEARNED = {"train_sample": 500, "part": 400}
-INDEXES = {
-    "lists": {"type": "ivf_flat", "nlist": 10, "nprobe": 4, "recall_queries": 0, **LEARNED},
-    "codes": {"type": "ivf_pq", "nlist": 10, "m": 4, "bits": 4, "opq": True, **LEARNED},
-    "bytes": {"type": "sq", "sq": "8bit", "rescore": False, "recall_queries": 5, **LEARNED},
-    "graph": {"type": "hnsw", "m": 3, "ef_construction": 20, "ef_search": 16, "part": 400},
-    "signs": {"type": "binary", "recall_queries": 0, "part": 400},
-    "words": {"factory": "IVF16,SQ8", **LEARNED},
-}
-N, D, QUESTIONS, DEPTH = 1000, 8, 30, 100
-
-
-def planned(**more):
-    """A thousand passages, 500 training and 30 dev queries, vectors of eight numbers."""
-    counts = {"passages": N, "train": 500, "dev": QUESTIONS}
-    config = {
-        "dataset": "big",
-        "datasets": {
-            "big": {"source": "ir_datasets", "id": "msmarco-passage", "language": "en", "score_split": "dev",
-                    "counts": counts, "tokens": {"passage": 60, "query": 8}},
-        },
-        "encoder": "b",
-        "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls", "shape": SMALL}},
-        "models": {"de": {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}}},
-        "audits": {"retriever": None},
-        "depth": {"train": 20, "dev": DEPTH, "test": DEPTH},
-        "indexes": INDEXES,
-    }  # fmt: skip
-    return FullPlan(config | more, ROOT)
 
 
 @pytest.fixture
 def machine():
-    """Every rate is another power of ten, so that a sum tells what it is made of."""
-    rates = {
-        "faiss": 1e3,
-        "faiss_alone": 1e2,
-        "flat_search": 1e4,
-        "compared": 1e7,
-        "hops": 1e6,
-        "lines": 10.0,
-    }
-    work, starts = dict.fromkeys(("encode", "rerank"), 0.5), dict.fromkeys(START_ENVIRONMENTS, 1.0)
-    return Hardware("mine", 2.0, work, dict.fromkeys(RATES, math.inf) | rates, starts, 2, 0, {})
+    return make_machine()
 
 
 def costs(plan, machine, stage):
@@ -161,48 +117,15 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
 
 def test_no_stage_that_decides_a_run_is_left_out():
     training = {"model", "checkpoint", "train_generator"}
-    encoding = {"embeddings", "token_vectors", "term_weights", "generated"}
+    encoding = {"embeddings", "term_weights", "generated"}
     search = {
         "bm25",
         "tune_bm25",
         "retrieve",
         "retrieve_sparse",
-        "maxsim",
         "index",
         "ann",
         "rerank",
         "rerank_windows",
     }
     assert training | encoding | search <= set(cost)
-
-
-def test_a_row_of_coil_has_the_id_of_its_token(machine):
-    coil = {
-        "objective": "dual",
-        "candidates": {"from": "bm25", "depth": 20},
-        "representation": "coil",
-    }
-    plan = planned(models={"coil": coil})
-    passages = plan.planner.run("coil", "dev", "test").upstream["passages"]
-    setting = new_setting(plan.settings, machine)
-    _, tokens = setting.lengths(passages.upstream["tokens"])
-    # Of 32 numbers and 2 of the id, two bytes each; 768 numbers of the whole text are 24 rows more
-    assert cost["token_vectors"](passages, setting).disk == approx(N * (tokens + 2 + 24) * 34 * 2)
-
-
-def test_through_an_index_late_interaction_scores_a_few_times_the_depth(machine):
-    late = {
-        "objective": "dual",
-        "candidates": {"from": "bm25", "depth": 20},
-        "representation": "multi",
-    }
-    plan = planned(models={"late": late})
-    setting = new_setting(plan.settings, machine)
-    exact, through = (plan.planner.run(system, "dev", "test") for system in ("late", "late@lists"))
-    everything, indexed = (dict(cost["maxsim"](stage, setting).rows) for stage in (exact, through))
-    assert indexed["flat_search"] == approx(everything["flat_search"] * 2 * DEPTH / N)
-    passages, queries = (
-        count_token_rows(through.upstream[role], setting) for role in ("passages", "queries")
-    )
-    # each token of a query meets 10 centroids, and the tokens in four of ten lists
-    assert indexed["faiss"] == approx(queries * 2 * 128 * (10 + 0.4 * passages), rel=1e-4)

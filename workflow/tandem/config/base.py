@@ -41,6 +41,18 @@ class Section(Model):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
+Sections = tuple[type[Section], ...]
+
+
+class Extensible(Section):
+    """A section of several classes, to which plugins add; a field of the base class may have any of them."""
+
+    @classmethod
+    def list_classes(cls) -> Sections:
+        """Return the classes of what a field of this class has."""
+        return (cls,)
+
+
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Section)
 Count = Annotated[int, Field(ge=1)]

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, SerializeAsAny, model_validator
 
 from tandem.config.base import Items, Pooling, Section, problem
-from tandem.config.representations import AnyRepresentation, Named
+from tandem.config.representations import AnyRepresentation
 from tandem.errors import UserError
 from tandem.plugins import Declarations, name_plugin
 
@@ -88,7 +88,7 @@ class Published(EncoderFiles, Encoder):
 class PublishedEncoder(Published):
     """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
 
-    representation: Annotated[AnyRepresentation | None, Named] = Field(
+    representation: AnyRepresentation | None = Field(
         None,
         description="what a text becomes, by name or with options; null: what its files say, else single",
     )

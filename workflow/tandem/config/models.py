@@ -25,7 +25,7 @@ from tandem.config.references import (
     Reference,
     RunRef,
 )
-from tandem.config.representations import AnyRepresentation, Named
+from tandem.config.representations import AnyRepresentation
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
 
 _T = TypeVar("_T", "Backfill", "Candidates")
@@ -345,7 +345,7 @@ class DualModel(TrainedModel):
     init: Annotated[str, Reference("start", "start", objectives=DUAL_PARTS)] = Field(
         "encoder", description="`encoder` (the configuration's), another encoder, or a model"
     )
-    representation: Annotated[AnyRepresentation | None, Named] = Field(
+    representation: AnyRepresentation | None = Field(
         None,
         description="what a text becomes, by name or with options; null: as in the start, else single",
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tandem.config.base import Extensible
 from tandem.errors import UserError, nearest, printable, shortened
 from tandem.redaction import restored
 
@@ -40,7 +41,9 @@ def parse(model: type[_M], value: object, at: str = "") -> tuple[_M | None, list
     for detail in details:
         if isinstance(detail["input"], str):
             place = _place(model, detail["loc"])
-            typed = _replaced(typed, place.path, _from_text(detail["input"], place.annotation))
+            item = _from_text(detail["input"], place.annotation)
+            if item != detail["input"]:  # another branch of a union may not know the key
+                typed = _replaced(typed, place.path, item)
     if typed is not value:
         result, details = _validated(model, typed)
     places = [
@@ -129,11 +132,13 @@ def refuse_too_large(config: Mapping[Any, Any]) -> None:
 
 
 def branches(annotation: Any) -> list[Any]:
-    """Return the types of a union, one of any other type."""
+    """Return the types of a union, and the classes of an extensible section; one of any other type."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
         return [inner for branch in get_args(annotation) for inner in branches(branch)]
+    if isinstance(annotation, type) and issubclass(annotation, Extensible):
+        return [*annotation.list_classes()]
     return [annotation]
 
 

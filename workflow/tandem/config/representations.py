@@ -1,20 +1,33 @@
 """What a dual encoder makes of a text: one vector, or something else; docs/representations.md says how to add one.
 
-A representation is a section here, a class of models (`@representation`, in `models/`) and a function that plans its
-search (`@search`, in `plan/`). Everything else finds these by `type` and never asks which it is.
+A representation is a section of options (`register_representation`), a class of models (`@representation`) and a
+function that plans its search (`@search`). Everything else finds these by `type` and never asks which it is.
 """
 
-import math
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from functools import cache, reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from tandem.config.base import Choice, Count, Distinct, IfSet, Section, by_value, equals
+from tandem.config.base import (
+    Choice,
+    Count,
+    Distinct,
+    Extensible,
+    IfSet,
+    Sections,
+    by_value,
+    equals,
+)
+from tandem.errors import UserError
+from tandem.plugins import Declarations, name_plugin
 from tandem.registry import Registry
 
 
-class Representation(Section):
+class Representation(Extensible):
     """The options of a representation."""
 
     type: str = Field(description="decides which further keys there are")
@@ -26,13 +39,36 @@ class Representation(Section):
     # keys of `models` that mean nothing for it: refused
     unused: ClassVar[tuple[str, ...]] = ("train.co_training",)
     encoders: ClassVar[int] = 1  # how many of them read a passage
-    # numbers of a stored row beside its `dim`: of the id of its token
-    id_numbers: ClassVar[int] = 0
+    # the kind of stage that stores what it makes of texts
+    encoding: ClassVar[str] = "embeddings"
+
+    @classmethod
+    def list_classes(cls) -> Sections:
+        """See `Extensible.list_classes`; plugins add theirs by `register_representation`."""
+        return tuple(REPRESENTATIONS.values()) if cls is Representation else (cls,)
 
     @property
     def side_markers(self) -> dict[str, str]:
         """The token in front of a side's texts, by side; here no side has one."""
         return {}
+
+    @property
+    def row_size(self) -> int | None:
+        """How many numbers a stored row has; None: as many as vectors of the encoder have."""
+        return None
+
+    def count_rows(self, side: str, tokens: float) -> float:
+        """Return how many rows are stored of a text of so many tokens, special ones included, at most; here one."""
+        return 1.0
+
+    def choose_dtype(self, vectors: str, queries: str) -> str:
+        """Return as which type a side's numbers are stored; here as the vectors are of that side.
+
+        Args:
+            vectors: what the configuration says of vectors of that side.
+            queries: what it says of queries' vectors: never int8.
+        """
+        return vectors
 
     def head(self, vocabulary: int) -> int:
         """Return how many numbers a layer of its own makes of a token's state, of which a text keeps few.
@@ -52,66 +88,6 @@ class Single(Representation):
     type: Literal["single"] = Field("single", description="which representation it is")
 
 
-class Markers(Section):
-    """Tokens by which an encoder knows what it reads: [Q] and [D] of ColBERT."""
-
-    query: str | None = Field(
-        None,
-        pattern=r"^\S+$",
-        description="in front of queries: an entry of the vocabulary, else a new one; null: none",
-    )
-    passage: str | None = Field(
-        None, pattern=r"^\S+$", description="likewise of passages, in front of the title"
-    )
-
-
-class Multi(Representation):
-    """A vector a token, late interaction: a query's tokens each find their nearest token of a passage (ColBERT)."""
-
-    type: Literal["multi"] = Field("multi", description="which representation it is")
-    dim: int | None = Field(
-        128, ge=1, description="numbers of a token's vector, by a new linear layer; null: no layer"
-    )
-    query_tokens: int | None = Field(
-        32,
-        ge=3,
-        description="tokens of a query, filled up with [MASK], special ones included; null: its own",
-    )
-    attend: bool = Field(
-        False, description="the encoder attends to the [MASK] tokens that fill up a query"
-    )
-    skip_punctuation: bool = Field(True, description="punctuation of passages has no vectors")
-    markers: IfSet[Markers | None] = Field(
-        None,
-        description="tokens in front of queries and of passages, part of `lengths`; null: none",
-    )
-    query_vectors: IfSet[int | None] = Field(
-        None, ge=1, description="only the first so many vectors of a query; null: all"
-    )
-    passage_vectors: IfSet[int | None] = Field(
-        None, ge=1, description="only the first so many vectors of a passage (ME-BERT); null: all"
-    )
-
-    scores_pairs: ClassVar[bool] = True
-    usual: ClassVar[dict[str, object]] = {"pooling": "cls", "normalize": True, "temperature": 1.0}
-    unused: ClassVar[tuple[str, ...]] = (*Representation.unused, "pooling", "train.regularise")
-
-    @property
-    def side_markers(self) -> dict[str, str]:
-        """The token in front of a side's texts, by side; a side without one is left out."""
-        tokens = self.markers.model_dump() if self.markers else {}
-        return {side: token for side, token in tokens.items() if token}
-
-    def first(self, side: str) -> int | None:
-        """Return how many of a text's vectors there are at most; None: a vector for every token."""
-        return self.query_vectors if side == "query" else self.passage_vectors
-
-    def vectors(self, side: str, tokens: float) -> float:
-        """Return how many vectors a text of so many tokens, special ones included, has at most."""
-        filled = self.query_tokens if side == "query" else None
-        return min(filled or tokens, self.first(side) or math.inf)
-
-
 class Unpooled(Representation):
     """One to which pooling, vectors of length 1 and cut vectors mean nothing."""
 
@@ -124,7 +100,17 @@ class Unpooled(Representation):
     )
 
 
-class SparseTerms(Unpooled):
+class Terms(Unpooled):
+    """One whose texts have weights of terms."""
+
+    encoding: ClassVar[str] = "term_weights"
+
+    def choose_dtype(self, vectors: str, queries: str) -> str:
+        """Return the type of queries' vectors, which is not int8: weights have no scale."""
+        return queries
+
+
+class SparseTerms(Terms):
     """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""
 
     type: Literal["sparse"] = Field("sparse", description="which representation it is")
@@ -146,7 +132,7 @@ class SparseTerms(Unpooled):
         return vocabulary
 
 
-class UniCoilTerms(Unpooled):
+class UniCoilTerms(Terms):
     """A weight for each token of a text, by a linear layer on its state (uniCOIL without expansion)."""
 
     type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
@@ -157,7 +143,7 @@ class UniCoilTerms(Unpooled):
     )
 
 
-class WinnersTakeAll(Unpooled):
+class WinnersTakeAll(Terms):
     """Weights of very many dimensions, by new linear layers, of which a token keeps its largest alone (UHD-BERT)."""
 
     type: Literal["uhd"] = Field("uhd", description="which representation it is")
@@ -187,7 +173,7 @@ class WinnersTakeAll(Unpooled):
         return len(self.layers or (0,))
 
 
-class SpadeTerms(Unpooled):
+class SpadeTerms(Terms):
     """Weights of a passage's own tokens, and of terms that a second encoder adds to them (SpaDE)."""
 
     type: Literal["spade"] = Field("spade", description="which representation it is")
@@ -212,68 +198,59 @@ class SpadeTerms(Unpooled):
         return vocabulary
 
 
-class CoilVectors(Unpooled):
-    """A vector a token, which meets those of the same token alone, and one of the whole text (COIL)."""
-
-    type: Literal["coil"] = Field("coil", description="which representation it is")
-    dim: int = Field(32, ge=1, description="numbers of a token's vector, by a new linear layer")
-    cls_dim: int | None = Field(
-        768, ge=1, description="those of the first token's, the whole text's; null: none"
-    )
-
-    scores_pairs: ClassVar[bool] = True
-    unused: ClassVar[tuple[str, ...]] = (*Unpooled.unused, "train.regularise")
-    id_numbers: ClassVar[int] = 2
-
-    @property
-    def pieces(self) -> int:
-        """How many rows of `dim` numbers hold the vector of the whole text."""
-        return -(-(self.cls_dim or 0) // self.dim)
-
-    def vectors(self, side: str, tokens: float) -> float:
-        """Return how many rows a text of so many tokens has at most, on either side."""
-        return tokens + self.pieces
-
-
-class PolyCodes(Unpooled):
-    """A vector a passage, which weighs several of a query, by learned codes: pairs are scored, none searched."""
-
-    type: Literal["poly"] = Field("poly", description="which representation it is")
-    codes: int = Field(64, ge=1, description="vectors of a query")
-
-    scores_pairs: ClassVar[bool] = True
-    unused: ClassVar[tuple[str, ...]] = CoilVectors.unused
-
-
-AnyRepresentation = (
-    Single
-    | Multi
-    | SparseTerms
-    | UniCoilTerms
-    | WinnersTakeAll
-    | SpadeTerms
-    | CoilVectors
-    | PolyCodes
+REPRESENTATIONS: Declarations[type[Representation]] = Declarations(
+    by_value("type", Single, SparseTerms, UniCoilTerms, WinnersTakeAll, SpadeTerms).items()
 )
-REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", *get_args(AnyRepresentation))
 
 # The class of models of each type, a `models.dual.DualEncoder`.
 representation: Registry[Any] = Registry("representation", "representation", "models")
 
 
-def _of_name(value: Any) -> Any:
-    """Return the options of a representation that is named alone, or with options; anything else as it is."""
+def register_representation(options: type[Representation]) -> None:
+    """Add the options of a representation, whose `type` is a literal; a `UserError` if the name is taken or missing."""
+    names = by_value("type", options)
+    if not names:
+        raise UserError(f"representation {options.__name__}: its type is not a Literal of one name")
+    for name in names:
+        if name in REPRESENTATIONS:
+            raise UserError(f"representation {name} is registered twice; rename one of them")
+        REPRESENTATIONS[name] = options
+        name_plugin(name)
+
+
+class _ByType:
+    """Validates a representation, named alone or with options, by the class of its `type`, of those that are known."""
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(_read_representation)
+
+    def __get_pydantic_json_schema__(
+        self, _: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        union: Any = Annotated[str, Choice(REPRESENTATIONS)]
+        for options in REPRESENTATIONS.values():
+            union = union | options
+        return handler(TypeAdapter(union).core_schema)
+
+
+def _read_representation(value: Any) -> Any:
+    """Return the representation that a value names alone, or with options."""
     name = value.get("type") if isinstance(value, dict) else value
     if isinstance(name, str) and name not in REPRESENTATIONS:
         raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(REPRESENTATIONS)})
-    return {"type": value} if isinstance(value, str) else value
+    options = {"type": value} if isinstance(value, str) else value
+    return _adapt(tuple(REPRESENTATIONS.values())).validate_python(options)
 
 
-Named = BeforeValidator(
-    _of_name, json_schema_input_type=Annotated[str, Choice(REPRESENTATIONS)] | AnyRepresentation
-)
-ChosenRepresentation = Annotated[AnyRepresentation, Named]
-"""A representation by its name alone or with options: `multi`, or `{type: multi, dim: 96}`."""
+@cache
+def _adapt(classes: tuple[type[Representation], ...]) -> TypeAdapter[Any]:
+    """Return what validates options by the class that fits, so that mistakes name that class's keys."""
+    union: Any = reduce(or_, classes)
+    return TypeAdapter(union)
+
+
+AnyRepresentation = Annotated[Representation, _ByType()]
+"""A representation by its name alone or with options: `sparse`, or `{type: sparse, top: 256}`."""
 
 
 def is_single(value: Representation) -> bool:

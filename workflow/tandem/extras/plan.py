@@ -10,7 +10,7 @@ from pathlib import Path
 from tandem.config.indexes import ExactTermIndex, SeismicIndex, SeismicSearch
 from tandem.config.merging import Raw
 from tandem.errors import UserError
-from tandem.plan.context import json_of, search
+from tandem.plan.context import json_of
 from tandem.plan.dataset_stages import require_split
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan
@@ -21,8 +21,6 @@ from tandem.plan.searches import (
     plan_impacts,
     plan_index,
     plan_seismic,
-    search_terms,
-    search_tokens,
 )
 from tandem.plan.starting_encoders import dual_encoder
 from tandem.stages.base import Json
@@ -54,12 +52,13 @@ class FullPlan(Plan):
 
         model = entry.model or self.choose_run("de_bm25neg", is_plain)
         params = json_of(entry) | {"split": split}
-        representation = dual_encoder(ctx, model, "tradeoffs.model").params.representation.type
-        if search[representation] is search_terms:
+        representation = dual_encoder(ctx, model, "tradeoffs.model").params.representation
+        if representation.encoding == "term_weights":
             return self._plan_term_tradeoffs(model, split, params)
 
-        encoding = "token_vectors" if search[representation] is search_tokens else "embeddings"
-        upstream = encode_both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
+        upstream = encode_both_sides(
+            ctx, representation.encoding, model, split, "tradeoffs.model", data
+        )
         for name in entry.indexes:
             find_vector_index(ctx, name, "tradeoffs.indexes")
         for i, name in enumerate(entry.indexes):

@@ -290,8 +290,12 @@ class DualEncoder(nn.Module):
 
 
 def load_dual(folder: Path) -> DualEncoder:
-    """Return a saved dual encoder, of the class of its representation."""
-    model: DualEncoder = representation[DualShape.read(folder).type].load(folder)
+    """Return a saved dual encoder, of the class of its representation; a `UserError` if no package here has that."""
+    name = DualShape.read(folder).type
+    if name not in REPRESENTATIONS:
+        known = ", ".join(REPRESENTATIONS)
+        raise UserError(f"{folder}: is of representation {name}; allowed: {known}")
+    model: DualEncoder = representation[name].load(folder)
     return model
 
 

@@ -4,19 +4,20 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem.errors import UserError
-from tandem.stages.base import Json
+from tandem.plugins import Declarations
+from tandem.stages.base import Entry, Json
 from tandem.store.files import sha256
 
 LIBRARY = "config_sentence_transformers.json"
-METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
 WEIGHTS_FILE = "model.safetensors"
 _WEIGHTS_INDEX = "model.safetensors.index.json"
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
-ENCODER_FILES = (
+_ENCODER_FILES = (
     "*.json",
     "*.txt",
     "*.model",
@@ -25,7 +26,6 @@ ENCODER_FILES = (
     "model-*-of-*.safetensors",
     "*_Dense/config.json",
     "*_Dense/model.safetensors",
-    METADATA,
 )
 # One of these is what a fast tokenizer is made from.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
@@ -42,8 +42,6 @@ OPTIONS = tuple(
 )
 # Where the files say how long a text may be, the first that does so counting.
 _LENGTH_KEYS = (
-    (METADATA, "doc_maxlen"),
-    (LIBRARY, "document_length"),
     *((name, "max_seq_length") for name in INPUTS),
     ("tokenizer_config.json", "model_max_length"),
 )
@@ -58,12 +56,9 @@ _VALUE_TYPES: dict[str, type] = {
         ("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict
     ),
     **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
-    **dict.fromkeys(("architectures", "skiplist_words"), list),
-    **dict.fromkeys(
-        ("doc_maxlen", "document_length", "max_seq_length", "query_length", "query_maxlen"), int
-    ),
+    **dict.fromkeys(("architectures",), list),
     **dict.fromkeys(("default_prompt_name",), str),
-    **dict.fromkeys(("max_active_dims", "num_labels", "truncate_dim"), int),
+    **dict.fromkeys(("max_active_dims", "max_seq_length", "num_labels", "truncate_dim"), int),
 }
 # Families whose positions are counted from behind the padding's number.
 BEHIND_PADDING = (
@@ -79,6 +74,49 @@ BEHIND_PADDING = (
     "xlm-roberta-xl",
     "xmod",
 )
+
+
+@dataclass(frozen=True)
+class FolderForm:
+    """Describe a form of published encoders' folders beside those that sentence-transformers has of pooled vectors.
+
+    Attributes:
+        describe: `(folder, modules) -> towers` of its files, as of `describe_towers`; None where they are not of this
+            form. `modules` are the names and folders that `modules.json` lists, None without that file.
+        adopt: `(source, copy) -> bool` puts a copy of such a folder into the form that models load; whether it is of
+            this form, and may thus have weights that no encoder reads.
+        files: names of its files that other folders do not have.
+        lengths: file and key that say how long a text may be.
+        values: what the keys of its files have, where they have something.
+        packages: those whose modules are computed here beside sentence-transformers'; no other code is.
+    """
+
+    describe: Entry
+    adopt: Entry
+    files: tuple[str, ...] = ()
+    lengths: tuple[tuple[str, str], ...] = ()
+    values: Mapping[str, type] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+
+
+FOLDER_FORMS: Declarations[FolderForm] = Declarations()
+
+
+def register_folder_form(name: str, form: FolderForm) -> None:
+    """Add a form of published encoders' folders; a `UserError` if the name is taken."""
+    if name in FOLDER_FORMS:
+        raise UserError(f"form of folders {name} is registered twice; rename one of them")
+    FOLDER_FORMS[name] = form
+
+
+def list_own_files() -> list[str]:
+    """Return the names of files that only folders of the registered forms have."""
+    return [name for form in FOLDER_FORMS.values() for name in form.files]
+
+
+def list_encoder_files() -> list[str]:
+    """Return the patterns of everything that an encoder's folder has."""
+    return [*_ENCODER_FILES, *list_own_files()]
 
 
 class StaticQueriesFiles(NamedTuple):
@@ -101,7 +139,10 @@ def read_model_json(path: Path, kind: type = dict) -> Any:
     if not isinstance(value, kind):
         raise UserError(f"{path}: is not a JSON {_JSON_TYPE_NAMES[kind]}; mend it")
     values: Json = value if isinstance(value, dict) else {}
-    for key, needed in _VALUE_TYPES.items():
+    needed_types = dict(_VALUE_TYPES)
+    for form in FOLDER_FORMS.values():
+        needed_types |= form.values
+    for key, needed in needed_types.items():
         if not isinstance(values.get(key), (needed, type(None))):
             raise UserError(
                 f"{path}: {key} is {json.dumps(values[key])[:80]}; a JSON {_JSON_TYPE_NAMES[needed]} is needed"
@@ -226,7 +267,7 @@ def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
     static = find_static_queries(folder)
     own = find_encoder_files(folder)
     files: set[Path] = set()
-    for pattern in ENCODER_FILES:
+    for pattern in list_encoder_files():
         files |= set(own.glob(pattern))
     files -= set(list_weight_files(own))
     if static:
@@ -241,7 +282,8 @@ def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
 
 def find_longest_input(folder: Path) -> int | None:
     """Return the tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
-    for name, key in _LENGTH_KEYS:
+    own = [place for form in FOLDER_FORMS.values() for place in form.lengths]
+    for name, key in (*own, *_LENGTH_KEYS):
         value = read_optional(folder / name).get(key)
         if value and value < 1 << 30:  # tokenizers without a limit say 1e30
             return int(value)

@@ -12,7 +12,13 @@ from typing import Any
 
 from tandem.cluster import faults
 from tandem.errors import UserError
-from tandem.models.folders import ENCODER_FILES, METADATA, WEIGHTS_FILE, check_folder, read_optional
+from tandem.models.folders import (
+    WEIGHTS_FILE,
+    check_folder,
+    list_encoder_files,
+    list_own_files,
+    read_optional,
+)
 from tandem.registry import Registry
 
 # By `model_type` of a family that transformers does not know: a function that makes it known.
@@ -65,14 +71,15 @@ def find_package(package: str, folder: str) -> Path:
 
 def fetch_model(name: str, revision: str) -> tuple[Path, str]:
     """Return the folder and the commit of a hub model's files at a revision, from the local cache or the network."""
-    folder = _fetch_snapshot(name, revision, [*ENCODER_FILES, *_TOWER_FILES])
+    folder = _fetch_snapshot(name, revision, [*list_encoder_files(), *_TOWER_FILES])
     return folder, folder.name
 
 
 def fetch_description(name: str, revision: str, fetch: bool) -> Path | None:
     """Return the folder of a hub model's files without its weights, from the cache or, with `fetch`, the network."""
     try:
-        return _fetch_snapshot(name, revision, ["*.json", METADATA], local_files_only=not fetch)
+        patterns = ["*.json", *list_own_files()]
+        return _fetch_snapshot(name, revision, patterns, local_files_only=not fetch)
     except UserError:
         if fetch:
             raise
@@ -151,6 +158,29 @@ def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
     named = [markers[side] for side in ("query", "passage") if side in markers]
     tokens = [AddedToken(marker, normalized=False, special=True) for marker in named]
     tokenizer.add_tokens(tokens, special_tokens=True)
+
+
+def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
+    """Return a side's marker and prompt as one text: its first token is the marker, the others are the prompt's.
+
+    Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
+    behind a token.
+    """
+    if marker is None or prompt.startswith(marker):
+        return prompt
+    probe = f"{prompt}a b"
+    expected = [
+        tokenizer.convert_tokens_to_ids(marker),
+        *tokenizer(probe, add_special_tokens=False)["input_ids"],
+    ]
+    spaced = tokenizer(f"{marker} {probe}", add_special_tokens=False)["input_ids"]
+    return f"{marker} {prompt}" if spaced == expected else f"{marker}{prompt}"
+
+
+def find_leading_token(tokenizer: Any, prompt: str) -> str:
+    """Return the special token that a prompt begins with; empty where it begins with another."""
+    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return max((token for token in special if prompt.startswith(token)), key=len, default="")
 
 
 def hash_tokenizer(text: str) -> str:

@@ -1,6 +1,6 @@
 """Stage `encoder`, which pins a published encoder: copied, checked, and tried on a few texts.
 
-Checkpoints of late interaction, and of sparse encoders of passages alone, are put into the form that models load here.
+Sparse encoders of passages alone, and folders of registered forms, are put into the form that models load here.
 """
 
 import json
@@ -10,17 +10,16 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from tandem.cluster.progress import warn
 from tandem.config.base import Pooling
 from tandem.errors import UserError
-from tandem.models.described import describe_towers, is_stanford, read_markers
+from tandem.models.described import describe_towers
 from tandem.models.encoding import pool_states
 from tandem.models.folders import (
     _WEIGHTS_INDEX,
-    ENCODER_FILES,
+    FOLDER_FORMS,
     WEIGHTS_FILE,
     StaticQueriesFiles,
     check_folder,
@@ -28,10 +27,10 @@ from tandem.models.folders import (
     find_static_queries,
     hash_files,
     hash_weights,
+    list_encoder_files,
     list_weight_files,
 )
 from tandem.models.hub import (
-    add_markers,
     fetch_model,
     find_package,
     hash_tokenizer,
@@ -40,14 +39,13 @@ from tandem.models.hub import (
     read_encoder,
 )
 from tandem.models.ragged import Ragged
-from tandem.models.saving import TOKEN_VECTORS, Dense, describe_router
+from tandem.models.saving import describe_router
 from tandem.models.tokens import Template
 from tandem.stages.training import EncoderParams
-from tandem.store.job import Draft, Job, writing
+from tandem.store.job import Draft, Job, load, writing
 
 _P = TypeVar("_P", bound=EncoderParams)
 
-_PROJECTION_WEIGHT = "linear.weight"  # among the weights of Stanford's checkpoints
 _QUERIES = "query"
 POOLING = "1_SpladePooling"
 # the texts' last words stand at a third, a quarter, … of the vocabulary
@@ -83,8 +81,7 @@ def run(job: Job[EncoderParams]) -> None:
         raise UserError(f"encoder: {params.name} describes {keys}; name it under encoders: {entry}")
     with writing(job) as draft:
         copy_model(files, draft)
-        if read_markers(source):
-            adopt_colbert(source, draft.folder / "hf")
+        adopted = [load(form.adopt)(source, draft.folder / "hf") for form in FOLDER_FORMS.values()]
         if static:
             adopt_static(static, draft.folder / "hf")
         if params.layers:
@@ -94,7 +91,7 @@ def run(job: Job[EncoderParams]) -> None:
         unread = check_encoder(
             draft.folder / "hf", source, str(planned["pooling"]) if planned else ""
         )
-        if unread and not read_markers(source):
+        if unread and not any(adopted):
             others = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
             warn(
                 job,
@@ -130,7 +127,7 @@ def require_files(source: Path, params: EncoderParams) -> None:
 
 def copy_model(source: Path, draft: Draft) -> None:
     """Copy a model's files into `hf/` of an artifact."""
-    for pattern in ENCODER_FILES:
+    for pattern in list_encoder_files():
         for path in sorted(source.glob(pattern)):
             shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
 
@@ -142,51 +139,6 @@ def record_origin(job: Job[_P], draft: Draft, weights: str, commit: str | None) 
     if commit and commit != params.revision:
         pin = f"pin it by tandem prefetch, or revision: {commit}"
         warn(job, draft, f"{params.name} is what {params.revision} was: {pin}")
-
-
-def adopt_colbert(source: Path, folder: Path) -> None:
-    """Make `folder`, a copy of a checkpoint of ColBERT, read its markers as tokens, and its layer have its own folder.
-
-    PyLate and Stanford's code insert a marker's id behind the first special token. Here it is text in front of every
-    text, so that the tokenizer has to find it as one token, whatever it does to texts.
-
-    Raises:
-        UserError: a marker is not a token, or the layer is missing or of another size than the metadata say.
-    """
-    tokenizer = load_tokenizer(source)
-    tokens = dict[str, str]()
-    vocabulary = tokenizer.get_vocab()
-    for side, marker in read_markers(source).items():
-        if not marker:
-            continue
-        token = next((text for text in (marker, marker.strip()) if text in vocabulary), None)
-        if token is None:
-            hint = "copy the tokenizer's files that belong to the weights"
-            raise UserError(
-                f"{source}: its marker {marker!r} is not a token of its tokenizer; {hint}"
-            )
-        tokens[side] = token
-    add_markers(tokenizer, tokens)
-    tokenizer.save_pretrained(folder)
-    if is_stanford(source):
-        _read_projection(source).save(folder / "1_Dense")
-
-
-def _read_projection(source: Path) -> Dense:
-    """Return the layer of a checkpoint of Stanford's code, without bias."""
-    dim = describe_towers(source)["representation"]["dim"]
-    for path in list_weight_files(source):
-        with safe_open(path, framework="pt") as file:
-            if _PROJECTION_WEIGHT in file.keys():  # noqa: SIM118 - no mapping
-                weight = file.get_tensor(_PROJECTION_WEIGHT).float()
-                if len(weight) != dim:
-                    raise UserError(
-                        f"{path}: {_PROJECTION_WEIGHT} has {len(weight)} rows, but the metadata say dim {dim}"
-                    )
-                linear = nn.Linear(weight.shape[1], dim, bias=False)
-                linear.weight = nn.Parameter(weight)
-                return Dense(linear, nn.Identity(), TOKEN_VECTORS)
-    raise UserError(f"{source}: {_PROJECTION_WEIGHT} is missing, the layer of a ColBERT checkpoint")
 
 
 def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:

@@ -14,17 +14,6 @@ Ids = np.ndarray[Any, np.dtype[Any]]
 # tokens: about what another forward and backward pass costs in casts of weights and sums of gradients
 OVERHEAD = 128
 
-# the base in which ids stand among a vector's numbers: fp16 has every whole number up to it
-DIGIT = 2048
-
-
-def join_digits(rows: Any) -> Any:
-    """Return the ids of tokens that arrays or tensors of shape (…, numbers) have in their last two numbers.
-
-    0 stands for no token.
-    """
-    return rows[..., -2] * DIGIT + rows[..., -1]
-
 
 def sum_lengths(lengths: Ids) -> Ids:
     """Return the bounds of rows laid end to end: 0 and the running sums of their lengths, int64, shape (rows + 1,)."""

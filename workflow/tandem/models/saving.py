@@ -21,13 +21,12 @@ from tandem.store.files import write_json
 INPUT = "sentence_embedding"
 TOKEN_VECTORS = "token_embeddings"
 # Modules of sentence-transformers.
-_MODULE_TYPES = {
+MODULE_TYPES = {
     "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
     "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
     "Normalize": "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
     "Dense": "sentence_transformers.base.modules.dense.Dense",
     "Router": "sentence_transformers.base.modules.router.Router",
-    "MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
     "SpladePooling": "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling",
     "SparseStaticEmbedding": "sentence_transformers.sparse_encoder.modules.sparse_static_embedding"
     ".SparseStaticEmbedding",
@@ -122,7 +121,7 @@ def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape
 
 def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str, str]) -> None:
     """Have a model's sides go through different modules: folder → module of each, in the order they are called."""
-    types = {place: _MODULE_TYPES[name] for place, name in {**query, **passage}.items()}
+    types = {place: MODULE_TYPES[name] for place, name in {**query, **passage}.items()}
     parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
     structure = {"query": list(query), "document": list(passage)}
     write_json(folder / "modules.json", list_modules(["Router"]))
@@ -164,11 +163,17 @@ def make_model_config(prompts: Mapping[str, str]) -> dict[str, object]:
     return MODEL | {"prompts": {names[side]: text for side, text in prompts.items()}}
 
 
-def list_modules(names: list[str]) -> list[dict[str, object]]:
-    """`modules.json`: the modules in the order they are called."""
+def list_modules(
+    names: list[str], types: Mapping[str, str] = MODULE_TYPES
+) -> list[dict[str, object]]:
+    """Return `modules.json`: the modules in the order they are called.
+
+    Args:
+        types: the class of each module in sentence-transformers.
+    """
     places = enumerate(_place_modules(names))
     return [
-        {"idx": i, "name": str(i), "path": place, "type": _MODULE_TYPES[name]}
+        {"idx": i, "name": str(i), "path": place, "type": types[name]}
         for i, (place, name) in places
     ]
 

@@ -1,4 +1,4 @@
-"""Layers on the states of a text's tokens: weights by uniCOIL, SpaDE and UHD-BERT; the codes of poly-encoders."""
+"""Layers on the states of a text's tokens: weights by uniCOIL, SpaDE and UHD-BERT."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.representations import PolyCodes, SpadeTerms, WinnersTakeAll, representation
+from tandem.config.representations import SpadeTerms, WinnersTakeAll, representation
 from tandem.errors import UserError
 from tandem.models.device import place_all, place_array, precision
 from tandem.models.dual import DualEncoder
@@ -238,57 +238,3 @@ class UltraHighDimensional(OwnTokens):
 
         vectors = compute_in_rows(compete, {"states": states, "own": own}, self.dimension)
         return (vectors > 0).to(vectors) if self.options.binary and not self.training else vectors
-
-
-@representation("poly")
-class PolyEncoder(OwnTokens):
-    """Several vectors of a query, which a passage's one vector weighs (Humeau et al. 2020).
-
-    s(q, p) = y · E(p) with y = Σ_i softmax_i(y_i · E(p)) y_i, and E(p) the state of the passage's first token.
-
-    y_i = Σ_j softmax_j(c_i · h_j) h_j, of all tokens j of the query, special ones included, by m codes c_i, which are
-    learned: the rows of a linear layer without a bias.
-    """
-
-    reads = TOKEN_VECTORS
-    options: PolyCodes
-
-    def new_layers(self, hidden: int) -> list[Dense]:
-        """Return the codes of a query; a passage's side has them too, unused."""
-        return [
-            Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKEN_VECTORS)
-        ]
-
-    @property
-    def whole(self) -> int:
-        """Return how many numbers a vector has: those of a state."""
-        tower: Any = self.towers["passage"]
-        return int(tower.config.hidden_size)
-
-    def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Return how many vectors each text has: a passage one, a query one for each code."""
-        return (self.options.codes, self.dimension) if side == "query" else (self.dimension,)
-
-    def encode(
-        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
-    ) -> Tensor:
-        """Vectors of texts, shape (texts, dimension) of passages and (texts, codes, dimension) of queries, float32."""
-        texts = Ragged.of(texts)
-        states, _, _ = self.states(side, texts, template, mode, multiple)
-        if side == "passage":
-            return states[:, 0]
-        lengths = place_array(np.diff(texts.offsets)) + template.extra[0]
-        padding = (
-            torch.arange(states.shape[1], device=states.device) >= lengths.clamp(min=1)[:, None]
-        )
-        (codes,) = self.layers(side)
-        attention: Tensor = codes(states).masked_fill(padding[..., None], float("-inf")).softmax(1)
-        return attention.transpose(1, 2) @ states
-
-    def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """s(q, p) over this model's temperature; a passage in a query's place has one vector."""
-        codes = queries if queries.dim() > 2 else queries[:, None]
-        products = torch.einsum(
-            "qmd,qpd->qpm" if passages.dim() > 2 else "qmd,pd->qpm", codes, passages
-        )
-        return (products.softmax(-1) * products).sum(-1) / self.temperature

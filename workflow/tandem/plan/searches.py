@@ -1,8 +1,7 @@
-"""The stages that search by a dual encoder: by single vectors, by vectors of tokens, or by weights of terms.
+"""The stages that search by a dual encoder: by single vectors, or by weights of terms.
 
-Single vectors are searched exactly, or through an entry of `indexes` (`<model>@<name>`). Tokens' vectors meet by
-MaxSim, of all passages or of those that an index finds. Weights are searched exactly, through Lucene
-(`<model>@lucene`), or by an entry of `indexes`.
+Single vectors are searched exactly, or through an entry of `indexes` (`<model>@<name>`). Weights are searched exactly,
+through Lucene (`<model>@lucene`), or by an entry of `indexes`.
 """
 
 from tandem.config.indexes import (
@@ -37,27 +36,21 @@ def plan_encoding(
     """Plan the encoding of passages, or of a split's queries, by a dual encoder, trained or not.
 
     Args:
-        kind: of the stage: `embeddings`, `token_vectors` or `term_weights`.
+        kind: of the stage, such as `embeddings`.
         where: the key that names the system.
         split: whose queries; None: the passages.
     """
     model = dual_encoder(ctx, system, where)
     representation = model.params.representation
-    vectors = KINDS[kind].vectors
-    if vectors == "text" and not is_single(representation):
+    if KINDS[kind].vectors == "text" and not is_single(representation):
         raise UserError(
             f"{where}: {system} is of representation {representation.type}; this needs single vectors"
         )
 
     settings = ctx.settings.encode
-    # Tokens' vectors are stored in fp16; int8 is of single vectors, whose numbers share a scale.
-    dtypes = {
-        "text": settings.query_dtype if split else settings.dtype,
-        "token": "fp16",
-        "term": settings.query_dtype,
-    }
     params = json_of(settings)
-    params["dtype"] = dtypes[vectors]
+    of_side = settings.query_dtype if split else settings.dtype
+    params["dtype"] = representation.choose_dtype(of_side, settings.query_dtype)
     params["side"] = "queries" if split else "passages"
     params["split"] = split
 
@@ -95,7 +88,7 @@ def search_vectors(
 ) -> Stage:
     """Plan the search of single vectors: exactly, or through the index of a name."""
     if name is not None:
-        return _search_index(ctx, "ann", "embeddings", system, split, where, data, name)
+        return search_index(ctx, "ann", "embeddings", system, split, where, data, name)
     upstream = encode_both_sides(ctx, "embeddings", system, split, where, data)
     label = f"{dual_encoder(ctx, system, where).name}.{split}"
     execution = ctx.execution("engine", "search_memory")
@@ -117,19 +110,7 @@ def look_ahead(ctx: Context, system: str, split: str, where: str, data: str) -> 
     )
 
 
-@search("multi")
-def search_tokens(
-    ctx: Context, system: str, split: str, where: str, data: str, name: str | None, **params: bool
-) -> Stage:
-    """Plan the scores of all passages by their tokens, or of those that the index of a name finds."""
-    if name is not None:
-        return _search_index(ctx, "maxsim", "token_vectors", system, split, where, data, name)
-    label = f"{dual_encoder(ctx, system, where).name}.{split}"
-    upstream = encode_both_sides(ctx, "token_vectors", system, split, where, data)
-    return ctx.stage("maxsim", data, label, searched(ctx, split, data) | params, upstream)
-
-
-def _search_index(
+def search_index(
     ctx: Context,
     kind: str,
     encoding: str,
@@ -153,28 +134,6 @@ def _search_index(
     params = searched(ctx, split, data) | own
     return ctx.stage(
         kind, data, f"{index.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices")
-    )
-
-
-@search("coil")
-def search_same_tokens(
-    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
-) -> Stage:
-    """Plan the scores of all passages by the tokens that they share with a query."""
-    if name is not None:
-        why = "an index of vectors does not know which tokens are the same"
-        raise UserError(f"{where}: {system}@{name}: {why}; leave out @{name}")
-    return search_tokens(ctx, system, split, where, data, None, same_token=True)
-
-
-@search("poly")
-def search_nothing(
-    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
-) -> Stage:
-    """Refuse a poly-encoder, which has another vector of the query for each passage."""
-    hint = f"re-rank a run by it, as bm25+{system}"
-    raise UserError(
-        f"{where}: {system} is a poly-encoder, which scores pairs and has no vectors to search; {hint}"
     )
 
 

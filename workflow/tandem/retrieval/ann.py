@@ -48,7 +48,8 @@ from tandem.retrieval.retrieve import (
     open_embeddings,
     read_embedded_rows,
 )
-from tandem.stages.retrieval import AnnParams, TradeoffsParams
+from tandem.stages import declaration
+from tandem.stages.retrieval import AnnParams, TradeoffsParams, compared_searches
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
@@ -360,6 +361,7 @@ def measure(
     return measure_search(retrieved, exact, ks, search_alone, search_together, repeats)
 
 
+@compared_searches("text")
 class VectorSearches:
     """Run the searches of single vectors that are compared, for a sample of queries."""
 
@@ -386,10 +388,7 @@ def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
     params = job.params
     sweep = job.params.sweep
     lines = list[_TradeoffLine]()
-    from tandem.retrieval import maxsim  # which imports `OpenedIndex`
-
-    is_late = maxsim.OFFSETS in job.inputs["passages"].manifest.files
-    searches = maxsim.TokenSearches(job) if is_late else VectorSearches(job)
+    searches = compared_searches[declaration(job.inputs["passages"].kind).vectors](job)
     gpu = lease_gpus(job)
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
     with open_threads(job.execution.workers) as threads, writing(job) as draft:

@@ -1,14 +1,13 @@
-"""Stages `embeddings`, `token_vectors`, `term_weights`: passages or a split's queries by a dual encoder, in blocks.
+"""Stages `embeddings`, `term_weights` and others: passages or a split's queries by a dual encoder, in blocks.
 
-A vector a text; a vector of each token, by late interaction; a weight of each term, by a sparse encoder. A row of a
-block is a text, but of `token_vectors` a token: `offsets.npy` says where each text's rows are, by the token ids alone,
-so that a block knows its texts before any is computed. Shards compute whole blocks, the stage those still missing.
-Memory is that of three blocks: read, computed, written.
+A vector a text; a weight of each term, by a sparse encoder; or what a package stores by a `SideEncoder` of its own.
+A row of a block is usually a text. Where it is not, `offsets.npy` says where each text's rows are, by the token ids
+alone, so that a block knows its texts before any is computed. Shards compute whole blocks, the stage those still
+missing. Memory is that of three blocks: read, computed, written.
 """
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,14 @@ from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import compute_origin, prefetch_items, write_behind
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, index_queries, split_rows
-from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
 from tandem.models.dual import LENGTH_STEP, DualEncoder, encode_all, encode_batches, load_dual
 from tandem.models.hub import check_length
-from tandem.models.ragged import Ids, Ragged, sum_lengths
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.sparse import LOGITS, join_sparse_rows
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, FloatVectors
+from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks
 from tandem.retrieval.inputs import (
     list_part_files,
     require_dataset,
@@ -40,29 +38,42 @@ from tandem.retrieval.inputs import (
 from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages import KINDS
 from tandem.stages.base import Json
-from tandem.stages.retrieval import EmbeddingsParams
+from tandem.stages.retrieval import EmbeddingsParams, side_encoder
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
-_TOWERS = {"passages": "passage", "queries": "query"}
-_TEXTS_PER_COUNT = 1 << 16  # whose tokens are counted together
+TOWERS = {"passages": "passage", "queries": "query"}
+_NO_TEXTS = range(0)
 
 
+@side_encoder("text")
 class SideEncoder:
-    """Run a dual encoder's tower on the token ids it reads; a `UserError` where they do not fit together."""
+    """Run a dual encoder's tower on the token ids it reads; a `UserError` where they do not fit together.
+
+    Args:
+        texts: the rows of the texts to encode; of use where a row of a block is no text.
+        offsets: where each of these texts' rows of blocks begin and end, as `find_offsets` says.
+    """
 
     load = staticmethod(DualEncoder.load)
     blocks: type[Blocks] = Blocks  # what is stored
     unit = ""  # what a row is; empty: a text
 
-    def __init__(self, job: Job[EmbeddingsParams]) -> None:
+    def __init__(
+        self,
+        job: Job[EmbeddingsParams],
+        texts: Rows | range = _NO_TEXTS,
+        offsets: Ids | None = None,
+    ) -> None:
         require_dataset(job, "tokens")
         use_workers(job.execution.workers)
         folder = require_part(job.inputs["model"], "dual")
         self.job = job
+        self.texts = texts
+        self.offsets = offsets
         self.tokens = job.inputs["tokens"]
         self.model = self.load(folder).to(device()).eval()
-        self.tower = _TOWERS[job.params.side]
+        self.tower = TOWERS[job.params.side]
         require_tokenizer(folder / ("shared" if self.model.shared else self.tower), self.tokens)
         require_prompts(self.model.prompts, self.model.options.side_markers, self.tokens)
         self.template = Tokens.open(self.tokens).template
@@ -75,6 +86,11 @@ class SideEncoder:
         padded = -(-longest // LENGTH_STEP) * LENGTH_STEP
         what = f"{self.tokens.folder}: {self.tower}_length, padded,"
         check_length(self.model.towers[self.tower], padded, what)
+
+    @classmethod
+    def find_offsets(cls, job: Job[EmbeddingsParams], texts: Rows | range) -> Ids | None:
+        """Return the bounds of each text's rows of blocks, shape (texts + 1,); None where a row is a text."""
+        return None
 
     def read(self, rows: Rows | range) -> Ragged:
         """Token ids of the texts at `rows`, in memory."""
@@ -105,65 +121,7 @@ def count_texts(progress: Progress) -> Callable[[Ids], None]:
     return lambda lengths: progress.add(len(lengths), tokens=int(lengths.sum()))
 
 
-def find_token_offsets(job: Job[EmbeddingsParams], rows: Rows | range) -> Ids:
-    """Return the bounds of each text's rows, shape (texts + 1,); a `UserError` if the model has one vector a text."""
-    folder = require_part(job.inputs["model"], "dual")
-    tokens = Tokens.open(job.inputs["tokens"])
-    side = _TOWERS[job.params.side]
-    model: Any = load_dual(folder)
-    if len(model.shape(side, 1)) != 2:
-        raise UserError(f"{folder}: has one vector a text; expected representation: multi or coil")
-    texts = tokens.queries if side == "query" else tokens.passages
-    parts = (
-        texts.take(np.asarray(rows[first : first + _TEXTS_PER_COUNT]))
-        for first in range(0, len(rows), _TEXTS_PER_COUNT)
-    )
-    return sum_lengths(
-        np.concatenate(
-            [np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]
-        )
-    )
-
-
-@dataclass(frozen=True)
-class _EncodedPiece(Ragged):
-    """Texts, how many of their tokens have vectors, and which of these the rows of a block are."""
-
-    tokens: int
-    rows: slice
-
-
-class TokenEncoder(SideEncoder):
-    """Late interaction's tower with the token ids it reads; its rows are tokens that have vectors."""
-
-    load = staticmethod(load_dual)
-    unit = "tokens"
-    # rows of the texts to encode, and where each one's vectors begin and end
-    texts: tuple[Rows | range, Ids]
-
-    def read(self, rows: range) -> _EncodedPiece:  # type: ignore[override]
-        """Return the texts that rows of tokens belong to."""
-        every, offsets = self.texts
-        first = int(np.searchsorted(offsets, rows.start, "right")) - 1
-        last = int(np.searchsorted(offsets, rows.stop, "left"))
-        texts = super().read(np.asarray(every[first:last]))
-        (begin, end) = offsets[[first, last]].tolist()
-        places = slice(rows.start - begin, rows.stop - begin)
-        return _EncodedPiece(texts.ids, texts.offsets, end - begin, places, titles=texts.titles)
-
-    def encode(self, texts: Ragged, progress: Progress) -> FloatVectors:
-        """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""
-        vectors = super().encode(texts, progress)
-        flat: FloatVectors = vectors[vectors.any(axis=2)]
-        if isinstance(texts, _EncodedPiece) and len(flat) != texts.tokens:
-            raise UserError(
-                f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged"
-            )
-        flat = flat[texts.rows] if isinstance(texts, _EncodedPiece) else flat
-        progress.add(len(flat) - len(vectors))  # which counts tokens, not texts
-        return flat
-
-
+@side_encoder("term")
 class TermEncoder(SideEncoder):
     """Run a sparse encoder's tower on the token ids it reads."""
 
@@ -181,10 +139,6 @@ class TermEncoder(SideEncoder):
         )
 
 
-# by what the stage's vectors are of
-ENCODERS = {"text": SideEncoder, "token": TokenEncoder, "term": TermEncoder}
-
-
 class Encoding:
     """Hold the texts that a job encodes: its blocks' rows and, where rows are tokens, `offsets`, each text's bounds.
 
@@ -194,9 +148,9 @@ class Encoding:
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
         self.job = job
-        self.encoder = ENCODERS[KINDS[job.kind].vectors]
+        self.encoder = side_encoder[KINDS[job.kind].vectors]
         self.texts, self.ids = select(job)
-        self.offsets = find_token_offsets(job, self.texts) if self.encoder is TokenEncoder else None
+        self.offsets = self.encoder.find_offsets(job, self.texts)
         self.rows = self.texts if self.offsets is None else range(int(self.offsets[-1]))
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
         files["model"] = list_part_files(job.inputs["model"], "dual")
@@ -213,9 +167,7 @@ class Encoding:
         facts = blocks.check_finished(numbers, job.key, job.execution.workers or 1)
         missing = [number for number in numbers if number not in facts]
         if missing:
-            encoder = self.encoder(job)
-            if isinstance(encoder, TokenEncoder) and self.offsets is not None:
-                encoder.texts = self.texts, self.offsets
+            encoder = self.encoder(job, self.texts, self.offsets)
             computed = {
                 "model": job.inputs["model"].key,
                 "precision": encoder.mode,

@@ -111,7 +111,8 @@ class Kind:
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
         holds: what its artifacts are.
-        vectors: of a kind that encodes: a vector a text, a vector a token, or weights of terms.
+        vectors: of a kind that encodes: what a row of its blocks is of: a `text`, or what a package adds by
+            `@side_encoder` (`tandem.stages.retrieval`).
         scoring: of a kind that writes runs: what their scores are.
         split_key: of a kind that chooses: the configuration's key of the split whose queries decide, with `{name}` of
             the entry.
@@ -143,7 +144,7 @@ class Kind:
     in_runs: bool = False
     box: Box = "Scores"
     holds: Holds = "other"
-    vectors: Literal["", "text", "token", "term"] = ""
+    vectors: str = ""
     scoring: Scoring = Scoring()
     split_key: str = ""
     lower_is_better: bool = False

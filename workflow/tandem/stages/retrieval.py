@@ -30,6 +30,14 @@ fusion_grid: Registry[Callable[..., Any]] = Registry(
 pair_scorer: Registry[Callable[..., Any]] = Registry(
     "pair scorer", "pair_scorer", "retrieval.rerank"
 )
+# By `Kind.vectors`: a `tandem.retrieval.encode.SideEncoder`.
+side_encoder: Registry[Any] = Registry(
+    "encoder of a side", "side_encoder", "retrieval", decides=False
+)
+# By `Kind.vectors`: `(job) -> searches` that `tradeoffs` compares, as `tandem.retrieval.ann.VectorSearches` are.
+compared_searches: Registry[Callable[..., Any]] = Registry(
+    "compared search", "compared_searches", "retrieval", decides=False
+)
 
 
 class EmbeddingsParams(Encode, Params):
@@ -37,10 +45,6 @@ class EmbeddingsParams(Encode, Params):
 
     side: Literal["passages", "queries"] = Field(description="which texts are encoded")
     split: str | None = Field(None, description="whose queries are encoded")
-
-
-class TokenVectorsParams(EmbeddingsParams):
-    """Vectors of passages' or queries' tokens by late interaction, a row a token."""
 
 
 class TermWeightsParams(EmbeddingsParams):
@@ -131,30 +135,6 @@ class AnnParams(RunParams):
     rescore_factor: int = Field(2, ge=1, description="times the depth that the index proposes")
     recall_queries: int = Field(
         0, ge=0, description="queries whose recall against exact search is measured"
-    )
-
-
-class MaxSimParams(RunParams):
-    """Late interaction over all passages, or over those of which an index finds tokens near the query's."""
-
-    nprobe: int | None = Field(
-        None, ge=1, description="lists that are searched; null: FAISS's default"
-    )
-    ef_search: int | None = Field(
-        None, ge=1, description="candidates in a graph; null: FAISS's default"
-    )
-    rescore: bool = Field(
-        True, description="score by the stored vectors; false: by those the index's codes stand for"
-    )
-    rescore_factor: int = Field(
-        2,
-        ge=1,
-        description="times the depth that tokens are found for each of a query's, and passages scored",
-    )
-    same_token: bool = Field(
-        False,
-        exclude_if=not_,
-        description="a query's token meets the same tokens of a passage alone (COIL)",
     )
 
 
@@ -295,10 +275,6 @@ KINDS = (
         holds="index", one_thread_if=_grows_a_graph, verb="indexing"),
     Kind("ann", "retrieval.ann:run", AnnParams, version=3, env="search", threads="all", lazy=("dataset",),
         box="Retrieval", scoring=Scoring(by="dual", zero="cosine"), verb="searching"),
-    Kind("token_vectors", "retrieval.encode:run", TokenVectorsParams, env="models", threads="all", gpu=("model",),
-        shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="token", verb="encoding"),
-    Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, version=2, env="search", threads="all", box="Retrieval",
-        scoring=Scoring(by="dual"), verb="searching"),
     Kind("tradeoffs", "retrieval.ann:run_tradeoffs", TradeoffsParams, version=2, env="search", threads="exclusive",
         lazy=("dataset",), box="Retrieval"),
     Kind("term_tradeoffs", "retrieval.term_indexes:run_term_tradeoffs", TermTradeoffsParams, env="lexical",

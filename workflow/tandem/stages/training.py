@@ -11,7 +11,7 @@ from tandem.config.encoders import EncoderFiles
 from tandem.config.models import ParadeOptions
 from tandem.config.parsing import parse
 from tandem.config.references import Parameters, parameters_of
-from tandem.config.representations import ChosenRepresentation, Single, is_single
+from tandem.config.representations import AnyRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
 from tandem.stages.base import Kind, Params, Part
 
@@ -48,7 +48,7 @@ class TokensParams(Params):
 class Vectors(Params):
     """How a text's vector is made and compared."""
 
-    representation: ChosenRepresentation = Field(
+    representation: AnyRepresentation = Field(
         Single(), exclude_if=is_single, description="what a text becomes"
     )
     pooling: PairPooling = Field(

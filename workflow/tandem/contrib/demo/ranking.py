@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import say
 from tandem.contrib.demo.systems import BM25, CROSS, DUAL, SystemPart, find_part, list_source_runs
-from tandem.contrib.demo.workers import PartQuestion, Worker
+from tandem.contrib.demo.workers import Worker
 from tandem.data import tables
 from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.forms import compose_text
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import append_below, order_by_score
 from tandem.evaluation.measures import CHOSEN
+from tandem.extras.serving import PartQuestion
 from tandem.plan.graph import Stage
 from tandem.retrieval.fusion import pool_lists, select_top
 from tandem.stages.base import Json

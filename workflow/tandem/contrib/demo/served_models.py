@@ -8,7 +8,7 @@ from scipy.sparse import issparse
 
 from tandem.cluster.progress import Progress
 from tandem.config.settings import Execution
-from tandem.contrib.demo.workers import WORKER_THREADS, PartQuestion, Served
+from tandem.extras.serving import WORKER_THREADS, PartQuestion, Served
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
 from tandem.models.hub import load_tokenizer
@@ -16,11 +16,10 @@ from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokenisation import Side
 from tandem.models.tokens import Tokens
-from tandem.retrieval.encode import ENCODERS, TokenEncoder
 from tandem.retrieval.inputs import require_part, require_pieces, require_tokenizer
 from tandem.retrieval.pair_scores import find_scoring_part, find_tokenizer, load_scorer
 from tandem.stages import declaration
-from tandem.stages.retrieval import EmbeddingsParams
+from tandem.stages.retrieval import EmbeddingsParams, side_encoder
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
@@ -60,9 +59,8 @@ class Dual:
         encode = {key: part.params[key] for key in ("batch_tokens", "precision", "dtype")}
         stage = EmbeddingsParams(side="queries", **encode)
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
-        self.encoder = ENCODERS[declaration(part.inputs["passages"].kind).vectors](
-            Job("embeddings", Path(), stage, part.inputs)
-        )
+        stored = declaration(part.inputs["passages"].kind).vectors
+        self.encoder = side_encoder[stored](Job("embeddings", Path(), stage, part.inputs))
         tower = "shared" if self.encoder.model.shared else "query"
         self.queries = QueryTokenizer(
             part.inputs["model"].folder / "dual" / tower, part.inputs["tokens"]
@@ -75,7 +73,8 @@ class Dual:
                 Ragged.of([self.queries.ids(question["query"])]), progress
             )
         dense = vectors.toarray() if issparse(vectors) else vectors
-        return (dense if isinstance(self.encoder, TokenEncoder) else dense[0]).tolist()
+        # where a row is no text, all rows are of the one query
+        return (dense if self.encoder.unit else dense[0]).tolist()
 
 
 class Crosses:

@@ -10,57 +10,27 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TextIO, TypedDict, TypeVar
+from typing import Any, Self, TextIO
 
 from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import Progress
-from tandem.cluster.threads import count_usable_cores
 from tandem.config.settings import Execution
 from tandem.errors import UserError
+from tandem.extras.serving import WORKER_THREADS, PartQuestion, Served
 from tandem.retrieval.lexical.bm25 import find_k1_and_b, open_lexical_engine, require_index
-from tandem.stages.base import Json, Params
+from tandem.stages.base import Json
 from tandem.stages.data import Bm25Params
-from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, load
 
-_ParamsType = TypeVar("_ParamsType", bound=Params)
-
 _PATIENCE_SECONDS = 2.0  # seconds that a worker has to end
-WORKER_THREADS = count_usable_cores()
 # What opens a `Served` part; it answers questions.
 WORKER_ROLES = {
     "bm25": "contrib.demo.workers:SearchedBm25",
     "vectors": "contrib.demo.vectors:open_searched",
     "models": "contrib.demo.served_models:open_model",
 }
-
-
-class PartQuestion(TypedDict, total=False):
-    """Hold what a question asks of a part, by its key; which of the other fields it has depends on the role."""
-
-    part: str
-    query: str
-    vector: list[float] | list[list[float]]
-    rows: list[int]
-    depth: int
-
-
-@dataclass(frozen=True)
-class Served:
-    """Hold a part in its worker."""
-
-    column: str  # `BM25`, `DE` or `CE`
-    params: Json  # its stage's; of a dual encoder also those of its vectors
-    inputs: dict[str, Artifact]  # what it reads, by role
-    count: int  # parts that share the process
-
-    def params_as(self, model: type[_ParamsType]) -> _ParamsType:
-        """Return the part's parameters that are fields of `model`."""
-        return model.model_validate(
-            {name: self.params[name] for name in model.model_fields.keys() & self.params}
-        )
 
 
 class Worker:

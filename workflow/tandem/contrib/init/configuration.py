@@ -17,7 +17,7 @@ from tandem.contrib.init.look import SHARES, FoundMachine, Look
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import TYPICAL_WEB_LENGTHS, estimate_mean_tokens
 from tandem.models.described import describe_towers
-from tandem.models.folders import METADATA, find_encoder_files, read_positions
+from tandem.models.folders import find_encoder_files, list_own_files, read_positions
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
 from tandem.plan.sizes import EncoderShape, shape_of
@@ -41,7 +41,6 @@ NO_LABELS = [
     "# tables: [no_labels]",
     "# generations: {no_labels: {by: query-gen}}  # or an entry of generators, also behind a server",
 ]
-DESCRIBING = ("*config*.json", "modules.json", METADATA)
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,20 @@ def find_starting_encoder(name: str, language: str) -> StartingEncoder:
     return StartingEncoder(chosen, entry, vectors, shape, zero_shot)
 
 
+def list_describing_files() -> list[str]:
+    """Return the patterns of the small files of a model that say what it is."""
+    return ["*config*.json", "modules.json", *list_own_files()]
+
+
 def read_hub_entry(name: str) -> Raw:
     """Read the entry of a model on the hub at its current commit from its small files; empty if unavailable."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(name, allow_patterns=list(DESCRIBING), etag_timeout=10))
+        folder = Path(
+            snapshot_download(name, allow_patterns=list_describing_files(), etag_timeout=10)
+        )
         config = json.loads(
             (find_encoder_files(folder) / "config.json").read_text(encoding="utf-8")
         )

@@ -17,7 +17,7 @@ from tandem.data.fetch import format_bytes, get_local_path
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations, list_stages_of_all, split_files
-from tandem.models.folders import ENCODER_FILES, list_weight_files
+from tandem.models.folders import list_encoder_files, list_weight_files
 from tandem.models.hub import COMMIT_PATTERN, fetch_model
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, write_lock
@@ -234,7 +234,7 @@ def request_size(name: str, revision: str) -> int | None:
     files = [
         file
         for file in info.siblings or []
-        if any(fnmatchcase(file.rfilename, name) for name in ENCODER_FILES)
+        if any(fnmatchcase(file.rfilename, name) for name in list_encoder_files())
     ]
     return (
         sum(file.size for file in files)

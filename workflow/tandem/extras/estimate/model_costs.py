@@ -52,26 +52,11 @@ def estimate_embeddings(stage: Stage, setting: Setting) -> Work:
     )
 
 
-def count_token_rows(stage: Stage, setting: Setting) -> float:
-    """Return the tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
+def count_rows(stage: Stage, setting: Setting) -> float:
+    """Return how many rows a stage stores of the texts that it encodes, at most."""
     texts, tokens = count_encoded_texts(stage, setting)
     side = "query" if params_of(stage).side == "queries" else "passage"
-    return texts * float(params_of(stage.upstream["model"]).representation.vectors(side, tokens))
-
-
-@cost("token_vectors")
-def estimate_token_vectors(stage: Stage, setting: Setting) -> Work:
-    """Estimate encoding passages or a split's queries into a vector a token, of two bytes a number."""
-    shape = setting.shape(stage.upstream["tokens"])
-    texts, tokens = count_encoded_texts(stage, setting)
-    rows = count_token_rows(stage, setting)
-    return Work(
-        "encode",
-        # queries may be padded to more tokens than they have
-        shape.forward(texts, max(tokens, rows / max(1, texts))),
-        memory=PROCESS_BYTES + 4 * shape.parameters + 8 * texts,
-        disk=2 * rows * setting.dimension(stage),
-    )
+    return texts * float(params_of(stage.upstream["model"]).representation.count_rows(side, tokens))
 
 
 def count_head_operations(model: Stage, shape: EncoderShape) -> float:

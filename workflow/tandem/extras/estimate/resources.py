@@ -326,11 +326,10 @@ class Setting:
         return self.queries(stage, split) * (depth or params_of(stage).depth) * line
 
     def dimension(self, embeddings: Stage) -> int:
-        """Return how many numbers a vector of an `embeddings` stage has, or a row of a `token_vectors` stage."""
+        """Return how many numbers a row has that a stage stores of texts."""
         model = params_of(embeddings.upstream["model"])
-        dim: int = getattr(model.representation, "dim", None) or model.dim or 0
-        numbers: int = model.representation.id_numbers
-        return numbers + (dim or self.shape(embeddings.upstream["tokens"]).hidden)
+        dim: int = model.representation.row_size or model.dim or 0
+        return dim or self.shape(embeddings.upstream["tokens"]).hidden
 
     def lengths(self, tokens: Stage) -> tuple[float, float]:
         """Return the mean tokens of a query and of a passage under a `tokens` stage, without special tokens.

@@ -9,7 +9,7 @@ from math import ceil, log2
 from types import SimpleNamespace
 
 from tandem.config.indexes import INDEXES
-from tandem.extras.estimate.model_costs import count_active_terms, count_token_rows
+from tandem.extras.estimate.model_costs import count_active_terms, count_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import (
     LIGHT_PROCESS_BYTES,
@@ -43,10 +43,7 @@ class IndexSize:
 
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
-        is_late = passages.declared.vectors == "token"
-        self.rows = (
-            round(count_token_rows(passages, setting)) if is_late else setting.passages(passages)
-        )
+        self.rows = round(count_rows(passages, setting))
         self.dimension = setting.dimension(passages)
 
         params = fill_sizes(stage.params, self.rows, self.dimension)
@@ -192,33 +189,6 @@ def estimate_ann(stage: Stage, setting: Setting) -> Work:
         ("compared", compared_exactly),
     )
     return Work(rows=rows, memory=memory, run=setting.run(stage, depth))
-
-
-@cost("maxsim")
-def estimate_maxsim(stage: Stage, setting: Setting) -> Work:
-    """Estimate the products of every query's tokens with every passage's.
-
-    Through an index: a search for each token, and products with the most promising passages.
-    """
-    params, count, passages = params_of(stage), setting.passages(stage), stage.upstream["passages"]
-    query_tokens = count_token_rows(stage.upstream["queries"], setting)
-    passage_tokens = count_token_rows(passages, setting)
-    memory, searches = 1024.0 * MIB, dict[str, float]()
-
-    if "index" in stage.upstream:
-        index = IndexSize(stage.upstream["index"], setting)
-        searches["hops"] = query_tokens * index.count_hops(
-            index.count_compared_nodes(params.ef_search)
-        )
-        searches[name_search_rate(setting)] = query_tokens * index.count_search(
-            params.nprobe, params.ef_search
-        )
-        passage_tokens *= min(1.0, params.depth * params.rescore_factor / max(1, count))
-        memory += index.rows * (index.row_bytes + (0 if params.rescore else 8))
-
-    products = 2.0 * query_tokens * passage_tokens * setting.dimension(passages)
-    rows = (*searches.items(), ("flat_search", products))
-    return Work(rows=rows, memory=memory, run=setting.run(stage, min(params.depth, count)))
 
 
 @cost("retrieve")

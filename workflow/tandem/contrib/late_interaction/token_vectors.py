@@ -1,7 +1,6 @@
 """Late interaction, a vector for every token: s(q, p) = Σ_i max_j E(q)_i · E(p)_j (ColBERT, Khattab and Zaharia 2020).
 
-In COIL only tokens that are the same meet. Texts are padded with zeros, so that a text's vectors are one tensor like
-any other: a row of zeros is no token.
+Texts are padded with zeros, so that a text's vectors are one tensor like any other: a row of zeros is no token.
 """
 
 import string
@@ -11,29 +10,33 @@ from typing import Any, Self, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from tandem.config.representations import CoilVectors, Multi, representation
+from tandem.config.representations import representation
+from tandem.contrib.late_interaction.options import Multi
+from tandem.contrib.late_interaction.scores import compute_max_sim
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
-from tandem.models.hub import add_markers, load_tokenizer
-from tandem.models.ragged import DIGIT, Ids, Ragged, join_digits
+from tandem.models.hub import add_markers, find_leading_token, load_tokenizer, mark_prompt
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import (
     LIBRARY_CONFIG,
     MODEL,
+    MODULE_TYPES,
     TOKEN_VECTORS,
     TRANSFORMER,
     Dense,
     DualShape,
     list_modules,
 )
-from tandem.models.token_weights import OwnTokens
 from tandem.models.tokens import Template, TokenTexts
 from tandem.models.usage import InputLengths, describe_tandem_usage
 from tandem.store.files import write_json
 
-PRODUCTS_PER_BLOCK = 1 << 24  # products of tokens that are in memory at once
+_MASK = "MultiVectorMask"
+_MODULE_TYPES = MODULE_TYPES | {
+    _MASK: f"sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.{_MASK}"
+}
 
 
 @representation("multi")
@@ -120,7 +123,7 @@ class TokenVectors(DualEncoder):
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
         """Tokens and numbers of a vector."""
-        return (int(self.options.vectors(side, longest)), self.dimension)
+        return (int(self.options.count_rows(side, longest)), self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
         """Return how many vectors each text has, without computing them, shape (texts,)."""
@@ -189,8 +192,8 @@ class TokenVectors(DualEncoder):
         """
         if self.options.query_vectors or self.options.passage_vectors:
             return
-        names = [*["Dense"] * len(shape.dense), "MultiVectorMask", *["Normalize"] * shape.normalize]
-        write_json(folder / "modules.json", list_modules(["Transformer", *names]))
+        names = [*["Dense"] * len(shape.dense), _MASK, *["Normalize"] * shape.normalize]
+        write_json(folder / "modules.json", list_modules(["Transformer", *names], _MODULE_TYPES))
         inputs = {**TRANSFORMER}
         if self.options.query_tokens:
             inputs["query_expansion"] = {
@@ -200,7 +203,7 @@ class TokenVectors(DualEncoder):
             }
         write_json(folder / "sentence_bert_config.json", inputs)
         words = list(string.punctuation) if self.options.skip_punctuation else []
-        mask = f"{1 + len(shape.dense)}_MultiVectorMask"
+        mask = f"{1 + len(shape.dense)}_{_MASK}"
         write_json(
             folder / mask / "config.json", {"skiplist_words": words, "skiplist_tasks": ["document"]}
         )
@@ -262,29 +265,6 @@ class TokenVectors(DualEncoder):
         return f"{describe_tandem_usage(shape, lengths)}\n\n{theirs}"
 
 
-def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
-    """Return a side's marker and prompt as one text: its first token is the marker, the others are the prompt's.
-
-    Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
-    behind a token.
-    """
-    if marker is None or prompt.startswith(marker):
-        return prompt
-    probe = f"{prompt}a b"
-    expected = [
-        tokenizer.convert_tokens_to_ids(marker),
-        *tokenizer(probe, add_special_tokens=False)["input_ids"],
-    ]
-    spaced = tokenizer(f"{marker} {probe}", add_special_tokens=False)["input_ids"]
-    return f"{marker} {prompt}" if spaced == expected else f"{marker}{prompt}"
-
-
-def find_leading_token(tokenizer: Any, prompt: str) -> str:
-    """Return the special token that a prompt begins with; empty where it begins with another."""
-    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-    return max((token for token in special if prompt.startswith(token)), key=len, default="")
-
-
 _LIBRARY_EXAMPLE = """\
 ```python
 from sentence_transformers import MultiVectorEncoder
@@ -294,120 +274,3 @@ passages.max_seq_length = {tokens}
 vectors = queries.encode_query(["a query"]), passages.encode_document(["a passage"])
 scores = queries.similarity(*vectors) / {temperature}
 ```"""
-
-
-@representation("coil")
-class Coil(OwnTokens):
-    """Match a token's vector with those of the same token alone, exactly and in context (Gao, Dai and Callan 2021).
-
-    s(q, p) = E(q) · E(p) + Σ_i max_j v_i · v_j, over the passage's tokens j that are the query's token i.
-
-    v = W h + b of a text's own tokens, without special ones, and E the same by another layer of the first token, [CLS];
-    COIL-tok has no E. A query's token that the passage lacks adds nothing. (The authors' code also lets no token add
-    less than 0.)
-
-    A text is rows of `dim` numbers, each with its token's id in two more (see `join_digits`). E is cut into rows, too,
-    each with an id of its own beyond the vocabulary, so that like pieces meet: their products add up to E(q) · E(p).
-    """
-
-    reads = TOKEN_VECTORS
-    options: CoilVectors
-
-    def new_layers(self, hidden: int) -> list[Dense]:
-        """Return the layer of tokens' vectors, and that of E where there is one."""
-        sizes = filter(None, [self.options.dim, self.options.cls_dim])
-        return [Dense(nn.Linear(hidden, size), nn.Identity(), TOKEN_VECTORS) for size in sizes]
-
-    @property
-    def dimension(self) -> int:
-        """Return how many numbers a row has."""
-        return self.options.dim + 2
-
-    def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Rows and numbers of a row."""
-        return (longest + self.options.pieces, self.dimension)
-
-    def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
-        """Return how many rows each text has, without computing them, shape (texts,)."""
-        own = np.diff(texts.offsets) - len(template.separators(side))
-        counts: Ids = np.maximum(own + self.options.pieces, 1)
-        return counts
-
-    def encode(
-        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
-    ) -> Tensor:
-        """Compute rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
-
-        Without E a text that has no tokens of its own has a row for the first special one: none is nothing at all.
-        """
-        texts = Ragged.of(texts)
-        states, ids, own = self.states(side, texts, template, mode, multiple)
-        if not self.options.pieces:
-            own[:, 0] |= ~own.any(1)
-        width = max(1, len(template.single[0]) + int(np.diff(texts.offsets).max(initial=0)))
-        layer, *whole = self.layers(side)
-        rows = (_with_ids(layer(states), ids + 1) * own[..., None])[:, :width]
-        if not whole:
-            return rows
-        size = self.options.dim
-        pieces = self.options.pieces
-        vectors = whole[0](states[:, 0])
-        vectors = nn.functional.pad(vectors, (0, pieces * size - vectors.shape[1]))
-        vectors = vectors.unflatten(1, (pieces, size))
-        tower: Any = self.towers[side]
-        numbers = tower.config.vocab_size + 1 + torch.arange(pieces, device=ids.device)
-        return torch.cat([_with_ids(vectors, numbers.expand(len(ids), -1)), rows], 1)
-
-    def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """Return `compute_max_sim` of the same tokens alone, over this model's temperature."""
-        return compute_max_sim(queries, passages, same_token=True) / self.temperature
-
-
-def compute_max_sim(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
-    """Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages, so that memory stays flat.
-
-    Of vectors of at most length 1 that fp16 holds, in float64, every sum is exact, so in any order the same: products
-    are multiples of 2^-48, and up to 32 of them below 32 take 53 bits.
-
-    Args:
-        queries: shape (queries, tokens, dim).
-        passages: shape (passages, tokens, dim), every query against all; or (queries, list, tokens, dim), each against
-            its list. Rows of zeros are no tokens.
-        same_token: over the passage's tokens j that are token i; 0 where none is. Rows end with ids: see `join_digits`.
-    Returns:
-        Shape (queries, passages) or (queries, list).
-    """
-    axis = passages.dim() - 3
-    of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
-    blocks = passages.split(max(1, PRODUCTS_PER_BLOCK // max(1, of_one)), axis)
-    if torch.is_grad_enabled() and len(blocks) > 1:  # products are computed again instead of kept
-        parts = [
-            checkpoint(_compute_block, queries, block, same_token, use_reentrant=False)
-            for block in blocks
-        ]
-        return torch.cat(parts, 1)
-    return torch.cat([_compute_block(queries, block, same_token) for block in blocks], 1)
-
-
-def _compute_block(queries: Tensor, passages: Tensor, same_token: bool) -> Tensor:
-    formula = "qid,pjd->qpij" if passages.dim() == 3 else "qid,qpjd->qpij"
-    is_token = passages.detach().any(-1)[..., None, :]
-    if not same_token:
-        return (
-            torch.einsum(formula, queries, passages)
-            .masked_fill(~is_token, -torch.inf)
-            .amax(-1)
-            .sum(-1)
-        )
-    query_ids = join_digits(queries.detach())
-    passage_ids = join_digits(passages.detach())
-    matches = is_token & (query_ids[:, None, :, None] == passage_ids[..., None, :])
-    products = torch.einsum(formula, queries[..., :-2], passages[..., :-2])
-    nearest = products.masked_fill(~matches, -torch.inf).amax(-1)
-    return nearest.masked_fill(~matches.any(-1), 0.0).sum(-1)
-
-
-def _with_ids(vectors: Tensor, ids: Tensor) -> Tensor:
-    """Vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `join_digits`."""
-    digits = torch.stack([ids // DIGIT, ids % DIGIT], -1)
-    return torch.cat([vectors, digits.to(vectors)], -1)

@@ -2,7 +2,7 @@
 
 All passages are scored, or the most promising of those of which an index of tokens' vectors finds one near a query's;
 by the stored vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of
-length 1 a query are exact (see `models.multi.compute_max_sim`): how passages are grouped and how many threads there
+length 1 a query are exact (see `scores.compute_max_sim`): how passages are grouped and how many threads there
 are changes no bit. Scores of other vectors are sums in float64, rounded to float32: the order of such a sum hardly ever
 shows.
 """
@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from tandem.cluster.progress import Progress
+from tandem.contrib.late_interaction.options import MaxSimParams
+from tandem.contrib.late_interaction.same_token import join_digits
 from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, join_digits, join_ranges
+from tandem.models.ragged import Ids, join_ranges
 from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.embeddings import Embeddings, FloatVectors
 from tandem.retrieval.exact import Array, BestPassages, pack_keys, space_evenly
@@ -29,7 +31,7 @@ from tandem.retrieval.retrieve import (
     open_embeddings,
     read_embedded_rows,
 )
-from tandem.stages.retrieval import MaxSimParams, TradeoffsParams
+from tandem.stages.retrieval import TradeoffsParams, compared_searches
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
@@ -78,7 +80,7 @@ def sum_max_sim(
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
         of_query, of_passage: how many tokens each has, shape (queries,) and (passages,).
-        same_token: as of `models.multi.compute_max_sim`.
+        same_token: as of `scores.compute_max_sim`.
     Returns:
         Shape (queries, passages).
     """
@@ -224,6 +226,7 @@ def open_search(job: Job[Any], same_token: bool = False) -> TokenSearch:
     )
 
 
+@compared_searches("token")
 class TokenSearches:
     """Run the searches by late interaction that `tradeoffs` compares, for a sample of queries, which are numbers."""
 

@@ -5,13 +5,15 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from tandem.contrib.late_interaction.coil import Coil
+from tandem.contrib.late_interaction.same_token import DIGIT
+from tandem.contrib.late_interaction.scores import compute_max_sim
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.multi import Coil, compute_max_sim
-from tandem.models.ragged import DIGIT, Ragged
+from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
-from tandem.models.tokens import Template
+from tandem.models.tokens import Template, Tokens
 from tandem.models.usage import InputLengths
 
 QUERIES = ["what do otters eat?", "where do herons nest", ""]
@@ -135,3 +137,17 @@ def test_the_card_names_what_loads_it(saved, encoder_folder):
         UserError, match="normalize is of single vectors, but representation is coil"
     ):
         Coil.start(encoder_folder, True, "max", True, 1.0, representation=BOTH)
+
+
+def test_the_separator_behind_a_title_has_no_vector(titled, encoder):
+    tokens, folder = Tokens.open(titled), encoder.folder / "hf"
+    (separator,), rows = tokens.template.pair[1], np.arange(8)
+    texts = tokens.passages.take(rows)
+    assert np.isin(separator, texts.ids)
+    options = {"type": "coil", "dim": 6, "cls_dim": None}
+    model = Coil.start(folder, True, "max", False, 1.0, representation=options).eval()
+    with torch.no_grad():
+        vectors = model.encode("passage", texts, tokens.template, "fp32")
+    own = [[token for token in texts[row] if token != separator] for row in rows]
+    assert model.counts("passage", texts, tokens.template).tolist() == list(map(len, own))
+    assert vectors.any(-1).sum(1).tolist() == list(map(len, own))

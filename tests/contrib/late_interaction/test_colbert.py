@@ -11,11 +11,11 @@ from sentence_transformers import MultiVectorEncoder
 from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from tandem.contrib.late_interaction.token_vectors import TokenVectors
 from tandem.errors import UserError
 from tandem.models.described import describe_towers
 from tandem.models.folders import find_longest_input
 from tandem.models.hub import load_tokenizer
-from tandem.models.multi import TokenVectors
 from tandem.models.published import run
 from tandem.models.tokens import Template
 

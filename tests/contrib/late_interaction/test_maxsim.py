@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from trec import iter_trec
 
+from tandem.contrib.late_interaction import maxsim
 from tandem.data.collection import Collection
-from tandem.data.rows import PassageOrder
+from tandem.data.rows import PassageOrder, index_passages
 from tandem.errors import UserError
+from tandem.extras.serving import Served, served_search
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
-from tandem.retrieval import ann, maxsim
+from tandem.retrieval import ann
 from tandem.retrieval.ann import run_tradeoffs
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as run_encode
@@ -121,6 +123,20 @@ def test_scores_are_those_of_pairs_and_ties_go_by_id(search, scored):
         assert scores == pytest.approx([score for _, score in expected], rel=1e-6)
         assert set(docs[:20]) == {doc for doc, _ in expected[:20]} or scores[19] == pytest.approx(
             scores[20], rel=1e-6
+        )
+
+
+def test_one_query_at_a_time_finds_what_the_stage_does(search, sides, dataset):
+    """`tandem search` opens the class that is registered for rows of tokens."""
+    served = served_search["token"](Served("DE", {}, {"dataset": dataset, **sides}, 1))
+    queries = maxsim.MappedTexts(sides["queries"], "queries")
+    for number, (_, docs, scores) in enumerate(search("whole")):
+        vector = queries.rows_of(np.array([number])).tolist()
+        found, values = served.answer({"vector": vector, "depth": 10})
+        assert (found, values) == (docs[:10], pytest.approx(scores[:10], abs=1e-6))
+        rows = index_passages(Collection(dataset)).rows(docs[:3]).tolist()
+        assert served.answer({"vector": vector, "rows": rows}) == pytest.approx(
+            scores[:3], abs=1e-6
         )
 
 

@@ -6,10 +6,10 @@ import torch
 from pytest import approx
 from transformers import AutoModel
 
+from tandem.contrib.late_interaction.poly import PolyEncoder
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
-from tandem.models.token_weights import PolyEncoder
 from tandem.models.tokens import Tokens
 
 OPTIONS = {"type": "poly", "codes": 3}

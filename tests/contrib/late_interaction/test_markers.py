@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from sentence_transformers import MultiVectorEncoder
 from tiny_project import QUESTIONS
 
-from tandem.config.representations import Multi
+from tandem.contrib.late_interaction.options import Multi
+from tandem.contrib.late_interaction.token_vectors import TokenVectors
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -18,13 +19,12 @@ from tandem.models import published, tokenisation
 from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.multi import TokenVectors
 from tandem.models.tokens import Tokens
 from tandem.retrieval.inputs import require_prompts, require_tokenizer
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run_untrained
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MARKERS = {"query": "[Q]", "passage": "[D]"}
 LONGEST = 80  # tokens of a passage
 OPTIONS = {"type": "multi", "dim": 8, "query_tokens": 12}

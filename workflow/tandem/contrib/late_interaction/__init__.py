@@ -1,0 +1,1 @@
+"""Late interaction: texts of several vectors, which are compared one by one."""

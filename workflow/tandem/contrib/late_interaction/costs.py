@@ -1,0 +1,52 @@
+"""What it costs to store vectors of tokens, and to search them."""
+
+from tandem.extras.estimate.model_costs import count_encoded_texts, count_rows
+from tandem.extras.estimate.resources import MIB, PROCESS_BYTES, Setting, Work, cost, params_of
+from tandem.extras.estimate.search_costs import IndexSize, name_search_rate
+from tandem.plan.graph import Stage
+
+
+@cost("token_vectors")
+def estimate_token_vectors(stage: Stage, setting: Setting) -> Work:
+    """Estimate encoding passages or a split's queries into a vector a token, of two bytes a number.
+
+    Punctuation of passages is counted, which has no vectors.
+    """
+    shape = setting.shape(stage.upstream["tokens"])
+    texts, tokens = count_encoded_texts(stage, setting)
+    rows = count_rows(stage, setting)
+    return Work(
+        "encode",
+        # queries may be padded to more tokens than they have
+        shape.forward(texts, max(tokens, rows / max(1, texts))),
+        memory=PROCESS_BYTES + 4 * shape.parameters + 8 * texts,
+        disk=2 * rows * setting.dimension(stage),
+    )
+
+
+@cost("maxsim")
+def estimate_maxsim(stage: Stage, setting: Setting) -> Work:
+    """Estimate the products of every query's tokens with every passage's.
+
+    Through an index: a search for each token, and products with the most promising passages.
+    """
+    params = params_of(stage)
+    count = setting.passages(stage)
+    passages = stage.upstream["passages"]
+    query_tokens = count_rows(stage.upstream["queries"], setting)
+    passage_tokens = count_rows(passages, setting)
+    memory = 1024.0 * MIB
+    searches = dict[str, float]()
+
+    if "index" in stage.upstream:
+        index = IndexSize(stage.upstream["index"], setting)
+        compared = index.count_compared_nodes(params.ef_search)
+        searches["hops"] = query_tokens * index.count_hops(compared)
+        of_token = index.count_search(params.nprobe, params.ef_search)
+        searches[name_search_rate(setting)] = query_tokens * of_token
+        passage_tokens *= min(1.0, params.depth * params.rescore_factor / max(1, count))
+        memory += index.rows * (index.row_bytes + (0 if params.rescore else 8))
+
+    products = 2.0 * query_tokens * passage_tokens * setting.dimension(passages)
+    rows = (*searches.items(), ("flat_search", products))
+    return Work(rows=rows, memory=memory, run=setting.run(stage, min(params.depth, count)))

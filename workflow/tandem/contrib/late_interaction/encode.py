@@ -1,0 +1,85 @@
+"""Stage `token_vectors`: vectors of texts' tokens in blocks, of which a row is a token.
+
+`offsets.npy` says where each text's rows are.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.data.rows import Rows
+from tandem.errors import UserError
+from tandem.models.dual import load_dual
+from tandem.models.ragged import Ids, Ragged, sum_lengths
+from tandem.models.tokens import Tokens
+from tandem.retrieval.embeddings import FloatVectors
+from tandem.retrieval.encode import TOWERS, SideEncoder, run, run_shard
+from tandem.retrieval.inputs import require_part
+from tandem.stages.retrieval import EmbeddingsParams, side_encoder
+from tandem.store.job import Job
+
+__all__ = ["TokenEncoder", "run", "run_shard"]
+
+_TEXTS_PER_COUNT = 1 << 16  # whose tokens are counted together
+
+
+@dataclass(frozen=True)
+class _EncodedPiece(Ragged):
+    """Texts, how many of their tokens have vectors, and which of these the rows of a block are."""
+
+    tokens: int
+    rows: slice
+
+
+@side_encoder("token")
+class TokenEncoder(SideEncoder):
+    """Late interaction's tower with the token ids it reads; its rows are tokens that have vectors."""
+
+    load = staticmethod(load_dual)
+    unit = "tokens"
+
+    @classmethod
+    def find_offsets(cls, job: Job[EmbeddingsParams], texts: Rows | range) -> Ids:
+        """Return the bounds of each text's rows, shape (texts + 1,), by the token ids alone.
+
+        Raises:
+            UserError: the model has one vector a text.
+        """
+        folder = require_part(job.inputs["model"], "dual")
+        tokens = Tokens.open(job.inputs["tokens"])
+        side = TOWERS[job.params.side]
+        model: Any = load_dual(folder)
+        if len(model.shape(side, 1)) != 2:
+            raise UserError(
+                f"{folder}: has one vector a text; expected representation: multi or coil"
+            )
+        ids = tokens.queries if side == "query" else tokens.passages
+        counts = [np.empty(0, np.int64)]
+        for first in range(0, len(texts), _TEXTS_PER_COUNT):
+            some = ids.take(np.asarray(texts[first : first + _TEXTS_PER_COUNT]))
+            counts.append(model.counts(side, some, tokens.template))
+        return sum_lengths(np.concatenate(counts))
+
+    def read(self, rows: range) -> _EncodedPiece:  # type: ignore[override]
+        """Return the texts that rows of tokens belong to."""
+        assert self.offsets is not None
+        first = int(np.searchsorted(self.offsets, rows.start, "right")) - 1
+        last = int(np.searchsorted(self.offsets, rows.stop, "left"))
+        texts = super().read(np.asarray(self.texts[first:last]))
+        begin, end = self.offsets[[first, last]].tolist()
+        places = slice(rows.start - begin, rows.stop - begin)
+        return _EncodedPiece(texts.ids, texts.offsets, end - begin, places, titles=texts.titles)
+
+    def encode(self, texts: Ragged, progress: Progress) -> FloatVectors:
+        """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""
+        vectors = super().encode(texts, progress)
+        flat: FloatVectors = vectors[vectors.any(axis=2)]
+        if isinstance(texts, _EncodedPiece) and len(flat) != texts.tokens:
+            raise UserError(
+                f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged"
+            )
+        flat = flat[texts.rows] if isinstance(texts, _EncodedPiece) else flat
+        progress.add(len(flat) - len(vectors))  # which counts tokens, not texts
+        return flat

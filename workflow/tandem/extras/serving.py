@@ -1,0 +1,71 @@
+"""What answers questions about the stored vectors of passages, one query at a time, in a worker of `tandem search`."""
+
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypedDict, TypeVar
+
+from tandem.cluster.threads import count_usable_cores
+from tandem.data.rows import PassageOrder
+from tandem.registry import Registry
+from tandem.retrieval.exact import Array, BestPassages
+from tandem.stages.base import Json, Params
+from tandem.store.artifact import Artifact
+
+_ParamsType = TypeVar("_ParamsType", bound=Params)
+
+WORKER_THREADS = count_usable_cores()
+
+
+class PartQuestion(TypedDict, total=False):
+    """Hold what a question asks of a part, by its key; which of the other fields it has depends on the role."""
+
+    part: str
+    query: str
+    vector: list[float] | list[list[float]]
+    rows: list[int]
+    depth: int
+
+
+@dataclass(frozen=True)
+class Served:
+    """Hold a part in its worker."""
+
+    column: str  # `BM25`, `DE` or `CE`
+    params: Json  # its stage's; of a dual encoder also those of its vectors
+    inputs: dict[str, Artifact]  # what it reads, by role
+    count: int  # parts that share the process
+
+    def params_as(self, model: type[_ParamsType]) -> _ParamsType:
+        """Return the part's parameters that are fields of `model`."""
+        return model.model_validate(
+            {name: self.params[name] for name in model.model_fields.keys() & self.params}
+        )
+
+
+class Searched(ABC):
+    """Search passages by the `vector` that a dual encoder makes of a query."""
+
+    def __init__(self, part: Served) -> None:
+        self.order = PassageOrder(part.inputs["dataset"])
+        self._open = ExitStack()
+
+    def answer(self, question: PartQuestion) -> Any:
+        """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
+        if "rows" in question:
+            return self._score(question["vector"], question["rows"]).tolist()
+        depth = min(question["depth"], len(self.order.ranks))
+        ranks, scores = self._find_best(question["vector"], depth).rank(0)
+        return self.order.ids(ranks), scores.tolist()
+
+    @abstractmethod
+    def _score(self, vector: Any, rows: list[int]) -> Array: ...
+
+    @abstractmethod
+    def _find_best(self, vector: Any, depth: int) -> BestPassages: ...
+
+
+# By `Kind.vectors` of the stage that stores the passages: the class that searches them.
+served_search: Registry[type[Searched]] = Registry(
+    "served search", "served_search", "extras.serving", decides=False
+)
