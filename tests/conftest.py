@@ -373,6 +373,16 @@ def new_generator(make_job, encoder, results) -> Artifact:
 
 
 @pytest.fixture(scope="session")
+def encoder_decoder(make_job, encoder, results) -> Artifact:
+    """The tiny encoder's two layers, and a decoder of its first one."""
+    params = {"decoder_layers": 1, "seed": 3}
+    out = results / "encoder_decoder" / "bert-0000000001"
+    job = make_job("encoder_decoder", out, params, {"encoder": encoder})
+    resolve_name(f"tandem.{KINDS[job.kind].run}")(job)
+    return open_artifact(job.out)
+
+
+@pytest.fixture(scope="session")
 def dual_model(results, make_model) -> Artifact:
     """A dual encoder of two towers, CLS pooling."""
     return make_model(results / "model" / "de-0000000004", ("dual",), seed=4)

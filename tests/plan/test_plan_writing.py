@@ -24,6 +24,7 @@ def plan(configured):
         own = {
             "own": {"source": "train", "length": 64},
             "further": {"source": "train", "start": "own"},
+            "from_encoder": {"source": "train", "length": 64, "start": "encoder"},
         }
         base["generators"] = own | blocks.pop("generators", {})
         return FullPlan(base | blocks, ROOT)
@@ -47,9 +48,10 @@ def test_a_generators_decoder_writes_what_monot5_does_where_nothing_else_is_said
 
 
 def test_a_new_generator_shares_the_token_ids_of_the_encoder(plan):
-    planned = plan({"mono": MONO, "from_further": {**MONO, "init": "further"}})
+    inits = {"from_further": "further", "from_an_encoder": "from_encoder"}
+    planned = plan({"mono": MONO} | {name: {**MONO, "init": init} for name, init in inits.items()})
     shared = planned.planner.model("ce_bm25neg", "here").upstream["tokens"]
-    for name in ("mono", "from_further"):
+    for name in ("mono", *inits):
         assert planned.planner.model(name, "here").upstream["tokens"] == shared
     run = planned.planner.run("bm25+mono", "test", "here")
     assert run.upstream["tokens"] == shared

@@ -22,18 +22,20 @@ SHAPES = {
         "words": ["the"],
     },
     "duo_t5": {"pooling": "decoder", "prompt": DUO_T5, "words": ["the", "is"], "compares": True},
+    "mono_bert2bert": {"pooling": "decoder", "prompt": MONO_T5, "words": ["the", "is"]},
     "rank_t5_encoder": {"pooling": "cls", "prompt": "Query: {query} Document: {passage}"},
 }
 
 
 @pytest.fixture
-def writing_job(quick_job, new_generator):
-    """`writing_job(name, out, train)`: a training of four steps from a tiny T5."""
+def writing_job(quick_job, new_generator, encoder_decoder):
+    """`writing_job(name, out, train)`: a training of four steps from a tiny T5, or from an encoder's layers."""
 
     def make(name, out, train=None, **execution):
         shape = SHAPES[name]
         train = ({"loss": "pointwise"} if shape.get("compares") else {}) | (train or {})
-        return quick_job("cross", out, train, shape, more={"start": new_generator}, **execution)
+        start = encoder_decoder if name == "mono_bert2bert" else new_generator
+        return quick_job("cross", out, train, shape, more={"start": start}, **execution)
 
     return make
 

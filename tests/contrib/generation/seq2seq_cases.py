@@ -16,6 +16,9 @@ from transformers import (
     AutoModelForCausalLM,
     BartConfig,
     BartForConditionalGeneration,
+    BertConfig,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
     Qwen3Config,
     T5Config,
     T5ForConditionalGeneration,
@@ -33,7 +36,7 @@ SMALL = Budget(micro_tokens=40, graph_tokens=1)
 IDS = {"pad_token_id": 0, "eos_token_id": 3, "bos_token_id": 2}
 BATCH = Batch(np.array([0, 4, 7, 4, 11, 19, 2]), np.array([3, 40, 17, 3, 8, 59, 22])[:, None])
 COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a pair
-FAMILIES = ("t5", "bart", "qwen3")
+FAMILIES = ("t5", "bart", "bert2bert", "qwen3")
 
 
 def model(family):
@@ -61,6 +64,13 @@ def model(family):
             "num_hidden_layers": 1,
             "num_attention_heads": 4,
         }
+        if family == "bert2bert":
+            sides = [BertConfig(vocab_size=WORDS, **size, **IDS) for _ in range(2)]
+            return EncoderDecoderModel(
+                EncoderDecoderConfig.from_encoder_decoder_configs(
+                    *sides, decoder_start_token_id=2, **IDS
+                )
+            )
         return AutoModelForCausalLM.from_config(
             Qwen3Config(vocab_size=WORDS, num_key_value_heads=2, head_dim=8, **size, **IDS)
         )

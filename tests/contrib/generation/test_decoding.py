@@ -29,9 +29,24 @@ def decoder_folder(tmp_path_factory):
     return make_language_model(tmp_path_factory.mktemp("decoder"), "qwen3", TEXTS)
 
 
-@pytest.fixture(scope="module", params=["t5", "decoder"])
-def folder(request, generator, decoder_folder):
-    return generator.folder / "hf" if request.param == "t5" else decoder_folder
+@pytest.fixture(scope="module")
+def begun_folder(train_job, encoder_decoder, tmp_path_factory):
+    """A generator that began with an encoder's layers, and has learned for some steps."""
+    from tandem.contrib.generation.train import run
+
+    out = tmp_path_factory.mktemp("begun") / "train_generator-0000000000"
+    run(train_job(out, {"steps": 20, "dropout": 0.0}, encoder_decoder))
+    return out / "hf"
+
+
+@pytest.fixture(scope="module", params=["t5", "encoder", "decoder"])
+def folder(request, generator, begun_folder, decoder_folder):
+    folders = {
+        "t5": generator.folder / "hf",
+        "encoder": begun_folder,
+        "decoder": decoder_folder,
+    }
+    return folders[request.param]
 
 
 @pytest.fixture(scope="module")

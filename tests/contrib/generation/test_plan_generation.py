@@ -1,10 +1,12 @@
 """Generators, generations, expansions and datasets of generated queries as stages; every mistake in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tandem.config.loading import load_settings
+from tandem.contrib.generation.costs import measure_generator
 from tandem.errors import UserError
 from tandem.extras.estimate.estimate import estimate_stage, is_unknown, new_setting
 from tandem.extras.estimate.resources import Hardware
@@ -82,6 +84,43 @@ def test_a_run_over_expanded_passages_has_one_generation_whatever_it_appends(pla
     assert generator.kind == "train_generator"
     assert generator.values["train"]["seed"] == 42
     assert generator.upstream["start"].kind == "new_generator"
+
+
+START = {"source": "train", "length": 64, "start": "encoder"}
+
+
+def test_a_generator_may_start_from_an_encoder(plan):
+    entries = {
+        "whole": START,
+        "named": START | {"start": "minilm"},
+        "cut": START | {"layers": 4, "decoder_layers": 2},
+        "further": {"source": "train", "start": "whole"},
+    }
+    planned = plan(generators=entries)
+    stages = {name: planned.planner.ctx.entry("generators", name) for name in entries}
+    begun = stages["whole"].upstream["start"]
+    assert begun.kind == "encoder_decoder"
+    assert begun.upstream["encoder"].name == "minilm"
+    assert begun.values == {"layers": None, "decoder_layers": None, "seed": 42}
+    assert stages["named"].digest == stages["whole"].digest
+    cut = stages["cut"].upstream["start"].values
+    assert (cut["layers"], cut["decoder_layers"]) == (4, 2)
+    assert stages["further"].upstream["start"] == stages["whole"]
+    machine = Hardware.load(ROOT / "config/hardware", "cpu")
+    about = new_setting(planned.settings, machine)
+    sizes = {name: measure_generator(stage, about) for name, stage in stages.items()}
+    layers = {name: (own.layers, other.layers) for name, (own, other) in sizes.items()}
+    assert layers == {"whole": (6, 6), "named": (6, 6), "cut": (4, 2), "further": (6, 6)}
+    assert sizes["whole"][0].hidden == 384
+
+
+def test_an_encoder_whose_layers_cannot_decode_is_one_line(plan, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "distilbert"}))
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
+    mine = {"source": "folder", "path": str(tmp_path), "pooling": "mean"}
+    with pytest.raises(UserError, match="generators.own.start: mine: model_type is distilbert"):
+        plan(encoders={"mine": mine}, generators={"own": START | {"start": "mine"}})
 
 
 def test_generated_queries_are_a_dataset_to_train_on(plan):
@@ -275,8 +314,33 @@ MISTAKES = [
         "generators form a cycle: own -> own",
     ),
     (
-        {"generators": {"own": {"source": "train", "start": "x", "layers": 3}}},
-        "generators.own.layers cannot be set",
+        {"generators": {"own": {"source": "train", "start": "minlm"}}},
+        "generators.own.start: minlm is neither a generator nor an encoder; did you mean minilm",
+    ),
+    (
+        {
+            "generators": {
+                "own": {"source": "train", "start": "other", "layers": 3},
+                "other": {"source": "train"},
+            }
+        },
+        "generators.own.layers cannot be set beside start: other",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "start": "encoder", "heads": 6}}},
+        "generators.own.heads cannot be set beside start",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "start": "encoder", "lora": {"rank": 2}}}},
+        "generators.own.lora is set, but the decoder",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "start": "encoder", "decoder_layers": 9}}},
+        "generators.own.decoder_layers is 9, but encoder has 6",
+    ),
+    (
+        {"generators": {"own": {"source": "train", "start": "minilm", "length": 600}}},
+        "generators.own.length is 600, but minilm takes 512",
     ),
     (
         {"generators": {"own": {"source": "train", "hidden": 30, "heads": 4}}},

@@ -31,6 +31,7 @@ CURVES = {
     "T5": ("t5", {}, {}),
     "T5 smoothed": ("t5", {"label_smoothing": 0.1}, {}),
     "T5 by Adafactor": ("t5", {}, {"optimizer": "adafactor", "lr": 1e-2}),
+    "BERT2BERT": ("bert2bert", {}, {}),
     "decoder": ("qwen3", {}, {}),
 }
 
@@ -44,7 +45,8 @@ def rows(learner):
     ]
 
 
-@pytest.mark.parametrize("family", ["t5", "bart"])
+@pytest.mark.filterwarnings("ignore:Version v4.12.0:FutureWarning")
+@pytest.mark.parametrize("family", ["t5", "bart", "bert2bert"])
 def test_the_loss_is_that_of_transformers_for_every_token(family):
     learner = objective(family)
     losses, count = 0.0, 0

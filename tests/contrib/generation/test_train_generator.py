@@ -17,22 +17,26 @@ from tandem.store.files import sha256
 WEIGHTS = "hf/model.safetensors"
 CASES = {
     "adamw": ({}, {}),
+    "encoder": ({}, {}),
     "adafactor": ({"optimizer": "adafactor"}, {}),
     "lora": ({"label_smoothing": 0.1}, {"lora": {"rank": 2, "dropout": 0.1}}),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_killed_at_any_step_it_ends_with_the_same_bytes(case, train_job, tmp_path, monkeypatch):
+def test_killed_at_any_step_it_ends_with_the_same_bytes(
+    case, train_job, encoder_decoder, tmp_path, monkeypatch
+):
     how, params = CASES[case]
-    whole = train_job(tmp_path / "whole-0000000000", how, params=params)
+    start = encoder_decoder if case == "encoder" else None
+    whole = train_job(tmp_path / "whole-0000000000", how, start, params)
     train.run(whole)
     for broken in (1, 4):
         out = tmp_path / f"{case}-{broken:010d}"
-        job = train_job(out, how, params=params, checkpoint_seconds=0)
+        job = train_job(out, how, start, params, checkpoint_seconds=0)
         interrupt(lambda job=job: train.run(job), broken, monkeypatch)
         assert not (out / "stage.json").exists()
-        train.run(train_job(out, how, params=params))
+        train.run(train_job(out, how, start, params))
         assert sha256(out / WEIGHTS) == sha256(whole.out / WEIGHTS)
         assert read_curve(out) == read_curve(whole.out)
         assert not (out / "checkpoints").exists()
@@ -88,8 +92,12 @@ def test_a_new_one_has_the_encoders_words(new_generator, encoder):
 
 
 def test_what_cannot_be_trained_is_one_line(
-    train_job, make_job, encoder, dataset, new_generator, tmp_path
+    train_job, make_job, encoder, encoder_decoder, tmp_path
 ):
+    with pytest.raises(UserError, match=r"length is 97, but the generator \(bert\) takes 96"):
+        train.run(
+            train_job(tmp_path / "positions-0000000000", None, encoder_decoder, {"length": 97})
+        )
     with pytest.raises(UserError, match=r"no decoder"):
         train.run(train_job(tmp_path / "encoder-0000000000", start=encoder))
     with pytest.raises(UserError, match="prompt alone has"):

@@ -4,6 +4,7 @@ transformers' `…ForSequenceClassification` of the families below all compute, 
 (ModernBERT: or the mean of all), logits = W₂ activation(W₁ h + b₁) + b₂, one a label; ModernBERT normalises before W₂.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,22 @@ def check_generator(folder: Path) -> None:
             f"{path}: architectures is {name}, which has no decoder that writes; allowed: {allowed}"
         )
     check_tokenizer(folder)
+
+
+# families whose layers can be a decoder's as well, with attention to an encoder added between
+DECODING_FAMILIES = ("bert", "camembert", "electra", "ernie", "roberta", "xlm-roberta")
+
+
+def check_decoding(config: Mapping[str, Any], where: str) -> None:
+    """Refuse an encoder whose layers cannot be a decoder's, by its `config.json`; `where` names what has it."""
+    family = config.get("model_type")
+    if family not in DECODING_FAMILIES:
+        raise UserError(
+            f"{where}: model_type is {family}, whose layers transformers cannot have decode; allowed: "
+            f"{', '.join(DECODING_FAMILIES)}"
+        )
+    if not config.get("num_hidden_layers"):
+        raise UserError(f"{where}: has no layers, which would decode; choose another encoder")
 
 
 def _read_architecture(config: dict[str, Any]) -> str:

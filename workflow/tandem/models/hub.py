@@ -54,6 +54,8 @@ _HEADS = {
 }
 # Classes of tokenizers that heeded `add_eos_token` before transformers 5.
 _ENDING_TOKENIZERS = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
+# model type of transformers' pair of an encoder and a decoder, each with a configuration of its own
+ENCODER_DECODER = "encoder-decoder"
 # Of a sparse encoder of passages alone: the weights of its parts.
 _TOWER_FILES = tuple(f"{side}*/{WEIGHTS_FILE}" for side in ("query", "document", "passage"))
 
@@ -251,7 +253,7 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
 
     Heads of transformers' tasks are left out as well, and not named.
     """
-    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+    from transformers import AutoModel, AutoModelForTextEncoding
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_TEXT_ENCODING_MAPPING,
         MODEL_MAPPING,
@@ -261,9 +263,10 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     family = str(read_optional(folder / "config.json").get("model_type"))
     if family in encoder_family:
         encoder_family[family]()
-    with report_loading(folder):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    config = load_configuration(folder)
     _check_code(config, folder)
+    if config.model_type == ENCODER_DECODER:
+        return _read_encoder_alone(folder, layers), []
     # of T5 and its relatives the encoder alone
     texts, whole = (
         names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING)
@@ -294,6 +297,29 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     return model, sorted(name for name, part in names.items() if part not in known)
 
 
+def _read_encoder_alone(folder: Path, layers: int | None) -> Any:
+    """Return the encoder of a pair of an encoder and a decoder, without a pooling layer."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    if layers is not None:
+        raise UserError(
+            f"encoder: layers is {layers}, but {folder} is an encoder with a decoder; leave it out"
+        )
+    pair, report = from_folder(AutoModelForSeq2SeqLM, folder)
+    check_weights(folder, report, sorted(report["missing_keys"]))
+    pair.encoder.pooler = None
+    return pair.encoder
+
+
+def load_configuration(folder: Path, layers: int | None = None) -> Any:
+    """Return a folder's configuration of transformers, with `layers` that of its first layers alone."""
+    from transformers import AutoConfig
+
+    with report_loading(folder):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    return config if layers is None else _keep_first_layers(config, folder, layers)
+
+
 def _keep_first_layers(config: Any, folder: Path, layers: int) -> Any:
     """Return a folder's configuration, of its first layers alone."""
     whole = config.num_hidden_layers
@@ -314,6 +340,8 @@ def cut_configuration(config: Any, layers: int) -> None:
 
 def check_length(model: Any, tokens: int, what: str) -> None:
     """Refuse inputs of more tokens, special ones included, than the model has positions for."""
+    if getattr(model.config, "model_type", None) == ENCODER_DECODER:
+        model = model.encoder
     config = model.config
     limit = getattr(config, "max_position_embeddings", None)
     for name, module in model.named_modules():

@@ -166,11 +166,12 @@ def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
     """
     if vectors.get("dim") or vectors.get("dense"):
         return vectors.get("dim")
-    shape = _known_shape(ctx, encoder)
+    shape = known_shape(ctx, encoder)
     return shape.hidden if shape else None
 
 
-def _known_shape(ctx: Context, encoder: Stage) -> EncoderShape | None:
+def known_shape(ctx: Context, encoder: Stage) -> EncoderShape | None:
+    """Return the sizes of an encoder, as `shape_of`; None where nothing here says them."""
     try:
         return shape_of(encoder, ctx.settings)
     except (UserError, KeyError):
@@ -214,7 +215,7 @@ def _count_positions(encoder: Stage, settings: Settings) -> int | None:
     own = encoder.values.get("positions")
     if own is not None:
         return int(own)
-    config = _read_config(encoder)
+    config = read_encoder_config(encoder)
     if config is not None:
         return read_positions(config)
     shape = _entry_shape(encoder.values, settings)
@@ -222,7 +223,7 @@ def _count_positions(encoder: Stage, settings: Settings) -> int | None:
 
 
 @lru_cache(maxsize=64)
-def _read_config(encoder: Stage) -> Json | None:
+def read_encoder_config(encoder: Stage) -> Json | None:
     """Return the `config.json` of an encoder, once for all variants of a configuration; None if it is not here."""
     folder = _files(encoder)
     return read_model_json(folder / CONFIG) if folder else None
@@ -256,7 +257,7 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
         params: those of its stage.
     """
     frozen, kept = entry.train.freeze_layers, getattr(entry, "query_layers", None)
-    shape = _known_shape(ctx, encoder) if frozen or kept else None
+    shape = known_shape(ctx, encoder) if frozen or kept else None
     for key, layers in (("train.freeze_layers", frozen), ("query_layers", kept)):
         if shape and layers and layers >= shape.layers:
             has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"

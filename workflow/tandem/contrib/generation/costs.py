@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import ceil
 
+from tandem.contrib.generation.options import EncoderDecoderParams
 from tandem.extras.estimate.model_costs import BYTES_PER_TRAINED_WEIGHT, FORWARD_AND_BACKWARD
 from tandem.extras.estimate.resources import (
     PROCESS_BYTES,
@@ -34,6 +35,9 @@ def measure_generator(stage: Stage, setting: Setting) -> tuple[EncoderShape, Enc
         return shape, shape
 
     params, words = params_of(stage), setting.shape(stage.upstream["encoder"])
+    if isinstance(params, EncoderDecoderParams):
+        counts = (params.layers or words.layers, params.decoder_layers or words.layers)
+        return replace(words, layers=counts[0]), replace(words, layers=counts[1])
     encoder = EncoderShape(
         params.layers, params.hidden or words.hidden, params.feed_forward, words.vocabulary, 1
     )

@@ -71,11 +71,12 @@ class PublishedGenerator(ReadsTokens, Published):
         return self
 
 
-class NewGenerator(Section):
-    """A T5 of random weights, with the vocabulary of the configuration's encoder."""
+NEW_LAYERS = 2  # of a new T5, each side
 
-    layers: int = Field(2, ge=1, description="transformer layers of its encoder")
-    decoder_layers: int = Field(2, ge=1, description="transformer layers of its decoder")
+
+class NewGenerator(Section):
+    """Sizes of a T5 of random weights, with the vocabulary of the configuration's encoder."""
+
     heads: int = Field(6, ge=1, description="attention heads")
     feed_forward: int = Field(1024, ge=1, description="dimension within the feed-forward layers")
     hidden: int | None = Field(
@@ -103,7 +104,18 @@ class TrainedGenerator(ReadsTokens, NewGenerator):
     source: Literal["train"] = Field(description="where it is from")
     dataset: str | None = Field(None, description="whose pairs it learns from; null: `train_on`")
     start: str | None = Field(
-        None, description="generator that learns further; null: new, by `layers` to `hidden`"
+        None,
+        description="what it learns from: a generator, or an encoder, whose layers become its encoder and its decoder "
+        "(BERT2BERT); `encoder`: the configuration's; null: a T5 of random weights",
+    )
+    layers: int | None = Field(
+        None,
+        ge=1,
+        description="transformer layers of its encoder; of a start that is an encoder its first ones, null: all; of a "
+        f"new T5 null: {NEW_LAYERS}",
+    )
+    decoder_layers: int | None = Field(
+        None, ge=1, description="transformer layers of its decoder, likewise"
     )
     split: str = Field("train", description="the queries' split")
     target: Target = Field(
@@ -270,7 +282,21 @@ class GeneratorParams(EncoderParams):
 class NewGeneratorParams(NewGenerator, Params):
     """A T5 of random weights with the vocabulary of the input `encoder`."""
 
+    layers: int = Field(NEW_LAYERS, ge=1, description="transformer layers of its encoder")
+    decoder_layers: int = Field(NEW_LAYERS, ge=1, description="transformer layers of its decoder")
     seed: int = Field(description="seed of the random weights")
+
+
+class EncoderDecoderParams(Params):
+    """An encoder with a decoder, which both begin with the layers of the input `encoder`."""
+
+    layers: int | None = Field(
+        None, ge=1, description="so many of its first layers encode; null: all"
+    )
+    decoder_layers: int | None = Field(
+        None, ge=1, description="so many of its first layers decode; null: all"
+    )
+    seed: int = Field(description="seed of weights that the encoder does not have")
 
 
 class TrainGeneratorParams(Params):

@@ -4,6 +4,7 @@ from tandem.config.language_models import LanguageModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.retrieval import QueryTexts
 from tandem.contrib.generation.options import (
+    NEW_LAYERS,
     PASSAGE,
     QUERY,
     Appended,
@@ -20,7 +21,8 @@ from tandem.contrib.generation.options import (
     TrainedGenerator,
 )
 from tandem.errors import UserError, nearest
-from tandem.models.heads import check_generator
+from tandem.models.folders import read_positions
+from tandem.models.heads import check_decoding, check_generator
 from tandem.plan.context import (
     PARTS,
     TRAINING,
@@ -47,6 +49,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import reported_split, run_depth, searched
 from tandem.plan.run_expressions import run
+from tandem.plan.sizes import encoder_of, known_shape, read_encoder_config
 from tandem.plan.starting_encoders import (
     dual_encoder,
     encoder,
@@ -56,6 +59,7 @@ from tandem.plan.starting_encoders import (
     tokens_of_dual,
 )
 from tandem.plan.towers import at_commit, folder_of
+from tandem.stages import KINDS
 from tandem.stages.base import Json
 
 # ends the name of the dataset that has every generated query, of which a run decides which stay
@@ -72,11 +76,23 @@ def _expansions(ctx: Context) -> dict[str, Expansion]:
 
 @plans_tokenizer("generators")
 def plan_tokenizer(ctx: Context, name: str, entry: Reads) -> Stage:
-    """Return the stage with a generator's tokenizer: a new one has the vocabulary of the configuration's encoder."""
+    """Return the stage with a generator's tokenizer, that of the generator or encoder which it starts from.
+
+    A new T5 has that of the configuration's encoder.
+    """
     if not isinstance(entry, TrainedGenerator):
         return ctx.entry("generators", name)
     with ctx.opening("generators", name):
-        return tokenizer(ctx, entry.start or ctx.settings.encoder)
+        if entry.start in (known := _generators(ctx)):
+            return plan_tokenizer(ctx, entry.start, known[entry.start])
+        return tokenizer(ctx, _start_encoder(ctx, entry))
+
+
+def _start_encoder(ctx: Context, entry: TrainedGenerator) -> str:
+    """Return the encoder whose vocabulary a generator has that starts from no other one."""
+    if entry.start is None or entry.start == "encoder":
+        return ctx.settings.encoder
+    return entry.start
 
 
 @plans_entry("generators")
@@ -132,19 +148,79 @@ def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
     require_split(ctx, data, entry.split, f"{at}: is trained")
     _check_target(ctx, at, entry, data)
     seed = ctx.seed(entry.train.seed)
-    if entry.start:
+    if entry.start is None:
+        start = _plan_new(ctx, name, entry, seed)
+    elif entry.start in _generators(ctx):
+        for key in ("layers", "decoder_layers"):
+            if getattr(entry, key) is not None:
+                raise UserError(
+                    f"{at}.{key} cannot be set beside start: {entry.start}, a generator, which brings its own; "
+                    "leave it out"
+                )
         start = generator(ctx, entry.start, f"{at}.start")
     else:
-        params = json_of(entry, *NewGenerator.model_fields) | {"seed": seed}
-        start = ctx.stage(
-            "new_generator", "shared", name, params, {"encoder": encoder(ctx, settings.encoder)}
-        )
+        start = _plan_encoder_decoder(ctx, name, entry, seed)
     keys = ("prompt", "length", "target", "target_length", "split", "lora")
     own = json_of(entry, *keys) | {"train": json_of(entry.train) | {"seed": seed}}
     if entry.target == "sentence":
         own["match"] = ctx.dataset_entry(data).match
     upstream = {"dataset": dataset(ctx, data), "start": start}
     return ctx.stage("train_generator", data, name, own, upstream, ctx.execution(*TRAINING))
+
+
+def _plan_new(ctx: Context, name: str, entry: TrainedGenerator, seed: int) -> Stage:
+    """Return the stage of a T5 of random weights."""
+    params = json_of(entry, *NewGenerator.model_fields) | {"seed": seed}
+    params["layers"] = entry.layers or NEW_LAYERS
+    params["decoder_layers"] = entry.decoder_layers or NEW_LAYERS
+    upstream = {"encoder": encoder(ctx, ctx.settings.encoder)}
+    return ctx.stage("new_generator", "shared", name, params, upstream)
+
+
+def _plan_encoder_decoder(ctx: Context, name: str, entry: TrainedGenerator, seed: int) -> Stage:
+    """Return the stage of an encoder with a decoder that both have an encoder's layers.
+
+    Raises:
+        UserError: there is no such encoder, its layers cannot decode, or it takes shorter texts.
+    """
+    at = f"generators.{name}"
+    if entry.start != "encoder" and entry.start not in ctx.settings.encoders:
+        known = ctx.list_names(("generators", "encoders"))
+        hint = nearest(str(entry.start), known)
+        raise UserError(f"{at}.start: {entry.start} is neither a generator nor an encoder{hint}")
+    if entry.lora is not None:
+        raise UserError(
+            f"{at}.lora is set, but the decoder of a start that is an encoder is new in part and learns whole; "
+            "leave it out"
+        )
+    start = encoder(ctx, _start_encoder(ctx, entry))
+    if KINDS[start.kind].tokens != KINDS["encoder"].tokens:
+        raise UserError(
+            f"{at}.start is {entry.start}, which reads words by their characters; name another encoder"
+        )
+    _check_start(ctx, at, entry, start)
+    params: Json = {**json_of(entry, "layers", "decoder_layers"), "seed": seed}
+    return ctx.stage("encoder_decoder", "shared", name, params, {"encoder": start})
+
+
+def _check_start(ctx: Context, at: str, entry: TrainedGenerator, start: Stage) -> None:
+    """Refuse an encoder whose layers cannot decode, or are too few, or that reads shorter texts, where it is known."""
+    config = read_encoder_config(encoder_of(start))
+    if config is not None:
+        check_decoding(config, f"{at}.start: {entry.start}")
+        positions = read_positions(config)
+        for key in ("length", "target_length"):
+            if positions is not None and getattr(entry, key) > positions:
+                raise UserError(
+                    f"{at}.{key} is {getattr(entry, key)}, but {entry.start} takes {positions} tokens; lower it"
+                )
+    shape = known_shape(ctx, start)
+    for key in ("layers", "decoder_layers"):
+        layers = getattr(entry, key)
+        if layers is not None and shape is not None and layers > shape.layers:
+            raise UserError(
+                f"{at}.{key} is {layers}, but {entry.start} has {shape.layers}; lower it"
+            )
 
 
 def _check_target(ctx: Context, at: str, entry: TrainedGenerator, data: str) -> None:

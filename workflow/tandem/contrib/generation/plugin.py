@@ -7,6 +7,7 @@ from tandem.contrib.generation.options import (
     GENERATORS,
     PASSAGES_PER_PART,
     TEXTS_PER_PART,
+    EncoderDecoderParams,
     Expanded,
     Expansion,
     ExpansionParams,
@@ -60,6 +61,16 @@ register_stage(
         "new_generator",
         "contrib.generation.starting:run_new",
         NewGeneratorParams,
+        env="models",
+        box="Encoder",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "encoder_decoder",
+        "contrib.generation.starting:run_encoder_decoder",
+        EncoderDecoderParams,
         env="models",
         box="Encoder",
     ),

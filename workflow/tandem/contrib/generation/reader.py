@@ -8,6 +8,7 @@ import numpy as np
 from tandem.contrib.generation.options import PASSAGE, QUERY
 from tandem.errors import UserError
 from tandem.models.folders import read_positions
+from tandem.models.hub import ENCODER_DECODER
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Template
@@ -82,13 +83,21 @@ def check_positions(model: Any, length: int, tokens: int, where: str) -> None:
         tokens: tokens that it writes, which a decoder alone writes behind them.
     """
     config = model.config.to_dict()
-    limit = read_positions(config)
-    needed = max(length, tokens) if model.config.is_encoder_decoder else length + tokens
-    if limit is not None and needed > limit:
-        what = "length" if model.config.is_encoder_decoder else "length with the tokens of a text"
-        raise UserError(
-            f"{where}: {what} is {needed}, but the generator ({config['model_type']}) takes {limit}"
-        )
+    if config["model_type"] == ENCODER_DECODER:
+        sides = [
+            ("length", length, config["encoder"]),
+            ("the longest text", tokens, config["decoder"]),
+        ]
+    elif model.config.is_encoder_decoder:
+        sides = [("length", max(length, tokens), config)]
+    else:
+        sides = [("length with the tokens of a text", length + tokens, config)]
+    for what, needed, own in sides:
+        limit = read_positions(own)
+        if limit is not None and needed > limit:
+            raise UserError(
+                f"{where}: {what} is {needed}, but the generator ({own['model_type']}) takes {limit}"
+            )
 
 
 def lengths_of(texts: Ragged) -> Ids:
