@@ -16,6 +16,7 @@ from tandem import ROOT
 from tandem.commands import COMMANDS
 from tandem.config.datasets import DATASET_ENTRIES
 from tandem.config.merging import gathered
+from tandem.config.representations import REPRESENTATIONS
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
 from tandem.stages import KINDS
@@ -29,6 +30,7 @@ print(json.dumps({
     "kinds": list(KINDS),
     "commands": list(COMMANDS),
     "sources": list(DATASET_ENTRIES),
+    "representations": list(REPRESENTATIONS),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -87,11 +89,11 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
     assert rest["stages"] == whole["stages"] != []
     declared = [
         name
-        for group in ("kinds", "commands", "sources")
+        for group in ("kinds", "commands", "sources", "representations")
         for name in whole[group]
         if name not in rest[group]
     ]
-    assert declared, "a package adds a stage, a command or a source of datasets"
+    assert declared, "a package adds a stage, a command, a source of datasets or a representation"
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -11,7 +11,6 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged, cut_longest_first
-from tandem.models.token_weights import UniCoil
 from tandem.models.tokens import Template, Tokens
 
 
@@ -69,21 +68,6 @@ def test_a_dual_encoder_s_vectors_are_the_model_s_of_the_pair(titled, rows, enco
         )
     torch.testing.assert_close(passage, expected)
     assert not torch.allclose(query, passage)  # a query is one segment, whatever it holds
-
-
-def test_the_separator_behind_a_title_has_no_weight(titled, encoder):
-    tokens, folder = Tokens.open(titled), encoder.folder / "hf"
-    (separator,), rows = tokens.template.pair[1], np.arange(8)
-    texts = tokens.passages.take(rows)
-    assert np.isin(separator, texts.ids)
-    unicoil = UniCoil.start(
-        folder, True, "max", False, 1.0, representation={"type": "unicoil"}
-    ).eval()
-    unicoil.layers("passage")[0].linear.bias.data += 9  # so that every token has a weight
-    with torch.no_grad():
-        weights = unicoil.encode("passage", texts, tokens.template, "fp32")
-    own = [[token for token in texts[row] if token != separator] for row in rows]
-    assert [set(row.nonzero()[:, 0].tolist()) for row in weights] == [set(row) for row in own]
 
 
 def test_a_pair_is_cut_before_it_is_scored(titled, encoder):

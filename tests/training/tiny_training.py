@@ -13,15 +13,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from tandem.config.losses import OWN_LOSSES
 from tandem.config.references import parameters_of
-from tandem.config.representations import (
-    REPRESENTATIONS,
-    SpadeTerms,
-    SparseTerms,
-    UniCoilTerms,
-    WinnersTakeAll,
-    representation,
-)
+from tandem.config.representations import REPRESENTATIONS, SparseTerms, representation
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
@@ -32,15 +26,14 @@ from tandem.models.parade import Options, Parade
 from tandem.models.ragged import Documents, Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
 from tandem.models.sparse import SparseEncoder
-from tandem.models.token_weights import EXPANSION, Spade, UltraHighDimensional, UniCoil
 from tandem.models.tokens import Template, Tokens
+from tandem.store.job import load
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BatchDualObjective, BrokenQueries, Teacher
-from tandem.training.objectives.terms import CoTraining, TermRecall
+from tandem.training.objectives.dual import BrokenQueries, Teacher
 
 WORDS = 200
 TRAINING = dict.fromkeys(
@@ -117,7 +110,9 @@ def shape(options, *more):
 
 def unicoil():
     """uniCOIL over two tiny BERTs; `objective` sets their weights."""
-    return with_layers(UniCoil(bert(), bert(), shape(UniCoilTerms())))
+    return with_layers(
+        representation["unicoil"](bert(), bert(), shape(REPRESENTATIONS["unicoil"]()))
+    )
 
 
 def train_params(objective, **train):
@@ -136,8 +131,8 @@ def coil():
 
 def uhd():
     """UHD-BERT over two tiny BERTs: 300 dimensions of each of two layers, of which a token keeps 7."""
-    options = WinnersTakeAll(width=300, winners=7, layers=(1, 2))
-    return with_layers(UltraHighDimensional(bert(), bert(), shape(options)))
+    options = REPRESENTATIONS["uhd"](width=300, winners=7, layers=(1, 2))
+    return with_layers(representation["uhd"](bert(), bert(), shape(options)))
 
 
 def poly():
@@ -149,10 +144,11 @@ def poly():
 def spade():
     """SpaDE over two tiny BERTs, one of them with a head."""
     static = StaticQueries(torch.ones(WORDS))
-    model = with_layers(Spade(static, bert(), shape(SpadeTerms())))
+    options = shape(REPRESENTATIONS["spade"]())
+    model = with_layers(representation["spade"](static, bert(), options))
     model.dense["query"] = nn.ModuleList()
     with torch.random.fork_rng():
-        model.towers[EXPANSION] = BertForMaskedLM(bert_config())
+        model.towers["expansion"] = BertForMaskedLM(bert_config())
     return model
 
 
@@ -270,12 +266,14 @@ def objective(
         "duo_t5": lambda: writing(["true", "false"], passages=2),
     }
     if getattr(params, "loss", "") == "term_recall":
-        learner = TermRecall(unicoil(), opened, params, POSITIVES, budget, world)
+        learn = load(OWN_LOSSES["term_recall"].objective)
+        learner = learn(unicoil(), opened, params, POSITIVES, budget, world)
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
-        learn = CoTraining if name == "spade" else BatchDualObjective
-        broken = [BrokenQueries(BROKEN)] if params.self_teaching else []
-        learner = learn(duals[name](), opened, params, POSITIVES, budget, world, teacher, *broken)
+        model = duals[name]()
+        learn = load(model.objective)
+        broken = BrokenQueries(BROKEN) if params.self_teaching else None
+        learner = learn(model, opened, params, POSITIVES, budget, world, teacher, broken)
     elif name == "parade":
         learner = Cross(parade(aggregate), documents(), params, POSITIVES, budget, world)
     elif name in crosses:

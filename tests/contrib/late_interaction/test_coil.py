@@ -7,7 +7,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from tandem.contrib.late_interaction.coil import Coil
 from tandem.contrib.late_interaction.same_token import DIGIT
-from tandem.contrib.late_interaction.scores import compute_max_sim
+from tandem.contrib.late_interaction.token_scores import compute_max_sim
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer

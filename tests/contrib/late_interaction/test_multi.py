@@ -12,8 +12,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from tandem.config.representations import representation
 from tandem.config.settings import Execution
-from tandem.contrib.late_interaction import scores
-from tandem.contrib.late_interaction.scores import compute_max_sim
+from tandem.contrib.late_interaction import token_scores
+from tandem.contrib.late_interaction.token_scores import compute_max_sim
 from tandem.contrib.late_interaction.token_vectors import TokenVectors
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
@@ -94,7 +94,7 @@ def test_blocks_change_neither_scores_nor_gradients(monkeypatch):
         return scores, q.grad, p.grad
 
     whole = results()
-    monkeypatch.setattr(scores, "PRODUCTS_PER_BLOCK", 1)
+    monkeypatch.setattr(token_scores, "PRODUCTS_PER_BLOCK", 1)
     for in_blocks, at_once in zip(results(), whole, strict=True):
         torch.testing.assert_close(in_blocks, at_once)
 

@@ -1,6 +1,7 @@
 """The base of every typed model: of configurations, stage parameters and execution options."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from operator import not_
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -11,10 +12,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     Strict,
-    WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 Precision = Literal["auto", "fp32", "bf16"]
 Analyzer = Literal["default", "porter", "krovetz", "none", "whitespace", "jieba"]
@@ -120,20 +122,32 @@ def equals(default: object) -> Callable[[object], bool]:
 is_one = equals(1)
 
 
-class Choice(GroupedMetadata):
-    """Annotates a text whose allowed values, `names` and `more`, grow: a plugin appends the name of what it adds."""
+class _Enumeration:
+    """Has a JSON schema list the values that a choice allows when it is written."""
 
-    def __init__(self, names: Iterable[str], *more: str) -> None:
-        self._names, self._more = names, more
+    def __init__(self, choice: "Choice") -> None:
+        self._choice = choice
+
+    def __get_pydantic_json_schema__(
+        self, _: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"type": "string", "enum": self._choice.values}
+
+
+class Choice(GroupedMetadata):
+    """Annotates a text whose allowed values, all of `names`, grow: a plugin appends the name of what it adds."""
+
+    def __init__(self, *names: Iterable[str]) -> None:
+        self._names = names
 
     def __iter__(self) -> Iterator[object]:
         yield AfterValidator(self._known)
-        yield WithJsonSchema({"type": "string", "enum": self.values})
+        yield _Enumeration(self)
 
     @property
     def values(self) -> list[str]:
         """The values that are allowed now."""
-        return [*self._names, *self._more]
+        return list(chain(*self._names))
 
     def _known(self, value: str) -> str:
         if value not in self.values:

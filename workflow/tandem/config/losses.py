@@ -5,6 +5,7 @@ A plugin registers its own by the same decorators: `@supervision("<name>")`, `@d
 
 import ast
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -14,7 +15,9 @@ from pydantic import BaseModel, Field, model_validator
 from tandem.config.base import Choice, IfSet, Items, Names, Section, problem
 from tandem.config.parsing import read
 from tandem.config.references import Input, Reference
+from tandem.config.representations import Representation
 from tandem.errors import UserError, printable
+from tandem.plugins import Declarations, name_plugin
 from tandem.registry import Registry, options_of
 
 if TYPE_CHECKING:  # declarations import no torch
@@ -32,8 +35,34 @@ regulariser: "Registry[Callable[..., Tensor]]" = Registry(
     "regulariser", "regulariser", "training.losses"
 )
 
-# DeepCT's loss, of tokens and not of lists: see `training.objectives.terms`
-TERM_RECALL = "term_recall"
+
+@dataclass(frozen=True)
+class OwnLoss:
+    """Describe a loss of a dual encoder that reads of lists their positives alone.
+
+    Attributes:
+        objective: the class that computes it, a `training.objectives.dual.DualObjective`, or `module:class` of it.
+        learns: what it teaches, for messages.
+        needs: the representation that it is of.
+        requirement: the same, for messages: `…; set representation: …`.
+    """
+
+    objective: str | Callable[..., Any]
+    learns: str
+    needs: Representation
+    requirement: str
+
+
+OWN_LOSSES: Declarations[OwnLoss] = Declarations()
+
+
+def register_own_loss(name: str, loss: OwnLoss) -> None:
+    """Add a loss of a dual encoder that reads of lists their positives alone; a `UserError` if the name is taken."""
+    if name in OWN_LOSSES or name in supervision:
+        raise UserError(f"loss {name} is registered twice; rename one of them")
+    OWN_LOSSES[name] = loss
+    name_plugin(name)
+
 
 Supervision = Annotated[str, Choice(supervision)]
 Distillation = Annotated[str, Choice(distillation)]

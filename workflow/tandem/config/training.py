@@ -18,7 +18,7 @@ from tandem.config.base import (
 )
 from tandem.config.datasets import Perturbation
 from tandem.config.losses import (
-    TERM_RECALL,
+    OWN_LOSSES,
     Distil,
     Distillation,
     Regularise,
@@ -31,7 +31,7 @@ from tandem.config.references import Reference
 
 # to whom a teacher's scores are an order, ties no pair
 BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")
-DualLoss = Annotated[str, Choice(supervision, TERM_RECALL)]
+DualLoss = Annotated[str, Choice(supervision, OWN_LOSSES)]
 
 
 def _unless_all(value: object) -> object:
@@ -306,8 +306,8 @@ class DualTrain(SingleTrain):
 
     @property
     def visit_size(self) -> int:
-        """Passages of an instance: a row has one negative, and `term_recall` reads none."""
-        return 1 if self.loss == TERM_RECALL else 2 if self.instance == "row" else self.list_size
+        """Passages of an instance: a row has one negative, and a loss of `OWN_LOSSES` reads none."""
+        return 1 if self.loss in OWN_LOSSES else 2 if self.instance == "row" else self.list_size
 
     @model_validator(mode="after")
     def _terms_fit(self) -> Self:
@@ -328,15 +328,14 @@ class DualTrain(SingleTrain):
                 f".matryoshka is {[*self.matryoshka]}, which counts a cut twice; list each once"
             )
         others = ("distil", "passage_centric", "regularise", "matryoshka", "self_teaching")
-        if self.loss == TERM_RECALL and (
-            key := next((key for key in others if getattr(self, key)), None)
-        ):
+        own = OWN_LOSSES.get(self.loss)
+        if own and (key := next((key for key in others if getattr(self, key)), None)):
             raise problem(
-                f".{key} is set, but loss is {TERM_RECALL}, which learns weights of tokens; leave it out"
+                f".{key} is set, but loss is {self.loss}, which learns {own.learns}; leave it out"
             )
-        if self.loss == TERM_RECALL and self.positives > 1:
+        if own and self.positives > 1:
             raise problem(
-                f".positives is {self.positives}, but {TERM_RECALL} is about one positive; set it to 1"
+                f".positives is {self.positives}, but {self.loss} is about one positive; set it to 1"
             )
         return self
 
@@ -361,7 +360,7 @@ class DualTrain(SingleTrain):
             raise problem(
                 f".{key} is set, but live_negatives learns from what it retrieves alone; leave it out"
             )
-        if self.loss == TERM_RECALL or self.sizes == "data":
+        if self.loss in OWN_LOSSES or self.sizes == "data":
             raise problem(
                 f".live_negatives needs a loss of lists and sizes: given; loss is {self.loss}"
             )

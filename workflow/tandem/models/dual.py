@@ -57,6 +57,8 @@ class DualEncoder(nn.Module):
     # for the model's card
     usage: Callable[[DualShape, InputLengths], str] = staticmethod(describe_dual_usage)
     reads = INPUT  # what its linear layers read
+    # what trains it on lists, a `training.objectives.dual.DualObjective`
+    objective: str | Callable[..., Any] = "training.objectives.dual:BatchDualObjective"
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
         super().__init__()

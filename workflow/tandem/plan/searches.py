@@ -138,9 +138,6 @@ def search_index(
 
 
 @search("sparse")
-@search("unicoil")
-@search("uhd")
-@search("spade")
 def search_terms(
     ctx: Context, system: str, split: str, where: str, data: str, name: str | None
 ) -> Stage:

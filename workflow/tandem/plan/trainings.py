@@ -9,7 +9,7 @@ from typing import Any
 
 from tandem.config.datasets import Perturbed
 from tandem.config.encoders import START_BLOCKS
-from tandem.config.losses import TERM_RECALL, option_takers
+from tandem.config.losses import OWN_LOSSES, option_takers
 from tandem.config.models import (
     COMPARING,
     DUO_T5,
@@ -21,7 +21,7 @@ from tandem.config.models import (
     JointModel,
     ModelEntry,
 )
-from tandem.config.representations import Representation, UniCoilTerms
+from tandem.config.representations import Representation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidate_lists import check_lists, training_lists
@@ -275,9 +275,10 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
             raise UserError(
                 f"{at}.{path} is set, but the representation {chosen.type} does not use it; leave it out"
             )
-    if getattr(entry.train, "loss", "") == TERM_RECALL and chosen != UniCoilTerms(queries="tokens"):
-        expected = "the weights of passages' tokens alone; set representation: {type: unicoil, queries: tokens}"
-        raise UserError(f"{at}.train.loss is {TERM_RECALL}, which learns {expected}")
+    loss = str(getattr(entry.train, "loss", ""))
+    own = OWN_LOSSES.get(loss)
+    if own and chosen != own.needs:
+        raise UserError(f"{at}.train.loss is {loss}, which learns {own.requirement}")
 
 
 def check_parade(ctx: Context, at: str, entry: CrossModel, params: Json) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel
 
+from tandem.config.losses import OWN_LOSSES
 from tandem.data.collection import CORPUS, QUERIES, join_contents
 from tandem.data.tables import read_value
 from tandem.registry import Registry
@@ -34,7 +35,6 @@ _LOSSES_OF_SCORES = {
     "hinge",
     "mse",
     "margin_mse",
-    "term_recall",
 }
 # rows of the lists that are read, and queries shown of them
 _FIRST = 5000
@@ -144,7 +144,7 @@ def _draw_curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
     ]
     unit = (
         "loss, in scores"
-        if _LOSSES_OF_SCORES & set(map(str, flatten(model.params).values()))
+        if {*_LOSSES_OF_SCORES, *OWN_LOSSES} & set(map(str, flatten(model.params).values()))
         else "loss, nats"
     )
     charts = [draw_lines("Loss and its parts", losses, "step", unit, smooth=True)] if losses else []

@@ -9,7 +9,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from tandem.config.losses import TERM_RECALL, distillation, supervision
+from tandem.config.losses import OWN_LOSSES, distillation, supervision
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_cross
@@ -30,10 +30,9 @@ from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.environment import provenance
 from tandem.store.files import write_text
-from tandem.store.job import Job, plain
+from tandem.store.job import Job, load, plain
 from tandem.training.checkpoints import State
 from tandem.training.history import find_chosen, read_points
-from tandem.training.objectives.terms import TermRecall
 
 _PART_NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
@@ -104,9 +103,8 @@ def _describe_losses(job: Job[ModelParams]) -> str:
             losses.append((train.supervision, supervision[train.supervision]))
     else:
         if not train.distil or train.distil.supervision:
-            losses.append(
-                (train.loss, TermRecall if train.loss == TERM_RECALL else supervision[train.loss])
-            )
+            own = OWN_LOSSES.get(train.loss)
+            losses.append((train.loss, load(own.objective) if own else supervision[train.loss]))
         if train.distil and "teacher" in job.inputs:
             losses.append((train.distil.loss, distillation[train.distil.loss]))
         if train.distil and train.distil.in_batch:

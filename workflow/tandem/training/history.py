@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tandem.cluster.progress import warn
-from tandem.config.losses import TERM_RECALL
+from tandem.config.losses import OWN_LOSSES
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Train
 from tandem.errors import UserError
 from tandem.stages.base import Json
@@ -148,8 +148,8 @@ def warn_of_chance(
 ) -> str:
     """Return a warning if the supervised loss of the last tenth of the steps is about that of equal scores; else ""."""
     name, weight = _find_supervision(train)
-    # `term_recall` is not a loss of scores, and co-training chooses lists by their loss.
-    if not weight or name == TERM_RECALL or getattr(train, "co_training", None):
+    # Own losses are none of scores, and co-training chooses lists by their loss.
+    if not weight or name in OWN_LOSSES or getattr(train, "co_training", None):
         return ""
     # The loss stands under its own name only where it is one of several terms.
     losses = [value for _, row, value in log if row == "sup"]

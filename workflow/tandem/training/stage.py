@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tandem.cluster.progress import say, warn
-from tandem.config.losses import TERM_RECALL
+from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.data.collection import Collection
@@ -28,14 +28,13 @@ from tandem.models.lora import add_lora, freeze_layers, keep_layers, set_dropout
 from tandem.models.pair_prompts import PairOptions
 from tandem.models.parade import Parade, load_cross
 from tandem.models.ragged import Ids
-from tandem.models.token_weights import Spade
 from tandem.models.tokens import Tokens
 from tandem.retrieval.windows import open_documents
 from tandem.stages.base import Json, Params
 from tandem.stages.training import ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
-from tandem.store.job import Job, writing
+from tandem.store.job import Job, load, writing
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, list_state_files
 from tandem.training.distributed import SINGLE_PROCESS, World
@@ -53,9 +52,8 @@ from tandem.training.lists import (
 from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BatchDualObjective, BrokenQueries, Teacher
+from tandem.training.objectives.dual import BrokenQueries, Teacher
 from tandem.training.objectives.live import FrozenPassages, Live
-from tandem.training.objectives.terms import CoTraining, TermRecall
 from tandem.training.optimizer import count_validation_operations, fit_sizes
 from tandem.training.validation import (
     NumberedCollection,
@@ -185,8 +183,10 @@ def build_ranker(
     match train:
         case DualTrain():
             start = start_dual(inputs["start"], params)
-            if train.loss == TERM_RECALL:
-                objective = TermRecall(start, tokens, train, positives, budget, world)
+            own = OWN_LOSSES.get(train.loss)
+            if own:
+                learn_own = load(own.objective)
+                objective = learn_own(start, tokens, train, positives, budget, world)
             elif train.live_negatives is not None:
                 start.untie()
                 memory = job.execution.search_memory
@@ -204,11 +204,17 @@ def build_ranker(
                     depth=train.live_negatives,
                 )
             else:
-                options = (tokens, train, positives, budget, world, start_teacher(job, train))
-                if isinstance(start, Spade):
-                    objective = CoTraining(start, *options)
-                else:
-                    objective = BatchDualObjective(start, *options, find_broken_queries(job, train))
+                learn_batch = load(start.objective)
+                objective = learn_batch(
+                    start,
+                    tokens,
+                    train,
+                    positives,
+                    budget,
+                    world,
+                    teacher=start_teacher(job, train),
+                    broken=find_broken_queries(job, train),
+                )
         case CrossTrain():
             learn = Comparing if params.compares else Cross
             objective = learn(

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from tandem.config.representations import representation
 from tandem.contrib.late_interaction.options import ID_NUMBERS, CoilVectors
 from tandem.contrib.late_interaction.same_token import DIGIT
-from tandem.contrib.late_interaction.scores import compute_max_sim
+from tandem.contrib.late_interaction.token_scores import compute_max_sim
+from tandem.models.own_tokens import OwnTokens
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense
-from tandem.models.token_weights import OwnTokens
 from tandem.models.tokens import Template, TokenTexts
 
 

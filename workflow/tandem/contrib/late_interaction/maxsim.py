@@ -2,7 +2,7 @@
 
 All passages are scored, or the most promising of those of which an index of tokens' vectors finds one near a query's;
 by the stored vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of
-length 1 a query are exact (see `scores.compute_max_sim`): how passages are grouped and how many threads there
+length 1 a query are exact (see `token_scores.compute_max_sim`): how passages are grouped and how many threads there
 are changes no bit. Scores of other vectors are sums in float64, rounded to float32: the order of such a sum hardly ever
 shows.
 """
@@ -80,7 +80,7 @@ def sum_max_sim(
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
         of_query, of_passage: how many tokens each has, shape (queries,) and (passages,).
-        same_token: as of `scores.compute_max_sim`.
+        same_token: as of `token_scores.compute_max_sim`.
     Returns:
         Shape (queries, passages).
     """

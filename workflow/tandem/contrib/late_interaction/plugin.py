@@ -19,8 +19,8 @@ for options in (Multi, CoilVectors, PolyCodes):
 register_folder_form(
     "late_interaction",
     FolderForm(
-        describe="contrib.late_interaction.described:describe_token_vectors",
-        adopt="contrib.late_interaction.published:adopt_colbert",
+        describe="contrib.late_interaction.checkpoint_files:describe_token_vectors",
+        adopt="contrib.late_interaction.adopted_checkpoints:adopt_colbert",
         files=(METADATA,),
         lengths=((METADATA, "doc_maxlen"), (LIBRARY, "document_length")),
         values={
@@ -34,12 +34,12 @@ register_folder_form(
 register_stage(
     Kind(
         "token_vectors",
-        "contrib.late_interaction.encode:run",
+        "contrib.late_interaction.encode_tokens:run",
         TokenVectorsParams,
         env="models",
         threads="all",
         gpu=("model",),
-        shard="contrib.late_interaction.encode:run_shard",
+        shard="contrib.late_interaction.encode_tokens:run_shard",
         box="Encoding",
         holds="vectors",
         vectors="token",

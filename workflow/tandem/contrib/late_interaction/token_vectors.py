@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tandem.config.representations import representation
 from tandem.contrib.late_interaction.options import Multi
-from tandem.contrib.late_interaction.scores import compute_max_sim
+from tandem.contrib.late_interaction.token_scores import compute_max_sim
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder

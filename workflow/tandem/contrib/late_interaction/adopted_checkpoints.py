@@ -5,7 +5,7 @@ from pathlib import Path
 from safetensors import safe_open
 from torch import nn
 
-from tandem.contrib.late_interaction.described import is_stanford, read_markers
+from tandem.contrib.late_interaction.checkpoint_files import is_stanford, read_markers
 from tandem.errors import UserError
 from tandem.models.described import describe_towers
 from tandem.models.folders import list_weight_files

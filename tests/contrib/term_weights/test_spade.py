@@ -6,9 +6,10 @@ import torch
 from tiny_sparse import masked_lm_folder
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from tandem.contrib.term_weights.spade import Spade
+from tandem.contrib.term_weights.unicoil import UniCoil
 from tandem.models.dual import load_dual
 from tandem.models.saving import DualShape
-from tandem.models.token_weights import Spade, UniCoil
 from tandem.models.tokens import Tokens
 
 OPTIONS = {"type": "spade", "queries": "tokens", "terms": 2, "share": 0.25}

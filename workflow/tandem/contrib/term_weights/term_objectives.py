@@ -6,14 +6,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tandem.contrib.term_weights.spade import Spade
+from tandem.contrib.term_weights.unicoil import UniCoil
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
-from tandem.models.token_weights import Spade, UniCoil
 from tandem.models.tokens import count_title_tokens
 from tandem.training.forward import MULTIPLE, Replayed, Seeds, list_scores
 from tandem.training.lists import Batch
 from tandem.training.objectives import apply_gradient, make_mask
-from tandem.training.objectives.dual import BatchDualObjective, DualObjective, InBatch, Teacher
+from tandem.training.objectives.dual import (
+    BatchDualObjective,
+    BrokenQueries,
+    DualObjective,
+    InBatch,
+    Teacher,
+)
 
 
 class TermRecall(DualObjective):
@@ -85,6 +92,7 @@ class CoTraining(DualObjective):
 
     model: Spade
     teacher: Teacher | None = None
+    broken: BrokenQueries | None = None  # the representation does not use `train.self_teaching`
 
     def __post_init__(self) -> None:
         super().__post_init__()

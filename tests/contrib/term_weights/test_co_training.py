@@ -6,13 +6,13 @@ import torch
 from pytest import approx
 from tiny_training import spade, train_params, weigh
 
-from tandem.config.representations import SpadeTerms
+from tandem.contrib.term_weights.options import SpadeTerms
+from tandem.contrib.term_weights.term_objectives import CoTraining
 from tandem.models.lora import set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
-from tandem.training.objectives.terms import CoTraining
 
 # Every passage has a token of its query, and all are of one length, so that their vectors stand in a grid.
 QUERIES = [[5, 6], [7, 8], [9, 10], [11, 12]]

@@ -5,11 +5,11 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from tandem.contrib.term_weights.unicoil import UniCoil
 from tandem.errors import UserError
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
-from tandem.models.token_weights import UniCoil
 from tandem.models.tokens import Template, Tokens
 from tandem.models.usage import InputLengths
 
@@ -125,3 +125,18 @@ def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, mo
 def test_keys_of_single_vectors_are_refused(encoder_folder):
     with pytest.raises(UserError, match="pooling is of single vectors"):
         UniCoil.start(encoder_folder, True, "mean", False, 1.0, **OPTIONS)
+
+
+def test_the_separator_behind_a_title_has_no_weight(titled, encoder):
+    tokens, folder = Tokens.open(titled), encoder.folder / "hf"
+    (separator,), rows = tokens.template.pair[1], np.arange(8)
+    texts = tokens.passages.take(rows)
+    assert np.isin(separator, texts.ids)
+    model = UniCoil.start(
+        folder, True, "max", False, 1.0, representation={"type": "unicoil"}
+    ).eval()
+    model.layers("passage")[0].linear.bias.data += 9  # so that every token has a weight
+    with torch.no_grad():
+        weights = model.encode("passage", texts, tokens.template, "fp32")
+    own = [[token for token in texts[row] if token != separator] for row in rows]
+    assert [set(row.nonzero()[:, 0].tolist()) for row in weights] == [set(row) for row in own]

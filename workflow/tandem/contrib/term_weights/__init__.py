@@ -1,0 +1,1 @@
+"""Weights of terms by layers of their own: uniCOIL, DeepCT, SpaDE, UHD-BERT."""

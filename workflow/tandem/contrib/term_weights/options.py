@@ -1,0 +1,74 @@
+"""The options of representations that weigh a text's own tokens, or new dimensions, by layers of their own."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from tandem.config.base import Count, Distinct, IfSet, equals
+from tandem.config.representations import Terms, Unpooled
+
+
+class UniCoilTerms(Terms):
+    """A weight for each token of a text, by a linear layer on its state (uniCOIL without expansion)."""
+
+    type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
+    queries: Literal["encoded", "tokens"] = Field(
+        "encoded",
+        exclude_if=equals("encoded"),
+        description="tokens: 1 for each of its tokens, no model",
+    )
+
+
+class WinnersTakeAll(Terms):
+    """Weights of very many dimensions, by new linear layers, of which a token keeps its largest alone (UHD-BERT)."""
+
+    type: Literal["uhd"] = Field("uhd", description="which representation it is")
+    width: int = Field(81920, ge=1, description="how many dimensions a bucket has")
+    winners: int = Field(
+        80,
+        ge=1,
+        description="dimensions of a bucket that a token keeps: its largest numbers, above 0",
+    )
+    layers: IfSet[Distinct[Count] | None] = Field(
+        None,
+        description="of the encoder, from 1: each fills a bucket of its own; null: the last one does",
+    )
+    binary: bool = Field(True, description="a text's weights are 1, except while it learns")
+
+    def head(self, vocabulary: int) -> int:
+        """Return a number for each dimension."""
+        return self.width * self.buckets
+
+    def active_terms(self, tokens: float) -> float:
+        """Those of all tokens, were all of them different."""
+        return min(self.width, self.winners * tokens) * self.buckets
+
+    @property
+    def buckets(self) -> int:
+        """How many layers of the encoder have dimensions of their own."""
+        return len(self.layers or (0,))
+
+
+class SpadeTerms(Terms):
+    """Weights of a passage's own tokens, and of terms that a second encoder adds to them (SpaDE)."""
+
+    type: Literal["spade"] = Field("spade", description="which representation it is")
+    queries: Literal["tokens"] = Field(
+        "tokens", description="1 for each of a query's tokens, no model"
+    )
+    terms: int = Field(
+        2, ge=1, description="entries of the vocabulary that each token of a passage stands for"
+    )
+    share: float = Field(
+        0.3, ge=0, le=1, description="of the expansion in a weight; the rest is the own token's"
+    )
+
+    unused: ClassVar[tuple[str, ...]] = (
+        *(key for key in Unpooled.unused if key != "train.co_training"),
+        "train.self_teaching",
+    )
+    encoders: ClassVar[int] = 2
+
+    def head(self, vocabulary: int) -> int:
+        """Return a number for each entry of the vocabulary."""
+        return vocabulary

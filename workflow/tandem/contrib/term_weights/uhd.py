@@ -1,0 +1,76 @@
+"""UHD-BERT: very many dimensions, of which a token keeps those of its largest numbers."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tandem.config.representations import representation
+from tandem.contrib.term_weights.options import WinnersTakeAll
+from tandem.errors import UserError
+from tandem.models.device import precision
+from tandem.models.own_tokens import OwnTokens
+from tandem.models.ragged import Ragged
+from tandem.models.saving import TOKEN_VECTORS, Dense
+from tandem.models.sparse import compute_in_rows, keep_winners
+from tandem.models.tokens import Template, TokenTexts
+
+
+@representation("uhd")
+class UltraHighDimensional(OwnTokens):
+    """Very many dimensions, of which each token keeps those of its largest numbers (UHD-BERT, Jang et al. 2021).
+
+    w_j = max_i ReLU(z_ij) over the tokens i that j wins: z_ij is among the k largest numbers of z_i = W h_i + b.
+
+    With `layers` there are such dimensions for each of these layers of the encoder, of its states h and by a W and b of
+    its own: a text has a bucket a layer, one beside the other.
+
+    The score is the dot product of weights; with `binary` all of them are 1, except while the model learns: the number
+    of dimensions that two texts share. Special tokens win nothing.
+    """
+
+    reads = TOKEN_VECTORS
+    options: WinnersTakeAll
+
+    def new_layers(self, hidden: int) -> list[Dense]:
+        """Return the layer that makes each bucket's dimensions.
+
+        A `UserError` where the encoder lacks a layer of `layers`.
+        """
+        tower: Any = self.towers["passage"]
+        last = max(self.options.layers or (0,))
+        count = tower.config.num_hidden_layers
+        if last > count:
+            raise UserError(
+                f"representation.layers names layer {last}; allowed: 1 to {count}, the encoder's"
+            )
+        width = self.options.width
+        buckets = range(self.options.buckets)
+        return [Dense(nn.Linear(hidden, width), nn.Identity(), TOKEN_VECTORS) for _ in buckets]
+
+    @property
+    def whole(self) -> int:
+        """Return how many dimensions there are."""
+        return self.options.width * self.options.buckets
+
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
+        """Weights of texts, shape (texts, buckets · width), float32, not negative; see `DualEncoder.encode`."""
+        states, _, own = self.states(
+            side, Ragged.of(texts), template, mode, multiple, self.options.layers
+        )
+        layers = self.layers(side)
+
+        def compete(part: dict[str, Tensor]) -> Tensor:
+            """Return the buckets of some texts, in which only the winners are above 0, shape (texts, dimension)."""
+            with precision(mode):
+                by_layer = part["states"].chunk(len(layers), dim=-1)
+                buckets = [layer(hidden) for layer, hidden in zip(layers, by_layer, strict=True)]
+            return torch.cat(
+                [keep_winners(logits, part["own"], self.options.winners) for logits in buckets],
+                dim=1,
+            )
+
+        vectors = compute_in_rows(compete, {"states": states, "own": own}, self.dimension)
+        return (vectors > 0).to(vectors) if self.options.binary and not self.training else vectors

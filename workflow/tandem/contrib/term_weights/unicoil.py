@@ -1,0 +1,51 @@
+"""uniCOIL: a weight for each of a text's own tokens."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from tandem.config.representations import representation
+from tandem.models.own_tokens import OwnTokens
+from tandem.models.ragged import Ragged
+from tandem.models.saving import Dense, StaticQueries
+from tandem.models.tokens import Template, TokenTexts
+
+
+@representation("unicoil")
+class UniCoil(OwnTokens):
+    """w_t = max over the text's tokens i of term t of ReLU(W h_i + b), and 0 of all other terms (Lin and Ma 2021).
+
+    Special tokens have no weight. Without the expansion of passages, which is a matter of the texts. With
+    `queries: tokens` the query's tower is `StaticQueries`, and nothing of it is learned.
+    """
+
+    def new_layers(self, hidden: int) -> list[Dense]:
+        """Return the layer that weighs a token."""
+        return [Dense(nn.Linear(hidden, 1), nn.ReLU())]
+
+    @property
+    def whole(self) -> int:
+        """Return how many numbers a vector has: entries of the vocabulary."""
+        tower: Any = self.towers["passage"]
+        return int(tower.config.vocab_size)
+
+    def encode(
+        self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
+        """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
+        tower = self.towers[side]
+        rows = Ragged.of(texts)
+        if isinstance(tower, StaticQueries):
+            return tower(rows)  # type: ignore[no-any-return]
+        (layer,) = self.layers(side)
+        ids, scalars, own = self.scalars(side, rows, template, mode, multiple)
+        vectors = scalars.new_zeros(len(rows), self.dimension)
+        return vectors.scatter_reduce(1, ids, layer.activation(scalars) * own, "amax")
+
+    def scalars(
+        self, side: str, rows: Ragged, template: Template, mode: str, multiple: int = 1
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the tokens' ids, W h_i + b of each token i, and which of them are a text's own; see `states`."""
+        states, ids, own = self.states(side, rows, template, mode, multiple)
+        (layer,) = self.layers(side)
+        return ids, layer.linear(states)[..., 0], own

@@ -1,0 +1,75 @@
+"""A base of dual encoders whose layers read the states of a text's own tokens, special ones left out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.models.device import place_all, place_array, precision
+from tandem.models.dual import DualEncoder
+from tandem.models.ragged import Ragged
+from tandem.models.saving import Dense, DualShape
+from tandem.models.sparse import refuse_single
+from tandem.models.tokens import Template, count_title_tokens
+from tandem.models.usage import describe_tandem_usage
+
+
+class OwnTokens(DualEncoder, ABC):
+    """Build a dual encoder of texts' own tokens, for which sentence-transformers has no files."""
+
+    packs = False  # tokens stand in a grid
+    usage = staticmethod(describe_tandem_usage)
+
+    @classmethod
+    def _refuse(cls, folder: Path, shape: DualShape) -> None:
+        refuse_single(folder, shape)
+
+    def _begin(self, folder: Path, shape: DualShape) -> None:
+        tower: Any = self.towers["passage"]
+        self._add_layers(self.new_layers(tower.config.hidden_size))
+
+    @abstractmethod
+    def new_layers(self, hidden: int) -> list[Dense]:
+        """Return the layers of a side, which read states of `hidden` numbers, with random weights."""
+
+    def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
+        """Write nothing."""
+
+    def describe_both(self, folder: Path, shape: DualShape) -> None:
+        """Write nothing."""
+
+    def states(
+        self,
+        side: str,
+        texts: Ragged,
+        template: Template,
+        mode: str,
+        multiple: int,
+        layers: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Texts' tokens, special ones included, and padding.
+
+        Args:
+            layers: whose states are returned, from 1, one beside the other; None: the last one's.
+        Returns:
+            Their states, shape (texts, tokens, hidden · layers), float32 at least; their ids and whether they are a
+            text's own and no special ones, both of shape (texts, tokens).
+        """
+        placed = place_all(template.single_inputs(texts, side).padded(multiple))
+        with precision(mode):
+            if layers is None:
+                states = self.towers[side](**placed).last_hidden_state
+            else:
+                hidden = self.towers[side](**placed, output_hidden_states=True).hidden_states
+                states = torch.cat([hidden[layer] for layer in layers], dim=-1)
+        at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
+        lengths = place_array(np.diff(texts.offsets))
+        own = (at >= 0) & (at < lengths[:, None])
+        if separators := template.separators(side):
+            titles = place_array(count_title_tokens(texts).astype(np.int64))[:, None]
+            own &= (at < titles) | (at >= titles + len(separators))
+        return states.to(torch.promote_types(states.dtype, torch.float32)), placed["input_ids"], own
