@@ -274,7 +274,7 @@ def test_the_whole_graph_in_four_shards_on_three_nodes_gives_the_same_bytes(
     submitted = re.findall(rf"{SUBMITTED} (\d+)", output)
     assert len(submitted) == len(set(submitted)) > 40
     there = Slurm(tiny_dag, tmp_path / "there")
-    for name in ("candidates.parquet", "*.npy", "*.safetensors", "run.*", "summary.*"):
+    for name in ("candidates.parquet", "*.npy", "*.safetensors", "run.*", "tiny.csv"):
         assert project.hashes(name) == there.hashes(name)
 
 
