@@ -14,14 +14,16 @@ def machine():
     return make_machine()
 
 
+def plan_with(representation):
+    """A plan that has a dual encoder `late` of a representation."""
+    lists = {"from": "bm25", "depth": 20}
+    late = {"objective": "dual", "candidates": lists, "representation": representation}
+    return planned(models={"late": late})
+
+
 def test_a_row_of_coil_has_the_id_of_its_token(machine):
-    coil = {
-        "objective": "dual",
-        "candidates": {"from": "bm25", "depth": 20},
-        "representation": "coil",
-    }
-    plan = planned(models={"coil": coil})
-    passages = plan.planner.run("coil", "dev", "test").upstream["passages"]
+    plan = plan_with("coil")
+    passages = plan.planner.run("late", "dev", "test").upstream["passages"]
     setting = new_setting(plan.settings, machine)
     _, tokens = setting.lengths(passages.upstream["tokens"])
     # Of 32 numbers and 2 of the id, two bytes each; 768 numbers of the whole text are 24 rows more
@@ -29,12 +31,7 @@ def test_a_row_of_coil_has_the_id_of_its_token(machine):
 
 
 def test_through_an_index_late_interaction_scores_a_few_times_the_depth(machine):
-    late = {
-        "objective": "dual",
-        "candidates": {"from": "bm25", "depth": 20},
-        "representation": "multi",
-    }
-    plan = planned(models={"late": late})
+    plan = plan_with("multi")
     setting = new_setting(plan.settings, machine)
     exact, through = (plan.planner.run(system, "dev", "test") for system in ("late", "late@lists"))
     everything, indexed = (dict(cost["maxsim"](stage, setting).rows) for stage in (exact, through))

@@ -12,12 +12,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdap
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from tandem.config.base import (
-    Choice,
-    Extensible,
-    Sections,
-    by_value,
-)
+from tandem.config.base import Choice, Extensible, Sections, by_value
 from tandem.errors import UserError
 from tandem.plugins import Declarations, name_plugin
 from tandem.registry import Registry

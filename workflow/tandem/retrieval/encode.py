@@ -51,7 +51,7 @@ class SideEncoder:
     """Run a dual encoder's tower on the token ids it reads; a `UserError` where they do not fit together.
 
     Args:
-        texts: the rows of the texts to encode; of use where a row of a block is no text.
+        texts: the rows of the texts to encode; of use where a row of a block is not a text.
         offsets: where each of these texts' rows of blocks begin and end, as `find_offsets` says.
     """
 

@@ -183,38 +183,24 @@ def build_ranker(
     match train:
         case DualTrain():
             start = start_dual(inputs["start"], params)
+            shared = (tokens, train, positives, budget, world)
             own = OWN_LOSSES.get(train.loss)
             if own:
                 learn_own = load(own.objective)
-                objective = learn_own(start, tokens, train, positives, budget, world)
+                objective = learn_own(start, *shared)
             elif train.live_negatives is not None:
                 start.untie()
                 memory = job.execution.search_memory
                 passages = FrozenPassages(
                     inputs["passages"], inputs["dataset"], memory, job.execution.workers
                 )
-                objective = Live(
-                    start,
-                    tokens,
-                    train,
-                    positives,
-                    budget,
-                    world,
-                    passages=passages,
-                    depth=train.live_negatives,
-                )
+                depth = train.live_negatives
+                objective = Live(start, *shared, passages=passages, depth=depth)
             else:
                 learn_batch = load(start.objective)
-                objective = learn_batch(
-                    start,
-                    tokens,
-                    train,
-                    positives,
-                    budget,
-                    world,
-                    teacher=start_teacher(job, train),
-                    broken=find_broken_queries(job, train),
-                )
+                teacher = start_teacher(job, train)
+                broken = find_broken_queries(job, train)
+                objective = learn_batch(start, *shared, teacher=teacher, broken=broken)
         case CrossTrain():
             learn = Comparing if params.compares else Cross
             objective = learn(

@@ -73,7 +73,7 @@ class Dual:
                 Ragged.of([self.queries.ids(question["query"])]), progress
             )
         dense = vectors.toarray() if issparse(vectors) else vectors
-        # where a row is no text, all rows are of the one query
+        # where a row is not a text, all rows are of the one query
         return (dense if self.encoder.unit else dense[0]).tolist()
 
 

@@ -161,7 +161,7 @@ def select_promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
     estimate, and the gains above them decide. Of equal passages the first are taken.
 
     Args:
-        scores, rows: what was found for each token of the query, shape (tokens, hits); a row of -1 is no hit.
+        scores, rows: what was found for each token of the query, shape (tokens, hits); a row of -1 is not a hit.
         offsets: where each passage's rows begin and end.
     """
     filled = rows >= 0

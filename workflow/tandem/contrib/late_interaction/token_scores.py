@@ -18,7 +18,7 @@ def compute_max_sim(queries: Tensor, passages: Tensor, same_token: bool = False)
     Args:
         queries: shape (queries, tokens, dim).
         passages: shape (passages, tokens, dim), every query against all; or (queries, list, tokens, dim), each against
-            its list. Rows of zeros are no tokens.
+            its list. Rows of zeros are not tokens.
         same_token: over the passage's tokens j that are token i; 0 where none is. Rows end with ids: see `join_digits`.
     Returns:
         Shape (queries, passages) or (queries, list).

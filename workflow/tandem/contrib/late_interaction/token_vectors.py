@@ -1,6 +1,6 @@
 """Late interaction, a vector for every token: s(q, p) = Σ_i max_j E(q)_i · E(p)_j (ColBERT, Khattab and Zaharia 2020).
 
-Texts are padded with zeros, so that a text's vectors are one tensor like any other: a row of zeros is no token.
+Texts are padded with zeros, so that a text's vectors are one tensor like any other: a row of zeros is not a token.
 """
 
 import string

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import ceil
 
+from tandem.contrib.pretraining.options import CotMaeTrain, CropTrain, IctTrain
 from tandem.extras.estimate.model_costs import (
     BYTES_PER_TRAINED_WEIGHT,
     FORWARD_AND_BACKWARD,
@@ -40,7 +41,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     steps = train.steps or ceil(train.epochs * setting.size(tokens).passages / count)
 
     span = (train.crop_shortest + train.crop_longest) / 2 if hasattr(train, "crop_longest") else 1.0
-    if objective in ("crop", "moco", "cot_mae"):
+    if isinstance(train, CropTrain | CotMaeTrain):
         passage *= span
         count *= 2
     elif objective == "ict":
@@ -48,7 +49,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     length = passage + DUAL_SPECIAL
 
     operations = shape.forward(count, length)
-    if objective not in ("crop", "moco", "ict"):
+    if not isinstance(train, CropTrain | IctTrain):
         head = replace(
             shape, layers=_HEAD_LAYERS.get(objective, getattr(train, "decoder_layers", 2))
         )

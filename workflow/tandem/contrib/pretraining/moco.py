@@ -159,12 +159,16 @@ class Moco(Crop):
 
 def join_weights(model: nn.Module) -> Tensor:
     """Return a copy of a model's weights, one after the other, shape (weights,)."""
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
 @torch.no_grad()
 def put_weights(model: nn.Module, weights: Tensor) -> None:
-    """Write the weights that `join_weights` returned into a model."""
+    """Copy the weights that `join_weights` returned into a model.
+
+    `vector_to_parameters` would have parameters share the vector's memory, and keep their versions, by which oneDNN's
+    layouts of them are renewed.
+    """
     start = 0
     for weight in model.parameters():
         stop = start + weight.numel()

@@ -194,15 +194,19 @@ class PretrainedEncoder(NewEncoder, MadeEncoder):
         return self
 
 
-class CropEncoder(PretrainedEncoder):
-    """An encoder that learns contrastively: two spans of a passage are near."""
-
-    objective: Literal["crop"] = Field(description="what is learned")
-    train: CropTrain = Field(CropTrain(), description="how it learns")
+class UnitVectors:
+    """How vectors are made that learn by their cosines, where an entry does not say."""
 
     usual_pooling: ClassVar[Pooling] = "mean"
     usual_normalize: ClassVar[bool] = True
     usual_temperature: ClassVar[float] = 0.05
+
+
+class CropEncoder(UnitVectors, PretrainedEncoder):
+    """An encoder that learns contrastively: two spans of a passage are near."""
+
+    objective: Literal["crop"] = Field(description="what is learned")
+    train: CropTrain = Field(CropTrain(), description="how it learns")
 
 
 class MlmEncoder(PretrainedEncoder):
@@ -270,15 +274,11 @@ class LexMaeEncoder(PretrainedEncoder):
     train: LexMaeTrain = Field(LexMaeTrain(), description="how it learns")
 
 
-class MocoEncoder(PretrainedEncoder):
+class MocoEncoder(UnitVectors, PretrainedEncoder):
     """An encoder that learns contrastively, against a queue of earlier passages."""
 
     objective: Literal["moco"] = Field(description="what is learned")
     train: MocoTrain = Field(MocoTrain(), description="how it learns")
-
-    usual_pooling: ClassVar[Pooling] = "mean"
-    usual_normalize: ClassVar[bool] = True
-    usual_temperature: ClassVar[float] = 0.05
 
 
 # Objective → the model of an entry, and how it learns: of every class above.
