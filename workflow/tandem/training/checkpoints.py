@@ -70,10 +70,12 @@ def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_weights(models: nn.Module, path: Path) -> None:
-    """Put back what `list_kept` names."""
+    """Put back what `list_kept` names; a buffer that the file lacks stays as the training began with it."""
     tensors = load_file(path)
+    learning = list_learning(models)
     for name, tensor in list_kept(models).items():
-        tensor.copy_(tensors[name])
+        if name in learning or name in tensors:
+            tensor.copy_(tensors[name])
 
 
 class Checkpoints:
