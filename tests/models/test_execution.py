@@ -73,7 +73,7 @@ def test_gpus_of_two_kinds_are_two_devices(monkeypatch):
     """Their last bits differ: a line tells of blocks that both have made, and pairs' scores are kept apart."""
     monkeypatch.setattr("tandem.models.device.device", lambda: torch.device("cuda", 1))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda place: f"NVIDIA of {place}")
-    assert describe_kernels("bf16") == "cuda, NVIDIA of cuda:1"
+    assert describe_kernels("bf16") == "cuda, NVIDIA of cuda:1, rows in bf16"
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from tandem.models import encoding as attention
+from tandem.models.acceleration import GeluLinear, shrink
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
@@ -112,6 +113,22 @@ def test_bf16_goes_through_and_weights_stay_float32(encoder, texts, family):
     assert float(torch.nn.functional.cosine_similarity(exact, packed[0]).min()) > 0.999
     assert packed[1].keys() == gradients.keys()
     assert all(bool(gradient.isfinite().all()) for gradient in packed[1].values())
+
+
+def test_an_encoder_wholly_in_bf16_gives_the_vectors_within_its_rounding(encoder, texts):
+    """As a GPU encodes: products with their GELU in one operation, and nothing in float32 between layers."""
+    attention.register()
+    model = DualEncoder(encoder[0].float(), encoder[0], DualShape(True, "mean", True, 1.0))
+    with torch.inference_mode():
+        exact = model.encode("passage", texts, encoder[1], "fp32")
+        shrink(encoder[0])
+        encoder[0].set_attn_implementation(attention.PACKED_ATTENTION)
+        model.packed = BUDGET
+        vectors = model.encode("passage", texts, encoder[1], "bf16")
+    assert {weight.dtype for weight in encoder[0].parameters()} == {torch.bfloat16}
+    assert sum(isinstance(module, GeluLinear) for module in encoder[0].modules()) == 2
+    assert vectors.dtype == torch.float32
+    assert float((exact * vectors).sum(1).min()) > 0.999
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

@@ -15,7 +15,7 @@ from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval import retrieve as module
-from tandem.retrieval.retrieve import Retrieval, run
+from tandem.retrieval.retrieve import Retrieval, SearchEngine, run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import read_job, run_shard
 
@@ -243,7 +243,7 @@ def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monke
     monkeypatch.setattr(
         module,
         "open_search_engine",
-        lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt),
+        lambda setting: SearchEngine(lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt)),
     )
     with pytest.raises(KeyboardInterrupt):
         shard(1, 2)
@@ -284,9 +284,10 @@ def test_a_gpu_is_searched_by_torch_unless_told(monkeypatch):
         "torch": torch_search.search_by_torch,
     }
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert {setting: module.open_search_engine(setting) for setting in engines} == engines
+    chosen = {setting: module.open_search_engine(setting).search for setting in engines}
+    assert chosen == engines
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert module.open_search_engine("auto") is faiss_search.search_by_faiss
+    assert module.open_search_engine("auto").search is faiss_search.search_by_faiss
 
 
 def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tandem.cluster.progress import say
 from tandem.cluster.scheduler import list_offered
@@ -111,12 +111,13 @@ def rows_change_bits(mode: str) -> bool:
 
 
 def describe_kernels(mode: str) -> str:
-    """Return what multiplies in this precision, `cpu, oneDNN …`, `cpu` or `cuda, <GPU>`.
+    """Return what multiplies in this precision, `cpu, oneDNN …`, `cpu` or `cuda, <GPU>, …`.
 
     Others give other last bits.
     """
     if device().type == "cuda":
-        return f"cuda, {torch.cuda.get_device_name(device())}"
+        rows = "rows in bf16" if mode == "bf16" else "rows in fp32"
+        return f"cuda, {torch.cuda.get_device_name(device())}, {rows}"
     tiles = " in AMX's tiles" if rows_change_bits(mode) else ""
     return f"cpu, oneDNN{tiles} and attention in fp32" if is_onednn_used() else "cpu"
 
@@ -137,8 +138,12 @@ def resolve_precision(setting: str) -> str:
     return "bf16" if has_bf16() else "fp32"
 
 
-def precision(setting: str) -> torch.autocast:
-    """Return a context whose forward passes run in this precision (weights stay float32)."""
-    return torch.autocast(
-        device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16"
-    )
+def precision(setting: str, encoder: nn.Module | None = None) -> torch.autocast:
+    """Return a context whose forward passes run in this precision (weights stay float32).
+
+    An `encoder` whose own weights are bf16, as `acceleration.shrink` leaves them, computes in bf16 throughout.
+    """
+    weights = next(encoder.parameters(), None) if encoder is not None else None
+    is_whole = weights is not None and weights.dtype == torch.bfloat16
+    is_mixed = resolve_precision(setting) == "bf16" and not is_whole
+    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=is_mixed)

@@ -258,7 +258,7 @@ def encode_and_pool(
 
         # The number of a row's texts stays open: one compiled code serves all.
         _dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
-    with precision(mode):
+    with precision(mode, encoder):
         hidden = encoder(**placed).last_hidden_state
     first = (
         place_array(inputs.first) if pooling == "segments" and inputs.first is not None else None

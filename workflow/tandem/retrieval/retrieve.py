@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,13 @@ from tandem.store.job import Draft, Job, writing
 SEARCH_MEMORY_MIB = 2048  # MiB, the default of `execution.search_memory`
 _QUERIES_PER_PRODUCT = 256  # queries multiplied with a block at once
 _Stored = TypeVar("_Stored", bound=Embeddings)
-SearchEngine = Callable[[FloatVectors, Stretches, int, int, int | None], Array]
+
+
+class SearchEngine(NamedTuple):
+    """Name a search function, and the bytes that it takes at least where no setting says how many."""
+
+    search: Callable[[FloatVectors, Stretches, int, int, int | None], Array]
+    least_memory: int = 0
 
 
 def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Stored]:
@@ -79,17 +85,17 @@ def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Store
 
 
 def open_search_engine(name: str) -> SearchEngine:
-    """Return the search function of an engine (`auto`: torch on a GPU, else FAISS).
+    """Return an engine of exact search (`auto`: torch on a GPU, else FAISS).
 
     It is imported now: a process holds only one.
     """
     if name == "torch" or (name == "auto" and list_offered(os.environ)):
-        from tandem.retrieval.torch_search import search_by_torch
+        from tandem.retrieval.torch_search import count_default_memory, search_by_torch
 
-        return search_by_torch
+        return SearchEngine(search_by_torch, count_default_memory())
     from tandem.retrieval.faiss_search import search_by_faiss
 
-    return search_by_faiss
+    return SearchEngine(search_by_faiss)
 
 
 def read_embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
@@ -217,13 +223,16 @@ class Retrieval:
         names = ["meta.json", *map(name_block, numbers)]
         with ThreadPoolExecutor(workers or 1) as threads:
             list(threads.map(lambda name: check_files(self.passages.artifact, [name]), names))
-        search = open_search_engine(self.job.execution.engine)
+        engine = open_search_engine(self.job.execution.engine)
+        memory = self.memory // 2
+        if self.job.execution.search_memory is None:
+            memory = max(memory, engine.least_memory)
         with Progress(f"retrieve {self.job.key}", 0, "passages") as progress:
             stretches = Stretches(self.passages, numbers, self.order.ranks, progress)
             progress.total = stretches.rows * len(self.groups)
             for first in self.groups:
                 queries = self.queries.take(first, first + self.group)
-                yield search(queries, stretches, self.depth, self.memory // 2, workers)
+                yield engine.search(queries, stretches, self.depth, memory, workers)
 
     def rank(self, partials: Sequence[Partial]) -> Iterator[RankedRows]:
         """Yield (the query's row, its passages' rows, their scores) of each query, best first, of all blocks."""

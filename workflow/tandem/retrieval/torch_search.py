@@ -7,6 +7,7 @@ OpenMPs share no process well.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -28,9 +29,14 @@ from tandem.retrieval.exact import (
 NO_PASSAGE = -(1 << 63)  # the least int64: the signed key of an empty place
 _VALUE_TYPES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
 _PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked at
-_READERS = 4  # threads that copy stored vectors: a GPU searches faster than one of them copies
-# bytes of a buffer that is copied to a GPU; to lock so many in memory takes most of a second
-_MOST_PINNED = 1 << 30
+_READERS = 8  # threads that copy stored vectors: a GPU searches faster than one of them copies
+# Bytes of a buffer that is copied to a GPU: each reader has one. To lock a GiB in memory takes most of a second.
+_PINNED = 16 << 20
+_PAIR_BYTES = (
+    32 << 20
+)  # bytes of the products of pairs that are added up at once: they stay in a GPU's cache
+# Of a GPU's memory, what a search takes where no setting says how much.
+_SHARE_OF_DEVICE = 8
 _LOW_HALF = 0xFFFFFFFF
 _ALL_BUT_SIGN = 0x7FFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
@@ -80,70 +86,111 @@ class Stretch:
         return vectors * self.scale[rows, None].double()
 
 
-class Buffer:
-    """Hold host memory of a stretch of at most `rows` rows; `pinned`: page-locked, to be copied to a GPU from."""
+def _name_columns(rows: Array) -> Iterator[tuple[str, Array]]:
+    """Yield the columns of stored rows: `values`, and of int8 `scale`."""
+    if rows.dtype.names is None:
+        yield "values", rows
+        return
+    for name in rows.dtype.names:
+        yield name, rows[name]
 
-    def __init__(self, rows: int, dimension: int, dtype: str, pinned: bool) -> None:
-        self.parts = {
-            "values": torch.empty((rows, dimension), dtype=_VALUE_TYPES[dtype], pin_memory=pinned),
-            "ranks": torch.empty((rows,), dtype=torch.int64, pin_memory=pinned),
+
+class Lane:
+    """Copy stored rows to a GPU through page-locked memory of its own, on a stream that all lanes share."""
+
+    def __init__(self, rows: int, dimension: int, dtype: str, stream: torch.cuda.Stream) -> None:
+        self.stream = stream
+        self.rows = rows
+        self.locked = {
+            "values": torch.empty((rows, dimension), dtype=_VALUE_TYPES[dtype], pin_memory=True)
         }
         if dtype == INT8:
-            self.parts["scale"] = torch.empty((rows,), dtype=torch.float32, pin_memory=pinned)
+            self.locked["scale"] = torch.empty((rows,), dtype=torch.float32, pin_memory=True)
+        self.copied: torch.cuda.Event | None = None  # the end of the last copy out of it
 
-    def fill(
-        self, pieces: StoredRows, ranks: Array, readers: ThreadPoolExecutor
-    ) -> _StretchTensors:
-        """Read a stretch, a piece by each thread, and return views of this buffer."""
+    def send(self, rows: Array, parts: _StretchTensors, first: int) -> None:
+        """Copy rows to `parts`, from row `first` on; the copy to the GPU is not waited for."""
+        for start in range(0, len(rows), self.rows):
+            own = rows[start : start + self.rows]
+            if self.copied is not None:
+                self.copied.synchronize()
+            for name, column in _name_columns(own):
+                self.locked[name].numpy()[: len(own)] = column
+            there = slice(first + start, first + start + len(own))
+            with torch.cuda.stream(self.stream):
+                for name, _ in _name_columns(own):
+                    parts[name][there].copy_(self.locked[name][: len(own)], non_blocking=True)
+                self.copied = self.stream.record_event()
+
+
+class Loader:
+    """Bring stretches of stored vectors to where they are searched, a piece by each of some threads."""
+
+    def __init__(self, passages: Stretches, target: torch.device) -> None:
+        self.passages = passages
+        self.dtype = passages.embeddings.dtype
+        self.target = target
+        self.readers = ThreadPoolExecutor(_READERS)
+        self.stream = torch.cuda.Stream(target) if target.type == "cuda" else None
+        self.lanes: SimpleQueue[Lane] = SimpleQueue()
+        if self.stream is not None:
+            rows = max(1, _PINNED // passages.embeddings.kind.itemsize)
+            for _ in range(_READERS):
+                self.lanes.put(Lane(rows, passages.dimension, self.dtype, self.stream))
+
+    def load(
+        self, pieces: StoredRows, ranks: Array
+    ) -> tuple[_StretchTensors, torch.cuda.Event | None]:
+        """Return a stretch on the device, and of a GPU the event after which it is there."""
+        with torch.cuda.stream(self.stream):
+            parts = self._allocate(len(ranks))
+            parts["ranks"].copy_(torch.from_numpy(ranks.astype(np.int64)))
         ends = np.cumsum([len(piece) for piece in pieces])
+        starts = ends - [len(piece) for piece in pieces]
+        list(
+            self.readers.map(
+                lambda piece, start: self._copy(piece, parts, start), pieces, starts.tolist()
+            )
+        )
+        return parts, self.stream.record_event() if self.stream is not None else None
 
-        def copy(piece: Array, end: int) -> None:
-            """Copy a piece to where it ends."""
-            own = slice(end - len(piece), end)
-            if piece.dtype.names is None:
-                self.parts["values"].numpy()[own] = piece
-            else:
-                for name in piece.dtype.names:
-                    self.parts[name].numpy()[own] = piece[name]
+    def _allocate(self, rows: int) -> _StretchTensors:
+        parts = {
+            "values": torch.empty(
+                (rows, self.passages.dimension), dtype=_VALUE_TYPES[self.dtype], device=self.target
+            ),
+            "ranks": torch.empty((rows,), dtype=torch.int64, device=self.target),
+        }
+        if self.dtype == INT8:
+            parts["scale"] = torch.empty((rows,), dtype=torch.float32, device=self.target)
+        return parts
 
-        list(readers.map(copy, pieces, ends.tolist()))
-        rows = len(ranks)
-        self.parts["ranks"].numpy()[:rows] = ranks
-        return {name: part[:rows] for name, part in self.parts.items()}
+    def _copy(self, piece: Array, parts: _StretchTensors, start: int) -> None:
+        if self.stream is None:
+            for name, column in _name_columns(piece):
+                parts[name].numpy()[start : start + len(piece)] = column
+            return
+        lane = self.lanes.get()
+        try:
+            lane.send(piece, parts, start)
+        finally:
+            self.lanes.put(lane)
 
 
 def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> Iterator[Stretch]:
     """Yield stretches of at most `rows` rows on the device; a thread reads the next one while one is searched.
 
-    Two buffers take turns. To a GPU they are copied on a stream of their own, while the caller's stream computes.
+    To a GPU they are copied on a stream of their own, while the caller's stream computes.
     """
-    is_cuda = target.type == "cuda"
-    dtype = passages.embeddings.dtype
-    most = min(rows, passages.rows)
-    buffers = [Buffer(most, passages.dimension, dtype, pinned=is_cuda) for _ in range(2)]
-    copy_stream = torch.cuda.Stream(target) if is_cuda else None
-    copy_ends: dict[int, torch.cuda.Event] = {}  # of each buffer's last copy
-
-    def read() -> Iterator[tuple[_StretchTensors, torch.cuda.Event | None]]:
-        """Yield stretches, and where they are copied the event of the copy's end."""
-        for number, stretch in enumerate(passages.read(rows)):
-            turn = number % 2
-            if turn in copy_ends:
-                copy_ends[turn].synchronize()  # the copy out of this buffer
-            parts = buffers[turn].fill(*stretch, readers)
-            if copy_stream is not None:
-                with torch.cuda.stream(copy_stream):
-                    parts = {
-                        name: part.to(target, non_blocking=True) for name, part in parts.items()
-                    }
-                    copy_ends[turn] = copy_stream.record_event()
-            yield parts, copy_ends.get(turn)
-
-    with ThreadPoolExecutor(_READERS) as readers, prefetch_items(read()) as coming:
-        for parts, copy_end in coming:
-            if copy_end is not None:
+    loader = Loader(passages, target)
+    with (
+        loader.readers,
+        prefetch_items(loader.load(*stretch) for stretch in passages.read(rows)) as coming,
+    ):
+        for parts, arrival in coming:
+            if arrival is not None:
                 current = torch.cuda.current_stream(target)
-                current.wait_event(copy_end)
+                current.wait_event(arrival)
                 for part in parts.values():
                     # its memory is not reused before this stream is done with it
                     part.record_stream(current)
@@ -200,8 +247,9 @@ class StretchSearch:
             if missing
             else products
         )
-        segments = padded.view(len(products), -1, _PASSAGES_PER_SEGMENT)
-        is_near = segments.amax(dim=2) >= cut[:, None]
+        # A segment's passages stand apart: side by side, their best would be found a fourth as fast by a GPU.
+        segments = padded.view(len(products), _PASSAGES_PER_SEGMENT, -1)
+        is_near = segments.amax(dim=1) >= cut[:, None]
 
         # What is near the cut costs several times its products, an eighth of the tile at most.
         near = int(is_near.sum()) * _PASSAGES_PER_SEGMENT
@@ -246,7 +294,7 @@ class StretchSearch:
         """Return the scores of pairs, those of a query together, float32, equal to those of `score_vector_pairs`."""
         if not query.is_cuda:
             return self._score_by_threads(query.numpy(), row.numpy(), stretch)
-        chunk = max(1, self.tile // 8 // self.queries.shape[1])
+        chunk = max(1, _PAIR_BYTES // 4 // self.queries.shape[1])
         scores = []
         for queries, rows in zip(query.split(chunk), row.split(chunk), strict=True):
             scores.append(self._score_on_device(queries, rows, stretch))
@@ -254,7 +302,7 @@ class StretchSearch:
 
     def _score_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """Return the scores of pairs, as `_score`, by the device that holds the vectors; see `exact.round_and_flag`."""
-        sums = (self.queries[query].double() * stretch.widen(row)).sum(dim=1)
+        sums = self._sum_products(query, row, stretch)
         width: Tensor = bound_difference(
             self.queries.shape[1], self.lengths[query] * stretch.longest
         )
@@ -268,6 +316,15 @@ class StretchSearch:
             scores = score_vector_pairs(queries, passages, self.temperature)
             low[close] = torch.from_numpy(scores).to(low.device)
         return low
+
+    def _sum_products(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
+        """Return q · p of pairs, added up in float64, shape (pairs,)."""
+        if stretch.factor.dtype != torch.float16:
+            return (self.queries[query].double() * stretch.widen(row)).sum(dim=1)
+        # The product of two fp16 numbers, of 11 bits each, is exact in float32, in half the bytes.
+        products = self.queries[query].float() * stretch.factor[row]
+        sums = products.sum(dim=1, dtype=torch.float64)
+        return sums if stretch.scale is None else sums * stretch.scale[row]
 
     def _score_by_threads(self, query: Array, row: Array, stretch: Stretch) -> Tensor:
         """Return the scores of pairs, as `_score`, by threads that work alone.
@@ -298,12 +355,21 @@ class StretchSearch:
 def _find_reaching(segments: Tensor, is_near: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
     """Return the pairs whose product reaches the cut, (queries,): queries, ascending, and passages.
 
-    `segments` are products, (queries, segments, `_PASSAGES_PER_SEGMENT`); `is_near` tells which hold such a product.
+    `segments` are products, (queries, `_PASSAGES_PER_SEGMENT`, segments); `is_near` tells which segments hold such a
+    product, (queries, segments).
     """
     query, segment = is_near.nonzero(as_tuple=True)
-    reaches = segments[query, segment] >= cut[query, None]
+    reaches = segments[query, :, segment] >= cut[query, None]
     hit, inside = reaches.nonzero(as_tuple=True)
-    return query[hit], segment[hit] * _PASSAGES_PER_SEGMENT + inside
+    return query[hit], inside * segments.shape[2] + segment[hit]
+
+
+def count_default_memory() -> int:
+    """Return the bytes that a search takes where no setting says how many: of a GPU a share, else 0."""
+    target = device()
+    if target.type != "cuda":
+        return 0
+    return torch.cuda.get_device_properties(target).total_memory // _SHARE_OF_DEVICE
 
 
 @torch.inference_mode()
@@ -323,8 +389,6 @@ def search_by_torch(
     bytes_per_number = 8 if is_wide else 4
     rows = memory * 2 // 3 // (bytes_per_number * passages.dimension + 24)
     rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA_PROPOSALS)))
-    if target.type == "cuda":
-        rows = min(rows, _MOST_PINNED // (passages.dimension * passages.embeddings.kind.itemsize))
     if rows > _PASSAGES_PER_SEGMENT:
         # else every product is copied, to fill up its last segment
         rows -= rows % _PASSAGES_PER_SEGMENT
