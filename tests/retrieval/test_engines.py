@@ -156,7 +156,8 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(store, monkeypa
         exact = batch.double() @ held.factor.double().T
         return (exact + sign * 0.999 * (batch.shape[1] + SLACK_TERMS) * unit * lengths).float()
 
-    monkeypatch.setattr(torch_search, "FLOAT32_ROUNDING", unit)
+    for name in ("FLOAT32_ROUNDING", "_CUT_OFF"):  # of a processor, of a GPU
+        monkeypatch.setattr(torch_search, name, unit)
     monkeypatch.setattr(torch_search.Stretch, "multiply", products)
     assert np.array_equal(
         search(torch_search.search_by_torch, embeddings, ranks, queries, 25), expected

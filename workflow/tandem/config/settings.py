@@ -153,7 +153,9 @@ class ExecutionSettings(Training):
         "auto", description="of exact search; auto: torch on CUDA"
     )
     search_memory: int | None = Field(
-        None, ge=16, description="MiB that an exact search may hold; null: 2,048"
+        None,
+        ge=16,
+        description="MiB that an exact search may hold; null: 2,048, and a third of a GPU's memory",
     )
     threads: int | None = Field(
         None, ge=1, description="CPU threads of a job; null: all cores, one job at a time"

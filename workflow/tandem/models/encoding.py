@@ -5,7 +5,6 @@ attention interface: `set_attn_implementation(PACKED_ATTENTION)`, `(FLOAT32)` or
 texts of a packed row lie reaches the attention through keyword arguments.
 """
 
-import importlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -81,9 +80,6 @@ def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
 
 def register() -> None:
     """Make these attentions known to transformers."""
-    if torch.cuda.is_available():
-        # before layers are compiled that call it
-        importlib.import_module("torch.nn.attention.varlen")
     functions = {
         PACKED_ATTENTION: compute_packed_attention,
         FLOAT32: compute_attention_in_float32,
@@ -167,19 +163,14 @@ def compute_by_kernel(
 ) -> Tensor:
     """Compute what `compute_by_padding` does, by the kernel.
 
-    With dropout it is the operation within the kernel, since `varlen_attn` drops no weights.
+    It is the operation within `torch.nn.attention.varlen.varlen_attn`, which drops no weights and is entered through
+    Python: that took a third of a training step's time on the processor, which a GPU then waits for.
     """
-    # PyTorch's compiler comes with it: two seconds of every process that no CPU needs.
-    from torch.nn.attention.varlen import AuxRequest, varlen_attn
-
     arguments = (query, key, value, bounds, bounds, longest, longest)
     mixed: Tensor
-    if dropout:
-        mixed, *_ = torch.ops.aten._flash_attention_forward(
-            *arguments, dropout, False, False, scale=scaling
-        )
-    else:
-        mixed, _ = varlen_attn(*arguments, scale=scaling, return_aux=AuxRequest(lse=True))
+    mixed, *_ = torch.ops.aten._flash_attention_forward(
+        *arguments, dropout, False, False, scale=scaling
+    )
     return mixed
 
 

@@ -32,11 +32,9 @@ _PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked a
 _READERS = 8  # threads that copy stored vectors: a GPU searches faster than one of them copies
 # Bytes of a buffer that is copied to a GPU: each reader has one. To lock a GiB in memory takes most of a second.
 _PINNED = 16 << 20
-_PAIR_BYTES = (
-    32 << 20
-)  # bytes of the products of pairs that are added up at once: they stay in a GPU's cache
+_PAIR_BYTES = 256 << 20  # bytes of the products of pairs that are added up at once
 # Of a GPU's memory, what a search takes where no setting says how much.
-_SHARE_OF_DEVICE = 8
+_SHARE_OF_DEVICE = 3
 _LOW_HALF = 0xFFFFFFFF
 _ALL_BUT_SIGN = 0x7FFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
@@ -247,7 +245,7 @@ class StretchSearch:
             if missing
             else products
         )
-        # A segment's passages stand apart: side by side, their best would be found a fourth as fast by a GPU.
+        # A segment's passages stand apart: side by side, a GPU would find their best a fourth as fast.
         segments = padded.view(len(products), _PASSAGES_PER_SEGMENT, -1)
         is_near = segments.amax(dim=1) >= cut[:, None]
 
