@@ -14,6 +14,8 @@ from tandem.models.encoding import PACKED_FAMILIES, fill_length, pack_texts
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Inputs, Template
 
+pytestmark = pytest.mark.gpu
+
 SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,

@@ -18,6 +18,8 @@ from tandem.retrieval.ann import run
 from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
 
+pytestmark = pytest.mark.gpu
+
 ROWS, QUESTIONS = 1500, 70
 PARAMS = {"depth": 20, "split": "test", "rescore": True, "rescore_factor": 2, "recall_queries": 30}
 INDEXES = {

@@ -22,6 +22,8 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing
 
+pytestmark = pytest.mark.gpu
+
 ENGINES = {"faiss": faiss_search.search_by_faiss, "torch": torch_search.search_by_torch}
 MEMORY = 64 << 20
 

@@ -18,6 +18,8 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import run_shard
 
+pytestmark = pytest.mark.gpu
+
 ROWS = 3000
 LEARNED = {"train_sample": None, "seed": 42}
 LISTED = {**LEARNED, "nlist": 16}

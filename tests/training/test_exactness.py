@@ -11,6 +11,8 @@ from several_processes import read_results, run_program
 
 from tandem.training.forward import Budget
 
+pytestmark = pytest.mark.gpu
+
 
 @pytest.fixture(scope="module")
 def whole():

@@ -7,6 +7,8 @@ from torch import nn
 
 from tandem.training.checkpoints import list_kept, load_weights
 
+pytestmark = pytest.mark.gpu
+
 
 class Moving(nn.Module):
     """A weight that learns, one that is frozen, a buffer that is saved and one that is not."""

@@ -12,6 +12,8 @@ from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import TrainingLoop
 
+pytestmark = pytest.mark.gpu
+
 TRAIN = {
     "queries_per_batch": 2,
     "list_size": 3,

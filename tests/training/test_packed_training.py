@@ -9,6 +9,8 @@ from tandem.models.acceleration import accelerate
 from tandem.training.forward import Budget
 from tandem.training.stage import run
 
+pytestmark = pytest.mark.gpu
+
 TRAIN = {"dual": {"in_batch": True}, "cross": {}, "joint": {}}
 
 

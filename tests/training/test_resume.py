@@ -18,6 +18,8 @@ from tiny_stages import OBJECTIVES, TRAIN
 from tandem.store.files import sha256
 from tandem.training.history import choose_point, read_points
 
+pytestmark = pytest.mark.gpu
+
 
 def weights(folder):
     return {str(p.relative_to(folder)): sha256(p) for p in sorted(folder.rglob("*.safetensors"))}
