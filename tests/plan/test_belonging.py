@@ -117,7 +117,7 @@ def test_fidelity_is_planned_with_the_key_that_its_line_names(name):
 def test_views_look_at_the_configurations_own_systems(configuration, system, model):
     plan = planned(f"--configfile config/{configuration}.yaml")
     assert plan.view("analysis").stage("error_analysis").name == system
-    assert plan.tradeoffs().name == model
+    assert plan.view("tradeoffs").stage().name == model
 
 
 def test_the_summary_leaves_out_what_the_configuration_lacks():

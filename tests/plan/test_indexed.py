@@ -110,7 +110,7 @@ def test_what_makes_an_index_or_searches_through_one_gets_its_gpus(configured, m
     config = configured("execution", {"index_gpu": mode, "devices": 2})
     plan = FullPlan(config, ROOT)
     searched = run(plan.planner)
-    for stage in (searched, searched.upstream["index"], plan.tradeoffs()):
+    for stage in (searched, searched.upstream["index"], plan.view("tradeoffs").stage()):
         assert plan.placement.gpus(stage.kind, stage.key) == gpus
 
 
@@ -200,7 +200,7 @@ def test_lists_that_a_known_corpus_cannot_fill_are_refused(configured):
 
 def test_tradeoffs_measure_what_they_name(configured):
     plan = FullPlan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
-    stage = plan.tradeoffs()
+    stage = plan.view("tradeoffs").stage()
     assert [stage.upstream[f"index.{i}"].name for i in range(2)] == [
         "de_bm25neg@flat",
         "de_bm25neg@hnsw",
@@ -208,11 +208,11 @@ def test_tradeoffs_measure_what_they_name(configured):
     assert stage.values["split"] == "test"
     assert stage.upstream["index.1"] is run(plan.planner).upstream["index"]
     with pytest.raises(UserError, match="tradeoffs.indexes: ivff is not an index"):
-        FullPlan(configured("tradeoffs.indexes", ["ivff"]), ROOT).tradeoffs()
+        FullPlan(configured("tradeoffs.indexes", ["ivff"]), ROOT).view("tradeoffs").stage()
     with pytest.raises(
         UserError,
         match="tradeoffs.split: queries are asked on split nope, but dataset pydocs has dev",
     ):
-        FullPlan(configured("tradeoffs.split", "nope"), ROOT).tradeoffs()
+        FullPlan(configured("tradeoffs.split", "nope"), ROOT).view("tradeoffs").stage()
     with pytest.raises(UserError, match="tradeoffs.model: ce_bm25neg is a cross model"):
-        FullPlan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).tradeoffs()
+        FullPlan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).view("tradeoffs").stage()

@@ -65,7 +65,7 @@ def test_seismic_is_searched_and_compared(splade):
     assert (run.values["query_cut"], run.values["heap_factor"]) == (10, 0.8)
     assert run.upstream["index"].values["postings"] == 3500
     assert run.upstream["passages"] is exact.upstream["passages"]
-    compared = FullPlan(config, ROOT).tradeoffs()
+    compared = FullPlan(config, ROOT).view("tradeoffs").stage()
     assert compared.values["seismic"] == [{"name": "seismic", "query_cut": 10, "heap_factor": 0.8}]
     assert compared.upstream["seismic.0"].digest == run.upstream["index"].digest
 
@@ -91,13 +91,15 @@ def test_an_index_that_does_not_exist_or_is_not_compared_is_named(splade):
     with pytest.raises(
         UserError, match=r"tradeoffs.indexes: seismik is not an index; did you mean seismic"
     ):
-        FullPlan(
-            splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT
-        ).tradeoffs()
+        FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT).view(
+            "tradeoffs"
+        ).stage()
     with pytest.raises(
         UserError, match=r"tradeoffs.indexes: bm25 ranks by other weights .*; leave it out"
     ):
-        FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["bm25"]}}, ROOT).tradeoffs()
+        FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["bm25"]}}, ROOT).view(
+            "tradeoffs"
+        ).stage()
 
 
 def deepct(**options):

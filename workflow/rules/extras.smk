@@ -19,29 +19,6 @@ rule estimate:
         print_about("estimate", "--config", config, log)
 
 
-# Planned at once where possible: a job that runs on another machine looks its stage up by key.
-with suppress(UserError):
-    plan.tradeoffs()
-
-
-rule index_tradeoffs:
-    localrule: True
-    input:
-        lambda wildcards: behind([planned(plan.tradeoffs).manifest]),
-    output:
-        local(multiext(f"{VIEWS}/tables/index_tradeoffs", csv=".csv", md=".md")),
-        report(local(f"{VIEWS}/tables/index_tradeoffs.html"), caption="../report/tradeoffs.rst", category="Search"),
-    log:
-        local(f"{VIEWS}/tables/index_tradeoffs.log"),
-    conda:
-        DATA
-    params:
-        stage=lambda wildcards: planned(plan.tradeoffs).manifest,
-    shell:
-        f"{UNPACK}"
-        "python -m tandem index-tradeoffs --stage {params.stage:q} --out {output.csv:q} 2>&1 | tee {log:q}"
-
-
 # Sweeps: the same systems at every point of a grid. The points are a file of their own, since a thousand of them do not
 # fit into a command line.
 rule sweep:

@@ -56,7 +56,6 @@ _OWN = (
     Command("table", "report.table_commands:write_table", STEPS, "A table's files."),
     Command("report", "extras.report:report", STEPS, "The report's page."),
     Command("sweep", "extras.sweep_page:write_sweep", STEPS, "A sweep's table and charts."),
-    Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),
     Command("pack", "store.archive:pack", STEPS, "An artifact as one file, for object storage."),
     Command("unpack", "store.archive:unpack", STEPS, "Artifacts from such files."),
 )  # fmt: skip

@@ -14,7 +14,6 @@ from tandem.extras.serving import Served, served_search
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
 from tandem.retrieval import ann
-from tandem.retrieval.ann import run_tradeoffs
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as run_encode
 from tandem.retrieval.encode import run_shard
@@ -255,7 +254,7 @@ def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(
         "sweep": sweep,
     }
     job = make_job("tradeoffs", folder / "tradeoffs/late-0123456789", params, inputs)
-    run_tradeoffs(job)
+    pytest.importorskip("tandem.contrib.tradeoffs.vectors").run(job)
     lines = list(csv.DictReader((job.out / "tradeoffs.csv").open()))
     recalls = {(line["nprobe"], line["rescore"]): float(line["recall@5"]) for line in lines}
     # all is found, by vectors as they are

@@ -67,7 +67,7 @@ def test_end_to_end_its_search_is_found(planner):
 def test_indexes_of_its_tokens_are_measured(configured):
     config = configured("models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}})
     config["tradeoffs"] = {"model": "colbert", "indexes": ["ivf_flat"]}
-    stage = FullPlan(config, ROOT).tradeoffs()
+    stage = FullPlan(config, ROOT).view("tradeoffs").stage()
     assert (stage.kind, stage.upstream["passages"].kind) == ("tradeoffs", "token_vectors")
     assert stage.upstream["index.0"].upstream["passages"] is stage.upstream["passages"]
 

@@ -4,8 +4,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from tandem.config.base import Count, Items, Section, by_value
-from tandem.config.references import DualEncoderRef
+from tandem.config.base import Section, by_value
 
 
 class Index(Section):
@@ -218,36 +217,3 @@ TermIndexEntry = ExactTermIndex | SeismicIndex
 TERM_INDEXES: dict[str, type[TermIndexEntry]] = by_value(
     "type", FrequencyIndex, PrunedIndex, SeismicIndex
 )
-
-
-class TradeoffSweep(Section):
-    """Values of search parameters that `tradeoffs` goes through."""
-
-    nprobe: Items[Count] = Field((1, 4, 16, 64), min_length=1, description="of indexes with lists")
-    ef_search: Items[Count] = Field((16, 64, 256), min_length=1, description="of graphs")
-    rescore: Items[bool] = Field(
-        (False, True), min_length=1, description="with exact scores and without"
-    )
-    rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
-
-
-class Tradeoffs(Section):
-    """What `snakemake index_tradeoffs` measures: the recall and latency of searches."""
-
-    queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
-    k: Items[Count] = Field(
-        (10, 100), min_length=1, description="recall at these; searches are as deep as the largest"
-    )
-    repeats: int = Field(3, ge=1, description="latencies are medians of this many")
-    indexes: Items[str] = Field(
-        tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`"
-    )
-    sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")
-    model: DualEncoderRef | None = Field(
-        None,
-        description="the dual encoder whose passages are indexed; null: `de_bm25neg`, else the first of the"
-        " configuration's own",
-    )
-    split: str | None = Field(
-        None, description="whose queries are searched for; null: the one that is reported"
-    )

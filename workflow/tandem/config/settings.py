@@ -17,7 +17,7 @@ from pydantic import (
 from tandem.config.base import Distinct, Items, Section, Seed, not_empty, problem
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
-from tandem.config.indexes import IndexEntry, TermIndexEntry, Tradeoffs
+from tandem.config.indexes import IndexEntry, TermIndexEntry
 from tandem.config.language_models import Endpoint
 from tandem.config.models import ModelEntry, ValidationSettings
 from tandem.config.references import DatasetRef, RunRef
@@ -261,9 +261,6 @@ class Settings(Section):
     )
     indexes: dict[str, IndexEntry | TermIndexEntry] = Field(
         {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"
-    )
-    tradeoffs: Tradeoffs = Field(
-        Tradeoffs(), description="what `snakemake index_tradeoffs` measures"
     )
     models: dict[str, ModelEntry] = Field(
         {}, description="trained models; null: none of a recipe's, `like`: a base"

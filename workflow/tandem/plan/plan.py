@@ -30,7 +30,6 @@ from tandem.plan.sweeps import Sweeps
 from tandem.plan.validated_models import list_unused_validation_keys
 from tandem.stages import KINDS
 
-OTHER_TABLES = ("index_tradeoffs",)  # of targets that are not layouts
 Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
 # Each returns a line for every key that is set and has no effect.
 UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
@@ -141,10 +140,7 @@ class Plan:
 
     def tables_of_views(self) -> list[str]:
         """Return the tables, without the endings of their files, that views write: no layout stands behind them."""
-        return [
-            *OTHER_TABLES,
-            *(name for view in self.added_views.values() for name in view.tables),
-        ]
+        return [name for view in self.added_views.values() for name in view.tables]
 
     def report_parts(self) -> dict[str, ReportPart]:
         """Return what the views add to the report, by their names."""

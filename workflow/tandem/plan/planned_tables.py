@@ -33,7 +33,6 @@ RULE_NAMES = (
     "stage",
     "datasets",
     "estimate",
-    "index_tradeoffs",
     "sweep",
     "sweeps",
 )

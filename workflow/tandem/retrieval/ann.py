@@ -1,19 +1,16 @@
 """Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do.
 
-Stage `ann`: a run through an index, and its recall. Stage `tradeoffs`: several indexes compared with exact search, by
-recall, latency of one query at a time by one thread, throughput of all by all threads, and size. No torch here.
+Stage `ann`: a run through an index, and its recall. No torch here.
 """
 
 import json
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import faiss
 import numpy as np
 
 from tandem.cluster.progress import Progress, say, warn
-from tandem.config.indexes import TradeoffSweep
 from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
@@ -26,7 +23,6 @@ from tandem.retrieval.exact import (
     BestPassages,
     compute_recall,
     compute_recall_by_score,
-    measure_search,
     pack_keys,
     score_vector_pairs,
     space_evenly,
@@ -48,10 +44,8 @@ from tandem.retrieval.retrieve import (
     open_embeddings,
     read_embedded_rows,
 )
-from tandem.stages import declaration
-from tandem.stages.retrieval import AnnParams, TradeoffsParams, compared_searches
+from tandem.stages.retrieval import AnnParams
 from tandem.store.artifact import Artifact
-from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
 
 QUERIES_PER_SEARCH = 1024  # queries searched and rescored together
@@ -63,7 +57,6 @@ _LISTED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
 MAPPED = faiss.IO_FLAG_MMAP_IFC
 
 _ScoredRows = tuple[Floats, Rows]  # scores and rows
-_TradeoffLine = dict[str, str | float | None]
 
 
 class OpenedIndex:
@@ -331,94 +324,3 @@ def run(job: Job[AnnParams]) -> None:
             if low:
                 found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
                 warn(job, draft, f"{found}; {index.remedy}")
-
-
-def iterate_settings(
-    index: OpenedIndex, sweep: TradeoffSweep
-) -> Iterator[tuple[int | None, int | None, bool]]:
-    """Yield (nprobe, ef_search, rescore) of an index: lists or candidates if it has any, with exact scores or not."""
-    within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
-    nprobe: list[int] | list[None] = within if index.lists else [None]
-    ef_search: tuple[int, ...] | list[None] = sweep.ef_search if index.is_graph else [None]
-    return product(nprobe, ef_search, sweep.rescore)
-
-
-def measure(
-    searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int
-) -> dict[str, float]:
-    """Measure a searcher's `search(queries, depth)` by `measure_search`, for some queries down to the largest k."""
-    depth = max(ks)
-
-    def search_alone(query: int) -> BestPassages:
-        best: BestPassages = searcher.search(queries[query : query + 1], depth)
-        return best
-
-    def search_together() -> BestPassages:
-        best: BestPassages = searcher.search(queries, depth)
-        return best
-
-    retrieved = search_together().list_ranks()
-    return measure_search(retrieved, exact, ks, search_alone, search_together, repeats)
-
-
-@compared_searches("text")
-class VectorSearches:
-    """Run the searches of single vectors that are compared, for a sample of queries."""
-
-    def __init__(self, job: Job[TradeoffsParams]) -> None:
-        self.passages, embedded = open_embeddings(job, Embeddings)
-        self.queries = embedded.pick(space_evenly(embedded.rows, job.params.queries))
-        self.ranks = PassageOrder(job.inputs["dataset"]).ranks
-        self.depth = max(job.params.k)
-        self.factor = job.params.sweep.rescore_factor
-
-    def exact(self, threads: Threads) -> list[Array]:
-        """Return each query's passages by exact search, best first."""
-        return search_exactly(
-            self.passages, self.queries, self.ranks, self.depth, threads
-        ).list_ranks()
-
-    def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
-        """Return a search through an index; with `rescore` exact scores decide."""
-        return VectorSearcher(index, self.passages, self.ranks, rescore, self.factor)
-
-
-def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
-    """Measure every setting of every index and write `tradeoffs.csv`."""
-    params = job.params
-    sweep = job.params.sweep
-    lines = list[_TradeoffLine]()
-    searches = compared_searches[declaration(job.inputs["passages"].kind).vectors](job)
-    gpu = lease_gpus(job)
-    indexes = list(zip(params.indexes, job.many("index"), strict=True))
-    with open_threads(job.execution.workers) as threads, writing(job) as draft:
-        exact = searches.exact(threads)
-        with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
-            for name, artifact in indexes:
-                # A width is compared as it is.
-                index = OpenedIndex(artifact, threads, gpu, widen=False)
-                size = artifact.manifest.facts["bytes_per_vector"]
-                for nprobe, ef_search, rescore in iterate_settings(index, sweep):
-                    index.tune(nprobe, ef_search)
-                    line: _TradeoffLine = {
-                        "index": name,
-                        "nprobe": nprobe,
-                        "ef_search": ef_search,
-                        "rescore": rescore,
-                    }
-                    line |= measure(
-                        searches.through(index, rescore),
-                        searches.queries,
-                        exact,
-                        params.k,
-                        params.repeats,
-                    )
-                    lines.append(
-                        line
-                        | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key}
-                    )
-                progress.add(1)
-        write_text(
-            draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines))
-        )
-        draft.facts |= {"lines": len(lines), "threads": threads.workers}

@@ -8,9 +8,8 @@ from pydantic import Field
 
 from tandem.config import retrieval
 from tandem.config.datasets import Perturbation
-from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch, Tradeoffs
+from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch
 from tandem.config.language_models import LanguageModel
-from tandem.config.references import parameters_of
 from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Planned, Scoring
@@ -34,7 +33,7 @@ pair_scorer: Registry[Callable[..., Any]] = Registry(
 side_encoder: Registry[Any] = Registry(
     "encoder of a side", "side_encoder", "retrieval", decides=False
 )
-# By `Kind.vectors`: `(job) -> searches` that `tradeoffs` compares, as `tandem.retrieval.ann.VectorSearches` are.
+# By `Kind.vectors`: `(job) -> searches` that the stage `tradeoffs` compares, as `VectorSearches` of its package are.
 compared_searches: Registry[Callable[..., Any]] = Registry(
     "compared search", "compared_searches", "retrieval", decides=False
 )
@@ -135,27 +134,6 @@ class AnnParams(RunParams):
     rescore_factor: int = Field(2, ge=1, description="times the depth that the index proposes")
     recall_queries: int = Field(
         0, ge=0, description="queries whose recall against exact search is measured"
-    )
-
-
-@parameters_of
-class TradeoffsParams(Tradeoffs, Params):
-    """Recall, latency and size of several indexes."""
-
-    split: str = Field("test", description="whose queries are searched for")
-
-
-class NamedSeismic(SeismicSearch):
-    """An index of Seismic's among those that are compared."""
-
-    name: str = Field(description="its entry of `indexes`")
-
-
-class TermTradeoffsParams(TradeoffsParams):
-    """Recall, latency and size of searches of weights of terms."""
-
-    seismic: tuple[NamedSeismic, ...] = Field(
-        (), exclude_if=not_, description="how the inputs `seismic` are searched"
     )
 
 
@@ -275,10 +253,6 @@ KINDS = (
         holds="index", one_thread_if=_grows_a_graph, verb="indexing"),
     Kind("ann", "retrieval.ann:run", AnnParams, version=3, env="search", threads="all", lazy=("dataset",),
         box="Retrieval", scoring=Scoring(by="dual", zero="cosine"), verb="searching"),
-    Kind("tradeoffs", "retrieval.ann:run_tradeoffs", TradeoffsParams, version=2, env="search", threads="exclusive",
-        lazy=("dataset",), box="Retrieval"),
-    Kind("term_tradeoffs", "retrieval.term_indexes:run_term_tradeoffs", TermTradeoffsParams, env="lexical",
-        threads="exclusive", box="Retrieval", verb="measuring"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking",
         scoring=Scoring(by="cross", of="top"), verb="re-ranking"),

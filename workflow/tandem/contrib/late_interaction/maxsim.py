@@ -31,7 +31,7 @@ from tandem.retrieval.retrieve import (
     open_embeddings,
     read_embedded_rows,
 )
-from tandem.stages.retrieval import TradeoffsParams, compared_searches
+from tandem.stages.retrieval import compared_searches
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
@@ -230,7 +230,7 @@ def open_search(job: Job[Any], same_token: bool = False) -> TokenSearch:
 class TokenSearches:
     """Run the searches by late interaction that `tradeoffs` compares, for a sample of queries, which are numbers."""
 
-    def __init__(self, job: Job[TradeoffsParams]) -> None:
+    def __init__(self, job: Job[Any]) -> None:
         self.token_search = open_search(job)
         self.queries = space_evenly(len(self.token_search.counts), job.params.queries)
         self.depth = max(job.params.k)

@@ -8,9 +8,10 @@ import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
 from tandem.cli import run as run_command
+from tandem.contrib.tradeoffs.vectors import run
 from tandem.errors import UserError
 from tandem.retrieval import index as stage
-from tandem.retrieval.ann import OpenedIndex, run_tradeoffs
+from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.exact import time_median
 from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
@@ -52,7 +53,7 @@ def artifact(tmp_path_factory, make_job, make_dataset):
         "sweep": SWEEP,
     }
     job = make_job("tradeoffs", folder / "de.test-0123456789", params, inputs, {"workers": 2})
-    run_tradeoffs(job)
+    run(job)
     return open_artifact(job.out)
 
 

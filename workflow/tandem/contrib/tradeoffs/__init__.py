@@ -1,0 +1,1 @@
+"""Recall, latency and size of indexes, compared with exact search."""
