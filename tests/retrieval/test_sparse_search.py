@@ -158,7 +158,7 @@ def test_texts_without_a_weight_find_nothing_in_lucene_and_there_is_nothing_to_c
         "term_tradeoffs", tmp_path / "t-0123456789", {"split": "test"}, silent | {"index": index}
     )
     with pytest.raises(UserError, match="no query has a weight above 0"):
-        pytest.importorskip("tandem.contrib.tradeoffs.terms").run(compared)
+        pytest.importorskip("tandem.contrib.tradeoffs.term_tradeoffs").run(compared)
 
 
 @pytest.mark.parametrize("above", [0.2, 0.5])

@@ -254,7 +254,7 @@ def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(
         "sweep": sweep,
     }
     job = make_job("tradeoffs", folder / "tradeoffs/late-0123456789", params, inputs)
-    pytest.importorskip("tandem.contrib.tradeoffs.vectors").run(job)
+    pytest.importorskip("tandem.contrib.tradeoffs.vector_tradeoffs").run(job)
     lines = list(csv.DictReader((job.out / "tradeoffs.csv").open()))
     recalls = {(line["nprobe"], line["rescore"]): float(line["recall@5"]) for line in lines}
     # all is found, by vectors as they are

@@ -8,7 +8,7 @@ import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
 from tandem.cli import run as run_command
-from tandem.contrib.tradeoffs.vectors import run
+from tandem.contrib.tradeoffs.vector_tradeoffs import run
 from tandem.errors import UserError
 from tandem.retrieval import index as stage
 from tandem.retrieval.ann import OpenedIndex

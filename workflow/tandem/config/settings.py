@@ -155,7 +155,7 @@ class ExecutionSettings(Training):
     search_memory: int | None = Field(
         None,
         ge=16,
-        description="MiB that an exact search may hold; null: 2,048, and a third of a GPU's memory",
+        description="MiB that an exact search may hold; null: 2,048; on a GPU a third of its memory",
     )
     threads: int | None = Field(
         None, ge=1, description="CPU threads of a job; null: all cores, one job at a time"

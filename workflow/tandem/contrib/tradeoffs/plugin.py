@@ -9,7 +9,7 @@ register_section("tradeoffs", Tradeoffs, Tradeoffs(), "what `snakemake index_tra
 register_stage(
     Kind(
         "tradeoffs",
-        "contrib.tradeoffs.vectors:run",
+        "contrib.tradeoffs.vector_tradeoffs:run",
         TradeoffsParams,
         version=2,
         env="search",
@@ -22,7 +22,7 @@ register_stage(
 register_stage(
     Kind(
         "term_tradeoffs",
-        "contrib.tradeoffs.terms:run",
+        "contrib.tradeoffs.term_tradeoffs:run",
         TermTradeoffsParams,
         env="lexical",
         threads="exclusive",
