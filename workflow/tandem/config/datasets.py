@@ -256,21 +256,6 @@ class Files(WithDomains):
     )
 
 
-class CMedQA2(Published):
-    """Chinese medical questions and answers."""
-
-    reads = (
-        "question.csv",
-        "question.zip",
-        "answer.csv",
-        "answer.zip",
-        "*_candidates.txt",
-        "*_candidates.zip",
-    )
-    always_has = ("train", "dev", "test")
-    source: Literal["cmedqa2"]
-
-
 class Dpr(Published):
     """DPR's files."""
 
@@ -564,7 +549,7 @@ class Group(Derived):
 DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
-        *(PyDocs, Beir, IrDatasets, Files, CMedQA2, Dpr),
+        *(PyDocs, Beir, IrDatasets, Files, Dpr),
         *(RocketQA, RocketQATsv, DuReaderRetrieval),
         *(Pair, Domains, Perturbed, Reduced, Joined, Windows, UnionDataset),
         *(CroppedSentences, Unlabelled, Group),

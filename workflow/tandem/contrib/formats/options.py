@@ -8,6 +8,21 @@ from tandem.config.base import Items, Names, problem
 from tandem.config.datasets import Dataset, HashSplits, Published
 
 
+class CMedQA2(Published):
+    """Chinese medical questions and answers."""
+
+    reads = (
+        "question.csv",
+        "question.zip",
+        "answer.csv",
+        "answer.zip",
+        "*_candidates.txt",
+        "*_candidates.zip",
+    )
+    always_has = ("train", "dev", "test")
+    source: Literal["cmedqa2"]
+
+
 class Lotte(Published):
     """LoTTE: one domain and half, such as `writing/test`; the splits are `search` and `forum`."""
 

@@ -2,6 +2,7 @@
 
 from tandem.config.datasets import register_source
 from tandem.contrib.formats.options import (
+    CMedQA2,
     Deb822,
     DuReader2,
     EntityQuestions,
@@ -11,4 +12,4 @@ from tandem.contrib.formats.options import (
     TrainingLists,
 )
 
-register_source(Deb822, DuReader2, EntityQuestions, Kilt, Lotte, Squad, TrainingLists)
+register_source(CMedQA2, Deb822, DuReader2, EntityQuestions, Kilt, Lotte, Squad, TrainingLists)

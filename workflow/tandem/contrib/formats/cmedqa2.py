@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tandem.config import datasets
+from tandem.contrib.formats.options import CMedQA2
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import describe_columns, parse_label, split_csv
 from tandem.data.sources import (
@@ -35,7 +35,7 @@ from tandem.stages.base import Json
 class CMedQa2Source(Source):
     """Read the folder named by `path`; candidates of at least one split are needed."""
 
-    def __init__(self, job: DatasetJob, entry: datasets.CMedQA2) -> None:
+    def __init__(self, job: DatasetJob, entry: CMedQA2) -> None:
         super().__init__(job, entry)
         files = DatasetFiles(job)
         self._questions = files.find("question.csv", "question.zip")
