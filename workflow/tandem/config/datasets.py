@@ -274,18 +274,6 @@ class RocketQA(Published):
     source: Literal["rocketqa"]
 
 
-class RocketQATsv(Published):
-    """RocketQA's training files."""
-
-    file_keys = ("dual", "cross")
-    always_has = ("train",)
-    source: Literal["rocketqa_tsv"]
-    dual: str | None = Field(
-        None, description="dual encoder's: query, title, positive, title, negative, 0"
-    )
-    cross: str | None = Field(None, description="cross-encoder's: query, title, text, label")
-
-
 class DuReaderRetrieval(Published):
     """DuReader-retrieval's release."""
 
@@ -549,8 +537,7 @@ class Group(Derived):
 DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
-        *(PyDocs, Beir, IrDatasets, Files, Dpr),
-        *(RocketQA, RocketQATsv, DuReaderRetrieval),
+        *(PyDocs, Beir, IrDatasets, Files, Dpr, RocketQA, DuReaderRetrieval),
         *(Pair, Domains, Perturbed, Reduced, Joined, Windows, UnionDataset),
         *(CroppedSentences, Unlabelled, Group),
     ).items()

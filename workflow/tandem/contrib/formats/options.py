@@ -23,6 +23,18 @@ class CMedQA2(Published):
     source: Literal["cmedqa2"]
 
 
+class RocketQATsv(Published):
+    """RocketQA's training files."""
+
+    file_keys = ("dual", "cross")
+    always_has = ("train",)
+    source: Literal["rocketqa_tsv"]
+    dual: str | None = Field(
+        None, description="dual encoder's: query, title, positive, title, negative, 0"
+    )
+    cross: str | None = Field(None, description="cross-encoder's: query, title, text, label")
+
+
 class Lotte(Published):
     """LoTTE: one domain and half, such as `writing/test`; the splits are `search` and `forum`."""
 

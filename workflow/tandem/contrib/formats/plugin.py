@@ -8,8 +8,11 @@ from tandem.contrib.formats.options import (
     EntityQuestions,
     Kilt,
     Lotte,
+    RocketQATsv,
     Squad,
     TrainingLists,
 )
 
-register_source(CMedQA2, Deb822, DuReader2, EntityQuestions, Kilt, Lotte, Squad, TrainingLists)
+register_source(
+    CMedQA2, Deb822, DuReader2, EntityQuestions, Kilt, Lotte, RocketQATsv, Squad, TrainingLists
+)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
 from tandem.contrib.formats.options import TrainingLists
+from tandem.contrib.formats.rocketqa_tsv import hash_texts
 from tandem.data import tables
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Mentions
@@ -48,7 +49,6 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.sources.rocketqa import hash_texts
 from tandem.data.splits import SPLIT_WORDS, require_splits, split_name
 from tandem.errors import UserError
 from tandem.stages.base import Json

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tandem.contrib.formats.rocketqa_tsv import hash_texts
 from tandem.data.collection import Collection
-from tandem.data.sources.rocketqa import hash_texts
 from tandem.errors import UserError
 
 DUAL = (
