@@ -1,12 +1,12 @@
 """Datasets: the keys of every dataset, and those of each source."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tandem.config.base import Analyzer, Count, Distinct, Items, Names, Section, by_value, problem
+from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.config.references import DatasetRef, NoParameter, Note, Reference, RunRef
 from tandem.errors import UserError
 from tandem.plugins import Declarations
@@ -314,7 +314,11 @@ class Derived(Dataset):
         return splits_of(of) if of else set()
 
 
-class Domains(Derived):
+class Inheriting(Derived):
+    """A dataset that takes over keys from the one that it is `of`, where it does not say them."""
+
+
+class Domains(Inheriting):
     """The passages of some domains of a dataset, and the queries with a relevant one among them."""
 
     source: Literal["domains"]
@@ -353,7 +357,7 @@ Perturbation = Literal["keyboard", "swap", "drop", "double", "case", "order"]
 PERTURBATIONS = get_args(Perturbation)
 
 
-class Perturbed(Derived):
+class Perturbed(Inheriting):
     """A dataset with broken copies of a split's queries: a further split `<split>_<kind>` for each kind."""
 
     corpus_key = "of"
@@ -373,7 +377,7 @@ class Perturbed(Derived):
         return whole and whole | {f"{self.split}_{kind}" for kind in self.kinds}
 
 
-class Windows(Derived):
+class Windows(Inheriting):
     """The documents of a dataset, cut into windows."""
 
     source: Literal["windows"]
@@ -403,52 +407,7 @@ class Windows(Derived):
     )
 
 
-def _rising(bounds: tuple[int, ...]) -> tuple[int, ...]:
-    if list(bounds) != sorted(set(bounds)):
-        raise problem(f" is {[*bounds]}; allowed: whole numbers that rise")
-    return bounds
-
-
-def position_names(bounds: Sequence[int]) -> list[str]:
-    """Return names of the ranges of positions that some last positions bound, the last range without an end.
-
-    >>> position_names([1, 4])
-    ['p1', 'p2to4', 'p5on']
-    """
-    if not bounds:
-        return []
-    starts = [1, *(bound + 1 for bound in bounds)]
-    within = [
-        f"p{start}" if start == end else f"p{start}to{end}"
-        for start, end in zip(starts, bounds, strict=False)
-    ]
-    return [*within, f"p{starts[-1]}on"]
-
-
-class Joined(Derived):
-    """Long documents: neighbouring passages of a dataset with the same title, put together."""
-
-    source: Literal["joined"]
-    of: DatasetRef = Field(
-        description="the dataset; labels of passages become those of their documents"
-    )
-    most: int | None = Field(
-        None, ge=2, description="passages of a document at most; null: all with the title"
-    )
-    positions: Annotated[Items[Count], AfterValidator(_rising)] = Field(
-        (),
-        description="last positions of ranges: [1, 4] adds splits <split>_p1, _p2to4 and _p5on of the queries whose "
-        "relevant passage stands there in its document",
-    )
-    split: str = Field("test", description="of `positions`: whose queries they are")
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and those by position."""
-        whole = splits_of(self.of)
-        return whole and whole | {f"{self.split}_{name}" for name in position_names(self.positions)}
-
-
-class OfSearched(Derived):
+class OfSearched(Inheriting):
     """A dataset over the passages of another, of the one that is searched where it names none."""
 
     of: DatasetRef | None = Field(
@@ -475,7 +434,7 @@ class CroppedSentences(OfSearched):
         return set()
 
 
-class Unlabelled(Derived):
+class Unlabelled(Inheriting):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
 
     reads = (UNLABELLED_FILE,)
@@ -538,7 +497,7 @@ DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
         *(PyDocs, Beir, IrDatasets, Files, Dpr, RocketQA, DuReaderRetrieval),
-        *(Pair, Domains, Perturbed, Reduced, Joined, Windows, UnionDataset),
+        *(Pair, Domains, Perturbed, Reduced, Windows, UnionDataset),
         *(CroppedSentences, Unlabelled, Group),
     ).items()
 )

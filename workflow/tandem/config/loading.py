@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from tandem import ROOT
 from tandem.config import merging
 from tandem.config.base import Section
-from tandem.config.datasets import Dataset, sources
+from tandem.config.datasets import Dataset, Inheriting, sources
 from tandem.config.encoders import ENCODER_SOURCES, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
-from tandem.config.merging import INHERITED, INHERITING, Raw, mapping, merged, read_own, read_yaml
+from tandem.config.merging import INHERITED, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
 from tandem.config.parsing import no_object, parse, read, refuse_too_large
 from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
@@ -128,7 +128,7 @@ def _by(
 def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
     known = sources()
     model = known.get(str(entry.get("source")))
-    if model is not None and issubclass(model, INHERITING):
+    if model is not None and issubclass(model, Inheriting):
         entry = {
             key: value for key, value in entry.items() if value is not None or key not in INHERITED
         }
@@ -258,7 +258,7 @@ class Variants:
                 isinstance(above, str) and above in entries and entries[above] is before.get(above)
             ):
                 above = (entries[above] or {}).get("like") if block == "models" else None
-            if above is None and not isinstance(known.get(name), INHERITING):
+            if above is None and not isinstance(known.get(name), Inheriting):
                 result.add(name)
         return result
 

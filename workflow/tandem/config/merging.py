@@ -12,16 +12,7 @@ from typing import Any
 
 import yaml
 
-from tandem.config.datasets import (
-    UNSPACED,
-    Dataset,
-    Domains,
-    Joined,
-    OfSearched,
-    Perturbed,
-    Unlabelled,
-    Windows,
-)
+from tandem.config.datasets import UNSPACED, Dataset, Inheriting, OfSearched, Windows
 from tandem.config.parsing import no_object, refuse_too_large
 from tandem.config.settings import catalogues
 from tandem.errors import UserError, nearest, printable, shortened
@@ -32,8 +23,7 @@ _MOST_CATALOGUES = 16  # whose content is remembered
 # an entry with one of these keys replaces the catalogue's of the same name
 _OWN = ("source", "type", "factory")
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
-"""What datasets of `INHERITING` take over from the dataset that they are `of`, where they do not say it."""
-INHERITING = (Windows, Unlabelled, Domains, Joined, Perturbed, OfSearched)
+"""What `Inheriting` datasets take over from the dataset that they are `of`, where they do not say it."""
 # libyaml's, where PyYAML has it: eight times as fast
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -312,10 +302,10 @@ def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
 
 
 def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
-    """Fill in what datasets of `INHERITING` take over from the dataset that they are `of`; and the mistakes."""
+    """Fill in what `Inheriting` datasets take over from the dataset that they are `of`; and the mistakes."""
     result, wrong = dict(datasets), []
     for name, entry in datasets.items():
-        if isinstance(entry, INHERITING) and entry.of is not None:
+        if _base_of(entry) is not None:
             try:
                 result[name] = _completed(name, entry, datasets)
             except UserError as error:
@@ -354,14 +344,18 @@ def _completed(name: str, entry: Dataset, datasets: dict[str, Dataset]) -> Datas
 def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
     """Return the dataset that a derived one inherits from, through windows of windows."""
     opened, entry = [name], datasets[name]
-    while isinstance(entry, INHERITING) and entry.of is not None:
-        if entry.of not in datasets:
-            hint = nearest(entry.of, list(datasets))
+    while (base := _base_of(entry)) is not None:
+        if base not in datasets:
+            hint = nearest(base, list(datasets))
             raise UserError(
-                f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is not a dataset{hint}"
+                f"datasets.{opened[-1]}.of is {printable(base)}, which is not a dataset{hint}"
             )
-        if entry.of in opened:
-            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
-        opened.append(entry.of)
-        entry = datasets[entry.of]
+        if base in opened:
+            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, base])}")
+        opened.append(base)
+        entry = datasets[base]
     return entry
+
+
+def _base_of(entry: Dataset) -> str | None:
+    return getattr(entry, "of", None) if isinstance(entry, Inheriting) else None

@@ -1,11 +1,13 @@
 """Datasets in further formats: the keys of each source's entries."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tandem.config.base import Items, Names, problem
-from tandem.config.datasets import Dataset, HashSplits, Published
+from tandem.config.base import Count, Items, Names, problem
+from tandem.config.datasets import Dataset, HashSplits, Inheriting, Published, SplitsOf
+from tandem.config.references import DatasetRef
 
 
 class CMedQA2(Published):
@@ -125,3 +127,48 @@ class Deb822(Dataset):
     hash_splits: HashSplits | None = Field(
         None, description="by the sha256 of a package's source; null: 10-15 is dev, 0-10 test"
     )
+
+
+def _rising(bounds: tuple[int, ...]) -> tuple[int, ...]:
+    if list(bounds) != sorted(set(bounds)):
+        raise problem(f" is {[*bounds]}; allowed: whole numbers that rise")
+    return bounds
+
+
+def position_names(bounds: Sequence[int]) -> list[str]:
+    """Return names of the ranges of positions that some last positions bound, the last range without an end.
+
+    >>> position_names([1, 4])
+    ['p1', 'p2to4', 'p5on']
+    """
+    if not bounds:
+        return []
+    starts = [1, *(bound + 1 for bound in bounds)]
+    within = [
+        f"p{start}" if start == end else f"p{start}to{end}"
+        for start, end in zip(starts, bounds, strict=False)
+    ]
+    return [*within, f"p{starts[-1]}on"]
+
+
+class Joined(Inheriting):
+    """Long documents: neighbouring passages of a dataset with the same title, put together."""
+
+    source: Literal["joined"]
+    of: DatasetRef = Field(
+        description="the dataset; labels of passages become those of their documents"
+    )
+    most: int | None = Field(
+        None, ge=2, description="passages of a document at most; null: all with the title"
+    )
+    positions: Annotated[Items[Count], AfterValidator(_rising)] = Field(
+        (),
+        description="last positions of ranges: [1, 4] adds splits <split>_p1, _p2to4 and _p5on of the queries whose "
+        "relevant passage stands there in its document",
+    )
+    split: str = Field("test", description="of `positions`: whose queries they are")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset, and those by position."""
+        whole = splits_of(self.of)
+        return whole and whole | {f"{self.split}_{name}" for name in position_names(self.positions)}

@@ -6,6 +6,7 @@ from tandem.contrib.formats.options import (
     Deb822,
     DuReader2,
     EntityQuestions,
+    Joined,
     Kilt,
     Lotte,
     RocketQATsv,
@@ -14,5 +15,14 @@ from tandem.contrib.formats.options import (
 )
 
 register_source(
-    CMedQA2, Deb822, DuReader2, EntityQuestions, Kilt, Lotte, RocketQATsv, Squad, TrainingLists
+    CMedQA2,
+    Deb822,
+    DuReader2,
+    EntityQuestions,
+    Joined,
+    Kilt,
+    Lotte,
+    RocketQATsv,
+    Squad,
+    TrainingLists,
 )

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from tandem.config.datasets import position_names
 from tandem.extras.estimate.resources import (
     TOKENS_PER_SENTENCE,
     TOKENS_PER_WORD,
@@ -11,9 +10,6 @@ from tandem.extras.estimate.resources import (
     params_of,
 )
 from tandem.plan.graph import Stage
-
-# about, where a title's passages are put together and nobody has counted them
-_PASSAGES_OF_A_TITLE = 10
 
 
 @derived_size("reduced")
@@ -24,19 +20,6 @@ def measure_reduced(stage: Stage, whole: Volumes, beside: Volumes | None) -> Vol
     queries = min(dev_queries, params.dev_queries or dev_queries)
     brought = queries * (params.depth + params.others + 1)
     return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
-
-
-@derived_size("joined")
-def measure_joined(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
-    """Return the size of joined passages: titles are not known, so that documents are as long as they may be."""
-    params = params_of(stage)
-    passages_each = params.most or _PASSAGES_OF_A_TITLE
-    lengths = {**whole.lengths, "passage": whole.lengths["passage"] * passages_each}
-    splits = [f"{params.split}_{name}" for name in position_names(params.positions)]
-    # A position may have all queries.
-    queries = {**whole.queries, **dict.fromkeys(splits, whole.queries.get(params.split, 0))}
-    passages = max(1, whole.passages // passages_each)
-    return replace(whole, passages=passages, queries=queries, lengths=lengths, counted=False)
 
 
 @derived_size("windows")

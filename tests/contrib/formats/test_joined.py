@@ -3,9 +3,9 @@
 import pytest
 
 from tandem import ROOT
+from tandem.contrib.formats.joined import _stronger
 from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.dataset import run
-from tandem.data.sources.joined import _stronger
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.dataset_stages import splits

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain, groupby, islice
 
-from tandem.config import datasets
-from tandem.config.datasets import position_names
+from tandem.contrib.formats.options import Joined, position_names
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import (
     Answers,
@@ -30,7 +29,7 @@ class JoinedSource(DerivedSource):
     `<split>_<name>`.
     """
 
-    def __init__(self, job: DatasetJob, entry: datasets.Joined) -> None:
+    def __init__(self, job: DatasetJob, entry: Joined) -> None:
         super().__init__(job, entry)
         self._entry = entry
         self._names = position_names(entry.positions)
