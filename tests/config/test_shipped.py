@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 from tandem.config.base import Section
 from tandem.config.loading import load_settings, read_bands, read_layout, read_section
 from tandem.config.merging import gathered, shipped_entries
-from tandem.config.reference_pages import generated, list_entries, list_files
 from tandem.config.settings import Settings, Sweep
+from tandem.extras.reference_pages import generated, list_entries, list_files
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"

@@ -1,6 +1,6 @@
 """The generated pages of docs/reference/: commands, stages and losses; and the table of docs/estimates.md.
 
-`python -m tandem.extras.reference` writes them, with the keys of `tandem.config.reference_pages`; a test compares them.
+`python -m tandem.extras.reference` writes them, with the keys of `tandem.extras.reference_pages`; a test compares them.
 """
 
 import inspect
@@ -10,9 +10,10 @@ from typing import Any
 from tandem import ROOT
 from tandem.cli import app
 from tandem.cluster.progress import format_duration
-from tandem.config import losses, reference_pages
+from tandem.config import losses
 from tandem.config.merging import gathered
 from tandem.data.fetch import format_bytes
+from tandem.extras import reference_pages
 from tandem.extras.estimate.estimate import (
     Cost,
     estimate_stages,
