@@ -33,13 +33,13 @@ from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.parsing import with_secrets
 from tandem.errors import UserError
+from tandem.extras.archive import archive_of
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.storage import check_storage, keep_objects
 from tandem.plan.graph import read_behind_inputs, read_by_views
 from tandem.plan.views import check_owner, record_owner, view_pattern, views_folder
 from tandem.plugins import find_rules
 from tandem.stages import KINDS
-from tandem.store.archive import archive_of
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import write_text
 

@@ -56,8 +56,8 @@ _OWN = (
     Command("table", "report.table_commands:write_table", STEPS, "A table's files."),
     Command("report", "extras.report:report", STEPS, "The report's page."),
     Command("sweep", "extras.sweep_page:write_sweep", STEPS, "A sweep's table and charts."),
-    Command("pack", "store.archive:pack", STEPS, "An artifact as one file, for object storage."),
-    Command("unpack", "store.archive:unpack", STEPS, "Artifacts from such files."),
+    Command("pack", "extras.archive:pack", STEPS, "An artifact as one file, for object storage."),
+    Command("unpack", "extras.archive:unpack", STEPS, "Artifacts from such files."),
 )  # fmt: skip
 COMMANDS = Declarations((command.name, command) for command in _OWN)
 

@@ -27,7 +27,7 @@ from tandem.store.files import replacing, sha256
 
 _M = TypeVar("_M", bound=Model)
 MANIFEST = "stage.json"
-ARCHIVE_SUFFIX = ".tar"  # of an artifact as one object (store/archive.py)
+ARCHIVE_SUFFIX = ".tar"  # of an artifact as one object (extras/archive.py)
 # of a training, with its pace, and of a model, with its commit
 NOTES = ("log.parquet", "README.md")
 RECORD = ".verified.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.store.archive import archive_of, pack, unpack
+from tandem.extras.archive import archive_of, pack, unpack
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
