@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tandem.report.charts import (
+from tandem.extras.report.charts import (
     MOST_POINTS,
     MOST_ROWS,
     Series,

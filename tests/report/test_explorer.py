@@ -9,9 +9,9 @@ from tandem.data.collection import EXCLUDED
 from tandem.data.runs import iter_run
 from tandem.evaluation.matching import run as match
 from tandem.evaluation.scores import run as score
-from tandem.report import compare as module
-from tandem.report.charts import read_vega
-from tandem.report.compare import collect_page_data, find_ranks, select_queries
+from tandem.extras.report import compare as module
+from tandem.extras.report.charts import read_vega
+from tandem.extras.report.compare import collect_page_data, find_ranks, select_queries
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job

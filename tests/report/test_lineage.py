@@ -2,7 +2,7 @@
 
 import shutil
 
-from tandem.report.stage_graph import arrange_layers, draw_graph, list_direct_inputs
+from tandem.extras.report.stage_graph import arrange_layers, draw_graph, list_direct_inputs
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import stage_name, tree, walk

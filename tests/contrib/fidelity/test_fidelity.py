@@ -12,7 +12,7 @@ import pytest
 from tandem.cli import run
 from tandem.contrib.fidelity.comparison import ValidationRow, add_validations, open_curves
 from tandem.errors import UserError
-from tandem.report.sections import list_trained_models
+from tandem.extras.report.sections import list_trained_models
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.lineage import walk

@@ -10,6 +10,17 @@ from typing import Any
 import altair
 from markupsafe import Markup
 
+from tandem.extras.report.charts import (
+    HEIGHT,
+    WIDTH,
+    Datum,
+    draw_figure,
+    draw_svg,
+    embed_data,
+    make_specification,
+    set_colours,
+)
+from tandem.extras.report.sections import Addition, PageSection
 from tandem.extras.sweep_results import (
     SweepLine,
     SweepPlan,
@@ -19,16 +30,6 @@ from tandem.extras.sweep_results import (
     label_point,
     read_result,
     shorten_path,
-)
-from tandem.report.charts import (
-    HEIGHT,
-    WIDTH,
-    Datum,
-    draw_figure,
-    draw_svg,
-    embed_data,
-    make_specification,
-    set_colours,
 )
 from tandem.report.page import (
     FOLDERS,
@@ -43,7 +44,6 @@ from tandem.report.page import (
     write_markdown,
 )
 from tandem.report.results import Origin
-from tandem.report.sections import Addition, PageSection
 from tandem.report.table_commands import CsvOut, read_plan, write_views
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import csv_text

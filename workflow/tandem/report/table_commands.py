@@ -1,10 +1,5 @@
-"""The commands `table`, `show` and `report`, and the flags and files that they share with those of extras.
+"""The commands `table` and `show`: a paper's table in every format. Flags and files that other pages have, too."""
 
-A paper's table in every format; and one HTML page that shows a run and needs no network: tables, the stages behind
-every number, training curves, negatives, cost, and an explorer of single queries; extras add sections of their own.
-"""
-
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,34 +9,22 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Parameter, Token
 from pydantic import TypeAdapter, ValidationError
 
-from tandem.cluster.progress import format_duration
 from tandem.config.base import Model
 from tandem.errors import UserError, nearest
-from tandem.evaluation.layouts import PlannedRow, System, TablePlan, name_system
+from tandem.evaluation.layouts import TablePlan, name_system
 from tandem.report import formats
-from tandem.report.charts import read_vega
-from tandem.report.compare import collect_page_data, compare_systems
 from tandem.report.filling import fill_table
 from tandem.report.page import align_text, render_template, write_latex, write_markdown
-from tandem.report.results import Table, find_view, is_sweep, list_table_names, read_table
+from tandem.report.results import find_view, is_sweep, list_table_names, read_table
 from tandem.report.scored import (
     ScoredRow,
     collect_lines,
-    open_score_artifact,
     read_scored,
     warn_of_few_seeds,
 )
-from tandem.report.sections import (
-    Addition,
-    describe_dataset,
-    describe_training_list,
-    list_trained_models,
-)
-from tandem.report.stage_graph import draw_graph, group_by_box, list_stage_costs
-from tandem.stages.evaluation import ScoreParams
-from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.artifact import MANIFEST
 from tandem.store.files import write_text
-from tandem.store.lineage import input_of, tree, walk
+from tandem.store.lineage import walk
 
 _Plan = TypeVar("_Plan", bound=Model)
 
@@ -161,96 +144,3 @@ def show(table: Path, /) -> None:
     print(align_text(formats.make_table_grid(filled, terminal=True)))
     if orders := formats.make_orders_grid(filled):
         print(f"\n{align_text(orders)}")
-
-
-def write_report(
-    tables: Sequence[Table],
-    compared: Sequence[PlannedRow],
-    out: Path,
-    additions: Sequence[Addition] = (),
-) -> None:
-    """Write the page: tables, the systems that are compared query by query, and what extras add.
-
-    Raises:
-        UserError: no system, or one that is there twice.
-    """
-    systems = open_systems(compared)
-    rows = [row for table in tables for row in table.rows]
-    folders = [
-        folder
-        for row in rows
-        for folder in ([run.folder for run in row.lineage] or [row.folder])
-        if folder
-    ]
-    runs = [open_artifact(Path(folder), verify=False) for folder in dict.fromkeys(folders)]
-    stages = walk(
-        [
-            *systems.values(),
-            *runs,
-            *(artifact for addition in additions for artifact in addition.artifacts),
-        ]
-    )
-    sections = [addition.section(stages) for addition in additions if addition.section]
-    first = next(iter(systems.values()))
-    # of datasets: its scores are means of theirs, of no single query
-    is_group = "run" not in first.upstream
-    statistics = (
-        {}
-        if is_group
-        else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
-    )
-    numbers = {
-        stages[scores.key].upstream.get("run", scores.key): name_system(s)
-        for s, scores in systems.items()
-    }
-    numbers |= {row.stage: name_system(row.id) for row in rows if row.stage}
-    grid, chart = (None, None) if is_group else compare_systems(systems)
-    commits = {
-        (stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()
-    }
-    page = render_template(
-        "report.html",
-        tables=tables,
-        dataset=first.folder.parts[-3],
-        split=first.params_as(ScoreParams).split,
-        passages=statistics.get("passages", {}).get("count"),
-        facts=describe_dataset(statistics),
-        stages=stages,
-        warnings=collect_lines(stages.values()),
-        trees=[(title, tree(stages, key)) for key, title in numbers.items()],
-        boxes=group_by_box(stages),
-        graph=draw_graph(stages),
-        training=list_trained_models(
-            stages.values(), [charts for addition in additions for charts in addition.training]
-        ),
-        negatives=[
-            describe_training_list(stage)
-            for stage in stages.values()
-            if stage.declared.holds == "lists"
-        ],
-        cost=list_stage_costs(stages.values()),
-        sections=[section for section in sections if section],
-        wins=grid,
-        differences=chart,
-        explorer=None if is_group else collect_page_data(systems),
-        vega=read_vega,
-        total=format_duration(sum(stage.seconds for stage in stages.values())),
-        commits=sorted(
-            f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits
-        ),
-    )
-    write_text(out, page)
-
-
-def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
-    """Return the score artifact of each system, verified."""
-    if not rows:
-        raise UserError("--rows: is empty; name at least one system with its scores")
-    systems: dict[System, Artifact] = {}
-    for row in rows:
-        if row.id in systems:
-            raise UserError(
-                f"--rows: {name_system(row.id)} is there twice; each system and first stage once"
-            )
-        systems[row.id] = open_score_artifact(row.scores)
-    return systems

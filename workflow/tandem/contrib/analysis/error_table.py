@@ -24,7 +24,8 @@ from tandem.contrib.analysis.wrong_results import (
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
-from tandem.report.charts import draw_bars
+from tandem.extras.report.charts import draw_bars
+from tandem.extras.report.sections import Addition, PageSection, adds_to_report
 from tandem.report.page import (
     FOLDERS,
     PageTable,
@@ -34,7 +35,6 @@ from tandem.report.page import (
     write_latex,
     write_markdown,
 )
-from tandem.report.sections import Addition, PageSection, adds_to_report
 from tandem.report.table_commands import CsvOut, write_views
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text

@@ -9,7 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from tandem.contrib.tradeoffs.options import TermTradeoffsParams
-from tandem.report.charts import Series, draw_lines, draw_points
+from tandem.extras.report.charts import Series, draw_lines, draw_points
 from tandem.report.page import PageTable, render_template, write_markdown
 from tandem.report.table_commands import CsvOut, write_views
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact

@@ -10,7 +10,7 @@ from jinja2.filters import do_filesizeformat
 from markupsafe import Markup
 
 from tandem.cluster.progress import format_duration
-from tandem.report.charts import draw_svg, embed_data, make_specification, set_colours
+from tandem.extras.report.charts import draw_svg, embed_data, make_specification, set_colours
 from tandem.report.page import PageTable
 from tandem.stages.base import BOXES
 from tandem.store.lineage import BuiltStage

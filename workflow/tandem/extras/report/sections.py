@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from tandem.config.losses import OWN_LOSSES
 from tandem.data.collection import CORPUS, QUERIES, join_contents
 from tandem.data.tables import read_value
+from tandem.extras.report.charts import Series, draw_histogram, draw_lines
 from tandem.registry import Registry
-from tandem.report.charts import Series, draw_histogram, draw_lines
 from tandem.report.page import PageTable, cut_text
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
@@ -75,7 +75,7 @@ class Addition:
 
 # By the name of a view: `(value) -> Addition` of what the view's `report_part` gives.
 adds_to_report: Registry[Callable[[Any], Addition]] = Registry(
-    "part of the report", "adds_to_report", "report", False
+    "part of the report", "adds_to_report", "extras.report", False
 )
 
 

@@ -12,7 +12,7 @@ from tandem.data.runs import iter_ranking
 from tandem.evaluation.layouts import System, name_system
 from tandem.evaluation.measures import Qrels, parse_measures, skip_excluded
 from tandem.evaluation.scores import list_shared_measures, read_aligned, read_relevance
-from tandem.report.charts import (
+from tandem.extras.report.charts import (
     CHART_SIZE,
     Specification,
     draw_figure,

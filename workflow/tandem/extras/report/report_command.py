@@ -11,6 +11,8 @@ from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import PlannedRow, name_system
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.significance import correct_by_holm, run_seeded_test
+from tandem.extras.report.report_page import write_report
+from tandem.extras.report.sections import Addition, adds_to_report
 from tandem.extras.sweep_page import add_sweeps
 from tandem.extras.targets import CONFIGURATION_SUFFIXES, open_scored
 from tandem.plan.views import views_folder
@@ -24,8 +26,7 @@ from tandem.report.page import (
 )
 from tandem.report.results import Cell, FilledRow, Table, read_table
 from tandem.report.scored import warn_of_few_seeds
-from tandem.report.sections import Addition, adds_to_report
-from tandem.report.table_commands import JSON, CsvFiles, write_report
+from tandem.report.table_commands import JSON, CsvFiles
 from tandem.stages.base import Json
 from tandem.store.lineage import walk
 
