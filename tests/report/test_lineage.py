@@ -3,9 +3,10 @@
 import shutil
 
 from tandem.extras.report.stage_graph import arrange_layers, draw_graph, list_direct_inputs
+from tandem.extras.stage_tree import tree
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
-from tandem.store.lineage import stage_name, tree, walk
+from tandem.store.lineage import stage_name, walk
 
 
 def test_every_stage_above_once_and_inputs_first(artifact_of):

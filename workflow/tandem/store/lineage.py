@@ -1,9 +1,8 @@
-"""Where a result comes from: the stages above an artifact, read from their manifests; and why two artifacts differ."""
+"""Where a result comes from: the stages above an artifact, read from their manifests; and what makes two differ."""
 
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,6 @@ from tandem.errors import UserError
 from tandem.stages import Kind, declaration
 from tandem.stages.base import Json, flatten
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-
-_FEW = 3  # differences that are each named in a full line
-NOT_IN_KEYS = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "execution")
 
 
 @dataclass(frozen=True)
@@ -52,16 +48,6 @@ class BuiltStage:
     def params(self) -> list[tuple[str, Any]]:
         """Dotted path and value of every parameter."""
         return list(flatten(self.artifact.params).items())
-
-
-@dataclass(frozen=True)
-class Node:
-    """A stage in the tree above a number; the stages above it are left out where it occurs again (`repeated`)."""
-
-    stage: BuiltStage
-    roles: list[str]
-    above: list["Node"]
-    repeated: bool
 
 
 def stage_name(key: str) -> str:
@@ -118,23 +104,6 @@ def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
     return stages
 
 
-def tree(stages: dict[str, BuiltStage], key: str) -> Node:
-    """Return the tree above a stage, each stage spelled out where it occurs first."""
-    visited: set[str] = set()
-
-    def grow(key: str, roles: list[str]) -> Node:
-        """Return the tree of a stage that stands below another in these roles."""
-        repeated = key in visited
-        visited.add(key)
-        inputs: dict[str, list[str]] = {}
-        for role, other in stages[key].upstream.items():
-            inputs.setdefault(other, []).append(role)
-        above = [] if repeated else [grow(other, into) for other, into in inputs.items()]
-        return Node(stages[key], roles, above, repeated and bool(inputs))
-
-    return grow(key, [])
-
-
 @dataclass(frozen=True)
 class Cause:
     """A root of a difference: a parameter, version or input of `stage` that is `now` and was `before` in `other`."""
@@ -172,7 +141,13 @@ def causes(
             {path: values[path] for path in shared} for values in (params, other_params)
         )
     for path in differing_paths(params, other_params):
-        yield Cause(artifact, other, path, _format(params, path), _format(other_params, path))
+        yield Cause(
+            artifact,
+            other,
+            path,
+            quote_parameter(params, path),
+            quote_parameter(other_params, path),
+        )
     inputs, other_inputs = open_upstream(artifact), open_upstream(other)
     keys = {role: Path(folder).name for role, folder in artifact.upstream.items()}
     other_keys = {role: Path(folder).name for role, folder in other.upstream.items()}
@@ -204,7 +179,8 @@ def differing_paths(params: Json, other: Json) -> list[str]:
     return [path for path in {**params, **other} if ours.get(path) != theirs.get(path)]
 
 
-def _format(params: Json, path: str) -> str:
+def quote_parameter(params: Json, path: str) -> str:
+    """Return a parameter's value as it is shown, or that it is not set."""
     return repr(params[path]) if path in params else "not set"
 
 
@@ -212,46 +188,3 @@ def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str
     if role not in keys:
         return "absent"
     return keys[role] if role in present else f"{keys[role]} (deleted since)"
-
-
-def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
-    """Differences between two artifacts of one key: code, libraries, machine, bytes. None should change a result."""
-    values, other_values = _beside_key(artifact), _beside_key(other)
-    for path in differing_paths(values, other_values):
-        yield f"{path} is {_format(values, path)}, was {_format(other_values, path)}"
-    files, other_files = artifact.manifest.files, other.manifest.files
-    differ = [name for name in {**files, **other_files} if files.get(name) != other_files.get(name)]
-    if differ:
-        more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
-        yield f"other bytes in {', '.join(differ[:3])}{more}"
-
-
-def _beside_key(artifact: Artifact) -> Json:
-    manifest = artifact.manifest
-    values = manifest.model_dump(include=set(NOT_IN_KEYS))
-    values |= {
-        name: manifest.facts[name] for name in ("device", "precision") if name in manifest.facts
-    }
-    return flatten({name: value for name, value in values.items() if value is not None})
-
-
-def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator[str]:
-    """Yield the differences of two artifacts, or of stages above them, as lines or as a paragraph per stage."""
-    head = f"{artifact.key} differs from {other.key}:"
-    if len(roots) <= _FEW:
-        yield from (
-            f"{head} {_where(artifact, root)}{root.what} is {root.now}, was {root.before}"
-            for root in roots
-        )
-        return
-    yield head
-    for where, group in groupby(roots, lambda root: _where(artifact, root)):
-        yield f"  {where.rstrip()}" if where else "  itself:"
-        yield from (f"    {root.what} is {root.now}, was {root.before}" for root in group)
-
-
-def _where(artifact: Artifact, cause: Cause) -> str:
-    """`model de-0123456789 differs from de-9876543210: `; empty for the artifact itself."""
-    if cause.stage.key == artifact.key:
-        return ""
-    return f"{cause.stage.kind} {cause.stage.key} differs from {cause.other.key}: "

@@ -9,9 +9,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tandem.cluster.progress import format_duration
+from tandem.contrib.operations.differences import differences_beside_keys, explain
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import name_system
+from tandem.extras.stage_tree import Node, tree
 from tandem.extras.sweep_results import SweepLine, SweepResult, label_point, read_result
 from tandem.extras.targets import find_artifact, open_scored
 from tandem.report.results import (
@@ -24,16 +26,7 @@ from tandem.report.results import (
     read_table,
 )
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.lineage import (
-    BuiltStage,
-    Node,
-    causes,
-    differences_beside_keys,
-    explain,
-    stage_name,
-    tree,
-    walk,
-)
+from tandem.store.lineage import BuiltStage, causes, stage_name, walk
 
 _CHECKSUM_DIGITS = 16  # that a person sees
 _FILES_SHOWN = 4

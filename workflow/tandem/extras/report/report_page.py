@@ -20,13 +20,14 @@ from tandem.extras.report.sections import (
     list_trained_models,
 )
 from tandem.extras.report.stage_graph import draw_graph, group_by_box, list_stage_costs
+from tandem.extras.stage_tree import tree
 from tandem.report.page import render_template
 from tandem.report.results import Table
 from tandem.report.scored import collect_lines, open_score_artifact
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
-from tandem.store.lineage import input_of, tree, walk
+from tandem.store.lineage import input_of, walk
 
 
 def write_report(
