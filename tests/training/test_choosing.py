@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.training import stage
-from tandem.training.history import read_points
+from tandem.training.history import read_points, warn_of_few_queries
 
 SAVED = "dual/shared/model.safetensors"
 HARMFUL = {"steps": 6, "choose": "dev", "lr": 0.5, "dropout": 0.0}
@@ -97,7 +97,15 @@ def test_without_dev_queries_a_seeded_tenth_of_the_training_queries_is_set_apart
     assert facts[0] == facts[1]
     assert facts[0]["validated_on"] == "2 of 20 training queries, which are set apart"
     assert facts[0]["lists"] == 18
+    assert any("chosen by 2 queries alone" in line for line in facts[0]["warnings"])
     assert "validates on 2 of 20 training queries, which are set apart" in capfd.readouterr().err
+
+
+def test_few_queries_to_choose_by_are_warned_of():
+    # .4 / √16, the standard error of a mean over 16 queries
+    assert "16 queries" in (line := warn_of_few_queries("dev", 16)) and "0.10" in line
+    assert warn_of_few_queries("dev", 50) == ""
+    assert warn_of_few_queries("last", 16) == ""
 
 
 def test_the_start_is_a_checkpoint_that_dev_may_choose(

@@ -4,6 +4,7 @@ Of one that did not help, its log, its manifest, the tables and the report say s
 """
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -27,6 +28,8 @@ from tandem.training.selection import find_best, read_validation_value, read_wor
 from tandem.training.validation import MEASURE, ValidationSet
 
 _DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
+_ENOUGH_QUERIES = 50  # to choose a checkpoint by
+_DEVIATION = 0.4  # of a measure between 0 and 1 over queries of which many have 0 or 1; a usual one
 _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
 # A model's are those of its checkpoint.
 _FACTS_OF_A_CHECKPOINT = ("lists", "steps", "planned_steps", "sizes", "precision", "device")
@@ -100,10 +103,22 @@ def describe_outcome(
     warnings = [at_chance]
     if validation is not None and history:
         chosen = find_chosen(train, history) or history[-1]
+        warnings.append(warn_of_few_queries(train.choose, len(validation.batch.queries)))
         warnings.append(warn_of_no_gain(history, train.choose))
         warnings.append(warn_of_loss_to_lists(chosen, validation.as_listed))
         facts |= {"validated_on": validation.origin, "chosen_step": chosen.step}
     return facts, [line for line in warnings if line]
+
+
+def warn_of_few_queries(by: str, queries: int) -> str:
+    """Return a warning if checkpoints are chosen by so few queries that chance decides; else ""."""
+    if by != "dev" or queries >= _ENOUGH_QUERIES:
+        return ""
+    chance = _DEVIATION / math.sqrt(queries)
+    return (
+        f"its checkpoint is chosen by {queries} queries alone: by chance their mean {MEASURE} is off by "
+        f"{chance:.2f} or more in one case of three; more dev queries or train.choose: last would mend it"
+    )
 
 
 def warn_of_no_gain(
