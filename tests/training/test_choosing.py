@@ -103,7 +103,9 @@ def test_without_dev_queries_a_seeded_tenth_of_the_training_queries_is_set_apart
 
 def test_few_queries_to_choose_by_are_warned_of():
     # .4 / √16, the standard error of a mean over 16 queries
-    assert "16 queries" in (line := warn_of_few_queries("dev", 16)) and "0.10" in line
+    line = warn_of_few_queries("dev", 16)
+    assert "16 queries" in line
+    assert "off by 0.10" in line
     assert warn_of_few_queries("dev", 50) == ""
     assert warn_of_few_queries("last", 16) == ""
 
