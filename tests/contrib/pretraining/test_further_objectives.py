@@ -13,7 +13,7 @@ from tiny_training import texts
 from tandem.contrib.pretraining.dup_mae import bag_of_words_loss
 from tandem.contrib.pretraining.ict import Ict
 from tandem.contrib.pretraining.lex_mae import lexicon_bottleneck
-from tandem.contrib.pretraining.masking import IGNORED, delete_tokens, generator
+from tandem.contrib.pretraining.masking import IGNORED, delete_tokens, make_generator
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds
@@ -48,7 +48,7 @@ def through(blocks, hidden, visible):
 def test_condenser_is_the_sum_of_its_parts():
     pretraining, values = evaluated("condenser")
     whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
-    seen, labels = VOCABULARY.hide(passages, 0.15, generator(STEP))
+    seen, labels = VOCABULARY.hide(passages, 0.15, make_generator(STEP))
     mlm, head = [], []
     for row in range(len(ROWS)):
         inputs, targets = padded(pretraining, one(seen, row), one(labels, row))
@@ -68,7 +68,7 @@ def test_condenser_is_the_sum_of_its_parts():
 def test_tsdae_restores_each_token_from_the_vector_and_the_earlier_ones():
     pretraining, values = evaluated("tsdae", pooling="mean")
     whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
-    damaged = delete_tokens(passages, 0.6, generator(STEP))
+    damaged = delete_tokens(passages, 0.6, make_generator(STEP))
     losses = []
     for row in range(len(ROWS)):
         inputs, _ = padded(pretraining, one(damaged, row), one(damaged, row))
@@ -199,7 +199,7 @@ def test_dup_mae_is_retromae_and_the_bag_of_words():
     )
     assert values["loss"] == approx(values["mlm"] + values["decoder"] + values["bag"])
     whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
-    seen, _ = VOCABULARY.hide(passages, 0.3, generator(STEP))
+    seen, _ = VOCABULARY.hide(passages, 0.3, make_generator(STEP))
     losses = []
     for row in range(len(ROWS)):
         inputs, _ = padded(pretraining, one(seen, row), one(passages, row))
@@ -234,7 +234,9 @@ def test_lex_mae_restores_from_weights_of_words():
         hidden = torch.cat([(importance @ table)[None, None], embedded[:, 1:]], 1)
         everything = torch.ones(1, 1, hidden.shape[1], dtype=torch.bool)
         states = through(pretraining.decoder, hidden, everything)
-        decoder.append(cross_entropy(pretraining.decoder_head.logits(states, table), targets))
+        decoder.append(
+            cross_entropy(pretraining.decoder_head.compute_logits(states, table), targets)
+        )
     assert values["mlm"] == approx(np.mean(mlm), rel=1e-9)
     assert values["decoder"] == approx(np.mean(decoder), rel=1e-9)
 

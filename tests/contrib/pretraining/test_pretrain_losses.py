@@ -9,7 +9,8 @@ from pretrain_cases import ROWS, VOCABULARY, objective, results
 from pytest import approx
 from tiny_training import texts
 
-from tandem.contrib.pretraining.masking import Block, aligned, crop, delete_tokens, generator
+from tandem.contrib.pretraining.layers import Block, LanguageHead, join_head
+from tandem.contrib.pretraining.masking import align_labels, crop, delete_tokens, make_generator
 from tandem.contrib.pretraining.objectives import span_contrast
 from tandem.contrib.pretraining.options import Spans
 from tandem.errors import UserError
@@ -23,7 +24,7 @@ STEP, SHARES = Seeds((1, 2)), Spans(crop_shortest=0.3, crop_longest=0.7)
 def padded(pretraining, seen, labels):
     """Model inputs and aligned labels of some texts, without rounding the length up."""
     inputs = texts().template.single_inputs(seen).padded()
-    return inputs, torch.from_numpy(aligned(labels, 1, inputs["input_ids"].shape[1]))
+    return inputs, torch.from_numpy(align_labels(labels, 1, inputs["input_ids"].shape[1]))
 
 
 def masked_lm(pretraining):
@@ -45,7 +46,7 @@ def masked_lm(pretraining):
 def test_mlm_equals_transformers():
     pretraining = objective("mlm")
     whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
-    seen, labels = VOCABULARY.hide(passages, 0.15, generator(STEP))
+    seen, labels = VOCABULARY.hide(passages, 0.15, make_generator(STEP))
     losses = []
     for row in range(len(ROWS)):
         inputs, targets = padded(
@@ -58,11 +59,9 @@ def test_mlm_equals_transformers():
 def test_the_saved_head_is_the_one_that_learned(tmp_path):
     from transformers import AutoModelForMaskedLM
 
-    from tandem.contrib.pretraining import masking
-
     pretraining = objective("mlm")
     inputs = texts().template.single_inputs(texts().passages.take(ROWS)).padded()
-    masking.masked_lm(pretraining.encoder, pretraining.head).save_pretrained(tmp_path)
+    join_head(pretraining.encoder, pretraining.head).save_pretrained(tmp_path)
     saved = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
     with torch.inference_mode():
         expected = masked_lm(pretraining)(**inputs).logits
@@ -72,8 +71,6 @@ def test_the_saved_head_is_the_one_that_learned(tmp_path):
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
 def test_other_families_get_their_own_head(family):
     from transformers import AutoConfig, AutoModel
-
-    from tandem.contrib.pretraining import masking
 
     sizes = {
         "hidden_size": 16,
@@ -86,10 +83,10 @@ def test_other_families_get_their_own_head(family):
         family, vocab_size=30, n_layers=1, n_heads=2, hidden_dim=16, **sizes
     )
     encoder = AutoModel.from_config(config).eval()
-    head = masking.LanguageHead(encoder)
+    head = LanguageHead(encoder)
     torch.nn.init.normal_(head.bias)
     ids = torch.arange(5, 15)[None]
-    whole = masking.masked_lm(encoder, head).eval()
+    whole = join_head(encoder, head).eval()
     with torch.inference_mode():
         states = head.norm(
             torch.nn.functional.gelu(head.dense(encoder(input_ids=ids).last_hidden_state))
@@ -103,7 +100,7 @@ def test_other_families_get_their_own_head(family):
 def test_equal_counts_of_hidden_tokens_give_transformers_batch_loss():
     pretraining = objective("mlm")
     whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
-    seen, labels = VOCABULARY.hide(passages, 0.01, generator(STEP))  # one token each
+    seen, labels = VOCABULARY.hide(passages, 0.01, make_generator(STEP))  # one token each
     inputs, targets = padded(pretraining, seen, labels)
     expected = float(whole(**inputs, labels=targets).loss.detach())
     assert results("mlm", mask_probability=0.01)[0]["loss"] == approx(expected, rel=1e-10)
@@ -160,7 +157,7 @@ def test_retromae_equals_its_formula_written_out():
     values = pretraining.backward(Batch(row, row[:, None]), STEP)
     passage, block, encoder = texts().passages.take(row), pretraining.decoder, pretraining.encoder
     count = len(passage.ids)
-    seen, labels = VOCABULARY.hide(passage, 0.3, generator(STEP))
+    seen, labels = VOCABULARY.hide(passage, 0.3, make_generator(STEP))
     inputs, targets = padded(pretraining, seen, labels)
     hidden = encoder(**inputs).last_hidden_state
     mlm = float(masked_lm(pretraining)(**inputs, labels=targets).loss.detach())
@@ -169,7 +166,7 @@ def test_retromae_equals_its_formula_written_out():
     embedded = encoder.embeddings(whole["input_ids"])[0]
     keys = torch.cat([vector[None], embedded[1:]])  # H2
     asking = vector + encoder.embeddings.position_embeddings.weight[: count + 2]  # H1
-    others = generator(STEP, 1, 0).random((count, count)) >= 0.5
+    others = make_generator(STEP, 1, 0).random((count, count)) >= 0.5
     losses = []
     for i in range(1, count + 1):
         sees = [0, count + 1, *(j for j in range(1, count + 1) if j != i and others[i - 1, j - 1])]
@@ -215,11 +212,11 @@ def test_crop_is_a_softmax_over_the_other_spans(deleted):
     pretraining, passages = objective("crop"), texts().passages.take(ROWS)
     spans = []
     for side in (0, 1):
-        draw = generator(STEP, side)
+        draw = make_generator(STEP, side)
         span = crop(passages, SHARES, draw)
         spans.append(delete_tokens(span, deleted, draw) if deleted else span)
     if deleted:
-        lengths = [len(crop(passages, SHARES, generator(STEP, 0)).ids), len(spans[0].ids)]
+        lengths = [len(crop(passages, SHARES, make_generator(STEP, 0)).ids), len(spans[0].ids)]
         assert lengths[1] < lengths[0]
     first, second = (
         pretraining.model.encode("query", span, texts().template, "fp32") for span in spans
@@ -238,8 +235,8 @@ def test_cocondenser_is_the_sum_of_its_parts():
     values = results("cocondenser", pooling="mean")[0]
     assert values["loss"] == approx(values["mlm"] + values["head"] + values["contrast"])
     twice = np.repeat(ROWS, 2)
-    spans = crop(texts().passages.take(twice), SHARES, generator(STEP, 0))
-    seen, labels = VOCABULARY.hide(spans, 0.15, generator(STEP, 1))
+    spans = crop(texts().passages.take(twice), SHARES, make_generator(STEP, 0))
+    seen, labels = VOCABULARY.hide(spans, 0.15, make_generator(STEP, 1))
     whole, mlm, head, vectors = masked_lm(pretraining), [], [], []
     for row in range(len(twice)):
         inputs, targets = padded(
@@ -270,7 +267,9 @@ def test_cocondenser_is_the_sum_of_its_parts():
 
 def test_a_passage_without_tokens_teaches_nothing():
     pretraining = objective("mlm")
-    _, labels = VOCABULARY.hide(Ragged(np.array([7, 8]), np.array([0, 0, 2])), 0.5, generator(STEP))
+    _, labels = VOCABULARY.hide(
+        Ragged(np.array([7, 8]), np.array([0, 0, 2])), 0.5, make_generator(STEP)
+    )
     hidden = torch.randn(2, 4, 32).double()
     losses = pretraining.predict(hidden, labels)
     assert losses[0] == 0

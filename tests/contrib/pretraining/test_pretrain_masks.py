@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from tiny_training import texts
 
-from tandem.contrib.pretraining.masking import IGNORED, Vocabulary, aligned, crop, generator
+from tandem.contrib.pretraining.masking import (
+    IGNORED,
+    Vocabulary,
+    align_labels,
+    crop,
+    make_generator,
+)
 from tandem.contrib.pretraining.objectives import views
 from tandem.contrib.pretraining.options import Spans
 from tandem.models.ragged import Ragged, sum_lengths
@@ -84,7 +90,7 @@ def test_the_whole_text_is_a_span_of_share_one():
 
 def test_draws_depend_on_seed_step_and_purpose_alone():
     def first(*words):
-        return int(generator(Seeds(words[0]), *words[1:]).integers(1 << 40))
+        return int(make_generator(Seeds(words[0]), *words[1:]).integers(1 << 40))
 
     # what follows (seed, step) tells processes and micro-batches apart: they meet the same draws
     assert first((1, 2), 0) == first((1, 2, 7), 0) == first((1, 2, 0, 3), 0)
@@ -104,7 +110,7 @@ def test_draws_depend_on_seed_step_and_purpose_alone():
 
 def test_labels_stand_behind_the_special_tokens_by_hand():
     labels = Ragged(np.array([7, IGNORED, 9, 5]), np.array([0, 3, 3, 4]))
-    assert aligned(labels, 1, 5).tolist() == [
+    assert align_labels(labels, 1, 5).tolist() == [
         [-100, 7, -100, 9, -100],
         [-100] * 5,
         [-100, 5, -100, -100, -100],

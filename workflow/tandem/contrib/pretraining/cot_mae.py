@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from tandem.contrib.pretraining.masking import Block, crop, generator
+from tandem.contrib.pretraining.layers import Block
+from tandem.contrib.pretraining.masking import crop, make_generator
 from tandem.contrib.pretraining.objectives import Separable
 from tandem.contrib.pretraining.options import CotMaeTrain
 from tandem.models.ragged import Ids, Ragged
@@ -33,12 +34,12 @@ class CotMae(Separable[CotMaeTrain]):
         """Return of each span what the encoder and the decoder see of it, each with its labels: two times four."""
         drawn: list[Ragged] = []
         for side in (0, 1):
-            span = crop(texts, self.train, generator(seeds, side))
+            span = crop(texts, self.train, make_generator(seeds, side))
             drawn += self.vocabulary.hide(
-                span, self.train.mask_probability, generator(seeds, 2, side)
+                span, self.train.mask_probability, make_generator(seeds, 2, side)
             )
             drawn += self.vocabulary.hide(
-                span, self.train.decoder_mask_probability, generator(seeds, 3, side)
+                span, self.train.decoder_mask_probability, make_generator(seeds, 3, side)
             )
         return tuple(drawn)
 

@@ -43,7 +43,7 @@ class DupMae(EnhancedDecoding[DupMaeTrain]):
 
     def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
         """Return the bag of words."""
-        logits = self.head.logits(hidden, self.encoder.get_input_embeddings().weight)
+        logits = self.head.compute_logits(hidden, self.encoder.get_input_embeddings().weight)
         losses = bag_of_words_loss(
             logits, self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden)
         )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tandem.contrib.pretraining.masking import draw_spans, generator, select_tokens
+from tandem.contrib.pretraining.masking import draw_spans, make_generator, select_tokens
 from tandem.contrib.pretraining.objectives import Contrast
 from tandem.contrib.pretraining.options import IctTrain
 from tandem.models.ragged import Ragged, join_ranges, sum_lengths
@@ -22,7 +22,7 @@ class Ict(Contrast):
 
     def pair(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, Ragged]:
         """Return a span of each text, and the text without it."""
-        draw = generator(seeds)
+        draw = make_generator(seeds)
         starts, sizes = draw_spans(texts, self.train, draw)
         whole = (draw.random(len(texts)) < self.train.keep_probability) | (
             sizes == np.diff(texts.offsets)

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.contrib.pretraining.masking import IGNORED, Block, LanguageHead, generator
+from tandem.contrib.pretraining.layers import Block, LanguageHead
+from tandem.contrib.pretraining.masking import IGNORED, make_generator
 from tandem.contrib.pretraining.objectives import Masked
 from tandem.contrib.pretraining.options import LexMaeTrain
 from tandem.errors import UserError
@@ -64,7 +65,7 @@ class LexMae(Masked[LexMaeTrain]):
         share = self.train.decoder_mask_probability
         return (
             *super().draw(texts, seeds),
-            *self.vocabulary.hide(texts, share, generator(seeds, 1)),
+            *self.vocabulary.hide(texts, share, make_generator(seeds, 1)),
         )
 
     def terms(
@@ -75,7 +76,9 @@ class LexMae(Masked[LexMaeTrain]):
         hidden = self.encoder(**self.inputs(seen)).last_hidden_state
         embeddings = self.encoder.get_input_embeddings().weight
         present = self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden) != IGNORED
-        bottleneck = lexicon_bottleneck(self.head.logits(hidden, embeddings), present, embeddings)
+        bottleneck = lexicon_bottleneck(
+            self.head.compute_logits(hidden, embeddings), present, embeddings
+        )
         inputs = self.inputs(decoder_seen)
         tokens = self.embeddings(inputs["input_ids"])
         decoded = torch.cat([bottleneck[:, None].to(tokens.dtype), tokens[:, 1:]], 1)

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from tandem.config.training import DualTrain
+from tandem.contrib.pretraining.layers import Block, LanguageHead
 from tandem.contrib.pretraining.masking import (
-    Block,
-    LanguageHead,
     Vocabulary,
-    aligned,
+    align_labels,
     crop,
     delete_tokens,
-    generator,
+    make_generator,
 )
 from tandem.contrib.pretraining.options import (
     CoCondenserTrain,
@@ -102,7 +101,7 @@ class Crop(Contrast):
 
     def pair(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, Ragged]:
         """Return two spans of each text."""
-        first, second = (self._span(texts, generator(seeds, side)) for side in (0, 1))
+        first, second = (self._span(texts, make_generator(seeds, side)) for side in (0, 1))
         return first, second
 
     def _span(self, texts: Ragged, draw: np.random.Generator) -> Ragged:
@@ -147,7 +146,7 @@ class Pretraining(ABC, Generic[T]):
 
     def align(self, labels: Ragged, hidden: Tensor) -> Tensor:
         """Labels where `hidden` has its tokens, shape (passages, length); `IGNORED` elsewhere."""
-        at = aligned(labels, len(self.tokens.template.single[0]), hidden.shape[1])
+        at = align_labels(labels, len(self.tokens.template.single[0]), hidden.shape[1])
         return torch.from_numpy(at).to(hidden.device)
 
     def predict(self, hidden: Tensor, labels: Ragged) -> Tensor:
@@ -212,7 +211,7 @@ class Masked(Separable[M]):
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
         """Return what the encoder sees, and the labels."""
-        return self.vocabulary.hide(texts, self.train.mask_probability, generator(seeds))
+        return self.vocabulary.hide(texts, self.train.mask_probability, make_generator(seeds))
 
 
 class Mlm(Masked[Masking]):
@@ -277,7 +276,7 @@ class EnhancedDecoding(Masked[R]):
         hidden = self.encoder(**inputs).last_hidden_state
         vector = self.vector(hidden, inputs)
         width, lengths = hidden.shape[1], np.diff(texts.offsets)
-        draws = [generator(seeds, 1, place) for place in places]
+        draws = [make_generator(seeds, 1, place) for place in places]
         share = self.train.decoder_mask_probability
         visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(
             hidden.device
@@ -383,8 +382,10 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The contrast binds the spans together: their vectors meet in one loss, as in `Replayed`."""
         passages = np.repeat(batch.queries, 2)
-        spans = crop(self.tokens.passages.take(passages), self.train, generator(seeds, 0))
-        seen, labels = self.vocabulary.hide(spans, self.train.mask_probability, generator(seeds, 1))
+        spans = crop(self.tokens.passages.take(passages), self.train, make_generator(seeds, 0))
+        seen, labels = self.vocabulary.hide(
+            spans, self.train.mask_probability, make_generator(seeds, 1)
+        )
         mine = self.world.slice(len(batch.queries))
         own = np.arange(2 * mine.start, 2 * mine.stop)
 

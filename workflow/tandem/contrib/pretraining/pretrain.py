@@ -13,8 +13,9 @@ from tandem.contrib.pretraining.condenser import Condenser
 from tandem.contrib.pretraining.cot_mae import CotMae
 from tandem.contrib.pretraining.dup_mae import DupMae
 from tandem.contrib.pretraining.ict import Ict
+from tandem.contrib.pretraining.layers import join_head
 from tandem.contrib.pretraining.lex_mae import LexMae
-from tandem.contrib.pretraining.masking import Vocabulary, masked_lm
+from tandem.contrib.pretraining.masking import Vocabulary
 from tandem.contrib.pretraining.moco import Moco
 from tandem.contrib.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
 from tandem.contrib.pretraining.options import PretrainParams
@@ -117,7 +118,7 @@ def write(job: PretrainJob, objective: Objective, state: State) -> None:
 
     def with_head(encoder: Any, folder: Path) -> None:
         whole = (
-            masked_lm(encoder, objective.head) if isinstance(objective, Mlm | LexMae) else encoder
+            join_head(encoder, objective.head) if isinstance(objective, Mlm | LexMae) else encoder
         )
         whole.save_pretrained(folder)
 

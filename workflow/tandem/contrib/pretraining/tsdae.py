@@ -5,7 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tandem.contrib.pretraining.masking import Block, delete_tokens, generator
+from tandem.contrib.pretraining.layers import Block
+from tandem.contrib.pretraining.masking import delete_tokens, make_generator
 from tandem.contrib.pretraining.objectives import Separable
 from tandem.contrib.pretraining.options import TsdaeTrain
 from tandem.models.ragged import Ids, Ragged
@@ -35,7 +36,7 @@ class Tsdae(Separable[TsdaeTrain]):
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
         """Return the texts without what is deleted."""
-        return (delete_tokens(texts, self.train.deletion_probability, generator(seeds)),)
+        return (delete_tokens(texts, self.train.deletion_probability, make_generator(seeds)),)
 
     def terms(
         self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds

@@ -1,0 +1,141 @@
+"""Layers that pre-training puts above an encoder: BERT's head that predicts tokens, and layers of decoders."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tandem.contrib.pretraining.masking import IGNORED
+
+
+def initialise(module: nn.Module, config: Any) -> None:
+    """Draw linear layers' weights as BERT does: normal with the encoder's own deviation; biases are zero."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=getattr(config, "initializer_range", 0.02))
+            nn.init.zeros_(part.bias)
+
+
+def make_norm(config: Any, size: int) -> nn.LayerNorm:
+    """Return a layer norm as the encoder has them."""
+    return nn.LayerNorm(size, eps=getattr(config, "layer_norm_eps", 1e-12))
+
+
+class LanguageHead(nn.Module):
+    """Predict tokens by BERT's head, o = E · LayerNorm(gelu(W h + b)) + c, with E the encoder's own embeddings.
+
+    These are not a parameter of the head and come with every call; `encoder` gives the sizes.
+    """
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        words = encoder.get_input_embeddings()
+        self.dense = nn.Linear(encoder.config.hidden_size, words.embedding_dim)
+        self.norm = make_norm(encoder.config, words.embedding_dim)
+        self.bias = nn.Parameter(torch.zeros(words.num_embeddings))
+        initialise(self, encoder.config)
+
+    def forward(self, hidden: Tensor, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Return -log p(token), averaged over each passage's labelled tokens; 0 for a passage without any.
+
+        BERT averages over the batch's.
+
+        Args:
+            hidden: shape (passages, length, dim).
+            labels: ids, or `IGNORED`, shape (passages, length).
+            embeddings: the encoder's, shape (vocabulary, dim).
+        Returns:
+            Shape (passages,), in nats, float32.
+        """
+        is_labelled = labels != IGNORED
+        logits = self.compute_logits(hidden[is_labelled], embeddings)
+        losses = nn.functional.cross_entropy(logits, labels[is_labelled], reduction="none")
+        rows = is_labelled.nonzero()[:, 0]
+        shares = losses / is_labelled.sum(1)[rows]
+        return losses.new_zeros(len(labels)).index_add(0, rows, shares)
+
+    def compute_logits(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
+        """Return o of some states, shape (…, vocabulary), float32 at least."""
+        states = self.norm(nn.functional.gelu(self.dense(hidden)))
+        logits = nn.functional.linear(states, embeddings, self.bias)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def join_head(encoder: Any, head: LanguageHead) -> Any:
+    """Return the encoder with its head as its family's `…ForMaskedLM`; alone where the family's head is another one.
+
+    BERT's relatives have this head: a dense layer, gelu, a norm, and the embeddings with a bias.
+    """
+    from transformers import AutoModelForMaskedLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+    config = encoder.config
+    activation = getattr(config, "hidden_act", getattr(config, "activation", "gelu"))
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or activation != "gelu":
+        return encoder
+    whole = AutoModelForMaskedLM.from_config(config)
+    base, output = whole.base_model_prefix, whole.get_output_embeddings()
+    parts = [
+        part
+        for name, part in whole.named_modules()
+        if name.split(".")[0] != base and part is not output
+    ]
+    dense = [part for part in parts if isinstance(part, nn.Linear)]
+    norms = [part for part in parts if isinstance(part, nn.LayerNorm)]
+    if len(dense) != 1 or len(norms) != 1 or dense[0].bias is None or output.bias is None:
+        return encoder
+    setattr(whole, base, encoder)
+    whole.tie_weights()
+    dense[0].load_state_dict(head.dense.state_dict())
+    norms[0].load_state_dict(head.norm.state_dict())
+    output.bias.data.copy_(head.bias.data)
+    return whole
+
+
+class Block(nn.Module):
+    """Compute a transformer layer as BERT's (norm after the residual), whose queries and keys may differ in origin.
+
+    softmax(Q Kᵀ / √d + M) V with M = 0 where a key is visible and -∞ elsewhere; then two linear layers with gelu.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        size = config.hidden_size
+        wide = getattr(config, "intermediate_size", 4 * size)
+        self.heads = config.num_attention_heads
+        self.query = nn.Linear(size, size)
+        self.key = nn.Linear(size, size)
+        self.value = nn.Linear(size, size)
+        self.joined = nn.Linear(size, size)
+        self.inner = nn.Linear(size, wide)
+        self.outer = nn.Linear(wide, size)
+        self.attended = make_norm(config, size)
+        self.transformed = make_norm(config, size)
+        self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
+        initialise(self, config)
+
+    def forward(self, target: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+        """Return the layer's output, of the shape of `target`.
+
+        Args:
+            target: gives the queries, and the residual, shape (passages, length, dim).
+            source: gives keys and values, same shape.
+            visible: whether a position (second axis) may look at another (third), each at one at least, shape
+                (passages, length or 1, length).
+        """
+        query = self.split_heads(self.query(target))
+        key = self.split_heads(self.key(source))
+        value = self.split_heads(self.value(source))
+        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+        hidden_scores = scores.masked_fill(~visible[:, None], -math.inf)
+        weights = self.dropout(hidden_scores.softmax(-1))
+        mixed = (weights @ value).transpose(1, 2).flatten(-2)
+        attended: Tensor = self.attended(target + self.dropout(self.joined(mixed)))
+        changed = self.outer(nn.functional.gelu(self.inner(attended)))
+        output: Tensor = self.transformed(attended + self.dropout(changed))
+        return output
+
+    def split_heads(self, states: Tensor) -> Tensor:
+        """Return states by heads: (passages, length, dim) as (passages, heads, length, dim of a head)."""
+        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
