@@ -117,7 +117,6 @@ wildcard_constraints:
     dataset=r"[A-Za-z0-9_.-]+",
     key=r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}",
     table=rf"(?!({'|'.join(plan.tables_of_views())})\.)[A-Za-z0-9_./-]+",
-    sweep=r"[A-Za-z0-9_-]+",
     shard=r"\d+",
     shards=r"\d+",
 
@@ -152,5 +151,5 @@ rule all:
     default_target: IS_MAIN
     input:
         lambda wildcards: wanted(planned(plan.tables.files)),
-        lambda wildcards: wanted(planned(plan.sweep_files)),
+        lambda wildcards: wanted(planned(plan.files_of_all)),
         wanted([f"{VIEWS}/report.html"]),

@@ -110,7 +110,7 @@ def finish(folder: Path, plan: FullPlan) -> None:
     files += [f"results/sweeps/lr.{part}" for part in PARTS]
     points = folder / "results/sweeps/lr.points"
     points.parent.mkdir(parents=True, exist_ok=True)
-    points.write_text(plan.sweeps["lr"].to_json() + "\n", encoding="utf-8")
+    points.write_text(plan.view("sweeps").planned["lr"].to_json() + "\n", encoding="utf-8")
     for name in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

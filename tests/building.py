@@ -49,8 +49,9 @@ def build(target, files):
     """
     plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
     names = plan.tables.requested() if target == "all" else [target]
-    if target in plan.sweeps:
-        ends = [point.stage for point in plan.sweeps[target].scored]
+    sweeps = plan.view("sweeps").planned
+    if target in sweeps:
+        ends = [point.stage for point in sweeps[target].scored]
     elif all(name in plan.tables for name in names):
         ends = [stage for name in names for _, stage in plan.tables[name]]
     else:

@@ -9,7 +9,7 @@ from tiny_project import put
 from tandem.config.loading import load_settings, read_bands, read_layout
 from tandem.config.models import Candidates
 from tandem.config.parsing import parse, read
-from tandem.config.settings import Sweep
+from tandem.config.table_layouts import LAYOUT_FILES
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -202,7 +202,7 @@ def test_several_mistakes_are_several_lines(configured):
 
 
 def test_missing_keys_are_named():
-    _, lines = parse(Sweep, {}, "sweeps.mine")
+    _, lines = parse(LAYOUT_FILES["sweep"][0], {}, "sweeps.mine")
     assert lines == ["sweeps.mine.grid is missing", "sweeps.mine.systems is missing"]
 
 

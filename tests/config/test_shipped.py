@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from tandem.config.base import Section
 from tandem.config.loading import load_settings, read_bands, read_layout, read_section
 from tandem.config.merging import gathered, shipped_entries
-from tandem.config.settings import Settings, Sweep
+from tandem.config.settings import Settings
+from tandem.config.table_layouts import LAYOUT_FILES
 from tandem.extras.reference_pages import generated, list_entries, list_files
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,9 @@ def test_layouts_load(path):
 
 def test_bands_and_sweeps_load():
     assert read_bands(BANDS)
-    assert all(read_section(Sweep, path).grid for path in CONFIG.glob("sweeps/*.yaml"))
+    assert all(
+        read_section(LAYOUT_FILES["sweep"][0], path).grid for path in CONFIG.glob("sweeps/*.yaml")
+    )
 
 
 def test_catalogues_are_part_of_every_configuration():

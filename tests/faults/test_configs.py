@@ -28,7 +28,7 @@ def refused(config: dict) -> list[str]:
     """The lines that a configuration is refused with; none where it is planned, with everything below results/."""
     try:
         plan = FullPlan(copy.deepcopy(config), ROOT)
-        files = plan.tables.files() + plan.sweep_files()
+        files = plan.tables.files() + plan.files_of_all()
         plan.plan_every_target()
     except UserError as error:
         return str(error).split("\n")

@@ -45,7 +45,7 @@ def test_planning_sweeps_again_and_again_keeps_memory_and_open_files_flat():
     memory, files, stages = [], [], set()
     for _ in range(WARM + SWEEPS):
         plan = FullPlan(copy.deepcopy(config), ROOT)
-        plan.sweep_files()
+        plan.files_of_all()
         stages.add(len(plan.stages))
         del plan
         gc.collect()

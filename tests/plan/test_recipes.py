@@ -295,7 +295,7 @@ def test_a_collection_has_all_of_the_papers_tables(
     plan = planned("small/all_tables", f"small/{collection}", encoders=encoders)
     for table in plan.tables.requested():
         assert not [row for row in plan.tables.rows(table) if row.absent]
-    assert plan.sweeps.files(["rocketqav2_figure4_small"])
+    assert plan.view("sweeps").files_of(["rocketqav2_figure4_small"])
 
 
 def test_debian_has_targets_out_of_domain_and_across_languages(tmp_path, monkeypatch):

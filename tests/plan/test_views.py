@@ -92,7 +92,7 @@ def test_two_configurations_share_stages_and_no_table():
     plain, long = Configuration().plan(), Configuration([ROOT / "config/long.yaml"]).plan()
     assert plain.tables.files()[0] == "results/tables/summary.csv"
     assert long.tables.files()[0] == "results/long/tables/summary.csv"
-    assert long.sweep_files("rocketqav2_figure4_small") == [
+    assert long.view("sweeps").files_of(["rocketqav2_figure4_small"]) == [
         "results/long/sweeps/rocketqav2_figure4_small.json"
     ]
     assert (

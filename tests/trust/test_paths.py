@@ -55,7 +55,7 @@ def test_a_name_that_is_no_plain_name_is_refused(configured, kind):
         with pytest.raises(UserError) as caught:
             plan = FullPlan({**configured(), **configs_named(name)[kind]}, ROOT)
             pytest.fail(
-                f"{kind} {name!r} is planned: {plan.sweep_files() or [stage.key for stage in plan.stages.values()]}"
+                f"{kind} {name!r} is planned: {plan.files_of_all() or [stage.key for stage in plan.stages.values()]}"
             )
         assert str(caught.value).isprintable(), (kind, name)
 

@@ -127,17 +127,6 @@ def scores_in_report():
     return [stage.manifest for stage in plan.tables.requested_scores()]
 
 
-def finished_sweeps():
-    """The sweeps that the report shows: the configuration's, and others whose files are of the points planned now."""
-    files = list(planned(plan.sweep_files))
-    for path in sorted(Path(f"{VIEWS}/sweeps").glob("*.points")):
-        name, table = path.stem, path.with_suffix(".json")
-        if name not in plan.sweeps.requested and name in plan.sweeps and table.is_file():
-            if path.read_text(encoding="utf-8") == plan.sweeps[name].to_json() + "\n":
-                files.append(str(table))
-    return files
-
-
 def print_about(command, option, value, log):
     """Run a command whose option takes a value as a file, which is not kept: a configuration may hold secrets."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

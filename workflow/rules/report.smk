@@ -53,7 +53,7 @@ rule report:
     localrule: True
     input:
         tables=lambda wildcards: local(planned(plan.tables.files)),
-        sweeps=lambda wildcards: local(planned(plan.sweep_files)),
+        shown=lambda wildcards: local(planned(plan.files_of_all)),
         added=lambda wildcards: behind(added_to_report()),
         scores=lambda wildcards: behind(scores_in_report()) if IN_STORAGE else [],
     output:
@@ -64,9 +64,8 @@ rule report:
         DATA
     params:
         rows=json.dumps(plan.tables.systems()),
-        sweeps=lambda wildcards: finished_sweeps(),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
     shell:
         f"{UNPACK}"
         "python -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
-        " --sweeps {params.sweeps:q} --out {output:q} 2>&1 | tee {log:q}"
+        " --out {output:q} 2>&1 | tee {log:q}"

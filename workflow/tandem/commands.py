@@ -55,7 +55,6 @@ _OWN = (
     Command("datasets", "data.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
     Command("table", "report.table_commands:write_table", STEPS, "A table's files."),
     Command("report", "extras.report.report_command:report", STEPS, "The report's page."),
-    Command("sweep", "extras.sweep_page:write_sweep", STEPS, "A sweep's table and charts."),
     Command("pack", "extras.archive:pack", STEPS, "An artifact as one file, for object storage."),
     Command("unpack", "extras.archive:unpack", STEPS, "Artifacts from such files."),
 )  # fmt: skip

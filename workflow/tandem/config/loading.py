@@ -15,7 +15,7 @@ from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
 from tandem.config.merging import INHERITED, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
 from tandem.config.parsing import no_object, parse, read, refuse_too_large
-from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
+from tandem.config.settings import Settings, added_blocks, catalogues, settings_model
 from tandem.config.table_layouts import Band, TableLayout
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 
@@ -302,8 +302,3 @@ def read_bands(path: Path) -> list[Band]:
     if not isinstance(content, list):
         raise UserError(f"{path}: the whole is not a list of bands")
     return [read(Band, entry, f"{path}: {at}") for at, entry in enumerate(content)]
-
-
-def read_sweeps(folder: Path) -> dict[str, Sweep]:
-    """Name → sweep of every file of config/sweeps/."""
-    return {path.stem: read_section(Sweep, path) for path in sorted(folder.glob("*.yaml"))}

@@ -18,7 +18,7 @@ from tandem.config.encoders import ENCODER_SOURCES, PublishedEncoder, Reranker
 from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
 from tandem.config.models import OBJECTIVES, TrainedModel
 from tandem.config.parsing import NAMES, SIGNS, branches
-from tandem.config.settings import Settings, Sweep, added_blocks, catalogues, settings_model
+from tandem.config.settings import Settings, added_blocks, catalogues, settings_model
 from tandem.config.table_layouts import LAYOUT_FILES, Band
 from tandem.config.training import Train
 from tandem.plugins import load_contrib
@@ -58,7 +58,7 @@ def list_entries() -> dict[str, tuple[type[Section], ...]]:
 def list_files() -> dict[str, tuple[type[Section], str]]:
     """Return what a user may write into a file of its own; see `LAYOUT_FILES`."""
     load_contrib()
-    return {**LAYOUT_FILES, "sweep": (Sweep, "Sweeps")}
+    return dict(LAYOUT_FILES)
 
 
 def list_common() -> tuple[type[Section], ...]:

@@ -176,7 +176,7 @@ def list_stages_of_all(plan: FullPlan) -> list[Stage]:
     """Return the stages of `rule all`, inputs first: those behind the tables, the sweeps and the report."""
     plan.tables.files()
     targets = plan.tables.requested_scores()
-    targets += [point.stage for name in plan.sweeps.requested for point in plan.sweeps[name].scored]
+    targets += plan.scores_of_views("all")
     for part in plan.report_parts().values():
         targets += part.stages
     targets += [plan.planner.run(system, plan.split, "systems") for system in plan.settings.systems]

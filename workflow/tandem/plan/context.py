@@ -54,7 +54,7 @@ plans_tokenizer: Registry[Callable[..., Stage]] = Registry("tokenizer", "plans_t
 plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry(
     "reference", "plans_reference", "plan"
 )
-# By name: the class of what may be asked for beside tables, sweeps and the report, see `tandem.plan.plan.View`.
+# By name: the class of what may be asked for beside tables and the report, see `tandem.plan.plan.View`.
 plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 # By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes beside a run: `labels` in the place of the
 # dataset's, a `subset` of the queries, or the `others`.

@@ -1,9 +1,9 @@
-"""What a configuration wants: its tables and sweeps, the way from the command line to each, and whether it is right."""
+"""What a configuration wants: its tables and views, the way from the command line to each, and whether it is right."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,7 +26,6 @@ from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planned_tables import Tables
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, check_reported_split
-from tandem.plan.sweeps import Sweeps
 from tandem.plan.validated_models import list_unused_validation_keys
 from tandem.stages import KINDS
 
@@ -52,7 +51,7 @@ class ReportPart(NamedTuple):
 
 
 class View:
-    """Something that may be asked for beside tables, sweeps and the report: a package registers it by `@plans_view`.
+    """Something that may be asked for beside tables and the report: a package registers it by `@plans_view`.
 
     Its rules, in a file `rules.smk` beside the package's modules, ask `plan.view("<name>")`.
 
@@ -77,6 +76,14 @@ class View:
         """Return target → its files, for targets that no rule has the name of."""
         return {}
 
+    def files_of_all(self) -> list[str]:
+        """Return the files that `rule all` makes, and that the report waits for."""
+        return []
+
+    def scores(self, target: str) -> list[Stage]:
+        """Return the scores that it shows for a target of the command line, of which planning says what is special."""
+        return []
+
     def files_of_paper(self, paper: str) -> list[str]:
         """Return the files that belong to a paper, beside those of its layouts."""
         return []
@@ -100,7 +107,7 @@ class Plan:
     Args:
         raw: the configuration as files and command line have it.
         root: the checkout.
-        views: the folder of tables, sweeps and the report.
+        views: the folder of tables, the report and what packages add.
     Raises:
         UserError: one line per mistake in the configuration.
     """
@@ -117,22 +124,13 @@ class Plan:
         for system in self.settings.systems:
             self.planner.run(system, self.split, "systems")
         self.tables = Tables(self.planners, root / "config/papers", root, views)
-        self.sweeps = Sweeps(self.planners, root / "config/sweeps", views)
-        for target in self.tables.targets.keys() & self.sweeps.targets.keys():
-            file = self.tables.layouts[self.tables.targets[target]]
-            raise UserError(
-                f"tables: {file}: {target} is the target of a sweep, too; name the file otherwise"
-            )
+        # By name, those that packages and plugins add.
+        self.added_views: dict[str, View] = {name: plans_view[name](self) for name in plans_view}
 
     @property
     def split(self) -> str:
         """The split whose scores are reported."""
         return self.planner.split()
-
-    @cached_property
-    def added_views(self) -> dict[str, View]:
-        """The views that packages and plugins add, by name."""
-        return {name: plans_view[name](self) for name in plans_view}
 
     def view(self, name: str) -> Any:
         """Return a view that a package adds, as its own rules ask for it."""
@@ -150,13 +148,11 @@ class Plan:
     def targets(self) -> dict[str, list[Check]]:
         """Return target of the command line → what must be possible for it."""
         targets: dict[str, list[Check]] = {
-            "all": [self.in_report, self.sweep_files],
-            "report": [self.in_report, self.sweep_files],
+            "all": [self.in_report, self.files_of_all],
+            "report": [self.in_report, self.files_of_all],
         }
         for paper in self.tables.papers:
             targets[paper] = [partial(self.of_paper, paper)]
-        for name, sweeps in self.sweeps.targets.items():
-            targets[name] = [partial(self.sweeps.files, sweeps)]
         for name, table in self.tables.targets.items():
             targets[name] = [partial(self.tables.files, table)]
         for view in self.added_views.values():
@@ -192,8 +188,7 @@ class Plan:
         for stage in unfinished(planned):
             stage.declared.require_package()
 
-        needed = upstream_first([*planned, *self.sweeps.scores(target)])
-        lines = self.planners.notices(needed)
+        lines = self.planners.notices(upstream_first([*planned, *self.scores_of_views(target)]))
         if checks:
             lines += self.unused_datasets()
         if target == "all":
@@ -273,9 +268,13 @@ class Plan:
             raise UserError(f"tables is [], and the report shows tables; allowed: {allowed}")
         return self.tables.files()
 
-    def sweep_files(self, *names: str) -> list[str]:
-        """Return the files of sweeps that programs read, of the requested ones if none is named."""
-        return self.sweeps.files(names or self.sweeps.requested)
+    def files_of_all(self) -> list[str]:
+        """Return the files of views that `rule all` makes, and the report waits for."""
+        return [file for view in self.added_views.values() for file in view.files_of_all()]
+
+    def scores_of_views(self, target: str) -> list[Stage]:
+        """Return the scores that views show for a target of the command line."""
+        return [stage for view in self.added_views.values() for stage in view.scores(target)]
 
     def own_runs(self) -> list[str]:
         """Return the runs that the configuration itself names: its `systems`, then the rows of its tables."""
@@ -335,7 +334,7 @@ def check_all(settings: Settings) -> None:
 def check_measures(settings: Settings) -> list[str]:
     """Return an error for every unknown measure, with its key.
 
-    Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
+    Layouts and views are not looked at: what they show must be among the measures that are scored.
     """
     measures: dict[str, Sequence[str]] = {
         "score.usual": settings.score.usual,

@@ -33,8 +33,6 @@ RULE_NAMES = (
     "stage",
     "datasets",
     "estimate",
-    "sweep",
-    "sweeps",
 )
 
 

@@ -1,4 +1,4 @@
-"""The folder of a configuration's tables, sweeps and report, and which configuration has written what is in it."""
+"""The folder of a configuration's tables, report and other views, and which configuration has written what is in it."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tandem.store.files import write_text
 
 # in the folder: the files of the configuration that its views are of
 _RECORD = "configuration.json"
-_OWN_VIEWS = ("tables", "sweeps", "report.html")
+_OWN_VIEWS = ("tables", "report.html")
 
 
 def views_folder(files: Iterable[Path]) -> str:
@@ -57,7 +57,7 @@ def name_configurations(configurations: Iterable[str], views: str) -> str:
 
 
 def list_views() -> list[str]:
-    """Return the files and folders that tables, sweeps, the report and what packages add lie in."""
+    """Return the files and folders that tables, the report and what packages add lie in."""
     added = [name for view in plans_view for name in plans_view[view].writes]
     return [*_OWN_VIEWS, *added]
 

@@ -105,7 +105,6 @@ def plan_everything(configuration: targets.Configuration) -> FullPlan:
     plan = configuration.plan()
     # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.tables.files()
-    plan.sweep_files()
     plan.plan_every_target()
     return plan
 

@@ -13,7 +13,6 @@ from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.significance import correct_by_holm, run_seeded_test
 from tandem.extras.report.report_page import write_report
 from tandem.extras.report.sections import Addition, adds_to_report
-from tandem.extras.sweep_page import add_sweeps
 from tandem.extras.targets import CONFIGURATION_SUFFIXES, open_scored
 from tandem.plan.views import views_folder
 from tandem.report.page import (
@@ -59,7 +58,8 @@ def report(
     if compare:
         print("\n\n".join(map(align_text, compare_configurations(*compare))))
         return
-    additions = [add_sweeps(sweeps), *_add_parts(added or {})]
+    parts = {"sweeps": list(map(str, sweeps))} if sweeps else {}
+    additions = _add_parts({**parts, **(added or {})})
     write_report([read_table(table.with_suffix(".json")) for table in tables], rows, out, additions)
 
 

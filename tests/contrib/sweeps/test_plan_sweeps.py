@@ -11,7 +11,7 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIST_SIZE = "models.rocketqav2.train.list_size"
 RUNS = ["rocketqav2.retriever", "bm25"]
 
@@ -33,7 +33,7 @@ def planned(configured):
 
 def keys(plan, kind):
     """The keys of a kind's stages that the sweep's scores are made of."""
-    matches, left = set(), [score.stage for score in plan.sweeps["mine"].scored]
+    matches, left = set(), [score.stage for score in plan.view("sweeps").planned["mine"].scored]
     while left:
         stage = left.pop()
         matches |= {stage.key} if stage.kind == kind else set()
@@ -43,7 +43,7 @@ def keys(plan, kind):
 
 def test_points_are_every_combination_and_share_what_they_agree_on(planned):
     plan = planned(grid={LIST_SIZE: [4, 8, "16"], "models.rocketqav2.train.lr": ["1e-5", 1e-4]})
-    sweep = plan.sweeps["mine"]
+    sweep = plan.view("sweeps").planned["mine"]
     assert [tuple(point.values()) for point in sweep.points] == [
         (4, 1e-5), (4, 1e-4), (8, 1e-5), (8, 1e-4), (16, 1e-5), (16, 1e-4),
     ]  # fmt: skip
@@ -80,18 +80,28 @@ def test_a_point_that_is_the_default_is_the_tables_own_run(planned, configured):
     plan = planned()
     there = {stage.folder for rows in plan.tables.values() for _, stage in rows}
     (eight,) = {
-        score.stage.folder for score in plan.sweeps["mine"].scored if score.point == {LIST_SIZE: 8}
-    } & {score.stage.folder for score in plan.sweeps["mine"].scored if score.system == RUNS[0]}
+        score.stage.folder
+        for score in plan.view("sweeps").planned["mine"].scored
+        if score.point == {LIST_SIZE: 8}
+    } & {
+        score.stage.folder
+        for score in plan.view("sweeps").planned["mine"].scored
+        if score.system == RUNS[0]
+    }
     assert eight in there
 
 
 def test_seeds_are_the_configurations_unless_told(planned, configured):
-    assert {score.seed for score in planned().sweeps["mine"].scored} == {42}
-    assert {score.seed for score in planned(seeds=[3, 4]).sweeps["mine"].scored} == {3, 4}
+    assert {score.seed for score in planned().view("sweeps").planned["mine"].scored} == {42}
+    assert {
+        score.seed for score in planned(seeds=[3, 4]).view("sweeps").planned["mine"].scored
+    } == {3, 4}
     config = configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}}) | {
         "seeds": [1, 2]
     }
-    assert {score.seed for score in FullPlan(config, ROOT).sweeps["mine"].scored} == {1, 2}
+    assert {
+        score.seed for score in FullPlan(config, ROOT).view("sweeps").planned["mine"].scored
+    } == {1, 2}
 
 
 def test_seeds_of_one_model_leave_the_others_alone(planned):
@@ -102,7 +112,7 @@ def test_seeds_of_one_model_leave_the_others_alone(planned):
 
 
 def test_the_seed_may_be_on_the_grid(planned):
-    sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).sweeps["mine"]
+    sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).view("sweeps").planned["mine"]
     assert [score.seed for score in sweep.scored] == [42, 42, 42]
     assert len(sweep.scores) == 3
 
@@ -131,7 +141,7 @@ def test_points_of_several_depths_show_the_measures_that_all_of_them_have(planne
 
 def test_a_value_may_be_a_whole_section(planned):
     grid = {"models.de_bm25neg.representation": ["single", {"type": "sparse", "top": 32}]}
-    sweep = planned(grid=grid, systems=["de_bm25neg"]).sweeps["mine"]
+    sweep = planned(grid=grid, systems=["de_bm25neg"]).view("sweeps").planned["mine"]
     assert [score.stage.upstream["run"].kind for score in sweep.scored] == [
         "retrieve",
         "retrieve_sparse",
@@ -142,13 +152,18 @@ def test_a_value_may_be_a_whole_section(planned):
 
 
 def test_it_may_search_elsewhere(planned):
-    sweep = json.loads(planned(dataset="squad", split="dev").sweeps["mine"].to_json())
+    sweep = json.loads(
+        planned(dataset="squad", split="dev").view("sweeps").planned["mine"].to_json()
+    )
     assert (sweep["dataset"], sweep["split"], sweep["stands_in_for"]) == ("squad", "dev", "")
     assert all(row["scores"].startswith("results/squad/score/") for row in sweep["rows"])
 
 
 def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(planned):
-    assert planned().sweeps["mine"].to_json() == planned().sweeps["mine"].to_json()
+    assert (
+        planned().view("sweeps").planned["mine"].to_json()
+        == planned().view("sweeps").planned["mine"].to_json()
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,14 +234,18 @@ def test_two_sweeps_with_one_target_are_refused(configured):
 
 def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
     plan = FullPlan(configured(), ROOT)
-    assert plan.sweep_files() == []
-    assert plan.sweeps.requested == []
-    assert plan.sweep_files("rocketqav2_figure4") == ["results/sweeps/rocketqav2_figure4.json"]
-    figure, small = (plan.sweeps[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
+    assert plan.files_of_all() == []
+    assert plan.view("sweeps").requested == []
+    assert plan.view("sweeps").files_of(["rocketqav2_figure4"]) == [
+        "results/sweeps/rocketqav2_figure4.json"
+    ]
+    figure, small = (
+        plan.view("sweeps").planned[f"rocketqav2_figure4{name}"] for name in ("", "_small")
+    )
     assert figure.values == {LIST_SIZE: [8, 16, 32, 64, 128]}
     assert json.loads(figure.to_json())["stands_in_for"] == "msmarco"
     assert set(small.values[LIST_SIZE]) == {2, 4, 8, 16}
-    assert plan.sweeps.targets["rocketqav2_figure4"] == ["rocketqav2_figure4"]
+    assert plan.view("sweeps").by_target["rocketqav2_figure4"] == ["rocketqav2_figure4"]
 
 
 def test_an_encoder_trained_for_fewer_dimensions_is_cut_without_training_it_again(configured):
@@ -236,11 +255,14 @@ def test_an_encoder_trained_for_fewer_dimensions_is_cut_without_training_it_agai
     config = merged(configured(), read_yaml(small / "matryoshka.yaml"))
     # for its folder
     config["encoders"]["matryoshka"] = read_yaml(ROOT / "config/encoders/minilm.yaml")["minilm"]
-    sweep = FullPlan(config, ROOT).sweeps["matryoshka"]
+    sweep = FullPlan(config, ROOT).view("sweeps").planned["matryoshka"]
     stages = upstream_first(point.stage for point in sweep.scored)
     assert [stage.values["dim"] for stage in stages if stage.kind == "untrained"] == [384, *trained]
     assert "model" not in {stage.kind for stage in stages}
-    assert sweep.values["encode.dtype"] == plan.sweeps["dimensions"].values["encode.dtype"]
+    assert (
+        sweep.values["encode.dtype"]
+        == plan.view("sweeps").planned["dimensions"].values["encode.dtype"]
+    )
 
 
 def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted(configured):
@@ -252,4 +274,4 @@ def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted
     with pytest.raises(
         UserError, match=r"rocketqav2_figure4 cannot be made: config/sweeps/rocketqav2_figure4.yaml"
     ):
-        plan.sweep_files("rocketqav2_figure4")
+        plan.view("sweeps").files_of(["rocketqav2_figure4"])

@@ -10,6 +10,7 @@ from typing import Any
 import altair
 from markupsafe import Markup
 
+from tandem.contrib.sweeps.sweep_numbers import SweepPlan, compute_sweep
 from tandem.extras.report.charts import (
     HEIGHT,
     WIDTH,
@@ -20,12 +21,10 @@ from tandem.extras.report.charts import (
     make_specification,
     set_colours,
 )
-from tandem.extras.report.sections import Addition, PageSection
+from tandem.extras.report.sections import Addition, PageSection, adds_to_report
 from tandem.extras.sweep_results import (
     SweepLine,
-    SweepPlan,
     SweepResult,
-    compute_sweep,
     format_path_value,
     label_point,
     read_result,
@@ -185,9 +184,10 @@ def view_sweep(result: SweepResult, address: Callable[[Origin], str]) -> SweepVi
     )
 
 
-def add_sweeps(files: Sequence[Path]) -> Addition:
+@adds_to_report("sweeps")
+def add_sweeps(files: Sequence[str]) -> Addition:
     """Add the report's section of sweeps; runs that the page has lead to their stage."""
-    results = [read_result(file.with_suffix(".json")) for file in files]
+    results = [read_result(Path(file).with_suffix(".json")) for file in files]
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
         """Fill the section, whose runs lead to the stages that the page has."""

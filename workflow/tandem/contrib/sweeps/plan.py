@@ -6,16 +6,19 @@ A sweep stands under `sweeps:` of a configuration, or is a file of config/sweeps
 import itertools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tandem.config.loading import read_sweeps
-from tandem.config.settings import Sweep
+from tandem.config.loading import read_section
+from tandem.contrib.sweeps.options import Sweep
 from tandem.errors import UserError, nearest
+from tandem.plan.context import plans_view
 from tandem.plan.dataset_stages import choose_dataset
 from tandem.plan.graph import Stage
+from tandem.plan.plan import Check, Plan, ReportPart, View
 from tandem.plan.planner import Planners
 from tandem.plan.views import name_configurations
 from tandem.stages.base import Json
@@ -281,57 +284,103 @@ def _check_sweep_names(names: Iterable[str]) -> None:
             )
 
 
-class Sweeps(dict[str, PlannedSweep]):
+@plans_view("sweeps")
+class SweepsView(View):
     """The sweeps of a configuration, which `rule all` makes, and those of config/sweeps/, each for itself.
 
-    `missing` says why a shipped one cannot be made; a mistake in one of the configuration's own is a `UserError`.
+    Attributes:
+        requested: the configuration's own, in which a mistake is a `UserError`.
+        planned: name → sweep, of each that can be made.
+        missing: why a shipped one cannot be made.
     """
 
-    def __init__(self, planners: Planners, folder: Path, views: str) -> None:
-        super().__init__()
-        self.views = views
+    rules = ("sweep", "sweeps")
+    writes = ("sweeps",)
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.planned: dict[str, PlannedSweep] = {}
         self.missing: dict[str, str] = {}
-        own = planners.base.settings.sweeps
+        own = plan.settings.entries("sweeps", Sweep)
         _check_sweep_names(own)
         self.requested = list(own)
         for name, entry in own.items():
-            self[name] = PlannedSweep(name, f"sweeps.{name}", entry, planners)
+            self.planned[name] = PlannedSweep(name, f"sweeps.{name}", entry, plan.planners)
 
-        self._shipped = read_sweeps(folder)
+        folder = plan.root / "config/sweeps"
+        self._shipped = {
+            path.stem: read_section(Sweep, path) for path in sorted(folder.glob("*.yaml"))
+        }
         for name, entry in self._shipped.items():
-            if name in self:
+            if name in self.planned:
                 continue
             try:
-                self[name] = PlannedSweep(
-                    name, f"config/sweeps/{name}.yaml", entry, planners, stand_in=True
+                self.planned[name] = PlannedSweep(
+                    name, f"config/sweeps/{name}.yaml", entry, plan.planners, stand_in=True
                 )
             except UserError as error:
                 self.missing[name] = str(error)
 
+        for target in plan.tables.targets.keys() & self.by_target.keys():
+            file = plan.tables.layouts[plan.tables.targets[target]]
+            raise UserError(
+                f"tables: {file}: {target} is the target of a sweep, too; name the file otherwise"
+            )
+
     @property
-    def targets(self) -> dict[str, list[str]]:
+    def by_target(self) -> dict[str, list[str]]:
         """Target of the command line → sweeps: `sweep_<name>` and `sweeps` for the configuration's, else by name."""
         own = {_target(name): [name] for name in self.requested}
         others = {
             name.replace("-", "_"): [name]
-            for name in (*self, *self.missing)
+            for name in (*self.planned, *self.missing)
             if name not in self.requested
         }
         return {"sweeps": self.requested, **own, **others}
 
+    def targets(self) -> dict[str, list[Check]]:
+        """See `View.targets`."""
+        return {target: [partial(self.files_of, names)] for target, names in self.by_target.items()}
+
+    def files(self) -> dict[str, Callable[[], list[str]]]:
+        """See `View.files`."""
+        return {target: partial(self.files_of, names) for target, names in self.by_target.items()}
+
+    def files_of_all(self) -> list[str]:
+        """See `View.files_of_all`."""
+        return self.files_of(self.requested)
+
     def scores(self, target: str) -> list[Stage]:
         """Return the scores of the sweeps that a target of the command line makes."""
-        names = self.requested if target in ("all", "report") else self.targets.get(target, [])
+        is_shown = target in ("all", "report")
+        names = self.requested if is_shown else self.by_target.get(target, [])
         stages: list[Stage] = []
         for name in names:
-            if name in self:
-                stages += [scored.stage for scored in self[name].scored]
+            if name in self.planned:
+                stages += [scored.stage for scored in self.planned[name].scored]
         return stages
 
-    def files(self, names: Iterable[str]) -> list[str]:
+    def report_part(self) -> ReportPart | None:
+        """Return the configuration's sweeps, and others whose files are of the points planned now."""
+        folder = Path(self.plan.views, "sweeps")
+        others = [path.stem for path in sorted(folder.glob("*.points"))]
+        others = [name for name in others if name in self.planned and name not in self.requested]
+        finished = [str(folder / f"{name}.json") for name in others if self._is_finished(name)]
+        files = self.files_of_all() + finished
+        return ReportPart(files) if files else None
+
+    def _is_finished(self, name: str) -> bool:
+        """Return whether a sweep's files are there, and of the points that are planned now."""
+        points = Path(self.plan.views, "sweeps", f"{name}.points")
+        if not points.with_suffix(".json").is_file():
+            return False
+        return points.read_text(encoding="utf-8") == self.planned[name].to_json() + "\n"
+
+    def files_of(self, names: Iterable[str]) -> list[str]:
         """Return the JSON file of each sweep; a `UserError` for a sweep that cannot be made."""
+        views = self.plan.views
         for name in names:
-            if name not in self:
-                belongs_to = name_configurations(self._shipped[name].belongs_to, self.views)
+            if name not in self.planned:
+                belongs_to = name_configurations(self._shipped[name].belongs_to, views)
                 raise UserError(f"sweep {name} cannot be made: {self.missing[name]}{belongs_to}")
-        return [f"{self.views}/sweeps/{name}.json" for name in names]
+        return [f"{views}/sweeps/{name}.json" for name in names]

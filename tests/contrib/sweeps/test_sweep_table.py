@@ -11,11 +11,13 @@ import pytest
 from toy_world import World
 
 from tandem.cli import run
+from tandem.contrib.sweeps import sweep_numbers
+from tandem.contrib.sweeps.sweep_numbers import SweepPlan, compute_sweep
+from tandem.contrib.sweeps.sweep_page import tabulate_sweep
 from tandem.errors import UserError
 from tandem.evaluation.scores import QUERY_SCORES_FILE
 from tandem.extras import sweep_results as results
-from tandem.extras.sweep_page import tabulate_sweep
-from tandem.extras.sweep_results import SweepPlan, compute_sweep, label_point, shorten_path
+from tandem.extras.sweep_results import label_point, shorten_path
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
 # Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.
@@ -170,7 +172,7 @@ def test_every_value_of_the_page_leads_to_its_run(plan, tmp_path):
 
 def test_how_many_columns_are_resampled_at_once_changes_nothing(plan, monkeypatch):
     whole = computed(plan)
-    monkeypatch.setattr(results, "_COLUMNS_PER_PART", 1)
+    monkeypatch.setattr(sweep_numbers, "_COLUMNS_PER_PART", 1)
     assert computed(plan) == whole
 
 
@@ -181,7 +183,7 @@ def drawn(chart):
 
 
 def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(plan):
-    from tandem.extras.sweep_page import draw_sweep
+    from tandem.contrib.sweeps.sweep_page import draw_sweep
 
     def data(chart):
         spec = chart.to_dict()
@@ -201,7 +203,7 @@ def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(plan):
 
 
 def test_a_logarithmic_axis_shows_0(plan):
-    from tandem.extras.sweep_page import draw_sweep, render_svg
+    from tandem.contrib.sweeps.sweep_page import draw_sweep, render_svg
 
     for row in plan["rows"]:
         row["point"][PATH] -= 8  # 0 and 24
@@ -216,7 +218,7 @@ def test_two_paths_give_a_line_for_each_value_of_the_second(plan):
     for row in plan["rows"]:
         row["point"] = {**row["point"], TAU: 1.0}
     plan |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
-    from tandem.extras.sweep_page import draw_sweep
+    from tandem.contrib.sweeps.sweep_page import draw_sweep
 
     names = {row["series"] for row in drawn(draw_sweep(computed(plan), "RR@10"))}
     assert names == {"New, m.temperature 1.0", "Old, m.temperature 1.0"}

@@ -1,0 +1,1 @@
+"""Sweeps: the same systems at every point of a grid over the configuration's values."""

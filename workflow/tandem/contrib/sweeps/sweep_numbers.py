@@ -1,0 +1,139 @@
+"""The numbers of a sweep: the same systems at every point of a grid, with deviations, intervals and tests."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tandem.config.base import Model
+from tandem.contrib.sweeps.options import PrintedPoint
+from tandem.data.columns import Floats64
+from tandem.evaluation.scores import list_shared_measures, read_aligned
+from tandem.evaluation.significance import bootstrap_mean, correct_by_holm, run_seeded_test
+from tandem.extras.sweep_results import SweepHeader, SweepLine, SweepPoint, SweepResult
+from tandem.report.results import to_percent
+from tandem.report.scored import (
+    describe_origin,
+    name_unit,
+    open_score_artifact,
+    run_folder,
+    warn_of_few_seeds,
+)
+from tandem.store.lineage import walk
+
+_COLUMNS_PER_PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
+
+
+class SweepRow(Model):
+    """Name a system at a point with one seed, and the folder of its scores."""
+
+    point: SweepPoint
+    seed: int
+    system: str
+    scores: str
+
+
+class SweepPlan(SweepHeader):
+    """Hold a planned sweep, as planning writes it to <sweep>.points."""
+
+    measures: list[str] | None
+    printed: list[PrintedPoint]
+    rows: list[SweepRow]
+
+
+def compute_sweep(plan: SweepPlan) -> SweepResult:
+    """Compute the numbers of a planned sweep; a `UserError` for a measure or queries that not all scores have."""
+    artifacts = {
+        folder: open_score_artifact(folder)
+        for folder in dict.fromkeys(row.scores for row in plan.rows)
+    }
+    measures = plan.measures or list_shared_measures(list(artifacts.values()))
+    # shape (artifacts, queries, measures)
+    queries, values = read_aligned(list(artifacts.values()), measures)
+    place_by_folder = {folder: place for place, folder in enumerate(artifacts)}
+
+    # Of each point and system the different runs: where no seed touches a system, all seeds have one.
+    points: dict[str, SweepPoint] = {}
+    cells: dict[tuple[str, str], list[str]] = {}  # (key of a point, system) → folders
+    for row in plan.rows:
+        points.setdefault(_make_key(row.point), row.point)
+        folders = cells.setdefault((_make_key(row.point), row.system), [])
+        if row.scores not in folders:
+            folders.append(row.scores)
+    by_cell = [
+        values[[place_by_folder[folder] for folder in folders]] for folders in cells.values()
+    ]
+    means = np.stack([runs.mean(axis=0) for runs in by_cell])  # (cells, queries, measures)
+    low, high = _bootstrap_intervals(means)
+
+    # Each cell is compared with its system at the baseline, unless it is the same run.
+    place_by_cell = {cell: place for place, cell in enumerate(cells)}
+    baseline_key = _make_key(plan.baseline)
+    baselines: dict[int, int] = {}
+    for (key, system), folders in cells.items():
+        if folders != cells[baseline_key, system]:
+            baselines[place_by_cell[key, system]] = place_by_cell[baseline_key, system]
+    p: dict[int, Floats64] = {}  # per measure of each cell that has a baseline, corrected
+    if baselines:
+        raw = np.stack(
+            [run_seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()]
+        )
+        p = dict(zip(baselines, np.apply_along_axis(correct_by_holm, 0, raw), strict=True))
+
+    run_keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
+    lines = []
+    for place, ((key, system), folders) in enumerate(cells.items()):
+        run_means, cell_means = by_cell[place].mean(axis=1), means[place].mean(axis=0)
+        baseline = baselines.get(place)
+        known = [entry for entry in plan.printed if entry.system == system]
+        known = [entry for entry in known if entry.point.items() <= points[key].items()]
+        for m, measure in enumerate(measures):
+            printed = [float(entry.value) for entry in known if entry.measure == measure]
+            change = None
+            if baseline is not None:
+                change = to_percent(cell_means[m] - means[baseline, :, m].mean())
+            line = SweepLine(
+                point=points[key],
+                system=system,
+                measure=measure,
+                runs=len(folders),
+                value=to_percent(cell_means[m]),
+                sd=to_percent(run_means[:, m].std(ddof=1)) if len(folders) > 1 else None,
+                low=to_percent(low[place, m]),
+                high=to_percent(high[place, m]),
+                change=change,
+                p=None if baseline is None else round(float(p[place][m]), 6),
+                printed=printed[0] if printed else None,
+                stages=[run_keys[folder] for folder in folders],
+            )
+            lines.append(line)
+
+    seeds = len({row.seed for row in plan.rows})
+    header = {name: getattr(plan, name) for name in SweepHeader.model_fields}
+    return SweepResult(
+        **{**header, "title": plan.title or plan.name},
+        queries=len(queries),
+        measures=measures,
+        lines=lines,
+        runs={
+            run_keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()
+        },
+        unit=name_unit(next(iter(artifacts.values()))),
+        warnings=warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else [],
+    )
+
+
+def _make_key(point: SweepPoint) -> str:
+    return json.dumps(point, sort_keys=True)
+
+
+def _bootstrap_intervals(means: Floats64) -> tuple[Floats64, Floats64]:
+    """Return low and high, shape (cells, measures), of means of shape (cells, queries, measures), part by part."""
+    cells, queries, measures = means.shape
+    columns = means.transpose(1, 0, 2).reshape(queries, -1)
+    parts = [
+        bootstrap_mean(columns[:, start : start + _COLUMNS_PER_PART])
+        for start in range(0, columns.shape[1], _COLUMNS_PER_PART)
+    ]
+    low, high = (np.concatenate(side).reshape(cells, measures) for side in zip(*parts, strict=True))
+    return low, high
