@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.config.references import DatasetRef, NoParameter, Note, Reference, RunRef
@@ -318,21 +318,6 @@ class Inheriting(Derived):
     """A dataset that takes over keys from the one that it is `of`, where it does not say them."""
 
 
-class Domains(Inheriting):
-    """The passages of some domains of a dataset, and the queries with a relevant one among them."""
-
-    source: Literal["domains"]
-    of: DatasetRef = Field(description="the dataset, whose passages have domains")
-    only: Distinct[str] | None = Field(None, description="the domains whose passages stay")
-    without: Distinct[str] | None = Field(None, description="or those whose passages go")
-
-    @model_validator(mode="after")
-    def _names_domains(self) -> Self:
-        if (self.only is None) == (self.without is None):
-            raise problem(": one of only and without is needed")
-        return self
-
-
 class Reduced(Derived):
     """The dev queries of a dataset over a part of its passages."""
 
@@ -415,25 +400,6 @@ class OfSearched(Inheriting):
     )
 
 
-class CroppedSentences(OfSearched):
-    """Sentences of passages as training queries, each with its passage as positive (DRAGON)."""
-
-    always_has = ("train",)
-    corpus_key = "of"
-    source: Literal["cropped_sentences"]
-    queries_of: QueriesRef | None = Field(
-        None,
-        description="a dataset over the same passages, whose training queries stand beside; null: none",
-    )
-    most: int | None = Field(
-        None, ge=1, description="crop at most so many, chosen by a hash; null: every sentence"
-    )
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return nothing: its queries are not the dataset's."""
-        return set()
-
-
 class Unlabelled(Inheriting):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
 
@@ -497,8 +463,7 @@ DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
         *(PyDocs, Beir, IrDatasets, Files, Dpr, RocketQA, DuReaderRetrieval),
-        *(Pair, Domains, Perturbed, Reduced, Windows, UnionDataset),
-        *(CroppedSentences, Unlabelled, Group),
+        *(Pair, Perturbed, Reduced, Windows, UnionDataset, Unlabelled, Group),
     ).items()
 )
 # The classes that read them.

@@ -7,7 +7,6 @@ from typing import Any
 
 from tandem.config.datasets import (
     QRELS_FILES,
-    CroppedSentences,
     Dataset,
     Group,
     OfSearched,
@@ -156,14 +155,6 @@ def _check_counts(ctx: Context, name: str, entry: Dataset) -> None:
             raise UserError(
                 f"datasets.{name}.counts.{key} is neither passages nor a split{nearest(key, keys)}"
             )
-
-
-@plans_dataset("cropped_sentences")
-def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
-    """Return the stage of a dataset whose queries are sentences of its passages."""
-    at = f"datasets.{name}"
-    find_base(at, entry)
-    return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
 
 
 def find_base(at: str, entry: OfSearched) -> str:

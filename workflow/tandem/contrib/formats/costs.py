@@ -1,9 +1,9 @@
-"""How large joined passages are, as far as that follows from the dataset that they are of."""
+"""How large datasets of sentences and of joined passages are, as far as that follows from the one that they are of."""
 
 from dataclasses import replace
 
 from tandem.contrib.formats.options import position_names
-from tandem.extras.estimate.resources import Volumes, derived_size, params_of
+from tandem.extras.estimate.resources import TOKENS_PER_SENTENCE, Volumes, derived_size, params_of
 from tandem.plan.graph import Stage
 
 # about, where a title's passages are put together and nobody has counted them
@@ -21,3 +21,13 @@ def measure_joined(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volu
     queries = {**whole.queries, **dict.fromkeys(splits, whole.queries.get(params.split, 0))}
     passages = max(1, whole.passages // passages_each)
     return replace(whole, passages=passages, queries=queries, lengths=lengths, counted=False)
+
+
+@derived_size("cropped_sentences")
+def measure_sentences(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of a dataset whose queries are sentences of passages."""
+    sentences_each = max(1.0, whole.lengths["passage"] / TOKENS_PER_SENTENCE)
+    count = round(whole.passages * sentences_each)
+    count = min(count, stage.values.get("most") or count)
+    count += beside.queries.get("train", 0) if beside else 0
+    return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)

@@ -1,12 +1,20 @@
 """Datasets in further formats: the keys of each source's entries."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
-from tandem.config.base import Count, Items, Names, problem
-from tandem.config.datasets import Dataset, HashSplits, Inheriting, Published, SplitsOf
+from tandem.config.base import Count, Distinct, Items, Names, problem
+from tandem.config.datasets import (
+    Dataset,
+    HashSplits,
+    Inheriting,
+    OfSearched,
+    Published,
+    QueriesRef,
+    SplitsOf,
+)
 from tandem.config.references import DatasetRef
 
 
@@ -172,3 +180,37 @@ class Joined(Inheriting):
         """Return those of the dataset, and those by position."""
         whole = splits_of(self.of)
         return whole and whole | {f"{self.split}_{name}" for name in position_names(self.positions)}
+
+
+class Domains(Inheriting):
+    """The passages of some domains of a dataset, and the queries with a relevant one among them."""
+
+    source: Literal["domains"]
+    of: DatasetRef = Field(description="the dataset, whose passages have domains")
+    only: Distinct[str] | None = Field(None, description="the domains whose passages stay")
+    without: Distinct[str] | None = Field(None, description="or those whose passages go")
+
+    @model_validator(mode="after")
+    def _names_domains(self) -> Self:
+        if (self.only is None) == (self.without is None):
+            raise problem(": one of only and without is needed")
+        return self
+
+
+class CroppedSentences(OfSearched):
+    """Sentences of passages as training queries, each with its passage as positive (DRAGON)."""
+
+    always_has = ("train",)
+    corpus_key = "of"
+    source: Literal["cropped_sentences"]
+    queries_of: QueriesRef | None = Field(
+        None,
+        description="a dataset over the same passages, whose training queries stand beside; null: none",
+    )
+    most: int | None = Field(
+        None, ge=1, description="crop at most so many, chosen by a hash; null: every sentence"
+    )
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return nothing: its queries are not the dataset's."""
+        return set()

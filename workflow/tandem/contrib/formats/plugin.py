@@ -3,7 +3,9 @@
 from tandem.config.datasets import register_source
 from tandem.contrib.formats.options import (
     CMedQA2,
+    CroppedSentences,
     Deb822,
+    Domains,
     DuReader2,
     EntityQuestions,
     Joined,
@@ -16,7 +18,9 @@ from tandem.contrib.formats.options import (
 
 register_source(
     CMedQA2,
+    CroppedSentences,
     Deb822,
+    Domains,
     DuReader2,
     EntityQuestions,
     Joined,

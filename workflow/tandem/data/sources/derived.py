@@ -4,7 +4,6 @@ import heapq
 from abc import abstractmethod
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from pydantic import Field
 from tandem.config import datasets
 from tandem.config.base import Items
 from tandem.config.datasets import UNLABELLED, UNLABELLED_FILE, Dataset
-from tandem.data.collection import CORPUS, DOMAINS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
+from tandem.data.collection import CORPUS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.forms import compose_text
 from tandem.data.perturbation import name_perturbed, perturb
@@ -32,8 +31,8 @@ from tandem.data.sources import (
 from tandem.data.sources.own_files import BeirQueries
 from tandem.data.splits import VALIDATED, compute_position, draw_subset
 from tandem.data.tables import stream_rows
-from tandem.data.text import count_windows, cut_windows, name_window, split_sentences, split_units
-from tandem.errors import UserError, nearest, printable, shortened
+from tandem.data.text import count_windows, cut_windows, name_window, split_units
+from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
 
@@ -350,132 +349,6 @@ class UnlabelledSource(DerivedSource):
         share = self._share or 0
         training = (query for query, _, split in super().rows("queries") if split == "train")
         return {query for query in training if compute_position(query) < share}
-
-
-@dataset_format("cropped_sentences")
-class CroppedSentencesSource(DerivedSource):
-    """Sentences of the passages of the input `of` as training queries, each with its passage as positive.
-
-    DRAGON (Lin et al. 2023) crops every sentence, and has teachers label it: `candidates.labels: rank`. Training
-    queries of the input `queries`, a dataset over the same passages, stand behind them, such as generated ones. Of more
-    sentences than `most` those whose ids have the lowest hashes stay: a larger choice contains every smaller one.
-    """
-
-    def __init__(self, job: DatasetJob, entry: datasets.CroppedSentences) -> None:
-        super().__init__(job, entry)
-        self._most, self._key = entry.most, job.key
-        self._beside = DerivedSource(job, entry, "queries") if "queries" in job.inputs else None
-        self.places["queries"] = self.places["corpus"]
-        if self._beside:
-            self.places["queries"] += f" then {self._beside.places['queries']}"
-            self.facts |= self._beside.facts
-
-    def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part: the base's of its passages; the sentences as queries, and then those beside."""
-        if part in PASSAGE_PARTS:
-            return super().rows(part)
-        beside = (
-            (row for row in self._beside.rows(part) if row[-1] == "train")
-            if self._beside
-            else iter(())
-        )
-        match part:
-            case "queries":
-                return chain(((name, text, "train") for name, _, text in self._chosen()), beside)
-            case "qrels":
-                return chain(((name, doc, 1, "train") for name, doc, _ in self._chosen()), beside)
-        return iter(())
-
-    def _sentences(self) -> Iterator[tuple[str, str, str]]:
-        """Yield id, passage and text of every sentence, in the corpus' order."""
-        for doc, _, text in super().rows("corpus"):
-            for number, sentence in enumerate(split_sentences(text)):
-                yield f"{doc}.s{number}", doc, sentence
-
-    def _chosen(self) -> Iterator[tuple[str, str, str]]:
-        """Yield those that are queries."""
-        chosen = self._chosen_rows
-        return (
-            sentence
-            for row, sentence in enumerate(self._sentences())
-            if chosen is None or row in chosen
-        )
-
-    @cached_property
-    def _chosen_rows(self) -> set[int] | None:
-        """Return which sentences are queries, at most `most`; None: all. Counts them. Memory: two numbers each."""
-        count = self.facts["sentences"] = sum(1 for _ in self._sentences())
-        if not count:
-            raise UserError(f"dataset {self._key}: no passage of {self.base.folder} has a sentence")
-        if self._most is None or self._most >= count:
-            return None
-        positions = (
-            (compute_position(name), row) for row, (name, _, _) in enumerate(self._sentences())
-        )
-        return {row for _, row in heapq.nsmallest(self._most, positions)}
-
-
-@dataset_format("domains")
-class DomainsSource(DerivedSource):
-    """Keep the passages of the input `of` whose domain is among `only`, or is not among `without`, and their queries.
-
-    A query stays if a passage that stays is relevant to it; its labels of other passages go. So does a query without
-    labels: which domain it asks about is not known.
-    """
-
-    def __init__(self, job: DatasetJob, entry: datasets.Domains) -> None:
-        super().__init__(job, entry)
-        if DOMAINS not in self.base.manifest.files:
-            raise UserError(
-                f"dataset {job.key}: the passages of {self.base.key} have no domains; name a file of them"
-            )
-        self._key, self._named = (
-            ("only", entry.only) if entry.only else ("without", entry.without or ())
-        )
-        known = {domain for (domain,) in stream_rows(self.base.path(DOMAINS), "domain")} - {""}
-        for name in self._named:
-            if name not in known:
-                hint = shortened(nearest(name, known))
-                raise UserError(
-                    f"dataset {job.key}: {self._key} names {printable(name)}, which is not a domain{hint}"
-                )
-        self.facts[self._key] = list(self._named)
-
-    def read_corpus(self) -> Iterator[Passage]:
-        rows = zip(super().rows("corpus"), super().rows("domains"), strict=True)
-        return (passage for passage, (_, domain) in rows if self._stays(domain))
-
-    def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part that stay."""
-        rows = super().rows(part)
-        match part:
-            case "domains":
-                return (row for row in rows if self._stays(row[1]))
-            case "qrels" | "lists":
-                return (row for row in rows if row[0] in self._asked and row[1] in self._docs)
-        return (row for row in rows if row[0] in self._asked)
-
-    def _stays(self, domain: str) -> bool:
-        return (domain in self._named) == (self._key == "only")
-
-    @cached_property
-    def _docs(self) -> set[str]:
-        """Return the passages with a label that stay."""
-        labelled = {row[1] for row in chain(super().rows("qrels"), super().rows("lists"))}
-        return {
-            doc
-            for doc, domain in super().rows("domains")
-            if doc in labelled and self._stays(domain)
-        }
-
-    @cached_property
-    def _asked(self) -> set[str]:
-        """Return the queries that stay."""
-        return {
-            query
-            for query, doc, relevance, _ in super().rows("qrels")
-            if relevance > 0 and doc in self._docs
-        }
 
 
 @dataset_format("reduced")

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from tandem.extras.estimate.resources import (
-    TOKENS_PER_SENTENCE,
     TOKENS_PER_WORD,
     Volumes,
     derived_size,
@@ -31,13 +30,3 @@ def measure_windows(stage: Stage, whole: Volumes, beside: Volumes | None) -> Vol
     passages = round(whole.passages * min(windows, params.most or windows))
     lengths = {**whole.lengths, "passage": tokens * min(1.0, params.length / units)}
     return replace(whole, passages=passages, lengths=lengths, counted=False)
-
-
-@derived_size("cropped_sentences")
-def measure_sentences(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
-    """Return the size of a dataset whose queries are sentences of passages."""
-    sentences_each = max(1.0, whole.lengths["passage"] / TOKENS_PER_SENTENCE)
-    count = round(whole.passages * sentences_each)
-    count = min(count, stage.values.get("most") or count)
-    count += beside.queries.get("train", 0) if beside else 0
-    return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
