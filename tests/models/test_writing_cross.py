@@ -126,8 +126,8 @@ def test_a_saved_folder_gives_the_same_scores(t5, tokenizer, ids, tmp_path, pool
 def test_a_saved_monot5_is_a_language_model_that_reranks_with_the_same_scores(
     t5, tokenizer, ids, tmp_path
 ):
-    from tandem.retrieval.llm.local import LocalModel
-    from tandem.retrieval.llm.prompts import write_yes_no_prompt
+    from tandem.extras.language_models.local import LocalModel
+    from tandem.extras.language_models.prompts import write_yes_no_prompt
 
     options = pytest.importorskip("tandem.contrib.llm_reranking.options")
     words = words_of(tokenizer, 2)

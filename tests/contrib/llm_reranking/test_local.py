@@ -11,8 +11,9 @@ from tiny_language_models import make_language_model
 
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
-from tandem.retrieval.llm.local import LocalModel
-from tandem.retrieval.llm.prompts import (
+from tandem.extras.language_models.local import LocalModel
+from tandem.extras.language_models.options import LlmParams
+from tandem.extras.language_models.prompts import (
     CHAT,
     TEMPLATES,
     read_permutation,
@@ -20,7 +21,6 @@ from tandem.retrieval.llm.prompts import (
     write_listwise_prompt,
     write_yes_no_prompt,
 )
-from tandem.stages.retrieval import LlmParams
 
 ASK = "Given a web search query, retrieve relevant passages that answer the query"
 # As the model's card has it: Qwen/Qwen3-Reranker-0.6B.

@@ -15,7 +15,7 @@ from tandem.contrib.llm_reranking.llm_rerank import (
     sum_all_pairs,
 )
 from tandem.data.collection import Collection, join_contents
-from tandem.retrieval.llm.prompts import write_pair_prompt
+from tandem.extras.language_models.prompts import write_pair_prompt
 
 WORTH = [3, 1, 4, 1, 5, 9, 2, 6]
 CHAT = {"method": "pairwise", "form": "chat", "model": "tiny-gpt"}

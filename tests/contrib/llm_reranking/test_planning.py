@@ -5,10 +5,9 @@ import shlex
 import pytest
 
 from tandem import ROOT
-from tandem.config.language_models import Endpoint
-from tandem.config.settings import Execution
 from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.errors import UserError
+from tandem.extras.language_models.options import Endpoint
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.run_progress import Event, Forecast, Run
 from tandem.extras.targets import Configuration
@@ -73,7 +72,7 @@ def test_how_a_server_is_asked_is_in_no_key(with_llm):
         if flag.startswith("--params.")
     }
     assert RerankLlmParams.model_validate(params) == first.params
-    assert Execution(endpoint=flags["--run.endpoint"]).endpoint == Endpoint(**GPT["endpoint"])
+    assert Endpoint(**flags["--run.endpoint"]) == Endpoint(**GPT["endpoint"])
 
 
 def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
@@ -156,7 +155,7 @@ def test_secrets_of_an_address_are_in_no_flag_and_in_the_environment(with_llm, m
     for name, value in stage.secrets.items():
         monkeypatch.setenv(name, value)
     job = read_job("rerank_llm", line)
-    assert (job.params.url, job.execution.endpoint.url) == (url, url)
+    assert (job.params.url, job.execution.endpoint["url"]) == (url, url)
 
 
 def test_options_of_a_request_are_the_same_from_a_file_and_from_the_command_line(with_llm):

@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 
 from tandem.errors import UserError
-from tandem.retrieval.llm import AnswerStore, ModelAnswer
-from tandem.retrieval.llm.prompts import (
+from tandem.extras.language_models.answers import AnswerStore, ModelAnswer
+from tandem.extras.language_models.prompts import (
     iterate_windows,
     order_by_windows,
     read_grade,

@@ -16,7 +16,6 @@ from tandem.config.base import Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.indexes import IndexEntry, TermIndexEntry
-from tandem.config.language_models import Endpoint
 from tandem.config.models import ModelEntry, ValidationSettings
 from tandem.config.references import DatasetRef, RunRef
 from tandem.config.retrieval import (
@@ -128,7 +127,7 @@ class Execution(ExecutionSettings):
     )
     plugins: Items[str] = Field((), description="files of the plugins that the stage uses")
     heap: str | None = Field(None, description="memory of Java, as its -Xmx has it")
-    endpoint: Endpoint | None = Field(
+    endpoint: dict[str, object] | None = Field(
         None, description="of a language model that a server runs: how it is asked"
     )
     counts: dict[str, int] | None = Field(

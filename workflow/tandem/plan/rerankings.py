@@ -1,25 +1,16 @@
-"""What may stand behind the `+` of a run.
+"""What may stand behind the `+` of a run: cross-encoders, ensembles of them, and plugins' scorers."""
 
-Cross-encoders, ensembles of them, plugins' scorers; and what a stage is told of a
-language model that it asks.
-"""
-
-from pathlib import Path
-
-from tandem.config.language_models import HostedModel
 from tandem.config.parsing import read
 from tandem.config.references import CROSS_PARTS
 from tandem.errors import UserError
-from tandem.plan.context import Context, checks_entry, json_of, list_blocks, plans_reranking
+from tandem.plan.context import Context, checks_entry, list_blocks, plans_reranking
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.run_expressions import Reranked
 from tandem.plan.starting_encoders import judge_with_tokens, judges
-from tandem.plan.towers import HUB, pinned
 from tandem.registry import options_of
 from tandem.stages.base import Json
 from tandem.stages.retrieval import pair_scorer
-from tandem.store.files import fingerprint
 
 
 @plans_reranking("rerankers")
@@ -63,34 +54,6 @@ def _scorer_params(ctx: Context, name: str) -> Json:
         raise UserError(f"{at}.scorer: {entry.scorer} is not a pair scorer; registered: {known}")
     options = read(options_of(pair_scorer[entry.scorer]), entry.params, f"{at}.params")
     return {"scorer": entry.scorer, "options": options.model_dump(mode="json")}
-
-
-def llm_stage(entry: HostedModel, at: str) -> tuple[Json, Json]:
-    """Return the parameters and execution of a stage that asks a language model; `at` is the path of its entry."""
-    check_llm(entry, at)
-    params: Json = json_of(entry)
-    execution: Json = {}
-    if entry.endpoint:
-        params["url"] = entry.endpoint.url
-        execution["endpoint"] = json_of(entry.endpoint)
-    elif Path(entry.model).is_dir():
-        params["fingerprint"] = fingerprint(Path(entry.model))
-    else:
-        params["revision"] = pinned(entry.model, entry.revision)
-    return params, execution
-
-
-def check_llm(entry: HostedModel, at: str) -> None:
-    """Refuse an entry whose model in this process is neither a folder with safetensors nor a name of the hub."""
-    if entry.endpoint:
-        return
-    folder = Path(entry.model)
-    if not folder.is_dir() and not HUB.fullmatch(entry.model):
-        raise UserError(
-            f"{at}.model is {entry.model}, neither a folder nor organisation/name; or name an endpoint"
-        )
-    if folder.is_dir() and not list(folder.glob("*.safetensors")):
-        raise UserError(f"{at}.model: {folder} holds no safetensors; only these are loaded")
 
 
 @checks_entry("ensembles")

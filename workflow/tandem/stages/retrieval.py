@@ -9,7 +9,6 @@ from pydantic import Field
 from tandem.config import retrieval
 from tandem.config.datasets import Perturbation
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch
-from tandem.config.language_models import LanguageModel
 from tandem.config.retrieval import Encode, Inference, Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Planned, Scoring
@@ -159,17 +158,6 @@ class RerankWindowsParams(RerankParams):
     split: str = Field("test", description="whose queries are re-ranked")
     scores: Literal["raw", "probability"] = Field(
         "raw", description="what of a window is aggregated"
-    )
-
-
-class LlmParams(LanguageModel, Params):
-    """A language model that a stage asks; see `tandem.config.language_models`."""
-
-    fingerprint: str | None = Field(
-        None, description="of a model in a folder: names, sizes and ends of its files"
-    )
-    url: str | None = Field(
-        None, description="of the server that is asked; null: the model runs in the stage"
     )
 
 

@@ -24,16 +24,16 @@ from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, j
 from tandem.data.rows import IdRows, index_passages
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
-from tandem.extras.spreadsheets import read_filled_rows, write_sheet
-from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.llm import count_at_once, open_answers
-from tandem.retrieval.llm.prompts import (
+from tandem.extras.language_models.answers import count_at_once, open_answers
+from tandem.extras.language_models.prompts import (
     CHAT,
     GRADE,
     RELEVANCE_GRADES,
     read_grade,
     write_grade_prompt,
 )
+from tandem.extras.spreadsheets import read_filled_rows, write_sheet
+from tandem.retrieval.inputs import require_dataset
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
 

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from tandem.config.base import Count, Items, Model, Section
 from tandem.config.datasets import Derived
-from tandem.config.language_models import HostedModel, LanguageModel
 from tandem.config.references import (
     CrossEncoderRef,
     DatasetRef,
@@ -18,8 +17,8 @@ from tandem.config.references import (
     parameters_of,
 )
 from tandem.config.retrieval import Inference
+from tandem.extras.language_models.options import HostedModel, LanguageModel, LlmParams
 from tandem.stages.base import Params
-from tandem.stages.retrieval import LlmParams
 
 
 class SimilarQueries(Section):

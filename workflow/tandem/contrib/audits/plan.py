@@ -5,12 +5,13 @@ from pathlib import Path
 
 from tandem.config.base import Section
 from tandem.config.datasets import UNSPACED
-from tandem.config.language_models import HostedModel
 from tandem.config.references import CROSS_PARTS
 from tandem.contrib.audits.options import Audits, Dissimilar
 from tandem.contrib.audits.packages import list_decisive_files
 from tandem.data.splits import sort_key
 from tandem.errors import UserError, nearest
+from tandem.extras.language_models.options import HostedModel
+from tandem.extras.language_models.plan import check_llm, llm_stage
 from tandem.plan.context import (
     Context,
     Upstream,
@@ -29,7 +30,6 @@ from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.plan import Check, Plan, ReportPart, View
 from tandem.plan.reported import reported_split
-from tandem.plan.rerankings import check_llm, llm_stage
 from tandem.plan.run_expressions import run
 from tandem.plan.searches import plan_encoding
 from tandem.plan.starting_encoders import judges

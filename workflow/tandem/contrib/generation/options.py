@@ -8,10 +8,10 @@ from pydantic import AfterValidator, Field, model_validator
 from tandem.config.base import IfSet, Precision, Section, by_value, equals, problem
 from tandem.config.datasets import AnswerMatch, OfSearched, SplitsOf
 from tandem.config.encoders import Published, Shape
-from tandem.config.language_models import Endpoint, LanguageModel
 from tandem.config.references import Input, RunRef
 from tandem.config.retrieval import Inference
 from tandem.config.training import Lora, Optimisation
+from tandem.extras.language_models.options import Endpoint, LanguageModel
 from tandem.stages.base import Params
 from tandem.stages.retrieval import RunParams
 from tandem.stages.training import EncoderParams

@@ -1,6 +1,5 @@
 """Generators, what they write, and the datasets and runs that are made of it, as stages."""
 
-from tandem.config.language_models import LanguageModel
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.retrieval import QueryTexts
 from tandem.contrib.generation.options import (
@@ -21,6 +20,7 @@ from tandem.contrib.generation.options import (
     TrainedGenerator,
 )
 from tandem.errors import UserError, nearest
+from tandem.extras.language_models.options import LanguageModel
 from tandem.models.folders import read_positions
 from tandem.models.heads import check_decoding, check_generator
 from tandem.plan.context import (

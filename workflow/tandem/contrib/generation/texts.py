@@ -23,7 +23,7 @@ from tandem.contrib.generation.reader import Reader, check_positions, split_prom
 from tandem.data.collection import Collection, join_contents
 from tandem.data.splits import compute_position
 from tandem.errors import UserError, printable
-from tandem.retrieval.llm import AnswerStore, count_at_once, open_answers
+from tandem.extras.language_models.answers import AnswerStore, count_at_once, open_answers
 from tandem.stages.base import Json
 from tandem.stages.data import TEXTS_FILE
 from tandem.store.job import Job, writing

@@ -20,8 +20,14 @@ from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
 from tandem.data.runs import append_below, break_ties_by_place, iter_run, write_run
 from tandem.errors import UserError
+from tandem.extras.language_models import prompts
+from tandem.extras.language_models.answers import (
+    AnswerStore,
+    ModelAnswer,
+    count_at_once,
+    open_answers,
+)
 from tandem.retrieval.inputs import require_dataset, require_run_depth
-from tandem.retrieval.llm import AnswerStore, ModelAnswer, count_at_once, open_answers, prompts
 from tandem.store.job import Job, writing
 
 _QUERIES_PER_GROUP = 1024  # queries whose passages are read together

@@ -6,9 +6,8 @@ from typing import Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from tandem.config.base import by_value, problem
-from tandem.config.language_models import HostedModel, UnlikelyBelow
 from tandem.config.retrieval import Reranks
-from tandem.stages.retrieval import LlmParams
+from tandem.extras.language_models.options import HostedModel, LlmParams, UnlikelyBelow
 
 
 class LlmReranker(Reranks, HostedModel):

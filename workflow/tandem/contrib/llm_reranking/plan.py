@@ -1,10 +1,10 @@
 """Re-ranking by language models as stages."""
 
 from tandem.contrib.llm_reranking.options import LlmReranker
+from tandem.extras.language_models.plan import check_llm, llm_stage
 from tandem.plan.context import Context, checks_entry, plans_reranking
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
-from tandem.plan.rerankings import check_llm, llm_stage
 from tandem.plan.run_expressions import Reranked
 
 

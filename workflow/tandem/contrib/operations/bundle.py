@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from tandem import ROOT
 from tandem.config.base import Section
-from tandem.config.language_models import HostedModel
 from tandem.config.merging import merged
 from tandem.contrib.operations.provenance import Target, render_lineage_json, render_lineage_text
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
+from tandem.extras.language_models.options import HostedModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration, Configurations, find_artifact, split_files
 from tandem.plan.towers import LOCK

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tandem import ROOT
 from tandem.cluster.progress import format_duration
-from tandem.config.language_models import LanguageModel
 from tandem.config.merging import Raw, gathered
 from tandem.config.settings import Settings
 from tandem.data.fetch import format_bytes
@@ -26,6 +25,7 @@ from tandem.extras.estimate.resources import (
     read_finished,
 )
 from tandem.extras.estimate.stage_costs import find_split
+from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from tandem.cluster.progress import say
 from tandem.errors import UserError
+from tandem.extras.language_models.answers import ModelAnswer
+from tandem.extras.language_models.options import LlmParams
+from tandem.extras.language_models.prompts import CHAT
 from tandem.models.device import device, move_to_device, resolve_precision
 from tandem.models.hub import COMMIT_PATTERN, check_weights, report_loading
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Template
-from tandem.retrieval.llm import ModelAnswer
-from tandem.retrieval.llm.prompts import CHAT
-from tandem.stages.retrieval import LlmParams
 
 
 class LocalModel:

@@ -20,8 +20,9 @@ from threading import Lock
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from tandem.config.language_models import Endpoint, LanguageModel
+from tandem.config.parsing import read
 from tandem.errors import UserError
+from tandem.extras.language_models.options import Endpoint, LanguageModel
 from tandem.redaction import redacted, remember, without_secrets
 from tandem.store.job import Job
 
@@ -313,7 +314,7 @@ def open_answers(
         template: of a model in this process, see `LocalModel`.
     """
     params = model or job.params
-    endpoint = job.execution.endpoint
+    endpoint = read_endpoint(job)
     if endpoint is None:
         from tandem.models.device import use_workers  # torch: not for those who ask a server
 
@@ -322,7 +323,7 @@ def open_answers(
     def open_model() -> AnsweringModel:
         if endpoint is not None:
             return Server(endpoint, params)
-        from tandem.retrieval.llm.local import LocalModel
+        from tandem.extras.language_models.local import LocalModel
 
         return LocalModel(job.params, template)
 
@@ -338,4 +339,11 @@ def open_answers(
 
 def count_at_once(job: Job[Any]) -> int:
     """Return how many questions are asked at a time; a model in this process answers one after the other."""
-    return job.execution.endpoint.at_once if job.execution.endpoint else 1
+    endpoint = read_endpoint(job)
+    return endpoint.at_once if endpoint else 1
+
+
+def read_endpoint(job: Job[Any]) -> Endpoint | None:
+    """Return how a job's server is asked; None of a model in this process."""
+    options = job.execution.endpoint
+    return None if options is None else read(Endpoint, options, f"{job.kind}: --run.endpoint")

@@ -1,4 +1,4 @@
-"""Language models that re-rank or grade: in this process, or behind an OpenAI-compatible server."""
+"""Language models that re-rank, grade or write: in this process, or behind an OpenAI-compatible server."""
 
 import re
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from tandem.config.base import Precision, Section, equals, problem
 from tandem.config.parsing import WORDS
 from tandem.config.references import NoParameter
+from tandem.stages.base import Params
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of the body of a request: what Tandem itself sets, or a key of the entry does.
@@ -151,6 +152,17 @@ class HostedModel(LanguageModel):
                 f".{set_here[0]} is set, but a model in this process needs none; leave it out"
             )
         return self
+
+
+class LlmParams(LanguageModel, Params):
+    """A language model that a stage asks."""
+
+    fingerprint: str | None = Field(
+        None, description="of a model in a folder: names, sizes and ends of its files"
+    )
+    url: str | None = Field(
+        None, description="of the server that is asked; null: the model runs in the stage"
+    )
 
 
 UnlikelyBelow = Annotated[
