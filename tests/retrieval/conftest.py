@@ -1,7 +1,6 @@
 """Embeddings of the tiny collection by the real stage."""
 
 import pytest
-from excluding import excluding_dataset, job_on_excluded  # noqa: F401
 
 from tandem.store.artifact import open_artifact
 

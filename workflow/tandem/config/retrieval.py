@@ -1,7 +1,7 @@
-"""How passages are found: BM25, encoding, re-ranking, fusions, aggregations, imported runs."""
+"""How passages are found: BM25, encoding, re-ranking, aggregations, imported runs."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -20,14 +20,12 @@ from tandem.config.references import CrossEncoderRef, DatasetRef, Reference, Run
 from tandem.config.similarities import Similarity
 from tandem.registry import Registry
 
-# Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.
-fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.fusion")
+# Methods of aggregating windows, by name; plugins register theirs by the same decorator.
 aggregation: Registry[Callable[..., Any]] = Registry(
     "aggregation", "aggregation", "retrieval.windows"
 )
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-FusionMethod = Annotated[str, Choice(fusion)]
 Engine = Literal["lucene", "bm25s"]
 Formula = Literal["lucene", "bm25+", "bm25l"]
 Match = Literal["any", "all"]
@@ -249,70 +247,6 @@ class Choosing(Section):
     def chosen_by(self) -> dict[str, str]:
         """Key of the entry → the measure that it names."""
         return {}
-
-
-class FusionTuning(Section):
-    """How a fusion's parameters are chosen where they are null."""
-
-    split: str = Field("dev", description="whose queries decide")
-    measure: str = Field("RR@10", description="what the best has most of")
-    step: float = Field(
-        0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1"
-    )
-    k: Items[Weight] = Field(
-        (60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try"
-    )
-
-
-class Method(NamedTuple):
-    """Keys of a method of fusion: the one that is tuned where it is null, that of `tune` for it, and the others."""
-
-    tuned: str = ""
-    candidates: str = ""
-    others: tuple[str, ...] = ()
-
-
-# others have no keys
-METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
-
-
-class Fusion(Choosing):
-    """Several runs as one, an entry of `fusions`."""
-
-    of: Items[RunRef] = Field(description="two or more runs, fusions among them")
-    method: FusionMethod = Field(
-        "rrf", description="rrf: by ranks; weighted: a weighted sum of scores"
-    )
-    k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
-    normalize: Normalization = Field("min_max", description="weighted: scores per query")
-    weights: Items[Weight] | None = Field(None, description="of weighted, one per run; null: tuned")
-    depth: int | None = Field(
-        None, ge=1, description="passages per query; null: as deep as runs on the split go"
-    )
-    tune: FusionTuning = Field(
-        FusionTuning(), description="how parameters that are null are chosen"
-    )
-
-    @property
-    def method_keys(self) -> Method:
-        """The keys that its method looks at."""
-        return METHODS.get(self.method, Method())
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether its setting is chosen on a split with labels."""
-        key = self.method_keys.tuned
-        return bool(key) and getattr(self, key) is None
-
-    @property
-    def chosen_on(self) -> str | None:
-        """See `Choosing`."""
-        return self.tune.split if self.is_tuned else None
-
-    @property
-    def chosen_by(self) -> dict[str, str]:
-        """See `Choosing`."""
-        return {"tune.measure": self.tune.measure}
 
 
 class Ensemble(Section):

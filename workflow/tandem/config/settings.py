@@ -24,7 +24,6 @@ from tandem.config.retrieval import (
     Depth,
     Encode,
     Ensemble,
-    Fusion,
     ImportedRun,
     Lengths,
     PerturbedRun,
@@ -172,9 +171,6 @@ class Settings(Section):
     score: Score = Field(Score(), description="what is measured")
     runs: dict[str, ImportedRun] = Field(
         {}, description="released run files, usable wherever a system's name is"
-    )
-    fusions: dict[str, Fusion] = Field(
-        {}, description="several runs as one, usable wherever a run's name is"
     )
     ensembles: dict[str, Ensemble] = Field(
         {}, description="several cross-encoders, usable as one that scores pairs"

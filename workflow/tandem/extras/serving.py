@@ -1,11 +1,13 @@
 """What answers questions about the stored vectors of passages, one query at a time, in a worker of `tandem search`."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypedDict, TypeVar
 
 from tandem.cluster.threads import count_usable_cores
+from tandem.data.columns import Floats
 from tandem.data.rows import PassageOrder
 from tandem.registry import Registry
 from tandem.retrieval.exact import Array, BestPassages
@@ -68,4 +70,9 @@ class Searched(ABC):
 # By `Kind.vectors` of the stage that stores the passages: the class that searches them.
 served_search: Registry[type[Searched]] = Registry(
     "served search", "served_search", "extras.serving", decides=False
+)
+# By kind of stage that makes one run of several: `(stage, lists, scored) -> (documents, scores)`, best first, of one
+# query's lists of documents and scores; `scored` says down to which rank each list's scores mean something.
+served_fusion: Registry[Callable[..., tuple[list[str], Floats]]] = Registry(
+    "served fusion", "served_fusion", "extras.serving", decides=False
 )

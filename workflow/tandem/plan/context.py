@@ -68,6 +68,10 @@ plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_varian
 checks_section: Registry[Callable[..., None]] = Registry("check", "checks_section", "plan")
 # By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.
 checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
+# By key: `(settings) -> lines` that name what is set in it and has no effect.
+lists_unused_keys: Registry[Callable[[Settings], list[str]]] = Registry(
+    "list of unused keys", "lists_unused_keys", "plan"
+)
 
 
 def list_blocks(registry: Registry[Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from tandem.config.datasets import Perturbed
 from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, printable
-from tandem.plan.context import Context, checks_entry, plans_run, require_depth
+from tandem.plan.context import Context, checks_entry, lists_unused_keys, plans_run, require_depth
 from tandem.plan.dataset_stages import dataset, find_windows
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
@@ -80,6 +80,7 @@ def check_aggregation(ctx: Context, name: str) -> None:
             raise reason
 
 
+@lists_unused_keys("aggregations")
 def list_unused_aggregation_keys(settings: Settings) -> list[str]:
     """Return a line for each key that an entry of `aggregations` sets and its method does not look at."""
     lines = []

@@ -16,26 +16,18 @@ from tandem.plan.context import (
     checks_section,
     list_blocks,
     list_choosing,
+    lists_unused_keys,
     plans_reranking,
     plans_run,
     plans_view,
 )
-from tandem.plan.derived_runs import list_unused_aggregation_keys
-from tandem.plan.fusions import list_unused_fusion_keys
 from tandem.plan.graph import Placement, Stage, Stages, upstream_first
 from tandem.plan.planned_tables import Tables
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, check_reported_split
-from tandem.plan.validated_models import list_unused_validation_keys
 from tandem.stages import KINDS
 
 Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
-# Each returns a line for every key that is set and has no effect.
-UNUSED_KEYS: tuple[Callable[[Settings], list[str]], ...] = (
-    list_unused_fusion_keys,
-    list_unused_aggregation_keys,
-    list_unused_validation_keys,
-)
 
 
 class ReportPart(NamedTuple):
@@ -194,8 +186,8 @@ class Plan:
         if target == "all":
             lines += self.tables.unshown()
         if checks:
-            for list_unused in UNUSED_KEYS:
-                lines += list_unused(self.settings)
+            for key in lists_unused_keys:
+                lines += lists_unused_keys[key](self.settings)
         lines += self.keys_on_reported_queries(upstream_first(planned))
         return lines + self.tables.lacking(tables)
 
@@ -311,8 +303,10 @@ def check_all(settings: Settings) -> None:
     checks: list[Check] = []
     for block in (*list_blocks(plans_run), *list_blocks(plans_reranking)):
         checks += [partial(check_name, ctx, block, name) for name in getattr(settings, block)]
-    # From the last block to the first: models before the runs that name them, so that a cycle is the models'.
-    for block in reversed(list_blocks(checks_entry)):
+    # From the last block to the first, runs at the end: models before the runs that name them, so that a cycle is the
+    # models'.
+    blocks = sorted(reversed(list_blocks(checks_entry)), key=lambda block: block in plans_run)
+    for block in blocks:
         checks += [partial(checks_entry[block], ctx, name) for name in getattr(settings, block)]
     checks += [
         *(partial(checks_section[key], ctx) for key in checks_section),

@@ -12,7 +12,7 @@ from tandem.config.settings import Settings
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidate_lists import is_source
-from tandem.plan.context import Context, Validated, plans_dataset
+from tandem.plan.context import Context, Validated, lists_unused_keys, plans_dataset
 from tandem.plan.dataset_stages import (
     NOTES_OF_THE_WHOLE,
     dataset,
@@ -93,6 +93,7 @@ def is_validated(ctx: Context, name: str) -> bool:
     return entry.train.choose == "dev" or may_have_split(ctx, ctx.trained_on(entry), VALIDATED)
 
 
+@lists_unused_keys("validation")
 def list_unused_validation_keys(settings: Settings) -> list[str]:
     """Return a line for each key about validation that is set and nothing reads.
 

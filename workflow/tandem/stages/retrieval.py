@@ -1,4 +1,4 @@
-"""Dense retrieval, indexes, re-ranking, long documents and fusion."""
+"""Dense retrieval, indexes, re-ranking and long documents."""
 
 from collections.abc import Callable
 from operator import not_
@@ -9,7 +9,7 @@ from pydantic import Field
 from tandem.config import retrieval
 from tandem.config.datasets import Perturbation
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch
-from tandem.config.retrieval import Encode, Inference, Normalization
+from tandem.config.retrieval import Encode, Inference
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Planned, Scoring
 
@@ -19,11 +19,8 @@ IndexType = Literal[
 
 
 aggregation: Registry[Callable[..., Any]] = retrieval.aggregation
-fusion: Registry[Callable[..., Any]] = retrieval.fusion
-# `(number of runs, parameters) -> settings`: those that tuning a fusion tries, the preferred first.
-fusion_grid: Registry[Callable[..., Any]] = Registry(
-    "grid of a fusion", "fusion_grid", "retrieval.fusion"
-)
+# `(pool, parameters) -> fused scores` of one query's documents, which a package of `contrib/` calls.
+fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval")
 # `(query, passages, *, options) -> scores` of one query's passages, all texts; used in runs `<first stage>+<scorer>`.
 pair_scorer: Registry[Callable[..., Any]] = Registry(
     "pair scorer", "pair_scorer", "retrieval.rerank"
@@ -177,38 +174,6 @@ class RestoreQueriesParams(RunParams):
     kind: Perturbation = Field(description="what was broken")
 
 
-class FuseParams(RunParams):
-    """Fusion of several runs."""
-
-    method: str = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
-    k: float | None = Field(None, ge=0, description="of rrf; null: tuned")
-    normalize: Normalization = Field(
-        "min_max", description="of weighted: each run's scores, per query"
-    )
-    weights: tuple[float, ...] | None = Field(
-        None, description="of weighted, one per run; null: tuned"
-    )
-
-
-class TuneFusionParams(RunParams):
-    """Choice of a fusion's settings on a split with labels."""
-
-    method: str = Field("rrf", description="see `fuse`")
-    normalize: Normalization = Field(
-        "min_max", description="of weighted: each run's scores, per query"
-    )
-    measure: str = Field("RR@10", description="what is maximised")
-    k: tuple[float, ...] = Field(
-        (), description="of rrf: the values that are tried, the preferred first"
-    )
-    step: float | None = Field(
-        None, gt=0, le=0.5, description="of weighted: between two weights of a run"
-    )
-    ignore_identical_ids: bool = Field(
-        False, description="leave out the document whose id is the query's"
-    )
-
-
 def _grows_a_graph(stage: Planned) -> bool:
     """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
     return str(stage.values["type"]).startswith("hnsw")
@@ -248,8 +213,4 @@ KINDS = (
         retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking", scoring=Scoring(of="top")),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
     Kind("restore_queries", "retrieval.perturbed:run", RestoreQueriesParams, box="Retrieval"),
-    Kind("fuse", "retrieval.fusion:run", FuseParams, version=2, box="Fusion",
-        scoring=Scoring(by="fusion", depth_key="fusions.{name}.depth")),
-    Kind("tune_fusion", "retrieval.fusion:run_fusion_tuning", TuneFusionParams, box="Fusion",
-        split_key="fusions.{name}.tune.split"),
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """Answers to queries: passages ranked as the stages of a system's run would rank them, and scored by any part."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,13 +20,10 @@ from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.forms import compose_text
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import append_below, order_by_score
-from tandem.evaluation.measures import CHOSEN
-from tandem.extras.serving import PartQuestion
+from tandem.extras.serving import PartQuestion, served_fusion
 from tandem.plan.graph import Stage
-from tandem.retrieval.fusion import pool_lists, select_top
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
-from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import open_artifact
 
 # who serves a part
@@ -237,23 +233,15 @@ class QueryRanking:
 
     def _fused(self, run: Stage) -> RankedDocs:
         """Return a fusion of runs, all as deep as the stages that it is made from."""
-        members, settings = list_source_runs(run), FuseParams.model_validate(run.values)
-        tuned = run.upstream.get("tuned")
-        if tuned:
-            chosen = json.loads(Path(tuned.folder, CHOSEN).read_text(encoding="utf-8"))
-            settings = settings.model_copy(update=chosen)
-
-        columns, scored_depths = [], []
-        for member in members:
+        lists, scored_depths = [], []
+        for member in list_source_runs(run):
             hits = self.ranked(member, _find_depth(member))
             scores = np.array([score for _, score in hits], np.float32)
-            columns.append(([doc for doc, _ in hits], scores))
+            lists.append(([doc for doc, _ in hits], scores))
             scored_depths.append(
                 member.values["depth"] if member.declared.scoring.of == "top" else None
             )
-        pooled = pool_lists(columns, scored_depths)
-        fused = fusion[settings.method](pooled, settings)
-        docs, best_scores = select_top(pooled.docs, fused, settings.depth)
+        docs, best_scores = served_fusion[run.kind](run, lists, scored_depths)
         return list(zip(docs, best_scores.tolist(), strict=True))
 
     def _vector(self, scorer: SystemPart) -> list[float] | list[list[float]]:

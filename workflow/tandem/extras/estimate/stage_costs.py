@@ -1,4 +1,4 @@
-"""Cost functions of stages: data, lexical search, training lists, re-ranking, fused runs, scores."""
+"""Cost functions of stages: data, lexical search, training lists, re-ranking, scores."""
 
 from dataclasses import replace
 
@@ -9,6 +9,7 @@ from tandem.stages import KINDS
 LIGHT_PROCESS_BYTES = 190 * MIB  # a process without torch
 BYTES_PER_ID = 30  # of a passage whose id stands in memory
 BYTES_PER_LOOKED_UP_ID = 50  # of a passage whose id can also be looked up
+QUERIES_IN_MEMORY = 1000  # whose lines stand in memory together, about
 UNLIMITED = 1 << 62  # queries, where the parameters name no limit
 
 _BYTES_PER_CHARACTER_ON_DISK = 0.5  # of a compressed corpus
@@ -16,8 +17,6 @@ _CHARACTERS_PER_TOKEN = 5
 _COPIES_PER_READING = 2.5  # passages that a shard has read are copied in the time of reading one
 _BYTES_PER_LISTED_PASSAGE = 6
 _BYTES_PER_SCORED_LINE = 400  # Python's objects
-_BYTES_PER_FUSED_LINE = 150
-_QUERIES_IN_MEMORY = 1000  # whose lines stand in memory together, about
 _JAVA_HEAP_BYTES = 950 * MIB  # what Java's heap grows to
 _JAVA_BYTES_PER_PASSAGE = 450  # by which it grows while passages are indexed
 _INDEX_BYTES_PER_TOKEN = 1.25  # of Lucene's index
@@ -280,26 +279,13 @@ def estimate_rerank_windows(stage: Stage, setting: Setting) -> Work:
     )
 
 
-@cost("fuse")
-def estimate_fuse(stage: Stage, setting: Setting) -> Work:
-    """Estimate reading several runs and writing one."""
-    queries, depth = setting.queries(stage), params_of(stage).depth
-    ids = BYTES_PER_LOOKED_UP_ID * setting.passages(stage)
-    lines = _BYTES_PER_FUSED_LINE * depth * min(queries, _QUERIES_IN_MEMORY)
-    return Work(
-        rows=(("lines", queries * depth * count_inputs(stage, "run")),),
-        memory=measure_process_with_ids(stage, setting) + (ids + lines),
-        run=setting.run(stage),
-    )
-
-
 @cost("score")
 def estimate_score(stage: Stage, setting: Setting) -> Work:
     """Estimate measuring a run."""
     if "run" not in stage.upstream:
         return Work(memory=LIGHT_PROCESS_BYTES)
     queries, depth = setting.queries(stage), find_depth(stage.upstream["run"])
-    lines = _BYTES_PER_SCORED_LINE * depth * min(queries, _QUERIES_IN_MEMORY)
+    lines = _BYTES_PER_SCORED_LINE * depth * min(queries, QUERIES_IN_MEMORY)
     return Work(
         rows=(("lines", queries * depth),),
         memory=measure_process_with_ids(stage, setting) + lines,

@@ -2,10 +2,10 @@
 
 from math import comb, isclose, isfinite
 
-from tandem.config.retrieval import METHODS, Fusion
 from tandem.config.settings import Settings
+from tandem.contrib.fusion.options import METHODS, Fusion
 from tandem.errors import Unavailable, UserError
-from tandem.plan.context import Context, checks_entry, json_of, plans_run
+from tandem.plan.context import Context, checks_entry, json_of, lists_unused_keys, plans_run
 from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
@@ -16,10 +16,14 @@ from tandem.stages.base import Json
 MOST_COMBINATIONS = 1001  # of weights that are tried: those of five runs in steps of 0.1
 
 
+def _find_entry(ctx: Context, name: str) -> Fusion:
+    return ctx.settings.entries("fusions", Fusion)[name]
+
+
 @plans_run("fusions")
 def plan_fusion(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
     """Plan the run that fuses others, and the choice of its settings on a split with labels where they are null."""
-    entry = ctx.settings.fusions[name]
+    entry = _find_entry(ctx, name)
     params: Json = {"method": entry.method, "depth": _depth(ctx, name, split, data), "split": split}
     params |= _keys_beside_tuned(entry)
     upstream = _plan_members(ctx, name, split, data)
@@ -34,9 +38,7 @@ def plan_fusion(ctx: Context, name: str, split: str, where: str, data: str) -> S
 def _plan_members(ctx: Context, name: str, split: str, data: str) -> dict[str, Stage]:
     """Plan the inputs of a fusion: the dataset and the runs."""
     with ctx.opening("fusions", name):
-        runs = plan_references(
-            ctx, ctx.settings.fusions[name], f"fusions.{name}", Scope(data, split)
-        )
+        runs = plan_references(ctx, _find_entry(ctx, name), f"fusions.{name}", Scope(data, split))
     return {"dataset": dataset(ctx, data), **runs}
 
 
@@ -57,7 +59,7 @@ def _tuning_params(ctx: Context, name: str, data: str) -> Json:
     Raises:
         UserError: the dataset does not allow it.
     """
-    entry = ctx.settings.fusions[name]
+    entry = _find_entry(ctx, name)
     at = f"fusions.{name}"
     labelled = ctx.dataset_entry(data)
     keys = entry.method_keys
@@ -90,7 +92,7 @@ def _depth(ctx: Context, name: str, split: str, data: str) -> int:
     Raises:
         UserError: a reported measure looks deeper.
     """
-    depth = ctx.settings.fusions[name].depth
+    depth = _find_entry(ctx, name).depth
     if depth is None:
         return run_depth(ctx, split, data)
     if split == reported_split(ctx, data):
@@ -109,12 +111,12 @@ def _keys_beside_tuned(entry: Fusion) -> Json:
 @checks_entry("fusions")
 def check_fusion(ctx: Context, name: str) -> None:
     """Refuse an entry that does not fit together, or whose runs are available on no split."""
-    _check_weights(name, ctx.settings.fusions[name])
+    _check_weights(name, _find_entry(ctx, name))
     data = ctx.settings.dataset
     reasons = why_on_no_split(ctx, data, lambda split: _plan_members(ctx, name, split, data))
     if reasons:
         raise reasons[0]
-    if ctx.settings.fusions[name].is_tuned:
+    if _find_entry(ctx, name).is_tuned:
         _tuning_params(ctx, name, data)
 
 
@@ -156,6 +158,7 @@ def _check_weights(name: str, entry: Fusion) -> None:
         )
 
 
+@lists_unused_keys("fusions")
 def list_unused_fusion_keys(settings: Settings) -> list[str]:
     """Return a line for each key that an entry of `fusions` sets and its method does not look at.
 
@@ -163,7 +166,7 @@ def list_unused_fusion_keys(settings: Settings) -> list[str]:
     """
     keys_of = {method: {keys.tuned, *keys.others} for method, keys in METHODS.items()}
     lines = []
-    for name, entry in settings.fusions.items():
+    for name, entry in settings.entries("fusions", Fusion).items():
         if entry.method not in METHODS:
             continue
         written = entry.model_fields_set

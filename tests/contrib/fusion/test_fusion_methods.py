@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from tandem.retrieval.fusion import pool_lists, select_top
-from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
+from tandem.contrib.fusion.fuse import pool_lists, select_top
+from tandem.contrib.fusion.options import FuseParams, TuneFusionParams, fusion_grid
+from tandem.stages.retrieval import fusion
 
 FIRST = (["a", "b", "c"], np.array([5, 3, 1], np.float32))
 SECOND = (["d", "b"], np.array([-3, -1], np.float32))  # not in the order of its scores

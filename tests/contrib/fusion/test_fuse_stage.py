@@ -5,12 +5,13 @@ import pytest
 from messages import other_dataset
 from trec import iter_trec
 
+from tandem.contrib.fusion.fuse import fuse_pools, iterate_pools, pool_lists, run
+from tandem.contrib.fusion.options import FuseParams
 from tandem.data import runs
 from tandem.data.collection import Collection
 from tandem.data.runs import order_by_score
 from tandem.errors import UserError
-from tandem.retrieval.fusion import fuse_pools, iterate_pools, pool_lists, run
-from tandem.stages.retrieval import FuseParams, fusion
+from tandem.stages.retrieval import fusion
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing

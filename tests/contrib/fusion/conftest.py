@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from excluding import excluding_dataset, job_on_excluded  # noqa: F401
 
 
 @pytest.fixture

@@ -7,14 +7,15 @@ from messages import unknown_key
 
 from tandem.config.loading import load_settings
 from tandem.config.merging import merged, read_yaml
+from tandem.contrib.fusion.options import METHODS, FuseParams, TuneFusionParams, fusion_grid
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stages
 from tandem.plan.plan import check_all
 from tandem.plan.planner import Planner
-from tandem.stages.retrieval import FuseParams, TuneFusionParams
+from tandem.stages.retrieval import fusion
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BOTH = ["bm25", "de_bm25neg"]
 TUNED = {"of": BOTH, "method": "weighted"}
 
@@ -295,9 +296,6 @@ def test_the_tracked_example_is_planned():
 
 
 def test_every_method_that_has_keys_can_be_tuned():
-    from tandem.config.retrieval import METHODS
-    from tandem.stages.retrieval import fusion, fusion_grid
-
     assert set(fusion) >= set(fusion_grid) == METHODS.keys()
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from trec import iter_trec
 
+from tandem.contrib.fusion import fuse
+from tandem.contrib.fusion.options import FuseParams
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.evaluation import scores as scoring
 from tandem.evaluation.scores import read_score_summary
-from tandem.retrieval import fusion
-from tandem.stages.retrieval import FuseParams
 from tandem.store.artifact import open_artifact
 
 WEIGHTED = {
@@ -54,7 +54,7 @@ def tune(make_job, dataset, tmp_path):
     def make(params, *runs):
         inputs = {"dataset": dataset, **{f"run.{at}": artifact for at, artifact in enumerate(runs)}}
         out = tmp_path / "tune_fusion" / f"t{len(list(tmp_path.glob('tune_fusion/*')))}-0123456789"
-        fusion.run_fusion_tuning(make_job("tune_fusion", out, params, inputs))
+        fuse.run_fusion_tuning(make_job("tune_fusion", out, params, inputs))
         return open_artifact(out, "tune_fusion")
 
     return make
@@ -80,7 +80,7 @@ def measured(make_job, dataset, tmp_path):
         number = len(list(tmp_path.glob("fuse/*")))
         own = {name: value for name, value in params.items() if name in FuseParams.model_fields}
         job = make_job("fuse", tmp_path / "fuse" / f"f{number}-0123456789", own, inputs)
-        fusion.run(job)
+        fuse.run(job)
         fused, name = open_artifact(job.out), params["measure"]
         settings = {"measures": [name], "split": params["split"]}
         if params.get("ignore_identical_ids"):
@@ -181,7 +181,7 @@ def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(
 
 def test_queries_are_measured_in_groups_to_the_same_bytes(tune, runs, monkeypatch):
     whole = tune(WEIGHTED, *runs).manifest.files
-    monkeypatch.setattr(fusion, "QUERIES_PER_CHUNK", 7)
+    monkeypatch.setattr(fuse, "QUERIES_PER_CHUNK", 7)
     assert tune(WEIGHTED, *runs).manifest.files == whole
 
 

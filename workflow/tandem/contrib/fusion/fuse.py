@@ -18,6 +18,7 @@ from typing import IO
 import numpy as np
 
 from tandem.cluster.progress import Progress, warn
+from tandem.contrib.fusion.options import FuseParams, TuneFusionParams, fusion_grid
 from tandem.data.absent import AbsentLines
 from tandem.data.collection import Collection
 from tandem.data.columns import DatasetNames, Floats, Floats64
@@ -33,7 +34,7 @@ from tandem.evaluation.measures import (
 )
 from tandem.evaluation.scores import read_relevance
 from tandem.retrieval.inputs import require_dataset, require_numbers
-from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
+from tandem.stages.retrieval import fusion
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
