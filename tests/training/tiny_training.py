@@ -21,7 +21,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
-from tandem.models.pair_prompts import Around, PairOptions, WrittenWords
+from tandem.models.pair_prompts import Around, PairOptions, reading_head
 from tandem.models.parade import Options, Parade
 from tandem.models.ragged import Documents, Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
@@ -181,7 +181,8 @@ def writing(words, pooling="decoder", passages=1):
     options = PairOptions(passages=passages)
     if not words:
         return CrossEncoder(model.encoder, pooling, None, options, around)
-    return CrossEncoder(model, pooling, WrittenWords(model, Vocabulary(), words), options, around)
+    head = reading_head[pooling](model, Vocabulary(), words)
+    return CrossEncoder(model, pooling, head, options, around)
 
 
 def late_interaction(shared, **options):

@@ -6,11 +6,11 @@ import torch
 from pytest import approx
 
 from tandem.contrib.generation.decoding import Choice, Writer, uniforms
+from tandem.contrib.generation.generators import load_generator
 from tandem.contrib.generation.options import Decoding
 from tandem.contrib.generation.reader import Reader
 from tandem.contrib.generation.seq2seq import log_likelihoods
 from tandem.contrib.generation.train import padding_of
-from tandem.models.generators import load_generator
 
 TEXTS = [
     "The otter eats crabs and urchins, more of them in autumn, when winter is close; a river mammal.",

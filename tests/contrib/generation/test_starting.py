@@ -6,10 +6,10 @@ import shutil
 import pytest
 import torch
 
+from tandem.contrib.generation.generator_folders import DECODING_FAMILIES
+from tandem.contrib.generation.generators import load_generator
 from tandem.contrib.generation.starting import run_encoder_decoder
 from tandem.errors import UserError
-from tandem.models.generators import load_generator
-from tandem.models.heads import DECODING_FAMILIES
 from tandem.models.hub import load_encoder
 from tandem.store.artifact import open_artifact
 

@@ -7,10 +7,10 @@ from comparing import interrupt
 from several_processes import kill_and_resume, read_curve
 
 from tandem.contrib.generation import train
+from tandem.contrib.generation.generators import load_generator
 from tandem.contrib.generation.starting import run_new
 from tandem.contrib.generation.train import read_pairs
 from tandem.errors import UserError
-from tandem.models.generators import load_generator
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 

@@ -1,4 +1,7 @@
-"""What answers questions about the stored vectors of passages, one query at a time, in a worker of `tandem search`."""
+"""What `tandem search` asks of packages: answers about stored vectors of passages, and one list of several.
+
+One query at a time; vectors are asked in a worker.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

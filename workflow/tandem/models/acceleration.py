@@ -35,7 +35,7 @@ from tandem.models.encoding import (
     PACKED_FAMILIES,
     register,
 )
-from tandem.models.pair_prompts import WrittenWords
+from tandem.models.pair_prompts import ReadingHead
 from tandem.models.sparse import SparseEncoder
 
 _COMPILED_SHAPES = (
@@ -81,12 +81,11 @@ def accelerate(
                 model.any_rows = not rows_change_bits(resolve_precision(mode))
                 if isinstance(model.head, nn.Linear):
                     model.head = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
-                elif isinstance(model.head, WrittenWords):
-                    layer: Any = model.encoder
-                    output = FrozenLinear(
-                        layer.get_output_embeddings(), torch.float32, tokens, gelu=False
+                elif isinstance(model.head, ReadingHead):
+                    model.head.freeze_layers(
+                        model.encoder,
+                        lambda layer: FrozenLinear(layer, torch.float32, tokens, gelu=False),
                     )
-                    layer.set_output_embeddings(output)
                 else:
                     freeze(model.head, "fp32", tokens)
             if isinstance(model, SparseEncoder) and is_onednn_used() and not training:

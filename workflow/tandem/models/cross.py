@@ -2,7 +2,7 @@
 
 The head is linear, or the encoder's classification head as transformers has it. A linear head on the first token is
 saved as one where its family's activation is tanh, so that `AutoModelForSequenceClassification` gives the same scores.
-Or the score is that of words which a decoder writes (`pair_prompts`). Also stage `reranker`, which makes a published
+Or a head of a package reads with the model itself (`pair_prompts`). Also stage `reranker`, which makes a published
 cross-encoder one of these.
 """
 
@@ -22,7 +22,6 @@ from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.encoding import encode_and_pool, make_equal_batches
 from tandem.models.folders import WEIGHTS_FILE
-from tandem.models.generators import load_generator
 from tandem.models.heads import (
     HEAD_LAYERS,
     check_reranker,
@@ -37,7 +36,14 @@ from tandem.models.hub import (
     load_tokenizer,
     save_encoder,
 )
-from tandem.models.pair_prompts import PLAIN_PAIR, Around, PairOptions, WrittenWords, adapt_template
+from tandem.models.pair_prompts import (
+    PLAIN_PAIR,
+    Around,
+    PairOptions,
+    ReadingHead,
+    adapt_template,
+    reading_head,
+)
 from tandem.models.published import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
@@ -83,7 +89,7 @@ class CrossEncoder(nn.Module):
         self,
         encoder: nn.Module,
         pooling: str,
-        head: "Classifier | WrittenWords | None" = None,
+        head: "Classifier | ReadingHead | None" = None,
         options: PairOptions = PLAIN_PAIR,
         around: Around | None = None,
     ) -> None:
@@ -106,8 +112,9 @@ class CrossEncoder(nn.Module):
         where the encoder cannot be pooled so, or its tokenizer puts nothing between two texts.
         """
         around = Around.of(load_tokenizer(folder), options.prompt) if options.prompt else None
-        if pooling == "decoder":
-            return cls._writing(folder, options, around)
+        if pooling in reading_head:
+            whole, reading = reading_head[pooling].load(folder, options.words)
+            return cls(whole, pooling, reading, options, around)
         if around is None:
             check_pairs(folder)
         if pooling == "classifier":
@@ -127,25 +134,15 @@ class CrossEncoder(nn.Module):
         return model
 
     @classmethod
-    def _writing(cls, folder: Path, options: PairOptions, around: Around | None) -> Self:
-        """Return the model of an encoder with a decoder; a `UserError` of any other folder."""
-        model, tokenizer = load_generator(folder)
-        if not model.config.is_encoder_decoder:
-            problem = f"is a decoder alone ({model.config.model_type})"
-            raise UserError(
-                f"{folder}: {problem}; pooling decoder needs an encoder with a decoder, such as T5"
-            )
-        return cls(model, "decoder", WrittenWords(model, tokenizer, options.words), options, around)
-
-    @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the cross-encoder that `save` wrote."""
         saved = read_cross(folder)
         options = PairOptions(**{name: saved[name] for name in PLAIN_PAIR.as_json()})
         around = Around.of(load_tokenizer(folder), options.prompt) if options.prompt else None
         pooling = saved["pooling"]
-        if pooling == "decoder":
-            return cls._writing(folder, options, around)
+        if pooling in reading_head:
+            whole, reading = reading_head[pooling].load(folder, options.words)
+            return cls(whole, pooling, reading, options, around)
         if pooling == "classifier":
             encoder, classifier = Classifier.load(folder)
             return cls(encoder, pooling, classifier, options, around)
@@ -161,7 +158,7 @@ class CrossEncoder(nn.Module):
         shows how to compute scores.
         """
         save = None
-        if not isinstance(self.head, WrittenWords):
+        if not isinstance(self.head, ReadingHead):
             save = partial(
                 save_whole,
                 head=self.head,
@@ -190,7 +187,7 @@ class CrossEncoder(nn.Module):
 
     def logits(self, inputs: Inputs, mode: str, packed: int | None, multiple: int) -> Tensor:
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
-        if isinstance(self.head, WrittenWords):
+        if isinstance(self.head, ReadingHead):
             with precision(mode):
                 written: Tensor = self.head(self.encoder, place_all(inputs.padded(multiple)))
             return written

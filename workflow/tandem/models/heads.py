@@ -1,10 +1,9 @@
-"""The heads of published models by their `config.json`, read without torch: cross-encoders', and generators'.
+"""The heads of published cross-encoders by their `config.json`, read without torch.
 
 transformers' `…ForSequenceClassification` of the families below all compute, from the first token's vector h
 (ModernBERT: or the mean of all), logits = W₂ activation(W₁ h + b₁) + b₂, one a label; ModernBERT normalises before W₂.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def read_saved_score(folder: Path) -> str | None:
     """
     path = folder / "config.json"
     config = read_optional(path)
-    if not _read_architecture(config).endswith(_CLASSIFIER_SUFFIX):
+    if not read_architecture(config).endswith(_CLASSIFIER_SUFFIX):
         return None
     relevant = find_relevant_label(config, path)
     return (
@@ -87,7 +86,7 @@ def check_reranker(folder: Path) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
     config = read_model_json(path)
-    if not (name := _read_architecture(config)).endswith(_CLASSIFIER_SUFFIX):
+    if not (name := read_architecture(config)).endswith(_CLASSIFIER_SUFFIX):
         raise UserError(
             f"{path}: architectures is {name}; allowed: …{_CLASSIFIER_SUFFIX}, the form of published cross-encoders"
         )
@@ -111,42 +110,8 @@ def check_reranker(folder: Path) -> None:
     check_tokenizer(folder)
 
 
-# how the classes of decoders end that predict a next token
-WRITING = ("ForCausalLM", "LMHeadModel")
-
-
-def check_generator(folder: Path) -> None:
-    """Refuse a folder without a decoder that predicts tokens, by its `config.json`, or without a tokenizer."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise UserError(f"{path} is missing; a generator is a folder that transformers saved")
-    config = read_model_json(path)
-    name = _read_architecture(config)
-    if not config.get("is_encoder_decoder") and not name.endswith(WRITING):
-        allowed = f"an encoder with a decoder (T5, BART), or a decoder (…{' or …'.join(WRITING)})"
-        raise UserError(
-            f"{path}: architectures is {name}, which has no decoder that writes; allowed: {allowed}"
-        )
-    check_tokenizer(folder)
-
-
-# families whose layers can be a decoder's as well, with attention to an encoder added between
-DECODING_FAMILIES = ("bert", "camembert", "electra", "ernie", "roberta", "xlm-roberta")
-
-
-def check_decoding(config: Mapping[str, Any], where: str) -> None:
-    """Refuse an encoder whose layers cannot be a decoder's, by its `config.json`; `where` names what has it."""
-    family = config.get("model_type")
-    if family not in DECODING_FAMILIES:
-        raise UserError(
-            f"{where}: model_type is {family}, whose layers transformers cannot have decode; allowed: "
-            f"{', '.join(DECODING_FAMILIES)}"
-        )
-    if not config.get("num_hidden_layers"):
-        raise UserError(f"{where}: has no layers, which would decode; choose another encoder")
-
-
-def _read_architecture(config: dict[str, Any]) -> str:
+def read_architecture(config: dict[str, Any]) -> str:
+    """Return the class of transformers that a `config.json` names; none without one."""
     return str((config.get("architectures") or ["none"])[0])
 
 

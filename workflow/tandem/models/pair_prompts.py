@@ -1,23 +1,21 @@
-"""What a cross-encoder reads around a query and a passage, or two passages, in words; and the words that it writes.
+"""What a cross-encoder reads around a query and one passage or two, in words; and heads that read with its model.
 
-monoT5 (Nogueira et al. 2020), duoT5 (Pradeep et al. 2021) and RankT5 (Zhuang et al. 2022) read a prompt. The first two
-score by *true* and *false* as the first word that the decoder writes, RankT5 by the logit of a single one.
+monoT5 (Nogueira et al. 2020), duoT5 (Pradeep et al. 2021) and RankT5 (Zhuang et al. 2022) read a prompt.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from tandem.errors import UserError, printable
-from tandem.models.generators import start_token
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged, sum_lengths
 from tandem.models.tokens import Inputs, Template
+from tandem.registry import Registry
 
 _PLACES = re.compile(r"\{(?:query|passage|first|second)\}")  # of texts in a prompt
 
@@ -94,67 +92,24 @@ def adapt_template(template: Template, around: Around | None, has_segments: bool
     return replace(template, pair=(around.query, around.passages[0], around.after), types=types)
 
 
-class OutputLayer(nn.Linear):
-    """The layer of a decoder that gives the logits of tokens, computed in float32 also where the rest is in bf16.
+class ReadingHead(nn.Module):
+    """Score pairs by a model as a whole, instead of by a pooled vector; packages add theirs by pooling."""
 
-    In bf16 logits near 10 differ by 0.06, and many passages would have one score.
-    """
-
-    def __init__(self, plain: nn.Linear) -> None:
-        super().__init__(
-            plain.in_features, plain.out_features, plain.bias is not None, device="meta"
-        )
-        self.weight = plain.weight
-        self.bias = plain.bias
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
-        with torch.autocast(input.device.type, enabled=False):
-            wide = torch.promote_types(input.dtype, torch.float32)
-            return nn.functional.linear(input.to(wide), self.weight, self.bias)
-
-
-class WrittenWords(nn.Module):
-    """Score by the logits of one word or two as the first that a decoder writes.
-
-    z(w) of a single word (RankT5, encoder-decoder), or z(w₁) - z(w₂): the log-odds of the first word, P(w₁) the
-    probability among the two alone (monoT5's score, of which it is the logit).
-    """
-
-    ids: Tensor
-
-    def __init__(self, model: Any, tokenizer: Any, words: Sequence[str]) -> None:
-        super().__init__()
-        self.register_buffer(
-            "ids", torch.tensor([find_word(tokenizer, word) for word in words]), persistent=False
-        )
-        self.start = start_token(model) or 0
-        model.set_output_embeddings(OutputLayer(model.get_output_embeddings()))
+    @classmethod
+    def load(cls, folder: Path, words: Sequence[str]) -> tuple[Any, Self]:
+        """Return a folder's model and the head, which scores by these words; nothing of it is new."""
+        raise NotImplementedError
 
     def forward(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """Return the scores of pairs, shape (pairs,), by an encoder with a decoder."""
-        start = inputs["input_ids"].new_full((len(inputs["input_ids"]), 1), self.start)
-        logits: Tensor = model(**inputs, decoder_input_ids=start, use_cache=False).logits[
-            :, 0, self.ids
-        ]
-        return logits[:, 0] if len(self.ids) == 1 else logits[:, 0] - logits[:, 1]
+        """Return the scores of pairs, shape (pairs,)."""
+        raise NotImplementedError
+
+    def freeze_layers(self, model: Any, freeze: Callable[[nn.Linear], nn.Module]) -> None:
+        """Put what `freeze` makes of it into the place of each layer that gives scores."""
+        raise NotImplementedError
 
 
-def find_word(tokenizer: Any, word: str) -> int:
-    """Return the id of a word that is one token, as a text has it; else of an entry of the vocabulary.
-
-    Raises:
-        UserError: it is neither.
-    """
-    ids = tokenizer(word, add_special_tokens=False)["input_ids"]
-    if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
-        return int(ids[0])
-    vocabulary = tokenizer.get_vocab()
-    if word in vocabulary:
-        return int(vocabulary[word])
-    problem = (
-        f"{printable(word)} is {len(ids)} tokens of its tokenizer"
-        if len(ids) > 1
-        else f"it has no {word!r}"
-    )
-    raise UserError(f"{tokenizer.name_or_path}: words: {problem}; name a word that is a token")
+# By pooling: the class of cross-encoders' heads.
+reading_head: Registry[type[ReadingHead]] = Registry(
+    "head of pairs", "reading_head", "models", decides=False
+)

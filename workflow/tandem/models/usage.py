@@ -25,6 +25,10 @@ _SINGLE_LOGIT = "logits[:, 0]"  # the score of a model with one label
 usage_of_tokens: Registry[Callable[[DualShape], str]] = Registry(
     "usage of tokens", "usage_of_tokens", "models.usage", decides=False
 )
+# By the pooling of a cross-encoder, of a package: how others compute its scores, from its `cross.json`.
+usage_of_pooling: Registry[Callable[[Mapping[str, Any]], str]] = Registry(
+    "usage of pooling", "usage_of_pooling", "models.usage", decides=False
+)
 EXAMPLE_TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
 _REFUSED_BY_TRANSFORMERS = (
     "`AutoModelForSequenceClassification` refuses this folder: the classification head of its family cannot compute "
@@ -236,36 +240,6 @@ model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path(
 template = Template.of(tokenizer)
 scores = model([query], [[*first, *model.separator(template), *second]], template, "fp32")
 ```"""
-_WRITING_EXAMPLE = """\
-```python
-import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModelForSeq2SeqLM.from_pretrained("cross")
-inputs = tokenizer([{text}], padding=True, return_tensors="pt")
-start = torch.full((len(inputs["input_ids"]), 1), model.config.decoder_start_token_id)
-read = {{name: inputs[name] for name in ("input_ids", "attention_mask")}}
-logits = model(**read, decoder_input_ids=start).logits[:, 0]
-{score}
-```"""
-
-
-def _describe_writing(cross: Mapping[str, Any]) -> str:
-    """Return how transformers computes the scores of words that a decoder writes.
-
-    Its tokenizer reads the whole prompt at once, whose ids are the same where tokens begin with their blank.
-    """
-    text = cross["prompt"].format(
-        query="a query", passage="a passage", first="a passage", second="another"
-    )
-    words = [
-        f"logits[:, tokenizer.convert_tokens_to_ids(tokenizer.tokenize({json.dumps(word)}))[0]]"
-        for word in cross["words"]
-    ]
-    score = (
-        f"scores = {words[0]}" if len(words) == 1 else f"scores = {words[0]} - (\n    {words[1]}\n)"
-    )
-    return _WRITING_EXAMPLE.format(text=json.dumps(text), score=score)
 
 
 def describe_cross_usage(cross: Mapping[str, Any], lengths: InputLengths, logit: str | None) -> str:
@@ -290,8 +264,8 @@ scores = model([query], [text], Template.of(tokenizer), "fp32")
     if cross["passages"] > 1:
         ours = _COMPARING_EXAMPLE
     pooling = cross["pooling"]
-    if pooling == "decoder":
-        return "\n\n".join([ours, _describe_writing(cross)])
+    if pooling in usage_of_pooling:
+        return "\n\n".join([ours, usage_of_pooling[pooling](cross)])
     if cross["passages"] > 1:
         return "\n\n".join(
             [ours, "Only so: no other library here reads two passages beside a query."]

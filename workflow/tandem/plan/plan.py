@@ -305,8 +305,8 @@ def check_all(settings: Settings) -> None:
         checks += [partial(check_name, ctx, block, name) for name in getattr(settings, block)]
     # From the last block to the first, runs at the end: models before the runs that name them, so that a cycle is the
     # models'.
-    blocks = sorted(reversed(list_blocks(checks_entry)), key=lambda block: block in plans_run)
-    for block in blocks:
+    blocks = list_blocks(checks_entry)[::-1]
+    for block in sorted(blocks, key=lambda block: block in plans_run):
         checks += [partial(checks_entry[block], ctx, name) for name in getattr(settings, block)]
     checks += [
         *(partial(checks_section[key], ctx) for key in checks_section),

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tandem.contrib.generation.generators import end_tokens
 from tandem.contrib.generation.options import Decoding
 from tandem.contrib.generation.seq2seq import log_likelihoods, padded
 from tandem.models.device import device, move_to_device, place_all, resolve_precision
-from tandem.models.generators import end_tokens
 from tandem.models.ragged import Ids, Ragged, split_by_tokens, sum_lengths
 
 BEGINNINGS = ("decoder_start_token_id", "bos_token_id", "forced_bos_token_id")

@@ -2,6 +2,7 @@
 
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.retrieval import QueryTexts
+from tandem.contrib.generation.generator_folders import check_decoding, check_generator
 from tandem.contrib.generation.options import (
     NEW_LAYERS,
     PASSAGE,
@@ -22,7 +23,6 @@ from tandem.contrib.generation.options import (
 from tandem.errors import UserError, nearest
 from tandem.extras.language_models.options import LanguageModel
 from tandem.models.folders import read_positions
-from tandem.models.heads import check_decoding, check_generator
 from tandem.plan.context import (
     PARTS,
     TRAINING,

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.contrib.generation.generators import start_token
 from tandem.contrib.generation.options import Seq2SeqTrain
 from tandem.models.device import move_to_device, place_all, precision
-from tandem.models.generators import start_token
 from tandem.models.ragged import Ids, Ragged, make_micro_batches
 from tandem.models.tokens import Inputs, Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
+from tandem.contrib.generation.generator_folders import check_decoding, check_generator
+from tandem.contrib.generation.generators import load_generator
 from tandem.contrib.generation.options import (
     EncoderDecoderParams,
     GeneratorParams,
@@ -16,8 +18,6 @@ from tandem.contrib.generation.options import (
 )
 from tandem.errors import UserError
 from tandem.models.folders import check_folder, hash_weights, read_model_json
-from tandem.models.generators import load_generator
-from tandem.models.heads import check_decoding, check_generator
 from tandem.models.hub import (
     check_weights,
     from_folder,

@@ -62,9 +62,9 @@ class ByModel:
 
     def __init__(self, job: GeneratedJob) -> None:
         from tandem.contrib.generation.decoding import Writer
+        from tandem.contrib.generation.generators import load_generator
         from tandem.contrib.generation.train import padding_of
         from tandem.models.device import use_workers
-        from tandem.models.generators import load_generator
 
         use_workers(job.execution.workers)
         params, folder = job.params, job.inputs["generator"].folder / "hf"

@@ -12,13 +12,13 @@ import torch
 from tandem.cluster.progress import say, warn
 from tandem.config.training import Optimisation, Train
 from tandem.contrib.generation.contexts import read_contexts
+from tandem.contrib.generation.generators import end_tokens, load_generator, start_token
 from tandem.contrib.generation.options import TrainGeneratorParams
 from tandem.contrib.generation.reader import Reader, check_positions, target_ids
 from tandem.contrib.generation.seq2seq import Seq2Seq
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.generators import end_tokens, load_generator, start_token
 from tandem.models.hub import save_encoder
 from tandem.models.lora import add_lora, set_dropout
 from tandem.models.tokens import Template, Tokens

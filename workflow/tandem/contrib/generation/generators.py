@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from tandem.contrib.generation.generator_folders import check_generator
 from tandem.errors import UserError
 from tandem.models.folders import read_model_json
-from tandem.models.heads import check_generator
 from tandem.models.hub import check_weights, from_folder, load_tokenizer
 
 

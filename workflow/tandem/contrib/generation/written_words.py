@@ -1,0 +1,132 @@
+"""Cross-encoders that score by the first word which a decoder writes, and how others compute their scores.
+
+monoT5 (Nogueira et al. 2020) and duoT5 (Pradeep et al. 2021) score by *true* and *false*, RankT5 (Zhuang et al. 2022)
+by the logit of a single word.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from tandem.contrib.generation.generators import load_generator, start_token
+from tandem.errors import UserError, printable
+from tandem.models.pair_prompts import ReadingHead, reading_head
+from tandem.models.usage import usage_of_pooling
+
+_WRITING_EXAMPLE = """\
+```python
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModelForSeq2SeqLM.from_pretrained("cross")
+inputs = tokenizer([{text}], padding=True, return_tensors="pt")
+start = torch.full((len(inputs["input_ids"]), 1), model.config.decoder_start_token_id)
+read = {{name: inputs[name] for name in ("input_ids", "attention_mask")}}
+logits = model(**read, decoder_input_ids=start).logits[:, 0]
+{score}
+```"""
+
+
+class OutputLayer(nn.Linear):
+    """The layer of a decoder that gives the logits of tokens, computed in float32 also where the rest is in bf16.
+
+    In bf16 logits near 10 differ by 0.06, and many passages would have one score.
+    """
+
+    def __init__(self, plain: nn.Linear) -> None:
+        super().__init__(
+            plain.in_features, plain.out_features, plain.bias is not None, device="meta"
+        )
+        self.weight = plain.weight
+        self.bias = plain.bias
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Shape (…, in_features) → (…, out_features)."""
+        with torch.autocast(input.device.type, enabled=False):
+            wide = torch.promote_types(input.dtype, torch.float32)
+            return nn.functional.linear(input.to(wide), self.weight, self.bias)
+
+
+@reading_head("decoder")
+class WrittenWords(ReadingHead):
+    """Score by the logits of one word or two as the first that a decoder writes.
+
+    z(w) of a single word (RankT5, encoder-decoder), or z(w₁) - z(w₂): the log-odds of the first word, P(w₁) the
+    probability among the two alone (monoT5's score, of which it is the logit).
+    """
+
+    ids: Tensor
+
+    def __init__(self, model: Any, tokenizer: Any, words: Sequence[str]) -> None:
+        super().__init__()
+        self.register_buffer(
+            "ids", torch.tensor([find_word(tokenizer, word) for word in words]), persistent=False
+        )
+        self.start = start_token(model) or 0
+        model.set_output_embeddings(OutputLayer(model.get_output_embeddings()))
+
+    @classmethod
+    def load(cls, folder: Path, words: Sequence[str]) -> tuple[Any, Self]:
+        """See `ReadingHead`; a `UserError` of a folder without an encoder that has a decoder."""
+        model, tokenizer = load_generator(folder)
+        if not model.config.is_encoder_decoder:
+            problem = f"is a decoder alone ({model.config.model_type})"
+            raise UserError(
+                f"{folder}: {problem}; pooling decoder needs an encoder with a decoder, such as T5"
+            )
+        return model, cls(model, tokenizer, words)
+
+    def freeze_layers(self, model: Any, freeze: Callable[[nn.Linear], nn.Module]) -> None:
+        """See `ReadingHead`: the layer that gives the logits of tokens."""
+        model.set_output_embeddings(freeze(model.get_output_embeddings()))
+
+    def forward(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """Return the scores of pairs, shape (pairs,), by an encoder with a decoder."""
+        start = inputs["input_ids"].new_full((len(inputs["input_ids"]), 1), self.start)
+        logits: Tensor = model(**inputs, decoder_input_ids=start, use_cache=False).logits[
+            :, 0, self.ids
+        ]
+        return logits[:, 0] if len(self.ids) == 1 else logits[:, 0] - logits[:, 1]
+
+
+def find_word(tokenizer: Any, word: str) -> int:
+    """Return the id of a word that is one token, as a text has it; else of an entry of the vocabulary.
+
+    Raises:
+        UserError: it is neither.
+    """
+    ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+    if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
+        return int(ids[0])
+    vocabulary = tokenizer.get_vocab()
+    if word in vocabulary:
+        return int(vocabulary[word])
+    problem = (
+        f"{printable(word)} is {len(ids)} tokens of its tokenizer"
+        if len(ids) > 1
+        else f"it has no {word!r}"
+    )
+    raise UserError(f"{tokenizer.name_or_path}: words: {problem}; name a word that is a token")
+
+
+@usage_of_pooling("decoder")
+def describe_writing(cross: Mapping[str, Any]) -> str:
+    """Return how transformers computes the scores of words that a decoder writes.
+
+    Its tokenizer reads the whole prompt at once, whose ids are the same where tokens begin with their blank.
+    """
+    text = cross["prompt"].format(
+        query="a query", passage="a passage", first="a passage", second="another"
+    )
+    words = [
+        f"logits[:, tokenizer.convert_tokens_to_ids(tokenizer.tokenize({json.dumps(word)}))[0]]"
+        for word in cross["words"]
+    ]
+    score = (
+        f"scores = {words[0]}" if len(words) == 1 else f"scores = {words[0]} - (\n    {words[1]}\n)"
+    )
+    return _WRITING_EXAMPLE.format(text=json.dumps(text), score=score)
