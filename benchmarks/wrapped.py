@@ -23,9 +23,9 @@ import numpy as np
 from figures import markdown
 from made_vectors import CENTRES, embeddings, vectors
 
-from tandem.retrieval.ann import OpenedIndex
+from tandem.contrib.indexes.ann import OpenedIndex
+from tandem.contrib.indexes.index import run
 from tandem.retrieval.faiss_search import open_threads
-from tandem.retrieval.index import run
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job
 

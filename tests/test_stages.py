@@ -116,8 +116,7 @@ def test_an_unknown_kind_has_a_declaration_of_defaults():
     assert (unknown.does, unknown.holds, unknown.scoring.by) == ("of a plugin", "other", "")
 
 
-def test_a_graph_grows_on_one_thread_and_other_indexes_on_all():
-    stage = SimpleNamespace(values={"type": "hnsw_sq"})
-    assert KINDS["index"].takes_one_thread(stage)
-    assert not KINDS["index"].takes_one_thread(SimpleNamespace(values={"type": "ivf_pq"}))
+def test_a_stage_takes_one_thread_unless_it_says_otherwise():
+    stage = SimpleNamespace(values={})
     assert KINDS["score"].takes_one_thread(stage)
+    assert not KINDS["retrieve"].takes_one_thread(stage)

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.config import merging
 from tandem.config.datasets import Windows
-from tandem.config.indexes import FactoryIndex
+from tandem.config.indexes import PrunedIndex
 from tandem.config.loading import load_settings
 from tandem.config.merging import assembled, catalogue, gathered, merged
 from tandem.config.models import JointModel, Validation, ValidationSettings
@@ -103,10 +103,10 @@ def test_windows_take_over_what_their_documents_have(configured):
 
 def test_classes_follow_from_the_keys_that_choose_them(configured):
     config = configured("datasets.mine", {"source": "windows", "of": "pydocs"})
-    config["indexes"] = {"mine": {"factory": "Flat"}}
+    config["indexes"] = {"mine": {"type": "pruned"}}
     settings = load_settings(config, ROOT)
     assert isinstance(settings.datasets["mine"], Windows)
-    assert isinstance(settings.indexes["mine"], FactoryIndex)
+    assert isinstance(settings.indexes["mine"], PrunedIndex)
 
 
 def test_a_models_own_validation_overrides_the_keys_that_it_sets():

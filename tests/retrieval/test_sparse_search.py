@@ -158,7 +158,7 @@ def test_texts_without_a_weight_find_nothing_in_lucene_and_there_is_nothing_to_c
         "term_tradeoffs", tmp_path / "t-0123456789", {"split": "test"}, silent | {"index": index}
     )
     with pytest.raises(UserError, match="no query has a weight above 0"):
-        pytest.importorskip("tandem.contrib.tradeoffs.term_tradeoffs").run(compared)
+        pytest.importorskip("tandem.contrib.indexes.term_tradeoffs").run(compared)
 
 
 @pytest.mark.parametrize("above", [0.2, 0.5])
@@ -367,7 +367,7 @@ def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
 
 
 def test_all_searches_are_compared(lucene, searched, tmp_path):
-    page = pytest.importorskip("tandem.contrib.tradeoffs.tradeoffs_page")
+    page = pytest.importorskip("tandem.contrib.indexes.tradeoffs_page")
     page.index_tradeoffs(stage=lucene["term_tradeoffs"], out=tmp_path / "table.csv")
     exact, impacts, *more = csv.DictReader((tmp_path / "table.csv").open())
     assert float(exact["recall@5"]) == 1.0

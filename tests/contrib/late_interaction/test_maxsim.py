@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from trec import iter_trec
 
+from tandem.contrib.indexes import ann
+from tandem.contrib.indexes.index import run as run_index
 from tandem.contrib.late_interaction import maxsim
 from tandem.data.collection import Collection
 from tandem.data.rows import PassageOrder, index_passages
@@ -13,12 +15,10 @@ from tandem.errors import UserError
 from tandem.extras.serving import Served, served_search
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
-from tandem.retrieval import ann
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as run_encode
 from tandem.retrieval.encode import run_shard
 from tandem.retrieval.faiss_search import open_threads
-from tandem.retrieval.index import run as run_index
 from tandem.store.artifact import open_artifact
 
 ENCODE = {"block": 100, "batch_tokens": 256, "precision": "fp32", "dtype": "fp16"}
@@ -254,7 +254,7 @@ def test_tradeoffs_measure_indexes_of_tokens_by_the_passages_they_lead_to(
         "sweep": sweep,
     }
     job = make_job("tradeoffs", folder / "tradeoffs/late-0123456789", params, inputs)
-    pytest.importorskip("tandem.contrib.tradeoffs.vector_tradeoffs").run(job)
+    pytest.importorskip("tandem.contrib.indexes.vector_tradeoffs").run(job)
     lines = list(csv.DictReader((job.out / "tradeoffs.csv").open()))
     recalls = {(line["nprobe"], line["rescore"]): float(line["recall@5"]) for line in lines}
     # all is found, by vectors as they are

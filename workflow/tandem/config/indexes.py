@@ -1,14 +1,20 @@
-"""Indexes of vectors and of weights of terms: a model per type, and the searches by which they are compared."""
+"""Indexes of vectors, whose types packages add, and of weights of terms: a model per type."""
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from tandem.config.base import Section, by_value
+from tandem.errors import UserError
+from tandem.plugins import Declarations, name_plugin
 
 
 class Index(Section):
     """An entry of `indexes`: the keys of every type."""
+
+    # the kinds of the stages that build it, and that search single vectors through it
+    built_by: ClassVar[str]
+    searched_by: ClassVar[str]
 
     type: str = Field(description="decides which further keys there are")
     rescore: bool = Field(
@@ -20,132 +26,21 @@ class Index(Section):
     )
 
 
-class _Parts(Index):
-    part: int = Field(
-        1 << 20, ge=1, description="passages that are added at once: what a job holds in memory"
-    )
+# By type, of indexes of vectors.
+INDEXES: Declarations[type[Index]] = Declarations()
 
 
-class _Learned(Index):
-    train_sample: int | None = Field(
-        None, ge=1, description="training passages; null: 64 per list, at least 65,536"
-    )
-    seed: int | None = Field(None, ge=0, description="null: the configuration's")
+def register_index(*types: type[Index]) -> None:
+    """Add types of entries of `indexes`, each by its literal `type`.
 
-
-class _Lists(Index):
-    nlist: int | None = Field(
-        None, ge=1, description="inverted lists; null: the power of two up to 4 √passages"
-    )
-    nprobe: int = Field(32, ge=1, description="lists that are searched")
-
-
-class _Product(Index):
-    m: int | None = Field(
-        None, ge=1, description="parts of a vector; null: one for every eight dimensions"
-    )
-    bits: int = Field(8, ge=1, le=12, description="of a part's code")
-    opq: bool = Field(True, description="learn a rotation first")
-
-
-class _Graph(Index):
-    m: int = Field(32, ge=2, le=512, description="links of a node")
-    ef_construction: int = Field(
-        200, ge=1, description="width of the search when the graph is built"
-    )
-    ef_search: int = Field(128, ge=1, description="width of the search")
-    part: int = Field(
-        1 << 22,
-        ge=1,
-        description="passages of one graph; where there are several, each is searched",
-    )
-
-
-class _Quantiser(Index):
-    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field(
-        "8bit", description="of a dimension; fp16: lossless"
-    )
-
-
-class FlatIndex(_Parts):
-    """All vectors as they are."""
-
-    type: Literal["flat"]
-
-
-class SqIndex(_Quantiser, _Learned, _Parts):
-    """Scalar quantisation."""
-
-    type: Literal["sq"]
-
-
-class BinaryIndex(_Parts):
-    """The signs of a vector's numbers, a bit each, by the Hamming distance."""
-
-    type: Literal["binary"]
-    rescore_factor: int = Field(4, ge=1, description="ask the index for this many times the depth")
-
-
-class PqIndex(_Product, _Learned, _Parts):
-    """Product quantisation."""
-
-    type: Literal["pq"]
-
-
-class IvfFlatIndex(_Lists, _Learned, _Parts):
-    """Inverted lists of vectors as they are."""
-
-    type: Literal["ivf_flat"]
-
-
-class IvfSqIndex(_Quantiser, _Lists, _Learned, _Parts):
-    """Inverted lists, scalar quantisation."""
-
-    type: Literal["ivf_sq"]
-
-
-class IvfPqIndex(_Product, _Lists, _Learned, _Parts):
-    """Inverted lists, product quantisation."""
-
-    type: Literal["ivf_pq"]
-
-
-class HnswIndex(_Graph):
-    """A graph of vectors as they are."""
-
-    type: Literal["hnsw"]
-
-
-class HnswSqIndex(_Quantiser, _Graph, _Learned):
-    """A graph, scalar quantisation."""
-
-    type: Literal["hnsw_sq"]
-
-
-class FactoryIndex(_Learned, _Parts):
-    """An index by FAISS's own name."""
-
-    type: Literal["factory"] = "factory"
-    factory: str = Field(description="FAISS's factory string, such as OPQ64,IVF1024,PQ64")
-    nprobe: int | None = Field(None, ge=1, description="where it has lists; null: FAISS's")
-    ef_search: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
-    ef_construction: int | None = Field(
-        None, ge=1, description="where it is a graph; null: FAISS's"
-    )
-
-
-AnyIvfIndex = IvfFlatIndex | IvfSqIndex | IvfPqIndex
-IndexEntry = (
-    FlatIndex
-    | SqIndex
-    | BinaryIndex
-    | PqIndex
-    | AnyIvfIndex
-    | HnswIndex
-    | HnswSqIndex
-    | FactoryIndex
-)
-INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
+    Raises:
+        UserError: another index has the type.
+    """
+    for name, model in by_value("type", *types).items():
+        if name in INDEXES or name in TERM_INDEXES:
+            raise UserError(f"type {name} of indexes is registered twice; rename one of them")
+        INDEXES[name] = model
+        name_plugin(name)
 
 
 class TermIndex(Section):

@@ -37,6 +37,9 @@ EntryKey = tuple[str, str]
 # By representation: `(ctx, system, split, where, data, index) -> stage` that writes the run of a dual encoder; `index`
 # is the name behind its `@`, None for exact search.
 search: Registry[Callable[..., Stage]] = Registry("search", "search", "plan")
+# By kind of stage, `(ctx, passages, name, data) -> stage` that builds the index of passages' vectors that an entry of
+# `indexes` describes; `name` is the entry's.
+plans_index: Registry[Callable[..., Stage]] = Registry("index", "plans_index", "plan")
 # By block of the configuration, `fusions`, what its entries mean in a run's expression:
 # `(ctx, name, split, where, data) -> stage` that writes the run of an entry; `where` is the key that names it,
 plans_run: Registry[Callable[..., Stage]] = Registry("run", "plans_run", "plan")

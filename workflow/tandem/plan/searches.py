@@ -15,17 +15,13 @@ from tandem.config.indexes import (
 from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
-from tandem.plan.context import Context, checks_entry, json_of, plans_reference, search
+from tandem.plan.context import Context, json_of, plans_index, plans_reference, search
 from tandem.plan.dataset_stages import corpus_dataset, dataset
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope
 from tandem.plan.reported import searched
-from tandem.plan.sizes import dimension
 from tandem.plan.starting_encoders import dual_encoder, tokens_of_dual
-from tandem.retrieval.index_types import SEARCH_KEYS, check_index
 from tandem.stages import KINDS, parameter_names
-from tandem.stages.base import Json
-from tandem.stages.retrieval import IndexParams
 
 LUCENE = "lucene"
 
@@ -88,7 +84,8 @@ def search_vectors(
 ) -> Stage:
     """Plan the search of single vectors: exactly, or through the index of a name."""
     if name is not None:
-        return search_index(ctx, "ann", "embeddings", system, split, where, data, name)
+        kind = find_vector_index(ctx, name, f"{where}: {system}@{name}").searched_by
+        return search_index(ctx, kind, "embeddings", system, split, where, data, name)
     upstream = encode_both_sides(ctx, "embeddings", system, split, where, data)
     label = f"{dual_encoder(ctx, system, where).name}.{split}"
     execution = ctx.execution("engine", "search_memory")
@@ -219,38 +216,7 @@ def find_vector_index(ctx: Context, name: str, where: str) -> Index:
     return entry
 
 
-def _index_params(entry: Index, seed: int) -> IndexParams:
-    """Return the parameters of an index, of an entry that also says how it is searched.
-
-    Args:
-        seed: the configuration's, of what is drawn where the entry has none of its own.
-    """
-    params: Json = {key: value for key, value in json_of(entry).items() if key not in SEARCH_KEYS}
-    if "seed" in params and params["seed"] is None:
-        params["seed"] = seed
-    return IndexParams.model_validate(params)
-
-
-@checks_entry("indexes")
-def check_index_entry(ctx: Context, name: str) -> None:
-    """Refuse an index of vectors whose keys do not go together."""
-    entry = ctx.settings.indexes[name]
-    if isinstance(entry, Index):
-        check_index(_index_params(entry, ctx.settings.seed), f"indexes.{name}")
-
-
 def plan_index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     """Plan the index of a dual encoder's passages that an entry of `indexes` describes."""
-    at = f"indexes.{name}"
-    params = _index_params(find_vector_index(ctx, name, at), ctx.settings.seed)
-    model = passages.upstream["model"]
-    # of tokens' vectors, how many there are and their size is known later
-    if passages.declared.vectors == "text":
-        rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-        is_sized = params.m or params.factory is not None
-        size = dimension(ctx, model.values, passages.upstream["tokens"]) if is_sized else None
-        check_index(params, at, rows, size)
-    execution = ctx.execution("index_gpu", "devices")
-    return ctx.stage(
-        "index", data, f"{model.name}@{name}", params, {"passages": passages}, execution
-    )
+    entry = find_vector_index(ctx, name, f"indexes.{name}")
+    return plans_index[entry.built_by](ctx, passages, name, data)

@@ -11,12 +11,7 @@ from tandem.config.datasets import Perturbation
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch
 from tandem.config.retrieval import Encode, Inference
 from tandem.registry import Registry
-from tandem.stages.base import Kind, Params, Planned, Scoring
-
-IndexType = Literal[
-    "flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"
-]
-
+from tandem.stages.base import Kind, Params, Scoring
 
 aggregation: Registry[Callable[..., Any]] = retrieval.aggregation
 # `(pool, parameters) -> fused scores` of one query's documents, which a package of `contrib/` calls.
@@ -28,10 +23,6 @@ pair_scorer: Registry[Callable[..., Any]] = Registry(
 # By `Kind.vectors`: a `tandem.retrieval.encode.SideEncoder`.
 side_encoder: Registry[Any] = Registry(
     "encoder of a side", "side_encoder", "retrieval", decides=False
-)
-# By `Kind.vectors`: `(job) -> searches` that the stage `tradeoffs` compares, as `VectorSearches` of its package are.
-compared_searches: Registry[Callable[..., Any]] = Registry(
-    "compared search", "compared_searches", "retrieval", decides=False
 )
 
 
@@ -93,46 +84,6 @@ class SearchSeismicParams(SeismicSearch, RunParams):
     """Search through Seismic; exact scores of what it proposes."""
 
 
-class IndexParams(Params):
-    """An index of FAISS's. Which of the optional parameters count is decided by the type."""
-
-    type: IndexType = Field("factory", description="structure of the index")
-    factory: str | None = Field(
-        None, description="FAISS's own description, such as OPQ64,IVF1024,PQ64"
-    )
-    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field("8bit", description="bits of a dimension")
-    m: int | None = Field(
-        None, ge=1, description="parts of a code, or links of a node; null: from the dimension"
-    )
-    bits: int = Field(8, ge=1, le=12, description="bits of a part's code")
-    opq: bool = Field(False, description="learn a rotation first")
-    nlist: int | None = Field(
-        None, ge=1, description="inverted lists; null: from the number of passages"
-    )
-    train_sample: int | None = Field(
-        None, ge=1, description="passages it is trained on; null: 64 per list, at least 65,536"
-    )
-    seed: int = Field(0, description="of the sample and the centroids")
-    ef_construction: int | None = Field(None, ge=1, description="candidates while a graph is built")
-    part: int = Field(1 << 20, ge=1, description="passages that are added together")
-
-
-class AnnParams(RunParams):
-    """Search through an index."""
-
-    nprobe: int | None = Field(
-        None, ge=1, description="lists that are searched; null: FAISS's default"
-    )
-    ef_search: int | None = Field(
-        None, ge=1, description="candidates in a graph; null: FAISS's default"
-    )
-    rescore: bool = Field(True, description="rank by exact scores of the stored vectors")
-    rescore_factor: int = Field(2, ge=1, description="times the depth that the index proposes")
-    recall_queries: int = Field(
-        0, ge=0, description="queries whose recall against exact search is measured"
-    )
-
-
 class ScoringParams(Inference, Params):
     """How cross-encoders score pairs."""
 
@@ -174,11 +125,6 @@ class RestoreQueriesParams(RunParams):
     kind: Perturbation = Field(description="what was broken")
 
 
-def _grows_a_graph(stage: Planned) -> bool:
-    """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
-    return str(stage.values["type"]).startswith("hnsw")
-
-
 KINDS = (
     Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
         shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="text", rule="encode",
@@ -201,11 +147,6 @@ KINDS = (
         holds="index", package="pyseismic-lsr", verb="indexing"),
     Kind("search_seismic", "retrieval.term_indexes:run_search_seismic", SearchSeismicParams, env="search",
         threads="all", box="Retrieval", package="pyseismic-lsr", scoring=Scoring(zero="always"), verb="searching"),
-    Kind("index", "retrieval.index:run", IndexParams, version=2, env="search", threads="all", retries=2,
-        lazy=("passages",), shard="retrieval.index:run_shard", train="retrieval.index:train_shard", box="Encoding",
-        holds="index", one_thread_if=_grows_a_graph, verb="indexing"),
-    Kind("ann", "retrieval.ann:run", AnnParams, version=3, env="search", threads="all", lazy=("dataset",),
-        box="Retrieval", scoring=Scoring(by="dual", zero="cosine"), verb="searching"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking",
         scoring=Scoring(by="cross", of="top"), verb="re-ranking"),

@@ -22,6 +22,7 @@ from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
+from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
 from tandem.extras.targets import Configuration, format_dataset_override, split_files
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
@@ -31,9 +32,7 @@ from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
 from tandem.report.page import render_markdown
-from tandem.retrieval import copies
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.factory_strings import SIGN_INDEX
 from tandem.retrieval.inputs import require_pieces
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
@@ -224,7 +223,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         dtype=passages.dtype,
         indexes=files,
         factory=factory,
-        copies=copies.COPIES_FILE if (folder / copies.COPIES_FILE).exists() else None,
+        copies=COPIES_FILE if (folder / COPIES_FILE).exists() else None,
         tuned={TUNED[key]: value for key, value in run.values.items() if key in TUNED and value},
         texts=texts,
         normalize=needs["dataset"].params_as(DatasetParams).normalize,

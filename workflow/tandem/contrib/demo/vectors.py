@@ -4,14 +4,14 @@ import faiss
 import numpy as np
 from scipy.sparse import csr_array
 
+from tandem.extras.searched_indexes import RankedSearch, served_index
 from tandem.extras.serving import WORKER_THREADS, Searched, Served, served_search
-from tandem.retrieval import ann
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, BestPassages, score_vector_pairs
 from tandem.retrieval.faiss_search import BlockSearch, open_threads
 from tandem.retrieval.term_weights import open_passages, select_best
 from tandem.stages import declaration
-from tandem.stages.retrieval import AnnParams, RetrieveTermsParams
+from tandem.stages.retrieval import RetrieveTermsParams
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
@@ -58,17 +58,12 @@ class SearchedVectors(Searched):
         faiss.omp_set_num_threads(WORKER_THREADS)
         super().__init__(part)
         self.passages = Embeddings(part.inputs["passages"], "passages")
-        self.index: ann.VectorSearcher | None = None
+        self.index: RankedSearch | None = None
         self.ready: list[BlockSearch] = []
         if "index" in part.inputs:
-            index = ann.OpenedIndex(
-                part.inputs["index"], self._open.enter_context(open_threads(WORKER_THREADS))
-            )
-            how = part.params_as(AnnParams)
-            index.tune(how.nprobe, how.ef_search)
-            self.index = ann.VectorSearcher(
-                index, self.passages, self.order.ranks, how.rescore, how.rescore_factor
-            )
+            serve = served_index[part.inputs["index"].kind]
+            threads = self._open.enter_context(open_threads(WORKER_THREADS))
+            self.index = serve(part, self.passages, self.order.ranks, threads)
         else:
             block = PER_VALUE * self.passages.dimension * self.passages.size  # bytes
             fitting = CACHE // part.count // block

@@ -2,7 +2,7 @@
 
 from tandem.extras.estimate.model_costs import count_encoded_texts, count_rows
 from tandem.extras.estimate.resources import MIB, PROCESS_BYTES, Setting, Work, cost, params_of
-from tandem.extras.estimate.search_costs import IndexSize, name_search_rate
+from tandem.extras.searched_indexes import index_size
 from tandem.plan.graph import Stage
 
 
@@ -39,11 +39,12 @@ def estimate_maxsim(stage: Stage, setting: Setting) -> Work:
     searches = dict[str, float]()
 
     if "index" in stage.upstream:
-        index = IndexSize(stage.upstream["index"], setting)
+        built = stage.upstream["index"]
+        index = index_size[built.kind](built, setting)
         compared = index.count_compared_nodes(params.ef_search)
         searches["hops"] = query_tokens * index.count_hops(compared)
         of_token = index.count_search(params.nprobe, params.ef_search)
-        searches[name_search_rate(setting)] = query_tokens * of_token
+        searches[index.rate] = query_tokens * of_token
         passage_tokens *= min(1.0, params.depth * params.rescore_factor / max(1, count))
         memory += index.rows * (index.row_bytes + (0 if params.rescore else 8))
 

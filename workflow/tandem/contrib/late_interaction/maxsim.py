@@ -20,8 +20,8 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.extras.searched_indexes import SearchedIndex, compared_searches, opened_index
 from tandem.models.ragged import Ids, join_ranges
-from tandem.retrieval.ann import OpenedIndex
 from tandem.retrieval.embeddings import Embeddings, FloatVectors
 from tandem.retrieval.exact import Array, BestPassages, pack_keys, space_evenly
 from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, lease_gpus, open_threads
@@ -31,7 +31,6 @@ from tandem.retrieval.retrieve import (
     open_embeddings,
     read_embedded_rows,
 )
-from tandem.stages.retrieval import compared_searches
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
@@ -190,7 +189,7 @@ class TokenSearcher:
     def __init__(
         self,
         search: TokenSearch,
-        index: OpenedIndex,
+        index: SearchedIndex,
         factor: int,
         decode: Callable[[Ids], FloatVectors] | None,
     ) -> None:
@@ -240,7 +239,7 @@ class TokenSearches:
         """Return each query's passages by exact search, best first."""
         return self.token_search.search(self.queries, self.depth).list_ranks()
 
-    def through(self, index: OpenedIndex, rescore: bool) -> TokenSearcher:
+    def through(self, index: SearchedIndex, rescore: bool) -> TokenSearcher:
         """Return a search through an index; with `rescore` the stored vectors decide, else the index's codes."""
         if not rescore and index.gpu != NONE:
             raise UserError(
@@ -263,11 +262,12 @@ def open_token_search(
     artifact = job.inputs["index"]
     gpu = lease_gpus(job)
     with open_threads(job.execution.workers) as threads:
-        index = OpenedIndex(artifact, threads, gpu)
+        open_index = opened_index[artifact.kind]
+        index = open_index(artifact, threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         decode = None
         if not params.rescore:  # an index on a GPU is not read back
-            decoder = index if gpu == NONE else OpenedIndex(artifact, threads)
+            decoder = index if gpu == NONE else open_index(artifact, threads)
             decode = decoder.decode
         yield TokenSearcher(search, index, params.rescore_factor, decode)
 

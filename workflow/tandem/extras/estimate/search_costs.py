@@ -1,15 +1,10 @@
-"""Cost functions of search by what encoders make: exact, of terms, and through indexes that are built.
+"""Cost functions of search by what encoders make: exact, and of terms.
 
-Operations are those of distances, a multiplication and its addition counting as two; a product code, or signs, cost
-one table look-up a byte in a search. `faiss` is what all of a machine's threads do together, `faiss_alone` one thread,
-`flat_search` exact search (see config/hardware/).
+Operations are those of distances, a multiplication and its addition counting as two; they have the rate `flat_search`
+(see config/hardware/).
 """
 
-from math import ceil, log2
-from types import SimpleNamespace
-
-from tandem.config.indexes import INDEXES
-from tandem.extras.estimate.model_costs import count_active_terms, count_rows
+from tandem.extras.estimate.model_costs import count_active_terms
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import (
     LIGHT_PROCESS_BYTES,
@@ -17,178 +12,8 @@ from tandem.extras.estimate.stage_costs import (
     measure_bm25_process,
 )
 from tandem.plan.graph import Stage
-from tandem.retrieval.exact import STRETCH_BYTES
-from tandem.retrieval.index_types import count_lists, fill_sizes, sample_size
 
-_KMEANS_ROUNDS = 10  # for inverted lists (retrieval/faiss_search.py)
-# FAISS's own settings of what it learns.
-_CODE_ROUNDS = 25  # of k-means for a part of a code
-_VECTORS_PER_CENTROID = 256  # at most
-_ROTATIONS = 50  # of OPQ
-_CODE_ROUNDS_PER_ROTATION = 4
-_ROTATION_CENTROIDS = 256  # of the codes that a rotation is fitted to
-_DEFAULT_EF_SEARCH = 16  # candidates of a search in a graph
-
-_BYTES_PER_NUMBER = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
-_BYTES_PER_FLOAT = 4.0
-_BYTES_PER_LINK = 4
-_BYTES_PER_LISTED_ID = 8
 _BYTES_PER_SORTED_ID = 24  # of a passage whose id's place in alphabetical order is mapped
-_QUERIES_IN_MEMORY = 1024  # whose candidates are held together
-_INDEX_PROCESS_BYTES = 150 * MIB
-
-
-class IndexSize:
-    """Describe an index in numbers."""
-
-    def __init__(self, stage: Stage, setting: Setting) -> None:
-        passages = stage.upstream["passages"]
-        self.rows = round(count_rows(passages, setting))
-        self.dimension = setting.dimension(passages)
-
-        params = fill_sizes(stage.params, self.rows, self.dimension)
-        keys = INDEXES[params.type].model_fields
-        values = {key: value if key in keys else None for key, value in params.model_dump().items()}
-        self.params = SimpleNamespace(**values)  # sized for the corpus; None what the type lacks
-
-        self.nlist = count_lists(params) or 0  # inverted lists
-        # A graph (HNSW) has twice m links a passage in its lowest layer, which holds all passages.
-        self.links = 2 * params.m if "ef_construction" in keys and params.m else 0
-        # passages that it learns from
-        self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0
-
-    @property
-    def row_bytes(self) -> float:
-        """Bytes of a passage: its vector or code, its id in a list, its links. FAISS's own words count as float32."""
-        listed = _BYTES_PER_LISTED_ID if self.nlist else 0
-        return self.code_bytes + listed + _BYTES_PER_LINK * self.links
-
-    @property
-    def code_bytes(self) -> float:
-        """Bytes of a vector or its code."""
-        if self.params.type == "binary":
-            return self.dimension / 8
-        if self.params.bits:
-            return float(self.params.m * self.params.bits / 8)
-        return _BYTES_PER_NUMBER.get(self.params.sq or "", _BYTES_PER_FLOAT) * self.dimension
-
-    @property
-    def comparison(self) -> float:
-        """Operations to compare a query with a passage."""
-        if self.params.type == "binary":
-            return self.code_bytes
-        if self.params.bits:
-            return float(self.params.m)
-        return 2.0 * self.dimension
-
-    @property
-    def code_centroids(self) -> int:
-        """Centroids of each part of a code, as many as its bits tell apart; 0 without codes."""
-        return 1 << self.params.bits if self.params.bits else 0
-
-    def count_learning(self) -> tuple[float, float]:
-        """Return the operations to learn from the sample: of all threads (lists), and of one (rotation and codes)."""
-        lists = _KMEANS_ROUNDS * 2.0 * self.sample * self.nlist * self.dimension
-        if not self.code_centroids:
-            return lists, 0.0
-
-        vectors = min(self.sample, _VECTORS_PER_CENTROID * self.code_centroids)
-        codes = _CODE_ROUNDS * 2.0 * vectors * self.code_centroids * self.dimension
-        if self.params.opq:
-            vectors = min(self.sample, _VECTORS_PER_CENTROID * _ROTATION_CENTROIDS)
-            per_number = 2 * self.dimension + _CODE_ROUNDS_PER_ROTATION * _ROTATION_CENTROIDS
-            codes += _ROTATIONS * 2.0 * vectors * self.dimension * per_number
-        return lists, codes
-
-    def count_filling(self) -> tuple[float, float, float]:
-        """Return the operations to add all passages, of all threads and of one, and a graph's hops.
-
-        All threads compare passages with lists; one computes codes and grows links.
-
-        A hop to a neighbour waits for memory, whatever the dimension, and there are more of them in a larger graph
-        (Malkov and Yashunin 2018, §4.2).
-        """
-        comparison = 2.0 * self.dimension
-        codes = self.rows * self.code_centroids * comparison
-        compared = self.rows * self.params.ef_construction * self.links if self.links else 0.0
-        return (
-            self.rows * self.nlist * comparison,
-            codes + compared * comparison,
-            self.count_hops(compared),
-        )
-
-    def count_hops(self, compared: float) -> float:
-        """Return the hops of a graph's search that compares so many nodes."""
-        return compared * log2(max(2, min(self.rows, self.params.part)))
-
-    def count_compared_nodes(self, ef_search: int | None) -> float:
-        """Return the nodes of graphs that a query is compared with; 0 without a graph."""
-        if not self.links:
-            return 0.0
-        graphs = ceil(self.rows / self.params.part)
-        return float(graphs) * (ef_search or _DEFAULT_EF_SEARCH) * self.links
-
-    def count_search(self, nprobe: int | None, ef_search: int | None) -> float:
-        """Return the operations of one query."""
-        if self.links:
-            return self.count_compared_nodes(ef_search) * 2.0 * self.dimension
-        if self.nlist:
-            visited = self.rows * min(1.0, (nprobe or 1) / self.nlist)
-            return self.nlist * 2.0 * self.dimension + visited * self.comparison
-        return self.rows * self.comparison
-
-
-def name_search_rate(setting: Setting) -> str:
-    """Return the name of the rate at which all of a machine searches an index: exact search's on GPUs."""
-    return "faiss" if setting.execution.index_gpu == "none" else "flat_search"
-
-
-@cost("index")
-def estimate_index(stage: Stage, setting: Setting) -> Work:
-    """Estimate training by one job, and filling, which shards share."""
-    index, rate = IndexSize(stage, setting), name_search_rate(setting)
-    learned_together, learned_alone = index.count_learning()
-    filled_together, filled_alone, hops = index.count_filling()
-
-    copies = 2 if index.params.opq else 1  # the rotated vectors, too
-    sample = _BYTES_PER_FLOAT * index.dimension * index.sample * copies
-    part = min(index.rows, index.params.part) * index.row_bytes
-    return Work(
-        rows=((rate, filled_together), ("faiss_alone", filled_alone), ("hops", hops)),
-        alone=((rate, learned_together), ("faiss_alone", learned_alone)),
-        memory=_INDEX_PROCESS_BYTES + max(sample, part),
-        disk=index.rows * index.row_bytes + 4 * index.nlist * index.dimension,
-    )
-
-
-@cost("ann")
-def estimate_ann(stage: Stage, setting: Setting) -> Work:
-    """Estimate searching an index, scoring its proposals, and the exact search that its recall is measured against."""
-    params, queries = params_of(stage), setting.queries(stage)
-    index = IndexSize(stage.upstream["index"], setting)
-    depth = min(params.depth, index.rows)
-
-    proposed, operations = depth, index.count_search(params.nprobe, params.ef_search)
-    if params.rescore:
-        proposed = min(depth * params.rescore_factor, index.rows)
-        operations += 2.0 * proposed * index.dimension
-
-    compared_exactly = float(min(params.recall_queries, queries)) * index.rows
-    memory = (
-        _INDEX_PROCESS_BYTES
-        + 40.0 * min(queries, _QUERIES_IN_MEMORY) * proposed
-        + index.rows * index.row_bytes
-    )
-    if compared_exactly:  # a stretch of vectors, mapped from disk and in float32
-        memory += 1.5 * min(STRETCH_BYTES, _BYTES_PER_FLOAT * index.rows * index.dimension)
-
-    rows = (
-        (name_search_rate(setting), queries * operations),
-        ("hops", queries * index.count_hops(index.count_compared_nodes(params.ef_search))),
-        ("faiss", 2 * compared_exactly * index.dimension),
-        ("compared", compared_exactly),
-    )
-    return Work(rows=rows, memory=memory, run=setting.run(stage, depth))
 
 
 @cost("retrieve")

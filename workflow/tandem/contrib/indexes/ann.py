@@ -1,0 +1,340 @@
+"""Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do.
+
+Stage `ann`: a run through an index, and its recall. No torch here.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import faiss
+import numpy as np
+
+from tandem.cluster.progress import Progress, say, warn
+from tandem.contrib.indexes.copies import Copies
+from tandem.contrib.indexes.index import INVERTED_LISTS_FILE, find_graph, has_gpu_form, split_chain
+from tandem.contrib.indexes.options import AnnParams
+from tandem.data.columns import Floats, RankedRows
+from tandem.data.rows import PassageOrder, Rows
+from tandem.data.runs import write_rows
+from tandem.errors import UserError
+from tandem.extras.searched_indexes import COPIES_FILE, opened_index, served_index
+from tandem.extras.serving import Served
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.exact import (
+    PAIRS_PER_CHUNK,
+    Array,
+    BestPassages,
+    compute_recall,
+    compute_recall_by_score,
+    pack_keys,
+    score_vector_pairs,
+    space_evenly,
+)
+from tandem.retrieval.faiss_search import (
+    MOST_ON_GPU,
+    NONE,
+    Threads,
+    explain_errors,
+    lease_gpus,
+    on_gpus,
+    open_threads,
+    search_exactly,
+)
+from tandem.retrieval.retrieve import (
+    ShortLists,
+    iterate_ranked,
+    open_embeddings,
+    read_embedded_rows,
+)
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
+
+QUERIES_PER_SEARCH = 1024  # queries searched and rescored together
+_QUERIES_PER_CALL = 32  # queries of one call; FAISS's last bits depend on it
+_PAIRS_PER_TASK = 2048  # pairs that a thread scores at a time
+_LEAST_RECALL = 0.9  # against exact search; less is worth a warning
+# Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
+_LISTED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
+MAPPED = faiss.IO_FLAG_MMAP_IFC
+
+_ScoredRows = tuple[Floats, Rows]  # scores and rows
+
+
+@opened_index("index")
+class OpenedIndex:
+    """Open the index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`) where FAISS has its form.
+
+    A graph's search ends when it sees as many better candidates as it is wide. Where a list is short then, the query is
+    searched for again, as wide as the list; not so if `widen` is False.
+    """
+
+    def __init__(
+        self, artifact: Artifact, threads: Threads, gpu: str = NONE, widen: bool = True
+    ) -> None:
+        meta = json.loads(artifact.path("meta.json").read_text())
+        self.rows: int = meta["rows"]
+        self.factory: str = meta["factory"]
+        self.threads = threads
+        self.gpu = gpu
+        flags = _LISTED if INVERTED_LISTS_FILE in artifact.manifest.files else MAPPED
+        with explain_errors(f"{artifact.folder}: FAISS cannot read its index"):
+            indexes = [
+                faiss.read_index(str(artifact.path(part["file"])), flags)
+                for part in meta["indexes"]
+            ]
+        # the number of each part's first node
+        self.firsts: list[int] = [part["first"] for part in meta["indexes"]]
+        self.pairs: Array | None = None  # copies, whose vectors stand in the index once
+        if COPIES_FILE in artifact.manifest.files:
+            self.pairs = np.load(artifact.path(COPIES_FILE), allow_pickle=False)
+        self.copies = None if self.pairs is None else Copies(self.pairs)
+        inner = split_chain(indexes[0])[1]
+        # of a vector, where they are all
+        self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0
+        inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # behind whatever refines it
+        self.lists: int = inverted.nlist if inverted else 0
+        graph = find_graph(indexes[0])
+        self.is_graph = graph is not None
+        self.widen = widen and graph is not None
+        self.width = int(graph.hnsw.efSearch) if self.is_graph else 0
+        if gpu != NONE and not has_gpu_form(indexes[0]):
+            say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
+            self.gpu = NONE
+        for index in indexes:
+            stored: Any = getattr(split_chain(index)[1], "invlists", None)
+            stored = None if stored is None else faiss.downcast_InvertedLists(stored)
+            if isinstance(stored, faiss.OnDiskInvertedLists):
+                # read as they are searched: further threads would cost each call anew
+                stored.prefetch_nthread = 0
+        self.parts = [on_gpus(index, self.gpu) for index in indexes]
+        self.sizes = [int(index.ntotal) for index in indexes]
+
+    def tune(self, nprobe: int | None, ef_search: int | None) -> None:
+        """Set how many lists per query or candidates in a graph are searched; None leaves FAISS's value.
+
+        A `UserError` of more lists than a GPU searches.
+        """
+        if self.lists and nprobe and nprobe > MOST_ON_GPU and self.gpu != NONE:
+            raise UserError(
+                f"{self.factory}: nprobe is {nprobe}, but a GPU searches at most {MOST_ON_GPU} lists; lower it"
+            )
+        self.width = ef_search or self.width
+        for part in self.parts:
+            if self.lists and nprobe:
+                self._set(part, "nprobe", nprobe)
+            if self.is_graph and ef_search:
+                self._set(part, "efSearch", ef_search)
+
+    def _set(self, part: Any, name: str, value: int) -> None:
+        space = faiss.ParameterSpace() if self.gpu == NONE else faiss.GpuParameterSpace()
+        space.set_index_parameter(part, name, value)
+
+    def break_ties(self, ranks: Array) -> None:
+        """Have copies stand in the order of their ranks, shape (rows,), and no longer in that of their rows."""
+        if self.pairs is not None:
+            self.copies = Copies(self.pairs, ranks)
+
+    @property
+    def remedy(self) -> str:
+        """Return what makes a search find more."""
+        if self.lists:
+            return "raise nprobe"
+        return "raise ef_search" if self.is_graph else "raise rescore_factor"
+
+    def search(self, queries: Floats, k: int) -> _ScoredRows:
+        """Return the `k` best passages of queries, shape (queries, dim), by the index's own scores.
+
+        Returns scores and rows, both (queries, at most k), best first; row -1 where there is no further passage.
+        """
+        scores_of_parts = []
+        rows_of_parts = []
+        for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
+            part_scores, part_rows = self._search_part(part, queries, min(k, size), first)
+            scores_of_parts.append(part_scores)
+            rows_of_parts.append(part_rows)
+        scores = np.concatenate(scores_of_parts, axis=1)
+        rows = np.concatenate(rows_of_parts, axis=1)
+
+        if len(self.parts) > 1:
+            # Of equal scores the lower row comes first: the parts stand in the order of their rows.
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            scores = np.take_along_axis(scores, order, axis=1)
+            rows = np.take_along_axis(rows, order, axis=1)
+        if self.copies is None:
+            return scores, rows
+        missing = ((0, 0), (0, k - rows.shape[1]))  # fewer nodes than k may have k rows
+        wide_scores = np.pad(scores, missing)
+        wide_rows = np.pad(self.copies.find_rows(rows), missing, constant_values=-1)
+        return self.copies.expand(wide_scores, wide_rows)
+
+    def decode(self, rows: Rows) -> Floats:
+        """Return the vectors that the index's codes stand for, of rows in any order, shape (rows, dim); not on GPUs."""
+        vectors = np.empty((len(rows), self.parts[0].d), np.float32)
+        nodes = rows if self.copies is None else self.copies.find_nodes(rows)
+        for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
+            inverted = faiss.try_extract_index_ivf(part)
+            if inverted is not None:
+                inverted.make_direct_map()  # once: it then knows where each row's code is
+            is_own = (nodes >= first) & (nodes < first + size)
+            own = np.ascontiguousarray(nodes[is_own] - first, np.int64)
+            with explain_errors(
+                f"FAISS does not give the vectors of {self.factory}; set rescore to true"
+            ):
+                vectors[is_own] = part.reconstruct_batch(own)
+        return vectors
+
+    def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> _ScoredRows:
+        """Search one part whose first row is `first`; where a graph's list is short, once more, as wide as the list."""
+        scores, rows = self._search_batches(part, queries, k)
+        short = np.flatnonzero(rows[:, -1] < 0)
+        if self.widen and len(short):
+            self._set(part, "efSearch", max(k, self.width))
+            scores[short], rows[short] = self._search_batches(part, queries[short], k)
+            self._set(part, "efSearch", self.width)
+        if self.signs:  # a Hamming distance of h: the inner product of vectors of ±1 is signs - 2 h
+            scores = self.signs - 2 * scores
+        return scores, np.where(rows < 0, -1, rows + first)
+
+    def _search_batches(self, part: Any, queries: Floats, k: int) -> _ScoredRows:
+        size = _QUERIES_PER_CALL if self.gpu == NONE else len(queries)
+        batches = [queries[start : start + size] for start in range(0, len(queries), size)]
+        run = self.threads.map if len(batches) > 1 else map
+        with explain_errors(f"FAISS cannot search {self.factory}"):
+            results = list(run(lambda batch: part.search(batch, k), batches))
+        scores, rows = zip(*results, strict=True)
+        return np.concatenate(scores), np.concatenate(rows)
+
+
+class VectorSearcher:
+    """Search through an index of `passages`, whose ids have the alphabetical `ranks`.
+
+    With `rescore` the index proposes `factor` times the depth and exact scores decide, else its own do.
+    """
+
+    def __init__(
+        self, index: OpenedIndex, passages: Embeddings, ranks: Array, rescore: bool, factor: int
+    ) -> None:
+        self.index = index
+        self.passages = passages
+        self.ranks = ranks
+        self.rescore = rescore
+        self.factor = factor if rescore else 1
+        index.break_ties(ranks)
+
+    def search(self, queries: Array, depth: int) -> BestPassages:
+        """Return the best passages of queries, shape (queries, dim)."""
+        depth = min(depth, self.index.rows)
+        k = min(depth * self.factor, self.index.rows)
+        if self.index.gpu != NONE and k > MOST_ON_GPU:
+            problem = f"{k} passages per query are requested of a GPU, which gives {MOST_ON_GPU}"
+            raise UserError(f"ann: {problem}; lower rescore_factor")
+        scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), k)
+        best = BestPassages(len(queries), depth)
+        if self.rescore:
+            keys = self._score_exactly(queries, rows)
+        else:
+            is_missing = rows < 0
+            scaled = np.where(is_missing, np.float32(0), scores) / np.float32(
+                self.passages.temperature
+            )
+            keys = np.where(is_missing, np.uint64(0), pack_keys(scaled, self.ranks[rows]))
+        best.add(slice(0, len(queries)), keys)
+        return best
+
+    def _score_exactly(self, queries: Array, rows: Rows) -> Array:
+        """Return exact scores as packed candidates of `BestPassages`, 0 for row -1, of rows' shape, (queries, k).
+
+        Vectors are read in the order of their rows, and threads share the pairs.
+        """
+        flat = rows.ravel()
+        exact = queries.astype(np.float64)
+        width = rows.shape[1]
+        keys = np.zeros(len(flat), np.uint64)
+        order = np.argsort(flat, kind="stable")
+        order = order[np.searchsorted(flat[order], 0) :]  # without rows of -1
+
+        def score(first: int) -> None:
+            """Compute exact scores of the pairs that stand in `order` from here on."""
+            pairs_of_task = order[first : first + _PAIRS_PER_TASK]
+            vectors = self.passages.pick(flat[pairs_of_task])
+            for start in range(0, len(pairs_of_task), PAIRS_PER_CHUNK):
+                chunk = slice(start, start + PAIRS_PER_CHUNK)
+                pairs = pairs_of_task[chunk]
+                scores = score_vector_pairs(
+                    exact[pairs // width], vectors[chunk], self.passages.temperature
+                )
+                keys[pairs] = pack_keys(scores, self.ranks[flat[pairs]])
+
+        # Handing over to threads costs more than a few pairs.
+        run = self.index.threads.map if len(order) > _PAIRS_PER_TASK else map
+        list(run(score, range(0, len(order), _PAIRS_PER_TASK)))
+        return keys.reshape(rows.shape)
+
+
+@served_index("index")
+def serve_index(
+    part: Served, passages: Embeddings, ranks: Array, threads: Threads
+) -> VectorSearcher:
+    """Return the search that a part of `tandem search` answers by, as the stage does."""
+    params = part.params_as(AnnParams)
+    index = OpenedIndex(part.inputs["index"], threads)
+    index.tune(params.nprobe, params.ef_search)
+    return VectorSearcher(index, passages, ranks, params.rescore, params.rescore_factor)
+
+
+def search_index(
+    job: Job[AnnParams], searcher: VectorSearcher, queries: Embeddings, order: PassageOrder
+) -> Iterator[RankedRows]:
+    """Yield (the query's row, its passages' rows, their scores) of each query, a bounded group at a time."""
+    rows = read_embedded_rows(job, queries)
+    with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
+        for first in range(0, queries.rows, QUERIES_PER_SEARCH):
+            group = queries.take(first, first + QUERIES_PER_SEARCH)
+            best = searcher.search(group, job.params.depth)
+            yield from iterate_ranked(best, rows[first : first + QUERIES_PER_SEARCH], order)
+            progress.add(len(group))
+
+
+def share_found(ours: BestPassages, exact: BestPassages, k: int, rescored: bool) -> float:
+    """Return recall at k against exact search, by passages where the index's scores say nothing about exact ones."""
+    if rescored:
+        return compute_recall_by_score(ours, exact, k)
+    return compute_recall(ours.list_ranks(), exact.list_ranks(), k)
+
+
+def run(job: Job[AnnParams]) -> None:
+    """Search and write the run, and its recall at 10, 100 and the depth as far as it goes; warn of what is missing."""
+    params = job.params
+    depth = job.params.depth
+    passages, queries = open_embeddings(job, Embeddings)
+    gpu = lease_gpus(job)
+    order = PassageOrder(job.inputs["dataset"])
+    with open_threads(job.execution.workers) as threads, writing(job) as draft:
+        index = OpenedIndex(job.inputs["index"], threads, gpu)
+        index.tune(params.nprobe, params.ef_search)
+        searcher = VectorSearcher(
+            index, passages, order.ranks, params.rescore, params.rescore_factor
+        )
+        short = ShortLists(min(depth, passages.rows))
+        lines = write_rows(
+            job, draft, short.count(search_index(job, searcher, queries, order)), order
+        )
+        draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
+        short.warn(job, draft, index.remedy)
+        if params.recall_queries:
+            sample = queries.pick(space_evenly(queries.rows, params.recall_queries))
+            ours = searcher.search(sample, depth)
+            exact = search_exactly(passages, sample, order.ranks, depth, threads)
+            ks = sorted({min(10, depth), min(100, depth), depth})
+            recall = {str(k): round(share_found(ours, exact, k, params.rescore), 4) for k in ks}
+            draft.facts["recall"] = recall
+            draft.facts["recall_queries"] = len(sample)
+            low = [
+                f"{share:.1%} of the first {k}"
+                for k, share in recall.items()
+                if share < _LEAST_RECALL
+            ]
+            if low:
+                found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
+                warn(job, draft, f"{found}; {index.remedy}")

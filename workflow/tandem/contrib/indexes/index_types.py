@@ -1,0 +1,135 @@
+"""The types of indexes as FAISS factory strings, and the limits of their parameters; planning reads it: no FAISS."""
+
+from math import isqrt
+
+from tandem.contrib.indexes.factory_strings import describe_factory
+from tandem.contrib.indexes.options import IndexParams
+from tandem.errors import UserError
+from tandem.extras.searched_indexes import SIGN_INDEX
+
+# Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
+# out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
+INDEX_FACTORIES: dict[str, str] = {
+    "flat": "Flat",
+    "sq": "{sq}",
+    "binary": SIGN_INDEX,
+    "pq": "{opq}PQ{m}x{bits}np",
+    "ivf_flat": "IVF{nlist},Flat",
+    "ivf_sq": "IVF{nlist},{sq}",
+    "ivf_pq": "{opq}IVF{nlist},PQ{m}x{bits}np",
+    "hnsw": "HNSW{m},Flat",
+    "hnsw_sq": "HNSW{m},{sq}",
+    "factory": "{factory}",
+}
+_QUANTISERS = {"fp16": "SQfp16", "8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4"}
+# Keys of an entry that decide how it is searched: parameters of the run, not of the index.
+SEARCH_KEYS = ("nprobe", "ef_search", "rescore", "rescore_factor", "recall_queries")
+LEAST_VECTORS_PER_LIST = 39  # training vectors a centroid, below which FAISS warns
+_VECTORS_PER_LIST = 64  # training vectors a list, the default
+# training vectors at least: 256 for each of a product quantiser's 256 centroids
+_SMALLEST_SAMPLE = 65_536
+
+
+def has_parameter(params: IndexParams, name: str) -> bool:
+    """Return whether a parameter has a meaning for an index's type: `nlist`, `bits`, `m`, `sq`, `opq`."""
+    return f"{{{name}}}" in INDEX_FACTORIES[params.type]
+
+
+def fill_sizes(params: IndexParams, rows: int, dimension: int) -> IndexParams:
+    """Fill in the parameters that depend on the corpus.
+
+    Lists (`nlist`): the power of two up to 4 √rows, of which each has 39 training vectors at least. Bytes of a product
+    code (`m`): one for every eight dimensions.
+    """
+    filled: dict[str, int] = {}
+    if has_parameter(params, "nlist") and params.nlist is None:
+        trained = min(rows, params.train_sample or rows)
+        most = max(1, min(isqrt(16 * rows), trained // LEAST_VECTORS_PER_LIST))
+        filled["nlist"] = 1 << (most.bit_length() - 1)  # the largest power of two up to it
+    if has_parameter(params, "bits") and params.m is None:
+        most_bytes = max(1, dimension // 8)
+        filled["m"] = max(m for m in list_divisors(dimension) if m <= most_bytes)
+    return params.model_copy(update=filled)
+
+
+def list_divisors(dimension: int) -> list[int]:
+    """Return the numbers of equal parts that vectors can be cut into.
+
+    >>> list_divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    return [m for m in range(1, dimension + 1) if dimension % m == 0]
+
+
+def name_factory(params: IndexParams, dimension: int) -> str:
+    """Return FAISS's name of an index of these sized parameters."""
+    values = params.model_dump()
+    values["opq"] = f"OPQ{params.m}_{dimension}," if params.opq else ""
+    values["sq"] = _QUANTISERS[params.sq]
+    return INDEX_FACTORIES[params.type].format(**values)
+
+
+def count_lists(params: IndexParams) -> int | None:
+    """Return the number of inverted lists; None without any, or where the corpus decides.
+
+    Raises:
+        ValueError: of a factory string that `check_index` refuses.
+    """
+    if params.factory is None:
+        return params.nlist
+    return describe_factory(params.factory).lists or None
+
+
+def sample_size(params: IndexParams, rows: int) -> int:
+    """Return the number of passages that an index of sized parameters is trained on."""
+    usual = max(_SMALLEST_SAMPLE, _VECTORS_PER_LIST * (count_lists(params) or 0))
+    return min(rows, params.train_sample or usual)
+
+
+def check_index(
+    params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None
+) -> None:
+    """Refuse what cannot be built from `rows` passages, as far as it is known; `where` is the path of the entry."""
+    if params.factory is not None:
+        _check_factory(params, params.factory, where, rows, dimension)
+    trained = min((size for size in (rows, params.train_sample) if size), default=None)
+    nlist = count_lists(params)
+    bits = params.bits if has_parameter(params, "bits") else None
+    if trained and nlist and nlist > trained:
+        problem = f"{nlist} lists cannot be learned from {trained} passages"
+        raise UserError(
+            f"{where}: {problem}; lower nlist (null: as many as fit) or raise train_sample"
+        )
+    if trained and bits and 1 << bits > trained:
+        problem = f"{1 << bits} centroids cannot be learned from {trained} passages"
+        raise UserError(f"{where}.bits is {bits}: {problem}; lower it")
+    if (
+        trained
+        and dimension
+        and has_parameter(params, "opq")
+        and params.opq
+        and trained < dimension
+    ):
+        problem = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
+        raise UserError(f"{where}.opq: {problem}; set it to false")
+    if dimension and bits and params.m and dimension % params.m:
+        fit = ", ".join(map(str, list_divisors(dimension)))
+        problem = f"does not divide the vectors' {dimension} dimensions"
+        raise UserError(f"{where}.m is {params.m}, which {problem}; allowed: {fit}")
+
+
+def _check_factory(
+    params: IndexParams, text: str, where: str, rows: int | None, dimension: int | None
+) -> None:
+    """Refuse a factory string that is not an index of vectors of this dimension, or learns from more than there are."""
+    try:
+        described = describe_factory(text, dimension)
+    except ValueError as error:
+        raise UserError(f"{where}.factory is {text}: {error}") from None
+    if described.lists < described.least and (rows or params.train_sample):
+        trained = sample_size(params, rows or params.train_sample or 0)
+        if trained < described.least:
+            problem = f"it is learned from {trained:,} vectors, but needs {described.least:,}"
+            raise UserError(
+                f"{where}.factory is {text}: {problem}; name a smaller one, or raise train_sample"
+            )

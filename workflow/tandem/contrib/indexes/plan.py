@@ -1,0 +1,48 @@
+"""The stage that builds an index of FAISS's, from an entry of `indexes`."""
+
+from tandem.contrib.indexes.index_types import SEARCH_KEYS, check_index
+from tandem.contrib.indexes.options import FaissIndex, IndexParams
+from tandem.plan.context import Context, checks_entry, json_of, plans_index
+from tandem.plan.graph import Stage
+from tandem.plan.sizes import dimension
+from tandem.stages.base import Json
+
+
+def _index_params(entry: FaissIndex, seed: int) -> IndexParams:
+    """Return the parameters of an index, of an entry that also says how it is searched.
+
+    Args:
+        seed: the configuration's, of what is drawn where the entry has none of its own.
+    """
+    params: Json = {key: value for key, value in json_of(entry).items() if key not in SEARCH_KEYS}
+    if "seed" in params and params["seed"] is None:
+        params["seed"] = seed
+    return IndexParams.model_validate(params)
+
+
+@checks_entry("indexes")
+def check_index_entry(ctx: Context, name: str) -> None:
+    """Refuse an index of FAISS's whose keys do not go together."""
+    entry = ctx.settings.indexes[name]
+    if isinstance(entry, FaissIndex):
+        check_index(_index_params(entry, ctx.settings.seed), f"indexes.{name}")
+
+
+@plans_index("index")
+def plan_faiss_index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
+    """Plan the index of a dual encoder's passages that an entry describes."""
+    at = f"indexes.{name}"
+    entry = ctx.settings.indexes[name]
+    assert isinstance(entry, FaissIndex)
+    params = _index_params(entry, ctx.settings.seed)
+    model = passages.upstream["model"]
+    # of tokens' vectors, how many there are and their size is known later
+    if passages.declared.vectors == "text":
+        rows = (ctx.dataset_entry(data).counts or {}).get("passages")
+        is_sized = params.m or params.factory is not None
+        size = dimension(ctx, model.values, passages.upstream["tokens"]) if is_sized else None
+        check_index(params, at, rows, size)
+    execution = ctx.execution("index_gpu", "devices")
+    return ctx.stage(
+        "index", data, f"{model.name}@{name}", params, {"passages": passages}, execution
+    )

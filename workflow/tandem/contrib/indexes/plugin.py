@@ -1,0 +1,86 @@
+"""Indexes of FAISS's: types of entries of `indexes`, the stages that build and search them, and their comparison."""
+
+from tandem.commands import STEPS, Command, register_command
+from tandem.config.indexes import register_index
+from tandem.config.settings import register_section
+from tandem.contrib.indexes.options import FAISS_INDEXES, AnnParams, IndexParams
+from tandem.contrib.indexes.tradeoffs_options import TermTradeoffsParams, Tradeoffs, TradeoffsParams
+from tandem.stages import Kind, register_stage
+from tandem.stages.base import Planned, Scoring
+
+register_index(*FAISS_INDEXES.values())
+
+
+def grows_a_graph(stage: Planned) -> bool:
+    """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
+    return str(stage.values["type"]).startswith("hnsw")
+
+
+register_stage(
+    Kind(
+        "index",
+        "contrib.indexes.index:run",
+        IndexParams,
+        version=2,
+        env="search",
+        threads="all",
+        retries=2,
+        lazy=("passages",),
+        shard="contrib.indexes.index:run_shard",
+        train="contrib.indexes.index:train_shard",
+        box="Encoding",
+        holds="index",
+        one_thread_if=grows_a_graph,
+        verb="indexing",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "ann",
+        "contrib.indexes.ann:run",
+        AnnParams,
+        version=3,
+        env="search",
+        threads="all",
+        lazy=("dataset",),
+        box="Retrieval",
+        scoring=Scoring(by="dual", zero="cosine"),
+        verb="searching",
+    ),
+    in_runs=False,
+)
+register_section("tradeoffs", Tradeoffs, Tradeoffs(), "what `snakemake index_tradeoffs` measures")
+register_stage(
+    Kind(
+        "tradeoffs",
+        "contrib.indexes.vector_tradeoffs:run",
+        TradeoffsParams,
+        version=2,
+        env="search",
+        threads="exclusive",
+        lazy=("dataset",),
+        box="Retrieval",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "term_tradeoffs",
+        "contrib.indexes.term_tradeoffs:run",
+        TermTradeoffsParams,
+        env="lexical",
+        threads="exclusive",
+        box="Retrieval",
+        verb="measuring",
+    ),
+    in_runs=False,
+)
+register_command(
+    Command(
+        "index-tradeoffs",
+        "contrib.indexes.tradeoffs_page:index_tradeoffs",
+        STEPS,
+        "Recall and time of indexes.",
+    )
+)

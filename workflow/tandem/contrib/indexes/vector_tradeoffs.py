@@ -1,0 +1,115 @@
+"""Stage `tradeoffs`: several indexes compared with exact search.
+
+They are compared by recall, latency of one query at a time by one thread, throughput of all queries by all threads, and
+size. No torch here.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from tandem.cluster.progress import Progress
+from tandem.contrib.indexes.ann import OpenedIndex, VectorSearcher
+from tandem.contrib.indexes.tradeoffs_options import TradeoffsParams, TradeoffSweep
+from tandem.data.rows import PassageOrder
+from tandem.extras.searched_indexes import compared_searches
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.exact import Array, BestPassages, measure_search, space_evenly
+from tandem.retrieval.faiss_search import Threads, lease_gpus, open_threads, search_exactly
+from tandem.retrieval.retrieve import open_embeddings
+from tandem.stages import declaration
+from tandem.store.files import csv_text, write_text
+from tandem.store.job import Job, writing
+
+_Line = dict[str, str | float | None]
+
+
+def iterate_settings(
+    index: OpenedIndex, sweep: TradeoffSweep
+) -> Iterator[tuple[int | None, int | None, bool]]:
+    """Yield (nprobe, ef_search, rescore) of an index: lists or candidates if it has any, with exact scores or not."""
+    within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
+    nprobe: list[int] | list[None] = within if index.lists else [None]
+    ef_search: tuple[int, ...] | list[None] = sweep.ef_search if index.is_graph else [None]
+    return product(nprobe, ef_search, sweep.rescore)
+
+
+def measure(
+    searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int
+) -> dict[str, float]:
+    """Measure a searcher's `search(queries, depth)` by `measure_search`, for some queries down to the largest k."""
+    depth = max(ks)
+
+    def search_alone(query: int) -> BestPassages:
+        best: BestPassages = searcher.search(queries[query : query + 1], depth)
+        return best
+
+    def search_together() -> BestPassages:
+        best: BestPassages = searcher.search(queries, depth)
+        return best
+
+    retrieved = search_together().list_ranks()
+    return measure_search(retrieved, exact, ks, search_alone, search_together, repeats)
+
+
+@compared_searches("text")
+class VectorSearches:
+    """Run the searches of single vectors that are compared, for a sample of queries."""
+
+    def __init__(self, job: Job[TradeoffsParams]) -> None:
+        self.passages, embedded = open_embeddings(job, Embeddings)
+        self.queries = embedded.pick(space_evenly(embedded.rows, job.params.queries))
+        self.ranks = PassageOrder(job.inputs["dataset"]).ranks
+        self.depth = max(job.params.k)
+        self.factor = job.params.sweep.rescore_factor
+
+    def exact(self, threads: Threads) -> list[Array]:
+        """Return each query's passages by exact search, best first."""
+        return search_exactly(
+            self.passages, self.queries, self.ranks, self.depth, threads
+        ).list_ranks()
+
+    def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
+        """Return a search through an index; with `rescore` exact scores decide."""
+        return VectorSearcher(index, self.passages, self.ranks, rescore, self.factor)
+
+
+def run(job: Job[TradeoffsParams]) -> None:
+    """Measure every setting of every index and write `tradeoffs.csv`."""
+    params = job.params
+    sweep = job.params.sweep
+    lines = list[_Line]()
+    searches = compared_searches[declaration(job.inputs["passages"].kind).vectors](job)
+    gpu = lease_gpus(job)
+    indexes = list(zip(params.indexes, job.many("index"), strict=True))
+    with open_threads(job.execution.workers) as threads, writing(job) as draft:
+        exact = searches.exact(threads)
+        with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
+            for name, artifact in indexes:
+                # A width is compared as it is.
+                index = OpenedIndex(artifact, threads, gpu, widen=False)
+                size = artifact.manifest.facts["bytes_per_vector"]
+                for nprobe, ef_search, rescore in iterate_settings(index, sweep):
+                    index.tune(nprobe, ef_search)
+                    line: _Line = {
+                        "index": name,
+                        "nprobe": nprobe,
+                        "ef_search": ef_search,
+                        "rescore": rescore,
+                    }
+                    line |= measure(
+                        searches.through(index, rescore),
+                        searches.queries,
+                        exact,
+                        params.k,
+                        params.repeats,
+                    )
+                    lines.append(
+                        line
+                        | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key}
+                    )
+                progress.add(1)
+        write_text(
+            draft.path("tradeoffs.csv"), csv_text(lines[0], (line.values() for line in lines))
+        )
+        draft.facts |= {"lines": len(lines), "threads": threads.workers}

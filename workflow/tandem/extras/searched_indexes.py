@@ -1,0 +1,61 @@
+"""Indexes of stored vectors as packages share them: how a built one is opened, searched, served and compared.
+
+A package that builds indexes registers the first three under its kind of stage; late interaction searches through them.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tandem.data.columns import Floats
+from tandem.data.rows import Rows
+from tandem.registry import Registry
+from tandem.retrieval.exact import Array, BestPassages
+
+COPIES_FILE = "copies.npy"  # of an index whose equal vectors stand in it once: which do
+SIGN_INDEX = "LSH"  # FAISS's name of an index of signs
+
+
+class SearchedIndex(Protocol):
+    """Search stored vectors by an index's own scores, and read them back.
+
+    Attributes:
+        rows: the number of vectors.
+        gpu: how GPUs share it, `NONE` without any; an index on a GPU is not read back.
+    """
+
+    rows: int
+    gpu: str
+
+    def tune(self, nprobe: int | None, ef_search: int | None) -> None:
+        """Set how much of the index a search looks at; None leaves its own value."""
+
+    def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
+        """Return scores and rows of the `k` best of each query, best first; row -1 where there is no further one."""
+
+    def decode(self, rows: Rows) -> Floats:
+        """Return the vectors that the index's codes stand for, of rows in any order, shape (rows, dim)."""
+
+
+class RankedSearch(Protocol):
+    """Rank passages for queries' vectors."""
+
+    def search(self, queries: Array, depth: int) -> BestPassages:
+        """Return the best passages of queries, shape (queries, dim)."""
+
+
+# By kind of stage that builds an index: `(artifact, threads, gpu) -> index`.
+opened_index: Registry[Callable[..., SearchedIndex]] = Registry(
+    "index", "opened_index", "extras.searched_indexes", decides=False
+)
+# By the same kind: `(part, passages, ranks, threads) -> search` of single vectors in a worker of `tandem search`.
+served_index: Registry[Callable[..., RankedSearch]] = Registry(
+    "served index", "served_index", "extras.searched_indexes", decides=False
+)
+# By the same kind: `(stage, setting) -> size`, an index in numbers, of which its costs follow.
+index_size: Registry[Callable[..., Any]] = Registry(
+    "size of an index", "index_size", "extras.searched_indexes", decides=False
+)
+# By `Kind.vectors`: `(job) -> searches` that the stage `tradeoffs` compares, as `VectorSearches` of its package are.
+compared_searches: Registry[Callable[..., Any]] = Registry(
+    "compared search", "compared_searches", "extras.searched_indexes", decides=False
+)
