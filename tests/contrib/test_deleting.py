@@ -20,6 +20,7 @@ from tandem.config.representations import REPRESENTATIONS
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
 from tandem.stages import KINDS
+from tandem.stages.training import PART_NOTES
 
 plan = FullPlan(gathered([], ROOT), ROOT)
 plan.check("all")
@@ -31,6 +32,7 @@ print(json.dumps({
     "commands": list(COMMANDS),
     "sources": list(DATASET_ENTRIES),
     "representations": list(REPRESENTATIONS),
+    "notes": list(PART_NOTES),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -89,11 +91,13 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
     assert rest["stages"] == whole["stages"] != []
     declared = [
         name
-        for group in ("kinds", "commands", "sources", "representations")
+        for group in ("kinds", "commands", "sources", "representations", "notes")
         for name in whole[group]
         if name not in rest[group]
     ]
-    assert declared, "a package adds a stage, a command, a source of datasets or a representation"
+    assert declared, (
+        "a package adds a stage, a command, a source of datasets, a representation or a note"
+    )
 
 
 @pytest.mark.parametrize("name", PACKAGES)

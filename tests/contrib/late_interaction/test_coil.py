@@ -9,12 +9,12 @@ from tandem.contrib.late_interaction.coil import Coil
 from tandem.contrib.late_interaction.same_token import DIGIT
 from tandem.contrib.late_interaction.token_scores import compute_max_sim
 from tandem.errors import UserError
+from tandem.extras.usage import InputLengths, describe_tandem_usage
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template, Tokens
-from tandem.models.usage import InputLengths
 
 QUERIES = ["what do otters eat?", "where do herons nest", ""]
 PASSAGES = ["Otters eat crabs. Otters swim, otters dive.", "Herons nest in trees.", ""]
@@ -131,7 +131,7 @@ def test_rows_are_known_without_computing_them_and_ids_survive_fp16(saved, ids):
 
 def test_the_card_names_what_loads_it(saved, encoder_folder):
     folder, _ = saved(BOTH, True)
-    assert "load_dual" in Coil.usage(DualShape.read(folder), InputLengths(8, 8, 2, 3))
+    assert "load_dual" in describe_tandem_usage(DualShape.read(folder), InputLengths(8, 8, 2, 3))
     assert not (folder / "shared/modules.json").exists()
     with pytest.raises(
         UserError, match="normalize is of single vectors, but representation is coil"

@@ -16,6 +16,7 @@ from tandem.contrib.late_interaction import token_scores
 from tandem.contrib.late_interaction.token_scores import compute_max_sim
 from tandem.contrib.late_interaction.token_vectors import TokenVectors
 from tandem.errors import UserError
+from tandem.extras.usage import InputLengths
 from tandem.models.acceleration import accelerate
 from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
@@ -23,7 +24,6 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
-from tandem.models.usage import InputLengths
 
 QUERIES = ["what do otters eat?", "where do herons nest"]
 PASSAGES = ["Otters eat crabs, fish.", "Herons nest in trees.", "Moles dig."]

@@ -7,11 +7,11 @@ from transformers import AutoModel, AutoTokenizer
 
 from tandem.contrib.term_weights.unicoil import UniCoil
 from tandem.errors import UserError
+from tandem.extras.usage import InputLengths, describe_tandem_usage
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template, Tokens
-from tandem.models.usage import InputLengths
 
 OPTIONS = {"representation": {"type": "unicoil"}}
 
@@ -103,7 +103,7 @@ def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, mo
     model.layers("query")[0].linear.bias.data += 1  # so that every token has a weight
     model.save(tmp_path / "dual", tokenizer)
     monkeypatch.chdir(tmp_path)
-    block = UniCoil.usage(DualShape.read(tmp_path / "dual"), InputLengths(8, 8, 2, 3))
+    block = describe_tandem_usage(DualShape.read(tmp_path / "dual"), InputLengths(8, 8, 2, 3))
     names: dict = {}
     exec(block.removeprefix("```python\n").removesuffix("```"), names)
 

@@ -26,7 +26,6 @@ from tandem.models.saving import (
     describe_two_towers,
 )
 from tandem.models.tokens import Template, TokenTexts
-from tandem.models.usage import InputLengths, describe_dual_usage
 
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
@@ -54,8 +53,8 @@ class DualEncoder(nn.Module):
     packed: int | None = None
     packs = True  # whether it can read packed texts
     load_tower: Callable[[Path], Any] = staticmethod(load_encoder)
-    # for the model's card
-    usage: Callable[[DualShape, InputLengths], str] = staticmethod(describe_dual_usage)
+    # what a model's card says on how to load it, by the shape and the longest inputs
+    usage: Callable[[DualShape, Any], str] | None = None
     reads = INPUT  # what its linear layers read
     # what trains it on lists, a `training.objectives.dual.DualObjective`
     objective: str | Callable[..., Any] = "training.objectives.dual:BatchDualObjective"

@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.models.described import find_foreign_inputs
 from tandem.models.folders import LIBRARY, check_tokenizer, read_model_json, read_optional
 
-_CLASSIFIER_SUFFIX = "ForSequenceClassification"
+CLASSIFIER_SUFFIX = "ForSequenceClassification"
 _ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking
 # names of the label of relevant passages
 _RELEVANT_LABELS = ("label_1", "relevant", "yes", "true", "positive", "1")
@@ -46,21 +46,6 @@ HEAD_LAYERS = {
 }
 
 
-def read_saved_score(folder: Path) -> str | None:
-    """Return the score in terms of `logits`, shape (pairs, labels), as Python.
-
-    None without `…ForSequenceClassification`.
-    """
-    path = folder / "config.json"
-    config = read_optional(path)
-    if not read_architecture(config).endswith(_CLASSIFIER_SUFFIX):
-        return None
-    relevant = find_relevant_label(config, path)
-    return (
-        "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
-    )
-
-
 def read_saved_activation(folder: Path) -> str | None:
     """Return the activation of a published cross-encoder's scores, as of its files of any age.
 
@@ -86,9 +71,9 @@ def check_reranker(folder: Path) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
     config = read_model_json(path)
-    if not (name := read_architecture(config)).endswith(_CLASSIFIER_SUFFIX):
+    if not (name := read_architecture(config)).endswith(CLASSIFIER_SUFFIX):
         raise UserError(
-            f"{path}: architectures is {name}; allowed: …{_CLASSIFIER_SUFFIX}, the form of published cross-encoders"
+            f"{path}: architectures is {name}; allowed: …{CLASSIFIER_SUFFIX}, the form of published cross-encoders"
         )
     family = str(config.get("model_type"))
     if family not in HEAD_LAYERS:

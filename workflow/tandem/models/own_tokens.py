@@ -15,14 +15,12 @@ from tandem.models.ragged import Ragged
 from tandem.models.saving import Dense, DualShape
 from tandem.models.sparse import refuse_single
 from tandem.models.tokens import Template, count_title_tokens
-from tandem.models.usage import describe_tandem_usage
 
 
 class OwnTokens(DualEncoder, ABC):
     """Build a dual encoder of texts' own tokens, for which sentence-transformers has no files."""
 
     packs = False  # tokens stand in a grid
-    usage = staticmethod(describe_tandem_usage)
 
     @classmethod
     def _refuse(cls, folder: Path, shape: DualShape) -> None:

@@ -1,7 +1,6 @@
 """Learned sparse encoders: a text becomes one weight for each entry of the vocabulary, and most of them are 0."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -27,7 +26,6 @@ from tandem.models.saving import (
     make_model_config,
 )
 from tandem.models.tokens import Template, TokenTexts
-from tandem.models.usage import describe_library_usage
 from tandem.store.files import write_json
 
 LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
@@ -85,7 +83,6 @@ class SparseEncoder(DualEncoder):
     options: SparseTerms
     packs = False  # logits of packed rows would be cut by text again
     load_tower = staticmethod(load_masked_lm)
-    usage = staticmethod(partial(describe_library_usage, kind="SparseEncoder"))
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
         super().__init__(query, passage, shape)

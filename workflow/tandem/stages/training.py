@@ -13,9 +13,13 @@ from tandem.config.parsing import parse
 from tandem.config.references import Parameters, parameters_of
 from tandem.config.representations import AnyRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
-from tandem.stages.base import Kind, Params, Part
+from tandem.plugins import Declarations
+from tandem.stages.base import Entry, Kind, Params, Part
 
 _STARTS = ("start", "retriever", "reranker")
+# What packages write beside the weights of a trained model, by name: a function of a part's folder, the job, its token
+# ids, the last state of the training, the number of lists, and the sizes that followed from the data.
+PART_NOTES: Declarations[Entry] = Declarations()
 
 
 class EncoderParams(EncoderFiles, Params):

@@ -31,11 +31,10 @@ from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.retrieval.windows import open_documents
 from tandem.stages.base import Json, Params
-from tandem.stages.training import ModelParams, UntrainedParams, Vectors
+from tandem.stages.training import PART_NOTES, ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load, writing
-from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, list_state_files
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
@@ -374,7 +373,8 @@ def write_model(
             tokens = find_tokens(job.inputs, part)
             encoder = open_artifact(Path(tokens.upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
-            write_card(draft.folder / part, job, tokens, state, len(lists), from_data)
+            for note in PART_NOTES.values():
+                load(note)(draft.folder / part, job, tokens, state, len(lists), from_data)
         chosen = find_chosen(params.train, read_points(state.log))
         description = {
             "objective": params.objective,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tandem.contrib.characters.options import SPECIAL_TOKENS
+from tandem.extras.usage import EXAMPLE_TEXTS, usage_of_tokens
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokenisation import (
@@ -34,7 +35,6 @@ from tandem.models.tokens import (
     Template,
     WordTemplate,
 )
-from tandem.models.usage import EXAMPLE_TEXTS, usage_of_tokens
 from tandem.stages.base import Json
 from tandem.stages.training import TokensParams
 from tandem.store.job import Draft, Job

@@ -24,10 +24,10 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
 from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
 from tandem.extras.targets import Configuration, format_dataset_override, split_files
+from tandem.extras.usage import POOLING_CODE
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
-from tandem.models.usage import POOLING_CODE
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth

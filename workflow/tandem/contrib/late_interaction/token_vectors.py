@@ -15,6 +15,7 @@ from tandem.config.representations import representation
 from tandem.contrib.late_interaction.options import Multi
 from tandem.contrib.late_interaction.token_scores import compute_max_sim
 from tandem.errors import UserError
+from tandem.extras.usage import InputLengths, describe_tandem_usage
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import add_markers, find_leading_token, load_tokenizer, mark_prompt
@@ -30,7 +31,6 @@ from tandem.models.saving import (
     list_modules,
 )
 from tandem.models.tokens import Template, TokenTexts
-from tandem.models.usage import InputLengths, describe_tandem_usage
 from tandem.store.files import write_json
 
 _MASK = "MultiVectorMask"

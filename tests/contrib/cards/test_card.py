@@ -95,7 +95,7 @@ def test_what_the_encoder_and_the_data_are_licensed_for_is_told(
     for name, value in hub.items():
         monkeypatch.setitem(encoder.manifest.params, name, value)
     monkeypatch.setitem(dataset.manifest.execution, "licence", "CC-BY-SA-3.0")
-    monkeypatch.setattr("tandem.training.card.open_artifact", lambda *_, **__: encoder)
+    monkeypatch.setattr("tandem.contrib.cards.card.open_artifact", lambda *_, **__: encoder)
     job = quick_job("cross", train={"loss": "pointwise"})
     run(job)
     front, body, _ = card(job.out / "cross")

@@ -23,7 +23,7 @@ POOLING_CODE = {
 _SINGLE_LOGIT = "logits[:, 0]"  # the score of a model with one label
 # By the kind of stage that made the ids, where they are not of pieces of a vocabulary.
 usage_of_tokens: Registry[Callable[[DualShape], str]] = Registry(
-    "usage of tokens", "usage_of_tokens", "models.usage", decides=False
+    "usage of tokens", "usage_of_tokens", "extras.usage", decides=False
 )
 # By the pooling of a cross-encoder, of a package: how others compute its scores, from its `cross.json`.
 usage_of_pooling: Registry[Callable[[Mapping[str, Any]], str]] = Registry(

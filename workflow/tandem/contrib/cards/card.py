@@ -5,6 +5,7 @@ Neither a time nor a machine's name stands in it: the same training writes the s
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,22 @@ from typing import Any
 from tandem.config.losses import OWN_LOSSES, distillation, supervision
 from tandem.config.representations import representation
 from tandem.config.training import JointTrain
-from tandem.models.cross import read_cross
-from tandem.models.folders import read_parade
-from tandem.models.heads import read_saved_score
-from tandem.models.saving import DualShape
-from tandem.models.tokens import Tokens
-from tandem.models.usage import (
+from tandem.extras.usage import (
     InputLengths,
     describe_cross_usage,
+    describe_dual_usage,
+    describe_library_usage,
     describe_parade_usage,
+    describe_tandem_usage,
     list_saved_folders,
     usage_of_tokens,
     write_front_matter,
 )
+from tandem.models.cross import read_cross
+from tandem.models.folders import read_optional, read_parade
+from tandem.models.heads import CLASSIFIER_SUFFIX, find_relevant_label, read_architecture
+from tandem.models.saving import DualShape
+from tandem.models.tokens import Tokens
 from tandem.stages.base import Json, flatten
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
@@ -35,6 +39,11 @@ from tandem.training.checkpoints import State
 from tandem.training.history import find_chosen, read_points
 
 _PART_NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
+# how to load what sentence-transformers has a class for, by the representation, whose own class says nothing
+_USAGES: dict[str, Callable[[DualShape, InputLengths], str]] = {
+    "single": describe_dual_usage,
+    "sparse": partial(describe_library_usage, kind="SparseEncoder"),
+}
 
 
 def write_card(
@@ -42,7 +51,7 @@ def write_card(
 ) -> None:
     """Write the card into every loadable folder of a saved part; `sizes` are those that followed from the data."""
     part = folder.name
-    encoder = find_origin(job, part)
+    encoder = _find_origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
     params = tokens.params_as(TokensParams)
     template = Tokens.open(tokens).template
@@ -58,9 +67,10 @@ def write_card(
         if tokens.kind in usage_of_tokens:
             usage = usage_of_tokens[tokens.kind](shape)
         else:
-            usage = representation[shape.type].usage(shape, lengths)
+            own = representation[shape.type].usage or _USAGES.get(shape.type, describe_tandem_usage)
+            usage = own(shape, lengths)
     elif read_parade(folder) is None:
-        usage = describe_cross_usage(read_cross(folder), lengths, read_saved_score(folder))
+        usage = describe_cross_usage(read_cross(folder), lengths, _read_saved_score(folder))
     else:
         usage = describe_parade_usage()
     licence = encoder.manifest.execution.get("licence")
@@ -79,7 +89,22 @@ def write_card(
         write_text(place / "README.md", "\n\n".join(sections) + "\n")
 
 
-def find_origin(job: Job[ModelParams], part: str) -> Artifact:
+def _read_saved_score(folder: Path) -> str | None:
+    """Return the score in terms of `logits`, shape (pairs, labels), as Python.
+
+    None without `…ForSequenceClassification`.
+    """
+    path = folder / "config.json"
+    config = read_optional(path)
+    if not read_architecture(config).endswith(CLASSIFIER_SUFFIX):
+        return None
+    relevant = find_relevant_label(config, path)
+    return (
+        "logits[:, 0]" if relevant is None else f"logits[:, {relevant}] - logits[:, {1 - relevant}]"
+    )
+
+
+def _find_origin(job: Job[ModelParams], part: str) -> Artifact:
     """Return the artifact that a part's weights come from originally, however many trainings are between."""
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}

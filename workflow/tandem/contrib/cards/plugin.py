@@ -1,0 +1,5 @@
+"""The card that stands in the folders of a trained model."""
+
+from tandem.stages.training import PART_NOTES
+
+PART_NOTES["card"] = "contrib.cards.card:write_card"
