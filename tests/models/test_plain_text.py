@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import transformers
+from learned_tokenizers import KINDS, ORDINARY, learn_tokenizer
 from tiny_project import write_collection
 
-from tandem.models.hub import add_markers, find_leading_token, load_tokenizer, mark_prompt
+from tandem.models.hub import load_tokenizer
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokenisation import run
@@ -15,44 +15,12 @@ from tandem.models.tokens import Tokens
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
-KINDS = [
-    "Bert",
-    "Roberta",
-    "MPNet",
-    "Qwen2",
-    "Llama",
-    "Gemma",
-    "T5",
-    "XLMRoberta",
-    "Camembert",
-    "Albert",
-    "DebertaV2",
-]
-# What the tokenizers learn from: with the spelling of special tokens, as a corpus may have it.
-CORPUS = [
-    "The otters eat fish, crabs & more: 12 of 30!",
-    "markup such as </s> <s> <pad> <mask> <eos> [SEP] [MASK]",
-    "< > / | [ ] s p a d m k e o n d f t x u b r g i c l SEP CLS MASK PAD UNK",
-] * 20
 QUERY = "what is [SEP] for, and [MASK]"
-ORDINARY = [
-    "The otters eat fish, and crabs.",
-    " two  spaces\nand a line",
-    "",
-    "Ünïcode 水獺 fish-eaters 12",
-    "a < b > [c] /s",
-]
 
 
 @pytest.fixture(params=KINDS)
 def tokenizer(request):
-    """A fast tokenizer of a kind, which has learned a few hundred pieces."""
-    learned = getattr(transformers, f"{request.param}Tokenizer")().train_new_from_iterator(
-        CORPUS, 300
-    )
-    if request.param == "Qwen2":  # whose turns are added tokens
-        learned.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
-    return learned
+    return learn_tokenizer(request.param)
 
 
 def spelled(tokenizer):
@@ -103,23 +71,6 @@ def test_a_prompt_may_spell_them_and_the_text_behind_it_may_not(tokenizer):
     # A token that only prompt and text together spell is none.
     (halves,), _ = plain.tokenise([plain.prompt(name[:2]) + name[2:]])
     assert tokenizer.convert_tokens_to_ids(name) not in halves
-
-
-def test_a_marker_as_text_is_the_marker_and_the_texts_own_tokens(tokenizer, tmp_path):
-    add_markers(tokenizer, {"query": "[Q]", "passage": "[D]"})
-    tokenizer.save_pretrained(tmp_path)
-    saved, texts = (
-        load_tokenizer(tmp_path),
-        [text for text in ORDINARY if text and text == text.strip()],
-    )
-    for prompt in ("", "query: "):
-        before = mark_prompt(saved, "[D]", prompt)
-        own, _ = PlainTextTokenizer(saved).tokenise([prompt + text for text in texts])
-        read = saved([before + text for text in texts], add_special_tokens=False)["input_ids"]
-        assert read == [[saved.convert_tokens_to_ids("[D]"), *row] for row in own]
-        assert find_leading_token(saved, before) == "[D]"
-        assert mark_prompt(saved, "[D]", before) == before
-        assert find_leading_token(saved, prompt) == ""
 
 
 def test_texts_are_cut_where_the_tokenizer_cuts_them(encoder_folder):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import learned_tokenizers
 import numpy as np
 import pytest
 import torch
@@ -11,14 +12,19 @@ from sentence_transformers import MultiVectorEncoder
 from tiny_project import QUESTIONS
 
 from tandem.contrib.late_interaction.options import Multi
-from tandem.contrib.late_interaction.token_vectors import TokenVectors
+from tandem.contrib.late_interaction.token_vectors import (
+    TokenVectors,
+    find_leading_token,
+    mark_prompt,
+)
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models import published, tokenisation
 from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
-from tandem.models.hub import load_tokenizer
+from tandem.models.hub import add_markers, load_tokenizer
+from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Tokens
 from tandem.retrieval.inputs import require_prompts, require_tokenizer
 from tandem.store.artifact import open_artifact
@@ -226,3 +232,22 @@ def test_only_what_reads_markers_has_token_ids_with_them(configured):
     assert stages["rerank", "bm25+late.test"].upstream["tokens"] is marked
     for stage in (stages["model", "de_bm25neg"], stages["embeddings", "de_bm25neg.passages"]):
         assert "markers" not in stage.upstream["tokens"].values
+
+
+@pytest.mark.parametrize("kind", learned_tokenizers.KINDS)
+def test_a_marker_as_text_is_the_marker_and_the_texts_own_tokens(kind, tmp_path):
+    tokenizer = learned_tokenizers.learn_tokenizer(kind)
+    add_markers(tokenizer, {"query": "[Q]", "passage": "[D]"})
+    tokenizer.save_pretrained(tmp_path)
+    saved, texts = (
+        load_tokenizer(tmp_path),
+        [text for text in learned_tokenizers.ORDINARY if text and text == text.strip()],
+    )
+    for prompt in ("", "query: "):
+        before = mark_prompt(saved, "[D]", prompt)
+        own, _ = PlainTextTokenizer(saved).tokenise([prompt + text for text in texts])
+        read = saved([before + text for text in texts], add_special_tokens=False)["input_ids"]
+        assert read == [[saved.convert_tokens_to_ids("[D]"), *row] for row in own]
+        assert find_leading_token(saved, before) == "[D]"
+        assert mark_prompt(saved, "[D]", before) == before
+        assert find_leading_token(saved, prompt) == ""

@@ -5,12 +5,11 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from tandem.contrib.term_weights.uhd import UltraHighDimensional
+from tandem.contrib.term_weights.uhd import UltraHighDimensional, keep_winners
 from tandem.errors import UserError
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
-from tandem.models.sparse import keep_winners
 from tandem.models.tokens import Tokens
 
 # Two tokens of four dimensions, and one that is not of the text.

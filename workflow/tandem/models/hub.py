@@ -162,29 +162,6 @@ def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
     tokenizer.add_tokens(tokens, special_tokens=True)
 
 
-def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
-    """Return a side's marker and prompt as one text: its first token is the marker, the others are the prompt's.
-
-    Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
-    behind a token.
-    """
-    if marker is None or prompt.startswith(marker):
-        return prompt
-    probe = f"{prompt}a b"
-    expected = [
-        tokenizer.convert_tokens_to_ids(marker),
-        *tokenizer(probe, add_special_tokens=False)["input_ids"],
-    ]
-    spaced = tokenizer(f"{marker} {probe}", add_special_tokens=False)["input_ids"]
-    return f"{marker} {prompt}" if spaced == expected else f"{marker}{prompt}"
-
-
-def find_leading_token(tokenizer: Any, prompt: str) -> str:
-    """Return the special token that a prompt begins with; empty where it begins with another."""
-    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-    return max((token for token in special if prompt.startswith(token)), key=len, default="")
-
-
 def hash_tokenizer(text: str) -> str:
     """sha256 of what a fast tokenizer does, from its `tokenizer.json`; the last call's truncation does not count."""
     parts = {

@@ -299,23 +299,6 @@ def compute_in_rows(
     return torch.cat([compute(dict(zip(inputs, part, strict=True))) for part in parts])
 
 
-def keep_winners(logits: Tensor, mask: Tensor, count: int) -> Tensor:
-    """w_j = max_i ReLU(z_ij) over the tokens i of which z_ij is among the `count` largest numbers.
-
-    No gradient reaches numbers that lose.
-
-    Args:
-        logits: z, shape (texts, tokens, width).
-        mask: whether a token counts, shape (texts, tokens).
-    Returns:
-        Shape (texts, width), float32 at least.
-    """
-    values, at = logits.topk(min(count, logits.shape[-1]), dim=-1)
-    values = values.to(torch.promote_types(logits.dtype, torch.float32)).relu() * mask[..., None]
-    vectors = values.new_zeros(logits.shape[0], logits.shape[-1])
-    return vectors.scatter_reduce(1, at.flatten(1), values.flatten(1), "amax")
-
-
 def _take_logarithm(logits: Tensor, activation: str) -> Tensor:
     weights = logits.relu().log1p()
     return weights.log1p() if activation == "log1p_relu" else weights

@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-
 from tandem.config.base import Section
 from tandem.config.encoders import START_BLOCKS, Encoder, MadeEncoder, Published, PublishedEncoder
 from tandem.config.merging import read_own
@@ -23,12 +21,10 @@ from tandem.models.folders import check_tokenizer
 from tandem.models.hub import COMMIT_PATTERN, fetch_description, find_package
 from tandem.plan.context import Context, json_of
 from tandem.stages.base import Json
-from tandem.store.files import write_text
 
 E = TypeVar("E", bound=Published)
 Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision → commit
 LOCK = "hub.lock.yaml"
-_HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 # what is trained, where nothing says it
 UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}
@@ -216,10 +212,3 @@ def read_lock() -> Commits:
                 f"{path}: is not a lock (model: {{revision: commit of 40 hex digits}}); mend or delete it"
             )
     return dict(lock)
-
-
-def write_lock(commits: Commits) -> None:
-    """Add commits to the lock."""
-    lock = read_lock()
-    lock = {name: lock.get(name, {}) | commits.get(name, {}) for name in sorted({*lock, *commits})}
-    write_text(Path.cwd() / LOCK, _HEAD + yaml.safe_dump(lock))

@@ -10,7 +10,7 @@ from tandem.config.representations import representation
 from tandem.contrib.late_interaction.options import ID_NUMBERS, CoilVectors
 from tandem.contrib.late_interaction.same_token import DIGIT
 from tandem.contrib.late_interaction.token_scores import compute_max_sim
-from tandem.models.own_tokens import OwnTokens
+from tandem.extras.own_tokens import OwnTokens
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense
 from tandem.models.tokens import Template, TokenTexts

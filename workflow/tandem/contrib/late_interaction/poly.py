@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from tandem.config.representations import representation
 from tandem.contrib.late_interaction.options import PolyCodes
+from tandem.extras.own_tokens import OwnTokens
 from tandem.models.device import place_array
-from tandem.models.own_tokens import OwnTokens
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense
 from tandem.models.tokens import Template, TokenTexts

@@ -18,7 +18,7 @@ from tandem.errors import UserError
 from tandem.extras.usage import InputLengths, describe_tandem_usage
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
-from tandem.models.hub import add_markers, find_leading_token, load_tokenizer, mark_prompt
+from tandem.models.hub import add_markers, load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import (
     LIBRARY_CONFIG,
@@ -263,6 +263,29 @@ class TokenVectors(DualEncoder):
             query=query, passage=passage, tokens=tokens, temperature=shape.temperature
         )
         return f"{describe_tandem_usage(shape, lengths)}\n\n{theirs}"
+
+
+def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
+    """Return a side's marker and prompt as one text: its first token is the marker, the others are the prompt's.
+
+    Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
+    behind a token.
+    """
+    if marker is None or prompt.startswith(marker):
+        return prompt
+    probe = f"{prompt}a b"
+    expected = [
+        tokenizer.convert_tokens_to_ids(marker),
+        *tokenizer(probe, add_special_tokens=False)["input_ids"],
+    ]
+    spaced = tokenizer(f"{marker} {probe}", add_special_tokens=False)["input_ids"]
+    return f"{marker} {prompt}" if spaced == expected else f"{marker}{prompt}"
+
+
+def find_leading_token(tokenizer: Any, prompt: str) -> str:
+    """Return the special token that a prompt begins with; empty where it begins with another."""
+    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return max((token for token in special if prompt.startswith(token)), key=len, default="")
 
 
 _LIBRARY_EXAMPLE = """\

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import yaml
 from cyclopts import Parameter
 
 from tandem.cluster.progress import say
@@ -20,9 +21,12 @@ from tandem.extras.targets import Configurations, list_stages_of_all, split_file
 from tandem.models.folders import list_encoder_files, list_weight_files
 from tandem.models.hub import COMMIT_PATTERN, fetch_model
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.towers import LOCK, write_lock
+from tandem.plan.towers import LOCK, Commits, read_lock
 from tandem.redaction import redacted
 from tandem.stages.base import Json
+from tandem.store.files import write_text
+
+_HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def prefetch(
     for name, revision in dict.fromkeys(item.hub for item in items.values() if item.hub):
         commit = None if COMMIT_PATTERN.fullmatch(revision) else find_cached_commit(name, revision)
         if commit is not None:
-            write_lock({name: {revision: commit}})
+            _write_lock({name: {revision: commit}})
             say(f"{LOCK}: {name} at {revision} is {commit}")
     return failed
 
@@ -241,3 +245,10 @@ def request_size(name: str, revision: str) -> int | None:
         if files and all(file.size is not None for file in files)
         else None
     )
+
+
+def _write_lock(commits: Commits) -> None:
+    """Add commits to the lock."""
+    lock = read_lock()
+    lock = {name: lock.get(name, {}) | commits.get(name, {}) for name in sorted({*lock, *commits})}
+    write_text(Path.cwd() / LOCK, _HEAD + yaml.safe_dump(lock))

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from tandem.config.representations import representation
 from tandem.contrib.term_weights.options import WinnersTakeAll
 from tandem.errors import UserError
+from tandem.extras.own_tokens import OwnTokens
 from tandem.models.device import precision
-from tandem.models.own_tokens import OwnTokens
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense
-from tandem.models.sparse import compute_in_rows, keep_winners
+from tandem.models.sparse import compute_in_rows
 from tandem.models.tokens import Template, TokenTexts
 
 
@@ -74,3 +74,20 @@ class UltraHighDimensional(OwnTokens):
 
         vectors = compute_in_rows(compete, {"states": states, "own": own}, self.dimension)
         return (vectors > 0).to(vectors) if self.options.binary and not self.training else vectors
+
+
+def keep_winners(logits: Tensor, mask: Tensor, count: int) -> Tensor:
+    """w_j = max_i ReLU(z_ij) over the tokens i of which z_ij is among the `count` largest numbers.
+
+    No gradient reaches numbers that lose.
+
+    Args:
+        logits: z, shape (texts, tokens, width).
+        mask: whether a token counts, shape (texts, tokens).
+    Returns:
+        Shape (texts, width), float32 at least.
+    """
+    values, at = logits.topk(min(count, logits.shape[-1]), dim=-1)
+    values = values.to(torch.promote_types(logits.dtype, torch.float32)).relu() * mask[..., None]
+    vectors = values.new_zeros(logits.shape[0], logits.shape[-1])
+    return vectors.scatter_reduce(1, at.flatten(1), values.flatten(1), "amax")

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tandem.config.representations import representation
-from tandem.models.own_tokens import OwnTokens
+from tandem.extras.own_tokens import OwnTokens
 from tandem.models.ragged import Ragged
 from tandem.models.saving import Dense, StaticQueries
 from tandem.models.tokens import Template, TokenTexts
