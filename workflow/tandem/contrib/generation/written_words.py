@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from tandem.contrib.generation.generators import load_generator, start_token
 from tandem.errors import UserError, printable
+from tandem.extras.usage import usage_of_pooling
 from tandem.models.pair_prompts import ReadingHead, reading_head
-from tandem.models.usage import usage_of_pooling
 
 _WRITING_EXAMPLE = """\
 ```python

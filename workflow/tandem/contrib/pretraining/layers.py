@@ -138,4 +138,5 @@ class Block(nn.Module):
 
     def split_heads(self, states: Tensor) -> Tensor:
         """Return states by heads: (passages, length, dim) as (passages, heads, length, dim of a head)."""
-        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        by_heads: Tensor = states.unflatten(-1, (self.heads, -1))
+        return by_heads.transpose(1, 2)
