@@ -27,7 +27,7 @@ usage_of_tokens: Registry[Callable[[DualShape], str]] = Registry(
 )
 # By the pooling of a cross-encoder, of a package: how others compute its scores, from its `cross.json`.
 usage_of_pooling: Registry[Callable[[Mapping[str, Any]], str]] = Registry(
-    "usage of pooling", "usage_of_pooling", "models.usage", decides=False
+    "usage of pooling", "usage_of_pooling", "extras.usage", decides=False
 )
 EXAMPLE_TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
 _REFUSED_BY_TRANSFORMERS = (
