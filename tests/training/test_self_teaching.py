@@ -7,8 +7,7 @@ from pydantic import ValidationError
 from pytest import approx
 from tiny_training import BROKEN
 
-from tandem.config.datasets import PERTURBATIONS
-from tandem.config.training import DualTrain
+from tandem.config.training import PERTURBATIONS, DualTrain
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as perturb
 from tandem.errors import UserError

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -318,6 +318,20 @@ class Inheriting(Derived):
     """A dataset that takes over keys from the one that it is `of`, where it does not say them."""
 
 
+class CopiesQueries(Inheriting):
+    """A dataset with changed copies of a split's queries: a further split `<split>_<kind>` for each kind."""
+
+    corpus_key = "of"
+    of: DatasetRef = Field(description="the dataset")
+    split: str = Field("test", description="whose queries are copied")
+    kinds: Distinct[str] = Field(description="what is changed")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset, and one for each kind of copies."""
+        whole = splits_of(self.of)
+        return whole and whole | {f"{self.split}_{kind}" for kind in self.kinds}
+
+
 class Reduced(Derived):
     """The dev queries of a dataset over a part of its passages."""
 
@@ -336,30 +350,6 @@ class Reduced(Derived):
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return dev alone."""
         return {"dev"}
-
-
-Perturbation = Literal["keyboard", "swap", "drop", "double", "case", "order"]
-PERTURBATIONS = get_args(Perturbation)
-
-
-class Perturbed(Inheriting):
-    """A dataset with broken copies of a split's queries: a further split `<split>_<kind>` for each kind."""
-
-    corpus_key = "of"
-    source: Literal["perturbed"]
-    of: DatasetRef = Field(description="the dataset")
-    split: str = Field("test", description="whose queries are copied and broken")
-    kinds: Distinct[Perturbation] = Field(
-        PERTURBATIONS,
-        description="a letter hit beside, swapped, dropped, doubled; capitals; another order of words",
-    )
-    words: int = Field(1, ge=1, description="words of a query that get a typo")
-    seed: int = Field(42, ge=0, description="of what is drawn, with the kind and the query's id")
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and one for each kind of broken queries."""
-        whole = splits_of(self.of)
-        return whole and whole | {f"{self.split}_{kind}" for kind in self.kinds}
 
 
 class Windows(Inheriting):
@@ -463,7 +453,7 @@ DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
         *(PyDocs, Beir, IrDatasets, Files, Dpr, RocketQA, DuReaderRetrieval),
-        *(Pair, Perturbed, Reduced, Windows, UnionDataset, Unlabelled, Group),
+        *(Pair, Reduced, Windows, UnionDataset, Unlabelled, Group),
     ).items()
 )
 # The classes that read them.

@@ -15,7 +15,6 @@ from tandem.config.base import (
     equals,
     problem,
 )
-from tandem.config.datasets import Perturbation
 from tandem.config.references import CrossEncoderRef, DatasetRef, Reference, RunRef
 from tandem.config.similarities import Similarity
 from tandem.registry import Registry
@@ -294,13 +293,3 @@ class Aggregation(Section):
     missing: Literal["lowest", "zero"] | None = Field(
         None, description="of a window; null: zero in sum alone"
     )
-
-
-class PerturbedRun(Section):
-    """A run on broken queries, scored as one on the queries as they were asked; an entry of `perturbed`."""
-
-    of: RunRef = Field(description="the run")
-    dataset: Annotated[str, Reference("dataset", "perturbed")] = Field(
-        description="a dataset of source perturbed, of the one that is scored"
-    )
-    kind: Perturbation = Field(description="one of its kinds")

@@ -26,7 +26,6 @@ from tandem.config.retrieval import (
     Ensemble,
     ImportedRun,
     Lengths,
-    PerturbedRun,
     Rerank,
     Scorer,
     Sparse,
@@ -180,9 +179,6 @@ class Settings(Section):
     )
     aggregations: dict[str, Aggregation] = Field(
         {}, description="runs over windows as runs over their documents"
-    )
-    perturbed: dict[str, PerturbedRun] = Field(
-        {}, description="runs on broken queries, usable as runs on the others"
     )
     validation: ValidationSettings = Field(
         ValidationSettings(), description="how checkpoints are validated"

@@ -1,6 +1,6 @@
 """How models are trained: optimiser, steps, lists, losses, by the objective that is learned."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -16,7 +16,6 @@ from tandem.config.base import (
     is_one,
     problem,
 )
-from tandem.config.datasets import Perturbation
 from tandem.config.losses import (
     OWN_LOSSES,
     Distil,
@@ -256,6 +255,10 @@ class Topics(Section):
         "encoder", description="the dual encoder whose vectors of queries are clustered"
     )
     clusters: int = Field(2000, ge=2, description="how many (k-means)")
+
+
+Perturbation = Literal["keyboard", "swap", "drop", "double", "case", "order"]
+PERTURBATIONS = get_args(Perturbation)
 
 
 class SelfTeaching(Section):

@@ -1,16 +1,11 @@
-"""Runs over a derived dataset, made into runs over the dataset itself.
+"""Runs over windows of documents, made into runs over the documents (`aggregations`)."""
 
-Over windows of documents (`aggregations`), over broken queries (`perturbed`).
-"""
-
-from tandem.config.datasets import Perturbed
 from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
-from tandem.errors import Unavailable, UserError, printable
+from tandem.errors import Unavailable, UserError
 from tandem.plan.context import Context, checks_entry, lists_unused_keys, plans_run, require_depth
 from tandem.plan.dataset_stages import dataset, find_windows
 from tandem.plan.graph import Stage
-from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import run_depth
 from tandem.plan.run_expressions import reranking_params, run, why_on_no_split
 from tandem.plan.starting_encoders import judges
@@ -91,49 +86,3 @@ def list_unused_aggregation_keys(settings: Settings) -> list[str]:
                 problem = f"has no effect with method {entry.method}; used by {', '.join(methods)}"
                 lines.append(f"aggregations.{name}.{option} {problem}")
     return lines
-
-
-@plans_run("perturbed")
-def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
-    """Plan a run on broken queries as one on the queries that they were."""
-    entry = ctx.settings.perturbed[name]
-    at = f"perturbed.{name}"
-    broken = ctx.dataset_entry(entry.dataset, f"{at}.dataset")
-    if not isinstance(broken, Perturbed):
-        raise UserError(
-            f"{at}.dataset is {printable(entry.dataset)}, which is not a dataset of source perturbed"
-        )
-    if entry.kind not in broken.kinds:
-        kinds = ", ".join(broken.kinds)
-        raise UserError(
-            f"{at}.kind is {entry.kind}, but datasets.{entry.dataset}.kinds has {kinds}"
-        )
-    if broken.of != data:
-        raise UserError(
-            f"{where}: {name} is on queries of {broken.of} ({entry.dataset}), not of {data}"
-        )
-    if broken.split != split:
-        raise Unavailable(
-            f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone"
-        )
-
-    broken_split = f"{split}_{entry.kind}"
-    with ctx.opening("perturbed", name):
-        inputs = plan_references(ctx, entry, at, Scope(entry.dataset, broken_split))
-    params = {
-        "split": split,
-        "depth": run_depth(ctx, broken_split, entry.dataset),
-        "kind": entry.kind,
-    }
-    upstream = {"dataset": dataset(ctx, data), **inputs}
-    return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)
-
-
-@checks_entry("perturbed")
-def check_perturbed_run(ctx: Context, name: str) -> None:
-    """Refuse an entry that cannot be planned on the split that its dataset breaks."""
-    dataset_name = ctx.settings.perturbed[name].dataset
-    broken = ctx.dataset_entry(dataset_name)
-    data = getattr(broken, "of", dataset_name)
-    split = getattr(broken, "split", "test")
-    run(ctx, name, split, f"perturbed.{name}", data)

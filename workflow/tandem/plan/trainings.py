@@ -7,7 +7,7 @@ the stage `model` takes one of them over, or its start `<model>.0`. How they are
 from dataclasses import replace
 from typing import Any
 
-from tandem.config.datasets import Perturbed
+from tandem.config.datasets import CopiesQueries
 from tandem.config.encoders import START_BLOCKS
 from tandem.config.losses import OWN_LOSSES, option_takers
 from tandem.config.models import (
@@ -314,7 +314,7 @@ def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> 
     if teaching is None:
         return
     broken = ctx.dataset_entry(data)
-    if not isinstance(broken, Perturbed) or broken.split != "train":
+    if not isinstance(broken, CopiesQueries) or broken.split != "train":
         problem = f"{data} has no broken training queries; train on a dataset of source perturbed, of split train"
         raise UserError(f"{at}.train.self_teaching: {problem}")
     for lists in (entry.candidates, *entry.candidates.also):

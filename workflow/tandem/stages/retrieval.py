@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.config import retrieval
-from tandem.config.datasets import Perturbation
 from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch
 from tandem.config.retrieval import Encode, Inference
 from tandem.registry import Registry
@@ -119,12 +118,6 @@ class AggregateParams(RunParams):
     )
 
 
-class RestoreQueriesParams(RunParams):
-    """A run on broken queries, made into one on the queries that they were."""
-
-    kind: Perturbation = Field(description="what was broken")
-
-
 KINDS = (
     Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
         shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="text", rule="encode",
@@ -153,5 +146,4 @@ KINDS = (
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
         retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking", scoring=Scoring(of="top")),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
-    Kind("restore_queries", "retrieval.perturbed:run", RestoreQueriesParams, box="Retrieval"),
 )  # fmt: skip

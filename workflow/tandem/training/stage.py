@@ -16,8 +16,8 @@ from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.data.collection import Collection
-from tandem.data.perturbation import name_perturbed
 from tandem.data.rows import IdRows, index_queries
+from tandem.data.splits import name_copy
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
@@ -294,7 +294,7 @@ def find_broken_queries(job: ModelJob, train: DualTrain) -> BrokenQueries | None
     rows = np.full((len(queries), len(kinds)), -1, np.int64)
     own = queries.rows(names)
     for column, kind in enumerate(kinds):
-        rows[own, column] = queries.rows([name_perturbed(kind, name) for name in names])
+        rows[own, column] = queries.rows([name_copy(kind, name) for name in names])
     return BrokenQueries(rows)
 
 

@@ -14,7 +14,6 @@ from tandem.config.datasets import UNLABELLED, UNLABELLED_FILE, Dataset
 from tandem.data.collection import CORPUS, EXCLUDED, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.forms import compose_text
-from tandem.data.perturbation import name_perturbed, perturb
 from tandem.data.reading import read_fields
 from tandem.data.runs import RUN_FILE, iter_run, require_run_split
 from tandem.data.sources import (
@@ -247,48 +246,6 @@ class WindowsSource(DerivedSource):
             if number > 1:
                 counts[doc] = number
         return counts
-
-
-@dataset_format("perturbed")
-class PerturbedSource(DerivedSource):
-    """Add to the dataset of the input `of` a split `<split>_<kind>` for each kind of broken queries.
-
-    A broken copy of query q is named `<kind>.q` and has q's judgements and answers.
-    """
-
-    def __init__(self, job: DatasetJob, entry: datasets.Perturbed) -> None:
-        super().__init__(job, entry)
-        self._entry = entry
-        self.facts["changed"] = dict.fromkeys(entry.kinds, 0)  # texts that a kind has changed
-
-    def read_queries(self) -> Iterator[Query]:
-        """Yield the dataset's queries, and then the broken ones of each kind."""
-        yield from super().read_queries()
-        entry = self._entry
-        for kind in entry.kinds:
-            for query, text, split in super().read_queries():
-                if split != entry.split:
-                    continue
-                broken = perturb(text, kind, query, entry.seed, entry.words)
-                self.facts["changed"][kind] += broken != text
-                yield name_perturbed(kind, query), broken, f"{split}_{kind}"
-
-    def read_qrels(self) -> Iterator[Judgement]:
-        """Yield the dataset's judgements, and then those of each kind."""
-        yield from super().read_qrels()
-        for kind in self._entry.kinds:
-            for query, doc, relevance, split in super().read_qrels():
-                if split == self._entry.split:
-                    yield name_perturbed(kind, query), doc, relevance, f"{split}_{kind}"
-
-    def read_answers(self) -> Iterator[Answers]:
-        """Yield the dataset's answers, and then those of each kind."""
-        yield from super().read_answers()
-        copied = {query for query, _, split in super().read_queries() if split == self._entry.split}
-        for kind in self._entry.kinds:
-            for query, texts in super().read_answers():
-                if query in copied:
-                    yield name_perturbed(kind, query), texts
 
 
 @dataset_format("unlabelled")

@@ -5,10 +5,16 @@ import random
 
 import pytest
 
-from tandem.config.datasets import PERTURBATIONS
+from tandem.config.training import PERTURBATIONS
+from tandem.contrib.robustness.perturbation import (
+    FEWEST_LETTERS,
+    NEIGHBOURS,
+    TYPOS,
+    break_words,
+    perturb,
+)
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.perturbation import FEWEST_LETTERS, NEIGHBOURS, TYPOS, break_words, perturb
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
@@ -156,8 +162,8 @@ def test_a_dataset_has_broken_copies_as_further_splits(nature, tmp_path):
 def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
     import numpy as np
 
+    from tandem.contrib.robustness import restore
     from tandem.data.runs import iter_run, write_run
-    from tandem.retrieval import perturbed
     from tandem.store.job import writing
 
     params = {"source": "perturbed", "split": "test", "kinds": ["drop"], "words": 1, "seed": 5}
@@ -186,7 +192,7 @@ def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
         {"split": "test", "depth": 2, "kind": "drop"},
         inputs,
     )
-    perturbed.run(job)
+    restore.run(job)
     restored = [
         (query, docs, scores.tolist())
         for query, docs, scores in iter_run(open_artifact(job.out), nature)
@@ -196,7 +202,7 @@ def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
         "restore_queries", tmp_path / "wrong-0123456789", {"split": "test", "kind": "swap"}, inputs
     )
     with pytest.raises(UserError, match="is on query drop.a, which is not swap"):
-        perturbed.run(wrong)
+        restore.run(wrong)
     other = make_job(
         "restore_queries",
         tmp_path / "other-0123456789",
@@ -204,4 +210,4 @@ def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
         inputs | {"dataset": broken},
     )
     with pytest.raises(UserError, match="expected broken ones of"):
-        perturbed.run(other)
+        restore.run(other)

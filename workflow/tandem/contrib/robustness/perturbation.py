@@ -16,11 +16,6 @@ FEWEST_LETTERS = 4
 _KEYBOARD_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
-def name_perturbed(kind: str, query: str) -> str:
-    """Return the id of a query's broken copy."""
-    return f"{kind}.{query}"
-
-
 def find_neighbours() -> dict[str, str]:
     """Return the letters around each letter of a US keyboard, in the order of the rows."""
     places = {}

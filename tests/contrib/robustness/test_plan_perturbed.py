@@ -1,13 +1,11 @@
 """Runs on broken queries: what they are planned from, and what is wrong with them in one line."""
 
-from pathlib import Path
-
 import pytest
 
+from tandem import ROOT
 from tandem.errors import Unavailable, UserError
 from tandem.extras.plan import FullPlan
 
-ROOT = Path(__file__).parents[2]
 BROKEN = {"source": "perturbed", "of": "pydocs", "kinds": ["swap", "case"]}
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tandem.cluster.progress import Progress
+from tandem.contrib.robustness.options import RestoreQueriesParams
 from tandem.data.columns import Floats
-from tandem.data.perturbation import name_perturbed
 from tandem.data.runs import iter_run, write_run
+from tandem.data.splits import name_copy
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.retrieval import RestoreQueriesParams
 from tandem.store.job import Job, writing
 
 
@@ -30,7 +30,7 @@ def run(job: Job[RestoreQueriesParams]) -> None:
         raise UserError(
             f"{job.kind}: {perturbed.folder} holds queries of {made_of}; expected broken ones of {dataset.key}"
         )
-    before = name_perturbed(job.params.kind, "")
+    before = name_copy(job.params.kind, "")
 
     def restored(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
         """Yield (query, documents, scores) of each query, by the name that it has unbroken."""

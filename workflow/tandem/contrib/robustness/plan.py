@@ -1,0 +1,60 @@
+"""Runs on broken queries, made into runs on the queries that they were."""
+
+from tandem.contrib.robustness.options import Perturbed, PerturbedRun
+from tandem.errors import Unavailable, UserError, printable
+from tandem.plan.context import Context, checks_entry, plans_run
+from tandem.plan.dataset_stages import dataset
+from tandem.plan.graph import Stage
+from tandem.plan.named_entries import Scope, plan_references
+from tandem.plan.reported import run_depth
+from tandem.plan.run_expressions import run
+
+
+def _find_entry(ctx: Context, name: str) -> PerturbedRun:
+    return ctx.settings.entries("perturbed", PerturbedRun)[name]
+
+
+@plans_run("perturbed")
+def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
+    """Plan a run on broken queries as one on the queries that they were."""
+    entry = _find_entry(ctx, name)
+    at = f"perturbed.{name}"
+    broken = ctx.dataset_entry(entry.dataset, f"{at}.dataset")
+    if not isinstance(broken, Perturbed):
+        raise UserError(
+            f"{at}.dataset is {printable(entry.dataset)}, which is not a dataset of source perturbed"
+        )
+    if entry.kind not in broken.kinds:
+        kinds = ", ".join(broken.kinds)
+        raise UserError(
+            f"{at}.kind is {entry.kind}, but datasets.{entry.dataset}.kinds has {kinds}"
+        )
+    if broken.of != data:
+        raise UserError(
+            f"{where}: {name} is on queries of {broken.of} ({entry.dataset}), not of {data}"
+        )
+    if broken.split != split:
+        raise Unavailable(
+            f"{where}: {name} is on split {split}, but {entry.dataset} breaks {broken.split} alone"
+        )
+
+    broken_split = f"{split}_{entry.kind}"
+    with ctx.opening("perturbed", name):
+        inputs = plan_references(ctx, entry, at, Scope(entry.dataset, broken_split))
+    params = {
+        "split": split,
+        "depth": run_depth(ctx, broken_split, entry.dataset),
+        "kind": entry.kind,
+    }
+    upstream = {"dataset": dataset(ctx, data), **inputs}
+    return ctx.stage("restore_queries", data, f"{name}.{split}", params, upstream)
+
+
+@checks_entry("perturbed")
+def check_perturbed_run(ctx: Context, name: str) -> None:
+    """Refuse an entry that cannot be planned on the split that its dataset breaks."""
+    dataset_name = _find_entry(ctx, name).dataset
+    broken = ctx.dataset_entry(dataset_name)
+    data = getattr(broken, "of", dataset_name)
+    split = getattr(broken, "split", "test")
+    run(ctx, name, split, f"perturbed.{name}", data)
