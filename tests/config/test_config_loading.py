@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.config import merging
-from tandem.config.datasets import Windows
+from tandem.config.datasets import CutDocuments
 from tandem.config.indexes import PrunedIndex
 from tandem.config.loading import load_settings
 from tandem.config.merging import assembled, catalogue, gathered, merged
@@ -95,8 +95,8 @@ def test_windows_take_over_what_their_documents_have(configured):
     config["datasets"]["inner"] = {"source": "windows", "of": "windows", "language": "en"}
     datasets = load_settings(config, ROOT).datasets
     windows, inner = datasets["windows"], datasets["inner"]
-    assert isinstance(windows, Windows)
-    assert isinstance(inner, Windows)
+    assert isinstance(windows, CutDocuments)
+    assert isinstance(inner, CutDocuments)
     assert (windows.language, windows.unit, windows.measures) == ("zh", "characters", None)
     assert (inner.language, inner.unit) == ("en", "words")
 
@@ -105,7 +105,7 @@ def test_classes_follow_from_the_keys_that_choose_them(configured):
     config = configured("datasets.mine", {"source": "windows", "of": "pydocs"})
     config["indexes"] = {"mine": {"type": "pruned"}}
     settings = load_settings(config, ROOT)
-    assert isinstance(settings.datasets["mine"], Windows)
+    assert isinstance(settings.datasets["mine"], CutDocuments)
     assert isinstance(settings.indexes["mine"], PrunedIndex)
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from tandem.config.base import Section
-from tandem.config.datasets import Windows
+from tandem.config.datasets import CutDocuments
 from tandem.config.models import JointModel
 from tandem.config.references import (
     CrossEncoderRefs,
@@ -112,7 +112,7 @@ def test_a_class_of_parameters_may_inherit_from_options():
 
 
 def test_notes_about_a_dataset_are_no_parameters_and_are_taken_over_by_what_is_made_of_it():
-    notes = set(inherited_notes(Windows))
-    assert {"licence", "language", "relevance"} <= notes < excluded(Windows).keys()
-    assert excluded(Windows).keys() - notes == {"path", "files", "checksum", "of", "factor"}
-    assert {"length", "normalize", "train_queries"} <= parameters_of(Windows).model_fields.keys()
+    notes = set(inherited_notes(CutDocuments))
+    assert {"licence", "language", "relevance"} <= notes < excluded(CutDocuments).keys()
+    assert excluded(CutDocuments).keys() - notes == {"path", "files", "checksum", "of", "factor"}
+    assert {"normalize", "train_queries"} <= parameters_of(CutDocuments).model_fields.keys()

@@ -10,8 +10,8 @@ from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.parade import load_cross
 from tandem.models.tokens import Tokens
+from tandem.retrieval.document_tokens import open_documents
 from tandem.retrieval.rerank import run as rerank
-from tandem.retrieval.windows import open_documents
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run as train
 

@@ -317,6 +317,21 @@ class Derived(Dataset):
 class Inheriting(Derived):
     """A dataset that takes over keys from the one that it is `of`, where it does not say them."""
 
+    def complete(self, name: str, update: dict[str, Any]) -> Self:
+        """Return the entry of a name with what it takes over; a `UserError` if the two do not fit together."""
+        return self.model_copy(update=update)
+
+
+class CutDocuments(Inheriting):
+    """A dataset of pieces of another's documents, `<document>#<number>`; a package has a source of it."""
+
+    of: DatasetRef = Field(
+        description="the dataset; runs over the windows are aggregated to it (`aggregations`)"
+    )
+    factor: Annotated[int, Note(is_inherited=False)] = Field(
+        10, ge=1, description="runs over windows go this many times as deep as those over documents"
+    )
+
 
 class CopiesQueries(Inheriting):
     """A dataset with changed copies of a split's queries: a further split `<split>_<kind>` for each kind."""
@@ -350,36 +365,6 @@ class Reduced(Derived):
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return dev alone."""
         return {"dev"}
-
-
-class Windows(Inheriting):
-    """The documents of a dataset, cut into windows."""
-
-    source: Literal["windows"]
-    of: DatasetRef = Field(
-        description="the dataset; runs over the windows are aggregated to it (`aggregations`)"
-    )
-    length: int = Field(150, ge=1, description="units of a window")
-    stride: int = Field(
-        75,
-        ge=1,
-        description="units from one window's beginning to the next one's, at most `length`",
-    )
-    unit: Literal["words", "characters"] | None = Field(
-        None, description="null: words where written with spaces"
-    )
-    most: int | None = Field(
-        None, ge=1, description="at most this many windows from a document's beginning; null: all"
-    )
-    titles: Literal["repeat", "first"] = Field(
-        "repeat", description="before every window, or a document's first"
-    )
-    label: Literal["all", "first"] = Field(
-        "all", description="windows that carry a label; others are unjudged"
-    )
-    factor: Annotated[int, Note(is_inherited=False)] = Field(
-        10, ge=1, description="runs over windows go this many times as deep as those over documents"
-    )
 
 
 class OfSearched(Inheriting):
@@ -453,7 +438,7 @@ DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
         *(PyDocs, Beir, IrDatasets, Files, Dpr, RocketQA, DuReaderRetrieval),
-        *(Pair, Reduced, Windows, UnionDataset, Unlabelled, Group),
+        *(Pair, Reduced, UnionDataset, Unlabelled, Group),
     ).items()
 )
 # The classes that read them.

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tandem.config.datasets import UNSPACED, Dataset, Inheriting, OfSearched, Windows
+from tandem.config.datasets import CutDocuments, Dataset, Inheriting, OfSearched
 from tandem.config.parsing import no_object, refuse_too_large
 from tandem.config.settings import catalogues
 from tandem.errors import UserError, nearest, printable, shortened
@@ -317,28 +317,20 @@ def of_searched(datasets: dict[str, Dataset], searched: str) -> dict[str, Datase
     """Datasets in which those that are `of: null` are of the one that is searched, unless they are that one."""
     result = dict(datasets)
     for name, entry in datasets.items():
-        is_open = isinstance(entry, OfSearched) and entry.of is None
-        if is_open and searched in datasets and name != searched:
-            named = {**result, name: entry.model_copy(update={"of": searched})}
-            result[name] = _completed(name, named[name], named)
+        if not isinstance(entry, OfSearched) or entry.of is not None:
+            continue
+        if searched in datasets and name != searched:
+            named = entry.model_copy(update={"of": searched})
+            result[name] = _completed(name, named, {**result, name: named})
     return result
 
 
-def _completed(name: str, entry: Dataset, datasets: dict[str, Dataset]) -> Dataset:
+def _completed(name: str, entry: Inheriting, datasets: dict[str, Dataset]) -> Dataset:
     origin = _origin(name, datasets)
     update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
-    if not isinstance(entry, Windows):
-        return entry.model_copy(
-            update=update if entry.measures else {**update, "measures": origin.measures}
-        )
-    spaced = update.get("language", entry.language) not in UNSPACED
-    unit = entry.unit or ("words" if spaced else "characters")
-    if entry.stride > entry.length:
-        raise UserError(
-            f"datasets.{name}.stride is {entry.stride}, which skips {unit} between windows of length {entry.length}; "
-            f"allowed: ≤ {entry.length}"
-        )
-    return entry.model_copy(update={**update, "unit": unit})
+    if not (entry.measures or isinstance(entry, CutDocuments)):
+        update["measures"] = origin.measures
+    return entry.complete(name, update)
 
 
 def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:

@@ -7,7 +7,6 @@ from pydantic import Field, field_validator
 
 from tandem.config.base import (
     Analyzer,
-    Choice,
     IfSet,
     Items,
     Precision,
@@ -15,14 +14,12 @@ from tandem.config.base import (
     equals,
     problem,
 )
-from tandem.config.references import CrossEncoderRef, DatasetRef, Reference, RunRef
+from tandem.config.references import CrossEncoderRef, Reference, RunRef
 from tandem.config.similarities import Similarity
 from tandem.registry import Registry
 
-# Methods of aggregating windows, by name; plugins register theirs by the same decorator.
-aggregation: Registry[Callable[..., Any]] = Registry(
-    "aggregation", "aggregation", "retrieval.windows"
-)
+# Methods of aggregating windows, by name; a package of `contrib/` and plugins register theirs by the same decorator.
+aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval")
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Engine = Literal["lucene", "bm25s"]
@@ -268,28 +265,3 @@ class Scorer(Section):
 
     scorer: str = Field(description="name that it is registered by, with `@pair_scorer`")
     params: dict[str, Any] = Field({}, description="its options: its keyword-only parameters")
-
-
-class Aggregation(Section):
-    """A run over windows of long documents, aggregated to the documents; an entry of `aggregations`.
-
-    `missing`: in sum and kmax the score of a window that the run does not have is the run's lowest, or 0.
-    """
-
-    windows: DatasetRef = Field(description="a dataset of source windows")
-    of: RunRef = Field(
-        description="the run over the windows that is aggregated; with `by`: a run over the documents"
-    )
-    by: CrossEncoderRef | None = Field(
-        None, description="cross-encoder or ensemble that scores windows of the first documents"
-    )
-    method: Annotated[str, Choice(aggregation)] = Field(
-        "max", description="FirstP, MaxP, SumP, mean of k best"
-    )
-    k: int = Field(3, ge=1, description="of kmax")
-    scores: Literal["raw", "probability"] | None = Field(
-        None, description="of `by`; null: probability for sum only"
-    )
-    missing: Literal["lowest", "zero"] | None = Field(
-        None, description="of a window; null: zero in sum alone"
-    )

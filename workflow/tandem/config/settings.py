@@ -19,7 +19,6 @@ from tandem.config.indexes import Index, TermIndex
 from tandem.config.models import ModelEntry, ValidationSettings
 from tandem.config.references import DatasetRef, RunRef
 from tandem.config.retrieval import (
-    Aggregation,
     Bm25,
     Depth,
     Encode,
@@ -176,9 +175,6 @@ class Settings(Section):
     )
     scorers: dict[str, Scorer] = Field(
         {}, description="plugins' scorers, usable where a cross-encoder re-ranks"
-    )
-    aggregations: dict[str, Aggregation] = Field(
-        {}, description="runs over windows as runs over their documents"
     )
     validation: ValidationSettings = Field(
         ValidationSettings(), description="how checkpoints are validated"

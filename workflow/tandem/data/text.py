@@ -1,8 +1,4 @@
-"""Texts cut into windows and sentences, Chinese texts into words, and passages that are nearly the same, by trigrams.
-
-Windows are overlapping pieces of a fixed length, so that a model with a short input reads all of a text. Dai & Callan
-(2019) slide a window of 150 words in steps of 75 over every document.
-"""
+"""Texts cut into sentences, Chinese texts into words, and passages that are nearly the same, by trigrams."""
 
 import logging
 import re
@@ -20,53 +16,10 @@ from numpy.typing import NDArray
 from tandem.data import tables
 from tandem.data.collection import join_contents
 
-_WORD = re.compile(r"\S+")
 # A sentence ends behind these marks, and the quotes and brackets that close there, where white space follows; those of
 # Chinese and Japanese, which are written without spaces, end one wherever they stand. So does an empty line.
 _SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+|(?<=[。！？])[”’」』）]*\s*|\n\s*\n""")
-_WINDOW_MARK = "#"  # between a document's id and the number of a window
-
-
-def count_windows(units: int, length: int, stride: int) -> int:
-    """Count the windows of a text of so many units; an empty one has one.
-
-    Window n holds the units from n · stride to n · stride + length; the last one is the first that reaches the end.
-    With stride ≤ length no unit is left out.
-    """
-    return 1 + max(0, -(-(units - length) // stride))
-
-
-def split_units(text: str, unit: str) -> list[tuple[int, int]] | range:
-    """Return the units of a text: where each word begins and ends (white space separates words), or its characters."""
-    if unit == "characters":
-        return range(len(text))
-    return [word.span() for word in _WORD.finditer(text)]
-
-
-def cut_windows(
-    text: str, length: int, stride: int, unit: str, most: int | None = None
-) -> list[str]:
-    """Return the windows of a text, in order, as they stand in it.
-
-    Each has `length` units (`words` or `characters`), the last fewer.
-
-    Each begins `stride` units, at most `length`, behind the one before; what is left after `most` windows is left out.
-    """
-    units = split_units(text, unit)
-    count = count_windows(len(units), length, stride)
-    firsts = [number * stride for number in range(count)][:most]
-    if isinstance(units, range):
-        return [text[first : first + length] for first in firsts]
-    if not units:
-        return [""]
-
-    windows = []
-    for first in firsts:
-        last = min(first + length, len(units)) - 1
-        begin, _ = units[first]
-        _, end = units[last]
-        windows.append(text[begin:end])
-    return windows
+WINDOW_MARK = "#"  # between a document's id and the number of a window
 
 
 def split_sentences(text: str) -> list[str]:
@@ -87,13 +40,7 @@ def split_sentences(text: str) -> list[str]:
 
 def name_window(document: str, number: int) -> str:
     """Return `<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
-    return f"{document}{_WINDOW_MARK}{number}"
-
-
-def split_window_id(window: str) -> tuple[str, int]:
-    """Return a window's document and number."""
-    document, _, number = window.rpartition(_WINDOW_MARK)
-    return document, int(number)
+    return f"{document}{WINDOW_MARK}{number}"
 
 
 @cache

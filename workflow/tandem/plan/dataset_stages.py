@@ -7,12 +7,12 @@ from typing import Any
 
 from tandem.config.datasets import (
     QRELS_FILES,
+    CutDocuments,
     Dataset,
     Group,
     OfSearched,
     UnionDataset,
     Unlabelled,
-    Windows,
 )
 from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
@@ -177,12 +177,14 @@ def check_made_of_searched(ctx: Context, name: str) -> None:
         dataset(ctx, name)
 
 
-def find_windows(ctx: Context, name: str, where: str) -> Windows:
+def find_windows(ctx: Context, name: str, where: str) -> CutDocuments:
     """Return the entry of a dataset of windows; `where` is the key that names it."""
     entry = ctx.datasets.get(name)
-    if not isinstance(entry, Windows):
+    if not isinstance(entry, CutDocuments):
         known = [
-            other for other, other_entry in ctx.datasets.items() if isinstance(other_entry, Windows)
+            other
+            for other, other_entry in ctx.datasets.items()
+            if isinstance(other_entry, CutDocuments)
         ]
         problem = f"{where} is {printable(name)}, which is not a dataset of source windows"
         raise UserError(f"{problem}{nearest(name, known)}")

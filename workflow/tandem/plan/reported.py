@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tandem.config.datasets import UNLABELLED, Windows
+from tandem.config.datasets import UNLABELLED, CutDocuments
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context
 from tandem.plan.dataset_stages import may_have_split, splits
@@ -68,7 +68,7 @@ def run_depth(ctx: Context, split: str, name: str) -> int:
     passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
     entry = ctx.dataset_entry(name)
     # of a document, several of which may be found
-    windows = entry.factor if isinstance(entry, Windows) else 1
+    windows = entry.factor if isinstance(entry, CutDocuments) else 1
     return passages * windows
 
 

@@ -24,6 +24,7 @@ from tandem.models.folders import read_parade
 from tandem.models.parade import load_cross
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
+from tandem.retrieval.document_tokens import open_documents
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import (
     list_part_files,
@@ -32,7 +33,6 @@ from tandem.retrieval.inputs import (
     require_tokenizer,
 )
 from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
-from tandem.retrieval.windows import open_documents
 from tandem.stages.retrieval import ScoringParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json

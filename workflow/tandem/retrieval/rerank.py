@@ -1,17 +1,16 @@
-"""Stages `rerank` and `rerank_windows`: cross-encoders reorder the top of a run; the documents below keep their order.
-
-In `rerank_windows` the windows of the top documents are scored, and a document gets their aggregate.
-"""
+"""Stage `rerank`: cross-encoders reorder the top of a run; the documents below keep their order."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.data.collection import Collection, join_contents
+from tandem.data.collection import join_contents
 from tandem.data.columns import DatasetNames, RankedRows
-from tandem.data.rows import Rows, index_queries
+from tandem.data.rows import Rows
 from tandem.data.runs import append_below, iter_rows, write_rows
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
@@ -20,66 +19,120 @@ from tandem.retrieval.inputs import (
     require_numbers,
     require_run_depth,
     require_tokens,
-    require_windows,
 )
 from tandem.retrieval.pair_scores import (
     PairScores,
     Requests,
     average_logits,
-    average_probabilities,
     open_judges,
     score_shard,
 )
-from tandem.retrieval.windows import DocumentSpans, aggregate_windows
-from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scorer
+from tandem.stages.retrieval import RerankParams, pair_scorer
 from tandem.store.job import Job, writing
 
 PAIRS_PER_LOOKUP = 1 << 20  # pairs looked up and scored together
-# what of a window is aggregated
-_WINDOW_SCORES = {"raw": average_logits, "probability": average_probabilities}
 
-_RankedDocuments = tuple[int, Rows]  # a query's row and its documents' rows, best first
+RankedDocuments = tuple[int, Rows]  # a query's row and its documents' rows, best first
 
 
-def iterate_groups(
-    job: Job[RerankParams],
-) -> Iterator[tuple[list[_RankedDocuments], Array, Array, Array]]:
-    """Yield lists of the input run, about `PAIRS_PER_LOOKUP` pairs at a time, and the pairs of their first `depth`.
+class Reranking:
+    """Which pairs of a run's lists are scored, and what is made of their scores; packages extend it."""
 
-    These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
-    """
-    depth = job.params.depth
-    names = DatasetNames(job.inputs["dataset"])
-    source = (
-        (query, rows) for query, rows, _ in iter_rows(job.inputs["run"], job.inputs["dataset"])
-    )
-    if isinstance(job.params, RerankWindowsParams):
-        windows = Collection(job.inputs["windows"])
-        queries = index_queries(windows)
-        spans = DocumentSpans(windows)
-        most = 1 if job.params.method == "first" else None
-        size = PAIRS_PER_LOOKUP * len(spans) // (depth * windows.passages)
-    else:
-        queries = None
-        spans = None
-        size = PAIRS_PER_LOOKUP // depth
-    while group := list(islice(source, max(1, size))):
-        tops = [ranked[:depth] for _, ranked in group]
-        own = np.array([query for query, _ in group])
-        if queries is not None:
-            own = queries.rows([names.queries[query] for query in own.tolist()])
-        owners = np.repeat(own, [len(top) for top in tops])
-        passages = np.concatenate(tops)
-        if spans is None:
-            yield group, owners, passages, np.ones(len(passages), np.int64)
-        else:
-            rows, sizes = spans.list_windows(passages, most)
-            yield group, np.repeat(owners, sizes), rows, sizes
+    def __init__(self, job: Job[Any]) -> None:
+        self.job = job  # its parameters: `RerankParams`, or a package's
+        self.names = DatasetNames(job.inputs["dataset"])
+
+    @property
+    def lists_per_group(self) -> int:
+        """Return how many lists are looked up and scored together, about `PAIRS_PER_LOOKUP` pairs."""
+        depth: int = self.job.params.depth
+        return PAIRS_PER_LOOKUP // depth
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """Return the texts of the queries."""
+        return self.names.collection.query_texts()
+
+    def iterate_groups(self) -> Iterator[list[RankedDocuments]]:
+        """Yield lists of the input run, `lists_per_group` at a time."""
+        run = iter_rows(self.job.inputs["run"], self.job.inputs["dataset"])
+        source = ((query, rows) for query, rows, _ in run)
+        while group := list(islice(source, max(1, self.lists_per_group))):
+            yield group
+
+    def list_tops(self, group: list[RankedDocuments]) -> tuple[Array, Array]:
+        """Return the query's row and the document's of the pairs of the lists' first `depth`, (pairs,) each."""
+        tops = [ranked[: self.job.params.depth] for _, ranked in group]
+        queries = np.array([query for query, _ in group])
+        return np.repeat(queries, [len(top) for top in tops]), np.concatenate(tops)
+
+    def list_pairs(self, group: list[RankedDocuments]) -> tuple[Array, Array]:
+        """Return the rows of query and text, among token ids, of the pairs that are scored, (pairs,) each."""
+        return self.list_tops(group)
+
+    def score(
+        self, group: list[RankedDocuments], judges: list[PairScores], progress: Progress
+    ) -> Array:
+        """Return the scores of the lists' first `depth` documents, float32: the mean of the models' logits."""
+        if self.job.params.scorer:
+            scores = score_texts(self.job, group, self.names, self.texts)
+            progress.add(len(scores))
+            return scores
+        return average_logits(judges, *self.list_pairs(group), progress)
+
+    def check_tokens(self, roles: list[str]) -> None:
+        """Refuse token ids of other texts than those that are scored."""
+        for role in roles:
+            model = "model" if role == "tokens" else role.replace("judge_tokens", "judge")
+            require_tokens(self.job, role, model)
+
+    def rerank(self, judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
+        """Yield (the query's row, its documents' rows, their scores), a bounded group of queries at a time.
+
+        The first `depth` documents have their scores, the others whole numbers falling from below the lowest.
+        """
+        depth = self.job.params.depth
+        for group in self.iterate_groups():
+            scores = self.score(group, judges, progress)
+            ends = np.cumsum([min(depth, len(ranked)) for _, ranked in group])
+            for (query, ranked), own in zip(group, np.split(scores, ends[:-1]), strict=True):
+                yield query, ranked, append_below(own, len(ranked))
+
+    def open_judges(self) -> list[PairScores]:
+        """Return the scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
+        job = self.job
+        require_dataset(job, "run")
+        self.check_tokens(sorted(role for role in job.inputs if "tokens" in role))
+        require_run_depth(job, job.params.depth)
+        if "model" not in job.inputs:
+            return open_judges(job)
+        params = job.params
+        model = job.inputs["model"]
+        return [PairScores(model, job.inputs["tokens"], params.precision, params.batch_tokens)]
+
+    def request_pairs(self) -> Requests:
+        """Yield the pairs that the stage scores."""
+        judges = self.open_judges()
+        for group in self.iterate_groups():
+            pairs = self.list_pairs(group)
+            for judge in judges:
+                yield judge, *pairs
+
+    def write(self) -> None:
+        """Write the run of the stage."""
+        job = self.job
+        use_workers(job.execution.workers)
+        judges = self.open_judges()
+        pairs = sum(len(self.list_pairs(group)[0]) for group in self.iterate_groups())
+        total = max(1, len(judges)) * pairs
+        with writing(job) as draft, Progress(f"{job.kind} {job.key}", total, "pairs") as progress:
+            lines = write_rows(job, draft, self.rerank(judges, progress))
+            draft.facts |= {"lines": lines, "scored": sum(judge.computed for judge in judges)}
 
 
 def score_texts(
     job: Job[RerankParams],
-    group: list[_RankedDocuments],
+    group: list[RankedDocuments],
     names: DatasetNames,
     texts: dict[str, str],
 ) -> Array:
@@ -97,76 +150,15 @@ def score_texts(
     return np.concatenate(parts).astype(np.float32)
 
 
-def rerank_pairs(
-    job: Job[RerankParams], judges: list[PairScores], progress: Progress
-) -> Iterator[RankedRows]:
-    """(the query's row, its documents' rows, their scores), a bounded group of queries at a time.
-
-    The first `depth` documents have the mean of the cross-encoders' logits, or the aggregate of their windows' scores,
-    the others whole numbers falling from below the lowest. Instead of cross-encoders a plugin's scorer may decide.
-    """
-    params = job.params
-    names = DatasetNames(job.inputs["dataset"])
-    texts = names.collection.query_texts() if params.scorer else {}
-    for group, queries, passages, sizes in iterate_groups(job):
-        if isinstance(params, RerankWindowsParams):
-            of_windows = _WINDOW_SCORES[params.scores](judges, queries, passages, progress)
-            scores = aggregate_windows(params.method, of_windows, sizes, params.k).astype(
-                np.float32
-            )
-        elif params.scorer:
-            scores = score_texts(job, group, names, texts)
-            progress.add(len(scores))
-        else:
-            scores = average_logits(judges, queries, passages, progress)
-        ends = np.cumsum([min(params.depth, len(ranked)) for _, ranked in group])
-        for (query, ranked), own in zip(group, np.split(scores, ends[:-1]), strict=True):
-            yield query, ranked, append_below(own, len(ranked))
-
-
-def open_pair_scores(job: Job[RerankParams]) -> list[PairScores]:
-    """Return the scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
-    tokens = sorted(role for role in job.inputs if "tokens" in role)
-    require_dataset(job, "run")
-    if "windows" in job.inputs:
-        require_windows(job, *tokens)
-    else:
-        for role in tokens:
-            require_tokens(
-                job, role, "model" if role == "tokens" else role.replace("judge_tokens", "judge")
-            )
-    require_run_depth(job, job.params.depth)
-    if "model" not in job.inputs:
-        return open_judges(job)
-    return [
-        PairScores(
-            job.inputs["model"], job.inputs["tokens"], job.params.precision, job.params.batch_tokens
-        )
-    ]
-
-
-def request_pairs(job: Job[RerankParams]) -> Requests:
-    """Yield the pairs that the stage scores."""
-    judges = open_pair_scores(job)
-    for _, queries, passages, _ in iterate_groups(job):
-        for judge in judges:
-            yield judge, queries, passages
-
-
 def run_shard(job: Job[RerankParams]) -> dict[str, object]:
     """Score a share of the pairs."""
-    return score_shard(job, request_pairs)
+    return score_shard(job, lambda whole: Reranking(whole).request_pairs())
 
 
 def run(job: Job[RerankParams]) -> None:
-    """Score the top `depth` of `run`, or the windows of these documents, and write a run as deep as the run.
+    """Score the top `depth` of `run` and write a run as deep as the run.
 
     Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
-    whose scores are averaged; neither where a plugin scores. With `windows`, token ids are those of the windows.
+    whose scores are averaged; neither where a plugin scores.
     """
-    use_workers(job.execution.workers)
-    judges = open_pair_scores(job)
-    total = max(1, len(judges)) * sum(len(queries) for _, queries, _, _ in iterate_groups(job))
-    with writing(job) as draft, Progress(f"{job.kind} {job.key}", total, "pairs") as progress:
-        lines = write_rows(job, draft, rerank_pairs(job, judges, progress))
-        draft.facts |= {"lines": lines, "scored": sum(judge.computed for judge in judges)}
+    Reranking(job).write()

@@ -1,4 +1,4 @@
-"""Dense retrieval, indexes, re-ranking and long documents."""
+"""Dense retrieval and re-ranking."""
 
 from collections.abc import Callable
 from operator import not_
@@ -97,27 +97,6 @@ class RerankParams(ScoringParams):
     options: dict[str, Any] = Field({}, description="of the scorer")
 
 
-class RerankWindowsParams(RerankParams):
-    """Re-ranking of documents by the scores of their windows."""
-
-    method: str = Field("max", description="how windows' scores make a document's")
-    k: int = Field(1, ge=1, description="of kmax: windows that count")
-    split: str = Field("test", description="whose queries are re-ranked")
-    scores: Literal["raw", "probability"] = Field(
-        "raw", description="what of a window is aggregated"
-    )
-
-
-class AggregateParams(RunParams):
-    """A run over windows, made into one over documents."""
-
-    method: str = Field("max", description="how windows' scores make a document's")
-    k: int = Field(1, ge=1, description="of kmax: windows that count")
-    missing: Literal["lowest", "zero"] = Field(
-        "zero", description="of sum and kmax: score of a window not retrieved"
-    )
-
-
 KINDS = (
     Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
         shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="text", rule="encode",
@@ -143,7 +122,4 @@ KINDS = (
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking",
         scoring=Scoring(by="cross", of="top"), verb="re-ranking"),
-    Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, version=2, env="models", threads="all",
-        retries=2, gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking", scoring=Scoring(of="top")),
-    Kind("aggregate", "retrieval.windows:run", AggregateParams, version=2, box="Re-ranking"),
 )  # fmt: skip

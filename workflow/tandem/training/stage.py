@@ -29,7 +29,7 @@ from tandem.models.pair_prompts import PairOptions
 from tandem.models.parade import Parade, load_cross
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
-from tandem.retrieval.windows import open_documents
+from tandem.retrieval.document_tokens import open_documents
 from tandem.stages.base import Json, Params
 from tandem.stages.training import PART_NOTES, ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact

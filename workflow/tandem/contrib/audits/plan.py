@@ -133,14 +133,12 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
     settings = ctx.settings
     for part in system.split("+"):
         needed: list[str] = []
-        aggregation = settings.aggregations.get(part)
+        aggregation = settings.entries("aggregations", Section).get(part)
         combined = _list_combined(ctx, part)
         if combined:
             needed = combined
         elif aggregation:
-            needed = [aggregation.of]
-            if aggregation.by:
-                needed.append(aggregation.by)
+            needed = [*filter(None, (getattr(aggregation, key) for key in ("of", "by")))]
         elif (
             ctx.is_sparse(part)
             or part in {**settings.runs, **settings.rerankers}

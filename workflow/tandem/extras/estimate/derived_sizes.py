@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from tandem.extras.estimate.resources import (
-    TOKENS_PER_WORD,
     Volumes,
     derived_size,
     params_of,
@@ -19,14 +18,3 @@ def measure_reduced(stage: Stage, whole: Volumes, beside: Volumes | None) -> Vol
     queries = min(dev_queries, params.dev_queries or dev_queries)
     brought = queries * (params.depth + params.others + 1)
     return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
-
-
-@derived_size("windows")
-def measure_windows(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
-    """Return the size of windows: as many as documents of the mean length have."""
-    params, tokens = params_of(stage), whole.lengths["passage"]
-    units = tokens / (TOKENS_PER_WORD if params.unit == "words" else 1.0)
-    windows = 1 + max(0.0, units - params.length) / params.stride
-    passages = round(whole.passages * min(windows, params.most or windows))
-    lengths = {**whole.lengths, "passage": tokens * min(1.0, params.length / units)}
-    return replace(whole, passages=passages, lengths=lengths, counted=False)

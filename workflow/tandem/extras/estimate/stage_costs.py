@@ -263,22 +263,6 @@ def estimate_rerank_compared(stage: Stage, setting: Setting) -> Work:
     return Work(rows=(("lines", lines),), memory=measure_process_with_ids(stage, setting), run=run)
 
 
-@cost("rerank_windows")
-def estimate_rerank_windows(stage: Stage, setting: Setting) -> Work:
-    """Estimate scoring the windows of the documents at the top of every query's list."""
-    params = params_of(stage)
-    windows_per_document = 1.0
-    if params.method != "first":
-        windows = setting.sizes(stage.upstream["windows"]).passages
-        windows_per_document = windows / max(1, setting.passages(stage))
-
-    pairs = setting.queries(stage) * params.depth * windows_per_document
-    run = setting.run(stage, find_depth(stage))
-    return estimate_pair_scores(
-        setting, stage.upstream["judge_tokens.0"], pairs, count_inputs(stage, "judge"), run=run
-    )
-
-
 @cost("score")
 def estimate_score(stage: Stage, setting: Setting) -> Work:
     """Estimate measuring a run."""

@@ -1,16 +1,14 @@
 """Aggregated runs as stages: what is searched, how deep, what is upstream; and every mistake in one line."""
 
-from pathlib import Path
-
 import pytest
 from messages import unknown_key
 
+from tandem import ROOT
 from tandem.config.loading import load_settings
 from tandem.config.merging import merged, read_yaml
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 
-ROOT = Path(__file__).parents[2]
 DE = {"of": "de_bm25neg", "windows": "cut"}
 CE = {"of": "bm25", "by": "ce_bm25neg", "windows": "cut"}
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tandem.contrib.long_documents.windows import aggregate_windows
 from tandem.errors import UserError
-from tandem.retrieval.windows import aggregate_windows
 from tandem.stages.retrieval import aggregation
 
 SCORES = [-1.0, 4.0, -2.0, 3.0, -5.0, -0.5]  # of documents with 3, 1 and 2 windows

@@ -5,25 +5,21 @@ many documents, one document after the other and each document's windows in orde
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
 
 from tandem.cluster.progress import Progress
+from tandem.contrib.long_documents.cutting import split_window_id
+from tandem.contrib.long_documents.options import AggregateParams
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats
-from tandem.data.rows import IdRows, Rows, index_passages, index_queries
+from tandem.data.rows import IdRows, index_passages
 from tandem.data.runs import get_scored_depth, iter_run, order_by_score, write_run
-from tandem.data.text import name_window, split_window_id
 from tandem.errors import UserError
-from tandem.models.ragged import Documents, join_ranges
-from tandem.models.tokens import Tokens
+from tandem.retrieval.document_tokens import DocumentSpans
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_windows
-from tandem.stages.retrieval import AggregateParams, aggregation
-from tandem.store.artifact import Artifact, open_artifact
+from tandem.stages.retrieval import aggregation
 from tandem.store.job import Job, writing
 
 
@@ -71,58 +67,6 @@ def aggregate_windows(name: str, scores: Array, sizes: Array, k: int = 1) -> Arr
             f"aggregation {name}: must give a number for each of {len(sizes):,} documents"
         )
     return values
-
-
-class DocumentSpans:
-    """Hold the windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document."""
-
-    def __init__(self, windows: Collection) -> None:
-        begins = []
-        before = 0
-        for batch in windows.batches(columns=["doc_id"]):
-            zeroth = pc.ends_with(batch["doc_id"], name_window("", 0))
-            begins.append(np.flatnonzero(np.asarray(zeroth)) + before)
-            before += batch.num_rows
-        self.bounds: Rows = np.concatenate([*begins, [before]]).astype(np.int64)
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    def count_windows(self, documents: Rows) -> Rows:
-        """Return the number of windows of each document, by the documents' rows."""
-        return np.asarray(self.bounds[documents + 1] - self.bounds[documents])
-
-    def list_windows(self, documents: Rows, most: int | None = None) -> tuple[Rows, Rows]:
-        """Return rows of the documents' windows (of each its first `most`), and the number of each document's."""
-        sizes = self.count_windows(documents)
-        sizes = sizes if most is None else np.minimum(sizes, most)
-        return join_ranges(self.bounds[documents], sizes), sizes
-
-
-def open_documents(tokens: Artifact) -> Tokens:
-    """Return the token ids of windows as those of the documents that they are cut from, which PARADE reads.
-
-    Queries have the rows that they have in the documents' dataset.
-    """
-    windows = open_artifact(Path(tokens.upstream["dataset"]), verify=False)
-    if windows.params.get("source") != "windows":
-        raise UserError(
-            f"{tokens.folder}: was made from {windows.key}; PARADE reads windows of documents"
-        )
-    documents = Collection(open_artifact(Path(windows.upstream["of"]), verify=False))
-    collection = Collection(windows)
-    opened = Tokens.open(tokens)
-    rows = index_queries(collection).rows(index_queries(documents).all.to_pylist())
-    queries = (
-        opened.queries
-        if np.array_equal(rows, np.arange(len(opened.queries)))
-        else opened.queries.take(rows)
-    )
-    return replace(
-        opened,
-        passages=Documents.join(opened.passages, DocumentSpans(collection).bounds),
-        queries=queries,
-    )
 
 
 def score_documents(

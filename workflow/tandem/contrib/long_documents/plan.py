@@ -2,6 +2,7 @@
 
 from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
+from tandem.contrib.long_documents.options import Aggregation
 from tandem.errors import Unavailable, UserError
 from tandem.plan.context import Context, checks_entry, lists_unused_keys, plans_run, require_depth
 from tandem.plan.dataset_stages import dataset, find_windows
@@ -15,10 +16,14 @@ from tandem.stages.base import Json
 METHODS_BY_OPTION = {"k": ("kmax",), "missing": ("sum", "kmax")}
 
 
+def _find_entry(ctx: Context, name: str) -> Aggregation:
+    return ctx.settings.entries("aggregations", Aggregation)[name]
+
+
 @plans_run("aggregations")
 def plan_aggregation(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
     """Plan the aggregation of a run over windows, or the scores of the windows of a run's documents."""
-    entry = ctx.settings.aggregations[name]
+    entry = _find_entry(ctx, name)
     at = f"aggregations.{name}"
     documents = _documents_of(ctx, name)
     if documents != data:
@@ -51,14 +56,14 @@ def plan_aggregation(ctx: Context, name: str, split: str, where: str, data: str)
 
 def _documents_of(ctx: Context, name: str) -> str:
     """Return the dataset whose windows an aggregation names."""
-    windows = ctx.settings.aggregations[name].windows
+    windows = _find_entry(ctx, name).windows
     return find_windows(ctx, windows, f"aggregations.{name}.windows").of
 
 
 @checks_entry("aggregations")
 def check_aggregation(ctx: Context, name: str) -> None:
     """Refuse an entry whose keys do not go together, or that can be planned on no split."""
-    entry = ctx.settings.aggregations[name]
+    entry = _find_entry(ctx, name)
     at = f"aggregations.{name}"
     if entry.by is None and entry.scores is not None:
         raise UserError(
@@ -79,7 +84,7 @@ def check_aggregation(ctx: Context, name: str) -> None:
 def list_unused_aggregation_keys(settings: Settings) -> list[str]:
     """Return a line for each key that an entry of `aggregations` sets and its method does not look at."""
     lines = []
-    for name, entry in settings.aggregations.items():
+    for name, entry in settings.entries("aggregations", Aggregation).items():
         for option, methods in METHODS_BY_OPTION.items():
             is_set = option in entry.model_fields_set and getattr(entry, option) is not None
             if is_set and entry.method not in methods:

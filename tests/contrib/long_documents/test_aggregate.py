@@ -4,9 +4,9 @@ import pytest
 from messages import other_dataset
 from trec import iter_trec
 
+from tandem.contrib.long_documents.windows import run
 from tandem.data.dataset import run as cut
 from tandem.errors import UserError
-from tandem.retrieval.windows import run
 from tandem.store.artifact import open_artifact
 
 CUT = {"length": 2, "stride": 2, "unit": "words", "most": None, "titles": "repeat", "label": "all"}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from messages import other_dataset
 
+from tandem.contrib.long_documents.rerank_windows import run
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as cut
 from tandem.data.runs import order_by_score
@@ -15,7 +16,6 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
-from tandem.retrieval.rerank import run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard
 
