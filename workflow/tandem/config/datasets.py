@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
@@ -315,7 +315,9 @@ class Derived(Dataset):
 
 
 class Inheriting(Derived):
-    """A dataset that takes over keys from the one that it is `of`, where it does not say them."""
+    """A dataset that takes over the language, among others, of the dataset that it is `of` (`INHERITED`)."""
+
+    of: DatasetRef | None = Field(description="the dataset that it is made of")
 
     def complete(self, name: str, update: dict[str, Any]) -> Self:
         """Return the entry of a name with what it takes over; a `UserError` if the two do not fit together."""

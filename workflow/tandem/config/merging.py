@@ -302,10 +302,10 @@ def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
 
 
 def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
-    """Fill in what `Inheriting` datasets take over from the dataset that they are `of`; and the mistakes."""
+    """Fill in what datasets that are `Inheriting` take over from the dataset that they are `of`; and the mistakes."""
     result, wrong = dict(datasets), []
     for name, entry in datasets.items():
-        if _base_of(entry) is not None:
+        if isinstance(entry, Inheriting) and entry.of is not None:
             try:
                 result[name] = _completed(name, entry, datasets)
             except UserError as error:
@@ -336,18 +336,14 @@ def _completed(name: str, entry: Inheriting, datasets: dict[str, Dataset]) -> Da
 def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
     """Return the dataset that a derived one inherits from, through windows of windows."""
     opened, entry = [name], datasets[name]
-    while (base := _base_of(entry)) is not None:
-        if base not in datasets:
-            hint = nearest(base, list(datasets))
+    while isinstance(entry, Inheriting) and entry.of is not None:
+        if entry.of not in datasets:
+            hint = nearest(entry.of, list(datasets))
             raise UserError(
-                f"datasets.{opened[-1]}.of is {printable(base)}, which is not a dataset{hint}"
+                f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is not a dataset{hint}"
             )
-        if base in opened:
-            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, base])}")
-        opened.append(base)
-        entry = datasets[base]
+        if entry.of in opened:
+            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
+        opened.append(entry.of)
+        entry = datasets[entry.of]
     return entry
-
-
-def _base_of(entry: Dataset) -> str | None:
-    return getattr(entry, "of", None) if isinstance(entry, Inheriting) else None
