@@ -9,10 +9,10 @@ import pytest
 
 from tandem.models import tokenisation
 from tandem.negatives import candidates
-from tandem.retrieval.lexical import bm25, bm25s
+from tandem.retrieval.lexical import bm25
 from tandem.stages import KINDS
 from tandem.store.artifact import open_artifact
-from tandem.store.job import plain, run_shard
+from tandem.store.job import load, plain, run_shard
 
 STAGES = {"tokens": tokenisation.run, "bm25": bm25.run, "candidates": candidates.run}
 JUDGED = {
@@ -37,7 +37,7 @@ def small_parts(monkeypatch):
 def runs(results, make_job, dataset, tmp_path):
     """BM25's runs of the train and of the dev queries, five passages each, and bm25s' index."""
     job = make_job("bm25s", tmp_path / "bm25s-0000000001", {}, {"dataset": dataset})
-    bm25s.run(job)
+    load(KINDS[job.kind].run)(job)
     artifacts = {"bm25s": open_artifact(job.out)}
     for split in ("train", "dev"):
         params = {"split": split, "depth": 5, "k1": 0.9, "b": 0.4}

@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.settings import ExecutionSettings
 from tandem.errors import UserError
-from tandem.extras.estimate.resources import Setting, Volumes
-from tandem.extras.estimate.stage_costs import estimate_bm25s, estimate_tune_bm25
 from tandem.extras.plan import FullPlan
-from tandem.stages.data import Bm25Params, Bm25sParams, LsiParams, LuceneParams, TuneBm25Params
+from tandem.stages.data import Bm25Params, LuceneParams, TuneBm25Params
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,18 +42,6 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
             "wide": {"k1": 2},
             "expanded": {"rm3": {"fb_docs": 5}},
             "split": {"fields": {"title": 2, "text": 1}},
-            "apart": {
-                "engine": "bm25s",
-                "fields": {"title": 2, "text": 1},
-                "field_b": {"title": 0.3},
-            },
-            "k1": {
-                "engine": "bm25s",
-                "fields": {"text": 1},
-                "field_b": {"text": 0.3},
-                "tuned": True,
-            },
-            "stemless": {"engine": "bm25s", "analyzer": "none", "formula": "bm25+"},
         }
     )
     bm25, same, wide = (run(plan, name) for name in ("bm25", "same", "wide"))
@@ -66,40 +51,11 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
         2.0,
         bm25.upstream["lucene"],
     )
-    expanded, split, stemless = (run(plan, name) for name in ("expanded", "split", "stemless"))
+    expanded, split = (run(plan, name) for name in ("expanded", "split"))
     assert expanded.values["rm3"] == {"fb_terms": 10, "fb_docs": 5, "original_query_weight": 0.5}
     assert expanded.upstream["lucene"].params == LuceneParams(vectors=True)
     assert split.values["fields"] == {"title": 2.0, "text": 1.0}
     assert split.upstream["lucene"].params == LuceneParams(fields=True)
-    apart = run(plan, "apart")
-    assert (apart.values["field_b"], apart.values["b"]) == ({"title": 0.3, "text": None}, 0.4)
-    assert apart.upstream["bm25s"].params == Bm25sParams(fields=True)
-    assert run(plan, "k1").upstream["tuned"].values["b"] == [0.2]
-    assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
-    assert stemless.upstream.keys() == {"dataset", "bm25s"}
-    assert stemless.upstream["bm25s"].params == Bm25sParams(analyzer="none", language="en")
-
-
-def test_classical_scores_search_the_index_of_their_engine_and_have_no_k1(planned):
-    plan = planned(
-        {
-            "likelihood": {"similarity": {"type": "dirichlet"}},
-            "cosine": {"similarity": {"type": "tf_idf"}},
-            "latent": {"similarity": {"type": "lsi", "dimensions": 20}},
-            "and": {"match": "all"},
-        }
-    )
-    bm25, likelihood, cosine, latent = (
-        run(plan, name) for name in ("bm25", "likelihood", "cosine", "latent")
-    )
-    assert likelihood.upstream["lucene"] is bm25.upstream["lucene"]
-    assert likelihood.values["similarity"] == {"type": "dirichlet", "mu": 1000.0}
-    assert (likelihood.values["k1"], likelihood.values["b"]) == (None, None)
-    assert cosine.upstream.keys() == {"dataset", "bm25s"}
-    assert latent.upstream["bm25s"] is cosine.upstream["bm25s"]
-    assert latent.upstream["lsi"].params == LsiParams(dimensions=20)
-    assert (run(plan, "and").values["match"], run(plan, "and").values["k1"]) == ("all", 0.9)
-    assert "match" not in bm25.values
 
 
 def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(planned):
@@ -123,18 +79,6 @@ def test_tuning_searches_as_deep_as_the_measure_looks(planned, measure, depth):
     plan = planned({"best": {"tuned": True}}, tune={"measure": measure})
     assert plan.settings.depth.dev == 100
     assert run(plan, "best").upstream["tuned"].values["depth"] == depth
-
-
-def test_the_engine_of_all_is_one_key(planned):
-    plan = planned({"java": {"engine": "lucene", "analyzer": "krovetz"}}, engine="bm25s")
-    assert run(plan, "bm25").upstream.keys() == {"dataset", "bm25s"}
-    assert run(plan, "bm25.none").upstream["bm25s"].values["analyzer"] == "none"
-    assert run(plan, "java").upstream.keys() == {"dataset", "lucene"}
-    with pytest.raises(
-        UserError,
-        match="bm25.analyzer is krovetz, which bm25s lacks; allowed: default, porter, none, w",
-    ):
-        run(plan, "bm25.krovetz")
 
 
 def test_a_variant_stands_wherever_a_run_does(configured):
@@ -161,29 +105,8 @@ def test_a_variant_stands_wherever_a_run_does(configured):
         ("bm25.none", {}, "sparse.bm25.none has the name of a run that every configuration has"),
         (
             "v",
-            {"engine": "bm25s", "rm3": {}},
-            "sparse.v.rm3 needs Lucene, but the engine is bm25s; set sparse.v.engine to",
-        ),
-        (
-            "v",
-            {"engine": "bm25s", "formula": "bm25l", "fields": {"title": 1}},
-            "sparse.v has fields and formula bm25l, but BM25F has one formula; leave one out",
-        ),
-        (
-            "v",
             {"fields": {"title": 1}, "field_b": {"title": 0.3}},
             "sparse.v.field_b: Lucene .* sparse.v.engine to bm25s",
-        ),
-        (
-            "v",
-            {"engine": "bm25s", "fields": {"title": 1}, "field_b": {"text": 0.3}},
-            "sparse.v.field_b.text is set, but sparse.v.fields searches no text; give it a weight",
-        ),
-        ("v", {"engine": "bm25s", "field_b": {"text": 0.3}}, "sparse.v.fields searches no text"),
-        (
-            "v",
-            {"engine": "bm25s", "fields": {"title": 1}, "field_b": {"title": 0.3}, "b": 0.4},
-            "sparse.v.b is set, but every field has its own in sparse.v.field_b",
         ),
         (
             "v",
@@ -194,11 +117,6 @@ def test_a_variant_stands_wherever_a_run_does(configured):
             "v",
             {"rm3": {}, "fields": {"text": 1}},
             "sparse.v has rm3 and fields; RM3 reads passages as a whole",
-        ),
-        (
-            "v",
-            {"engine": "bm25s", "delta": 1},
-            "sparse.v.delta is of bm25. and bm25l, but formula is lucene; leave it",
         ),
         (
             "v",
@@ -213,40 +131,7 @@ def test_a_variant_stands_wherever_a_run_does(configured):
         ),
         ("v", {"fields": {"title": 0.5}}, "sparse.v.fields.title is 0.5; allowed: ≥ 1"),
         ("v", {"rm3": {"fb_docs": 51}}, "sparse.v.rm3.fb_docs is 51; allowed: ≤ 50"),
-        (
-            "v",
-            {"similarity": {"type": "dirichlet"}, "engine": "bm25s"},
-            "sparse.v.similarity is dirichlet, which bm25s lacks; set sparse.v.engine to lucene",
-        ),
-        (
-            "v",
-            {"similarity": {"type": "lsi"}, "engine": "lucene"},
-            "sparse.v.similarity is lsi, which lucene lacks; set sparse.v.engine to bm25s",
-        ),
-        (
-            "v",
-            {"similarity": {"type": "dfr"}, "k1": 1},
-            "sparse.v.k1 is of BM25 alone, but sparse.v.similarity is dfr",
-        ),
-        ("v", {"similarity": {"type": "dfr"}, "tuned": True}, "sparse.v.tuned is of BM25 alone"),
-        ("v", {"similarity": {"type": "lsi"}, "rm3": {}}, "sparse.v.rm3 is of BM25 alone"),
-        (
-            "v",
-            {"match": "all", "engine": "bm25s"},
-            "sparse.v.match needs Lucene, but the engine is bm25s",
-        ),
         ("v", {"match": "all", "rm3": {}}, "sparse.v has rm3 and match all"),
-        (
-            "v",
-            {"similarity": {"type": "dirichlet", "mu": 0}},
-            "sparse.v.similarity.mu is 0; allowed: > 0",
-        ),
-        (
-            "v",
-            {"similarity": {"type": "bert"}},
-            "sparse.v.similarity.type is bert; allowed: dirichlet, ",
-        ),
-        ("v", {"similarity": {"type": "dfr", "mu": 1}}, unknown_key("sparse.v.similarity.mu")),
         ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),
     ],
 )
@@ -268,32 +153,3 @@ def test_tuning_asks_for_judgements_of_its_split(planned, configured, tmp_path):
     plan = FullPlan(config, ROOT)
     with pytest.raises(UserError, match="sparse.best.tuned needs qrels; dataset asked has answers"):
         plan.planner.run("best", "test", "here", "asked")
-
-
-def test_a_language_that_bm25s_does_not_stem_is_refused(configured):
-    entry = {"of": "pydocs", "source": "dissimilar", "language": "de"}
-    config = configured("bm25", {"engine": "bm25s"}) | {"datasets": {"german": entry}}
-    plan = FullPlan(config, ROOT)
-    with pytest.raises(
-        UserError,
-        match="datasets.german.language is de, and bm25s stems English alone; set bm25.analyzer",
-    ):
-        plan.planner.run("bm25", "test", "here", "german")
-    assert plan.planner.run("bm25.none", "test", "here", "german").kind == "bm25"
-
-
-def test_what_a_grid_costs_follows_from_its_points(configured):
-    # 10 dev queries of the 500 are asked 2 x 3 times; a query costs for itself what 12 million passages add to it.
-    config = configured("sparse", {"best": {"tuned": True, "engine": "bm25s"}})
-    config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
-    stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]
-    size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
-    depth = stage.values["depth"]
-    about = Setting(
-        lambda _: size, lambda _: pytest.fail("no encoder is asked for"), ExecutionSettings()
-    )
-    assert estimate_tune_bm25(stage, about).rows == (
-        ("bm25", pytest.approx(6 * 10 * 12.001)),
-        ("hits", 6 * 10 * depth),
-    )
-    assert estimate_bm25s(stage.upstream["bm25s"], about).rows == (("indexed", 1000),)

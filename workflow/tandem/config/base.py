@@ -1,8 +1,9 @@
 """The base of every typed model: of configurations, stage parameters and execution options."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, reduce
 from itertools import chain
-from operator import not_
+from operator import not_, or_
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from annotated_types import GroupedMetadata
@@ -12,11 +13,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
+    TypeAdapter,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 Precision = Literal["auto", "fp32", "bf16"]
 Analyzer = Literal["default", "porter", "krovetz", "none", "whitespace", "jieba"]
@@ -53,6 +56,42 @@ class Extensible(Section):
     def list_classes(cls) -> Sections:
         """Return the classes of what a field of this class has."""
         return (cls,)
+
+
+class ByType:
+    """Validates a section by the class of its `type`, of those that are registered, so that mistakes name its keys.
+
+    Args:
+        classes: type → class.
+        prepare: returns the section as a mapping, and refuses a type that is not known.
+        others: types of what else may be written.
+    """
+
+    def __init__(
+        self,
+        classes: Mapping[str, type[Section]],
+        prepare: Callable[[Any], Any],
+        *others: Any,
+    ) -> None:
+        self._classes, self._prepare, self._others = classes, prepare, others
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def __get_pydantic_json_schema__(
+        self, _: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(_adapt(*self._others, *self._classes.values()).core_schema)
+
+    def _read(self, value: Any) -> Any:
+        return _adapt(*self._classes.values()).validate_python(self._prepare(value))
+
+
+@cache
+def _adapt(*types: Any) -> TypeAdapter[Any]:
+    """Return what validates any of some types."""
+    union: Any = reduce(or_, types) if types else Section
+    return TypeAdapter(union)
 
 
 _T = TypeVar("_T")

@@ -254,7 +254,8 @@ def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
         case "problem":
             return f"{path}{context['message']}".removeprefix(".")
         case "allowed":
-            return f"{value}; allowed: {context['allowed']}"
+            is_optional = {str, type(None)} <= set(branches(place.annotation))
+            return f"{value}; allowed: {context['allowed']}{', null' if is_optional else ''}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal" as kind:
             key, sign = SIGNS[kind]
             return f"{value}; allowed: {sign} {context[key]:g}"

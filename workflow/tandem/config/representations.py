@@ -4,15 +4,12 @@ A representation is a section of options (`register_representation`), a class of
 function that plans its search (`@search`). Everything else finds these by `type` and never asks which it is.
 """
 
-from functools import cache, reduce
-from operator import or_
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import Field
+from pydantic_core import PydanticCustomError
 
-from tandem.config.base import Choice, Extensible, Sections, by_value
+from tandem.config.base import ByType, Choice, Extensible, Sections, by_value
 from tandem.errors import UserError
 from tandem.plugins import Declarations, name_plugin
 from tandem.registry import Registry
@@ -143,38 +140,17 @@ def register_representation(options: type[Representation]) -> None:
         name_plugin(name)
 
 
-class _ByType:
-    """Validates a representation, named alone or with options, by the class of its `type`, of those that are known."""
-
-    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(_read_representation)
-
-    def __get_pydantic_json_schema__(
-        self, _: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        union: Any = Annotated[str, Choice(REPRESENTATIONS)]
-        for options in REPRESENTATIONS.values():
-            union = union | options
-        return handler(TypeAdapter(union).core_schema)
-
-
-def _read_representation(value: Any) -> Any:
-    """Return the representation that a value names alone, or with options."""
+def _spell_out(value: Any) -> Any:
+    """Return the options of a representation that is named alone; refuse a type that is not known."""
     name = value.get("type") if isinstance(value, dict) else value
     if isinstance(name, str) and name not in REPRESENTATIONS:
         raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(REPRESENTATIONS)})
-    options = {"type": value} if isinstance(value, str) else value
-    return _adapt(tuple(REPRESENTATIONS.values())).validate_python(options)
+    return {"type": value} if isinstance(value, str) else value
 
 
-@cache
-def _adapt(classes: tuple[type[Representation], ...]) -> TypeAdapter[Any]:
-    """Return what validates options by the class that fits, so that mistakes name that class's keys."""
-    union: Any = reduce(or_, classes)
-    return TypeAdapter(union)
-
-
-AnyRepresentation = Annotated[Representation, _ByType()]
+AnyRepresentation = Annotated[
+    Representation, ByType(REPRESENTATIONS, _spell_out, Annotated[str, Choice(REPRESENTATIONS)])
+]
 """A representation by its name alone or with options: `sparse`, or `{type: sparse, top: 256}`."""
 
 

@@ -15,14 +15,19 @@ from tandem.config.base import (
     problem,
 )
 from tandem.config.references import CrossEncoderRef, Reference, RunRef
-from tandem.config.similarities import Similarity
+from tandem.config.similarities import AnySimilarity
 from tandem.registry import Registry
 
 # Methods of aggregating windows, by name; a package of `contrib/` and plugins register theirs by the same decorator.
 aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval")
+# Engines of lexical search: `(job) -> LexicalEngine` of `tandem.retrieval.lexical`. An engine's name is also the kind
+# of its index, and its role.
+lexical_engine: Registry[Callable[..., Any]] = Registry(
+    "engine", "lexical_engine", "retrieval.lexical"
+)
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Engine = Literal["lucene", "bm25s"]
+Engine = Annotated[str, Choice(lexical_engine)]
 Formula = Literal["lucene", "bm25+", "bm25l"]
 Match = Literal["any", "all"]
 Normalization = Literal["min_max", "z_score", "none"]
@@ -113,7 +118,7 @@ class LexicalMethod(Section):
         None, description="fields' own b, beside `fields`; of the engine bm25s"
     )
     rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
-    similarity: IfSet[Similarity | None] = Field(None, description="scores instead of BM25")
+    similarity: IfSet[AnySimilarity | None] = Field(None, description="scores instead of BM25")
     match: Match = Field(
         "any",
         exclude_if=equals("any"),

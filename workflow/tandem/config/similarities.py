@@ -1,76 +1,54 @@
-"""Classical scores of a variant of `sparse`, in BM25's place: a model per type."""
+"""Scores of a variant of `sparse` in BM25's place, a model per type, which plugins add."""
 
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from tandem.config.base import Section, by_value, problem
+from tandem.config.base import ByType, Extensible, Sections, by_value, problem
+from tandem.errors import UserError
+from tandem.plugins import Declarations, name_plugin
 
-
-class Dirichlet(Section):
-    """Query likelihood, smoothed by Dirichlet's prior (Zhai and Lafferty 2001)."""
-
-    type: Literal["dirichlet"]
-    mu: float = Field(1000.0, gt=0, description="weight of the collection, in terms of a passage")
+JavaClass = Callable[[str], Any]  # from the full name of a class of Java's to the class
 
 
-class JelinekMercer(Section):
-    """Query likelihood, smoothed by linear interpolation with the collection (Jelinek and Mercer 1980)."""
+class Similarity(Extensible):
+    """A score in BM25's place, over the same index."""
 
-    type: Literal["jelinek_mercer"]
-    collection_weight: float = Field(
-        0.1, gt=0, lt=1, description="λ: 0.1 suits short queries, 0.7 long ones"
-    )
+    type: str = Field(description="decides which further keys there are")
 
+    engine: ClassVar[str] = "lucene"  # which computes it
+    # the kind of stage that makes what a search reads beside the index; its parameters are the score's
+    stage: ClassVar[str] = ""
 
-class Dfr(Section):
-    """Divergence from randomness (Amati and van Rijsbergen 2002)."""
+    @classmethod
+    def list_classes(cls) -> Sections:
+        """See `Extensible.list_classes`; plugins add theirs by `register_similarity`."""
+        return tuple(SIMILARITIES.values()) if cls is Similarity else (cls,)
 
-    type: Literal["dfr"]
-    basic_model: Literal["G", "IF", "In", "Ine"] = Field(
-        "In", description="of randomness, as Lucene names them"
-    )
-    after_effect: Literal["B", "L"] = Field("L", description="B: Bernoulli's, L: Laplace's")
-    normalization: Literal["H1", "H2", "H3", "Z"] = Field(
-        "H2", description="of a term's frequency by length"
-    )
+    def build_for_lucene(self, java: JavaClass) -> Any:
+        """Return Lucene's `Similarity` of the score, where Lucene is its engine."""
+        raise NotImplementedError
 
 
-class Boolean(Section):
-    """One point for every term that query and passage share; a term counts as often as the query has it."""
-
-    type: Literal["boolean"]
+SIMILARITIES: Declarations[type[Similarity]] = Declarations()
 
 
-class TfIdf(Section):
-    """The cosine of TF-IDF vectors (Salton, Wong and Yang 1975)."""
-
-    type: Literal["tf_idf"]
-    sublinear: bool = Field(False, description="1 + ln(frequency) for a term's frequency")
-
-
-class Lsi(TfIdf):
-    """Latent semantic indexing: the cosine of TF-IDF vectors in few dimensions (Deerwester et al. 1990)."""
-
-    type: Literal["lsi"]  # type: ignore[assignment]
-    dimensions: int = Field(
-        200, ge=1, description="singular values that are kept; fewer than passages and terms"
-    )
+def register_similarity(options: type[Similarity]) -> None:
+    """Add the options of a score, whose `type` is a literal; a `UserError` if the name is taken."""
+    for name in by_value("type", options):
+        if name in SIMILARITIES:
+            raise UserError(f"similarity {name} is registered twice; rename one of them")
+        SIMILARITIES[name] = options
+        name_plugin(name)
 
 
-LuceneSimilarity = Dirichlet | JelinekMercer | Dfr | Boolean
-VectorSimilarity = TfIdf | Lsi  # of the engine bm25s
-AnySimilarity = LuceneSimilarity | VectorSimilarity
-SIMILARITIES: dict[str, type[AnySimilarity]] = by_value("type", *get_args(AnySimilarity))
-
-
-def _known_type(value: Any) -> Any:
+def _check_type(value: Any) -> Any:
+    """Return what may be a score; refuse a type that is not known."""
     name = value.get("type") if isinstance(value, dict) else None
     if isinstance(name, str) and name not in SIMILARITIES:
         raise problem(f".type is {name}; allowed: {', '.join(SIMILARITIES)}")
     return value
 
 
-Similarity = Annotated[
-    AnySimilarity, BeforeValidator(_known_type, json_schema_input_type=AnySimilarity)
-]
+AnySimilarity = Annotated[Similarity, ByType(SIMILARITIES, _check_type)]

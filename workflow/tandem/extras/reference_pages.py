@@ -226,6 +226,10 @@ def _type(field: FieldInfo) -> str:
     for limit in field.metadata:
         if isinstance(limit, Choice):
             return ", ".join(limit.values)
+    for branch in get_args(field.annotation):  # of a union
+        for limit in getattr(branch, "__metadata__", ()):
+            if isinstance(limit, Choice):
+                return f"{', '.join(limit.values)} or null"
     bounds = [
         f"{sign} {getattr(limit, key):g}"
         for limit in field.metadata

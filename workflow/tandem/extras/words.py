@@ -19,6 +19,42 @@ _RUN = regex.compile(
 # a word that a larger share of the passages holds says nothing about what is asked
 _COMMON_SHARE = 0.1
 _SHORTEST_CORRECTED = 5  # letters; shorter words have neighbours by chance
+# English words that say nothing: Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
+LUCENE_STOP_WORDS = {
+    "a",
+    "an",
+    "and",
+    "are",
+    "as",
+    "at",
+    "be",
+    "but",
+    "by",
+    "for",
+    "if",
+    "in",
+    "into",
+    "is",
+    "it",
+    "no",
+    "not",
+    "of",
+    "on",
+    "or",
+    "such",
+    "that",
+    "the",
+    "their",
+    "then",
+    "there",
+    "these",
+    "they",
+    "this",
+    "to",
+    "was",
+    "will",
+    "with",
+}
 
 
 def fold(text: str) -> str:

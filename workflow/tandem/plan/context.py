@@ -67,6 +67,13 @@ restricts_score: Registry[Callable[..., Upstream]] = Registry(
 # By a layout's word: `(ctx, name, audited, dataset) -> None` that enters a variant of a dataset under a name; `audited`
 # plans what the variant is made from.
 plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_variant", "plan")
+# By engine of lexical search: `(variant, at, params, place) -> params` of the index of a variant of `sparse` whose
+# path is `at`; `place` says the dataset's language, for messages.
+plans_lexical_index: Registry[Callable[..., Json]] = Registry(
+    "index", "plans_lexical_index", "plan"
+)
+# By engine: `(variant, at) -> None` that refuses a variant with what the engine does not compute.
+checks_variant: Registry[Callable[..., None]] = Registry("check", "checks_variant", "plan")
 # By key of the configuration: `(ctx) -> None` that refuses a section with a mistake.
 checks_section: Registry[Callable[..., None]] = Registry("check", "checks_section", "plan")
 # By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.

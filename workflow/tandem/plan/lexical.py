@@ -5,20 +5,23 @@ expanded by RM3 or by texts that are generated for a query, searched over fields
 engine or by another classical score.
 """
 
-from collections.abc import Callable
-
 from tandem.config.retrieval import LexicalMethod, Sparse
-from tandem.config.similarities import Lsi, VectorSimilarity
 from tandem.errors import UserError, nearest, printable
-from tandem.plan.context import Context, checks_entry, json_of, plans_run
+from tandem.plan.context import (
+    Context,
+    checks_entry,
+    checks_variant,
+    json_of,
+    plans_lexical_index,
+    plans_run,
+)
 from tandem.plan.dataset_stages import corpus_dataset, dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, reported_split, run_depth, searched
+from tandem.stages import parameter_names
 from tandem.stages.base import Json
-from tandem.stages.data import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
-
-STEMMING_ANALYZERS = ("default", "porter")  # of bm25s
+from tandem.stages.data import ANALYZERS, FORMULAS, LANGUAGES, SPLIT_BEFORE
 
 
 @plans_run("sparse")
@@ -48,9 +51,10 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
     method = _method_params(variant)
     params = searched(ctx, split, data) | method
     own = plan_references(ctx, variant, at, Scope(data, split))
-    if isinstance(variant.similarity, Lsi):
-        options = json_of(variant.similarity, "sublinear", "dimensions")
-        upstream["lsi"] = ctx.stage("lsi", data, name, options, dict(upstream))
+    if variant.similarity and variant.similarity.stage:
+        kind = variant.similarity.stage
+        options = json_of(variant.similarity, *parameter_names(kind))
+        upstream[kind] = ctx.stage(kind, data, name, options, dict(upstream))
     if variant.tuned:
         upstream["tuned"] = _tune(ctx, name, at, variant, method, upstream, data)
     elif not variant.similarity:
@@ -81,22 +85,18 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
         "fields": variant.fields is not None,
     }
     place = f"datasets.{data}.language is {printable(language)}"
-    if engine == "lucene":
-        params["vectors"] = variant.rm3 is not None
-        if analyzer not in SPLIT_BEFORE and language not in LANGUAGES:
-            allowed = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
-            raise UserError(f"{place}, which Lucene has no analyzer for; {allowed}")
-    else:
-        if analyzer in STEMMING_ANALYZERS and language != "en":
-            raise UserError(
-                f"{place}, and bm25s stems English alone; set {at}.analyzer to none, whitespace or jieba"
-            )
-        if analyzer not in WITHOUT_JAVA:
-            raise UserError(
-                f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}"
-            )
+    params = plans_lexical_index[engine](variant, at, params, place)
     indexed = corpus_dataset(ctx, data)
     return ctx.stage(engine, indexed, analyzer, params, {"dataset": dataset(ctx, indexed)})
+
+
+@plans_lexical_index("lucene")
+def plan_lucene(variant: Sparse, at: str, params: Json, place: str) -> Json:
+    """Return the parameters of Lucene's index; refuse a language that it has no analyzer for."""
+    if params["analyzer"] not in SPLIT_BEFORE and params["language"] not in LANGUAGES:
+        allowed = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
+        raise UserError(f"{place}, which Lucene has no analyzer for; {allowed}")
+    return params | {"vectors": variant.rm3 is not None}
 
 
 def _tune(
@@ -134,12 +134,8 @@ def _every_field_has_b(variant: Sparse) -> bool:
 def _engine(ctx: Context, variant: Sparse) -> str:
     """Return a variant's own engine, else that of its similarity, else the configuration's."""
     if variant.engine is None and variant.similarity is not None:
-        return _engine_of_similarity(variant)
+        return variant.similarity.engine
     return variant.engine or ctx.settings.bm25.engine
-
-
-def _engine_of_similarity(variant: Sparse) -> str:
-    return "bm25s" if isinstance(variant.similarity, VectorSimilarity) else "lucene"
 
 
 def _analyzer(ctx: Context, variant: Sparse, data: str) -> str:
@@ -158,7 +154,7 @@ def check_variant(ctx: Context, name: str) -> None:
     )
     if variant.similarity:
         _check_similarity(variant, at)
-    _CHECKS_BY_ENGINE[engine](variant, at)
+    checks_variant[engine](variant, at)
     if variant.match == "all" and variant.rm3:
         raise UserError(
             f"{at} has rm3 and match all, but no passage has all terms of feedback; leave one of them out"
@@ -173,7 +169,8 @@ def check_variant(ctx: Context, name: str) -> None:
             raise UserError(f"{at}.{key} is set, but {at}.tuned chooses it; leave one of them out")
 
 
-def _check_for_lucene(variant: Sparse, at: str) -> None:
+@checks_variant("lucene")
+def check_for_lucene(variant: Sparse, at: str) -> None:
     """Refuse what Lucene does not compute."""
     if variant.formula != "lucene":
         raise UserError(
@@ -182,24 +179,6 @@ def _check_for_lucene(variant: Sparse, at: str) -> None:
     if variant.field_b:
         reason = "Lucene adds the fields' lengths up before b counts, so that all have one"
         raise UserError(f"{at}.field_b: {reason}; set {at}.engine to bm25s, or {at}.b")
-
-
-def _check_for_bm25s(variant: Sparse, at: str) -> None:
-    """Refuse what bm25s does not compute."""
-    if variant.match == "all":
-        raise UserError(
-            f"{at}.match needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}"
-        )
-    if variant.rm3:
-        raise UserError(
-            f"{at}.rm3 needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}"
-        )
-
-
-_CHECKS_BY_ENGINE: dict[str, Callable[[Sparse, str], None]] = {
-    "lucene": _check_for_lucene,
-    "bm25s": _check_for_bm25s,
-}
 
 
 def _check_fields(variant: Sparse, at: str) -> None:
@@ -226,7 +205,7 @@ def _check_similarity(variant: Sparse, at: str) -> None:
     """Refuse keys of BM25 beside a similarity, and the engine that does not have it."""
     assert variant.similarity is not None
     chosen = variant.similarity.type
-    needed = _engine_of_similarity(variant)
+    needed = variant.similarity.engine
     if variant.engine not in (None, needed):
         raise UserError(
             f"{at}.similarity is {chosen}, which {variant.engine} lacks; set {at}.engine to {needed}"

@@ -7,19 +7,15 @@ from pydantic import ConfigDict, Field
 
 from tandem.config.base import Analyzer
 from tandem.config.datasets import Dataset, Normalize, sources
-from tandem.config.retrieval import Bm25Tuning, Engine, LexicalMethod, Ties
+from tandem.config.retrieval import Bm25Tuning, LexicalMethod, Ties
 from tandem.stages.base import Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
 # of Anserini's English analyzer, all with its stop words
 Stemmer = Literal["porter", "krovetz", "none"]
 _Split = Literal["whitespace", "jieba"]  # texts are split into terms before the engine sees them
-# analyzers of the engine bm25s
-JavaFree = Literal["default", "porter", "none", "whitespace", "jieba"]
 
 STEMMERS, SPLIT_BEFORE, ANALYZERS = get_args(Stemmer), get_args(_Split), get_args(Analyzer)
-# an engine is also the kind of its index, and its role
-WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)
 # Languages that Anserini has an analyzer for; it would silently take any other for English.
 LANGUAGES = (
     "ar",
@@ -133,23 +129,6 @@ class LuceneParams(Params):
     fields: bool = Field(False, description="index title and text separately too")
 
 
-class Bm25sParams(Params):
-    """Passages as numbered terms."""
-
-    analyzer: JavaFree = Field("default", description="how texts become terms")
-    language: str = Field("en", description="of the texts, ISO 639-1")
-    fields: bool = Field(
-        False, exclude_if=not_, description="title and text apart, instead of together"
-    )
-
-
-class LsiParams(Params):
-    """Passages in few dimensions: the largest singular values of their TF-IDF vectors."""
-
-    sublinear: bool = Field(False, description="1 + ln(frequency) for a term's frequency")
-    dimensions: int = Field(200, ge=1, description="singular values that are kept")
-
-
 class Bm25Variant(LexicalMethod, RunParams):
     """A search by BM25, or by another classical score, whatever k1 and b are."""
 
@@ -190,10 +169,6 @@ KINDS = (
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
         shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search",
         holds="lexical index", verb="indexing"),
-    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search", holds="lexical index",
-        verb="indexing"),
-    Kind("lsi", "retrieval.lexical.vector_space:run", LsiParams, env="lexical", threads="all", box="Sparse search",
-        holds="index", verb="decomposing"),
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
         shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search",
         scoring=Scoring(by="lexical", zero="always"), verb="searching"),

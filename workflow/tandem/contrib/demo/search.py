@@ -30,7 +30,7 @@ from tandem.contrib.demo.systems import (
 )
 from tandem.errors import UserError
 from tandem.extras.targets import Configuration, format_dataset_override, split_files
-from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS
+from tandem.extras.words import LUCENE_STOP_WORDS
 from tandem.stages.base import Json
 
 _PROMPT = "query> "

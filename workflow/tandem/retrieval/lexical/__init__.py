@@ -20,3 +20,7 @@ class LexicalEngine(Protocol):
     ) -> Iterator[LexicalRanking]:
         """Yield the best `depth` passages of each query that matches any, in order, ties by document id."""
         ...
+
+    def close(self) -> None:
+        """Close the files of the index."""
+        ...

@@ -17,6 +17,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
+from tandem.config.retrieval import lexical_engine
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import convert_to_rows, read_rows, write_lists, write_rows
@@ -33,14 +34,12 @@ from tandem.evaluation.measures import (
 )
 from tandem.retrieval.inputs import require_passages
 from tandem.retrieval.lexical import LexicalEngine
-from tandem.stages.base import Json
+from tandem.stages import KINDS
+from tandem.stages.base import Json, Params
 from tandem.stages.data import (
-    ENGINES,
     TEXTS_FILE,
     Bm25Params,
-    Bm25sParams,
     Bm25Variant,
-    LuceneParams,
     TuneBm25Params,
 )
 from tandem.store.artifact import Artifact
@@ -51,35 +50,26 @@ from tandem.store.job import Job, writing
 @contextmanager
 def open_lexical_engine(job: Job[Any]) -> Iterator[LexicalEngine]:
     """Open the engine of a job's index, closed at the end; imported now, as only Lucene needs Java."""
-    if "bm25s" in job.inputs:
-        if job.params.similarity:
-            from tandem.retrieval.lexical.vector_space import VectorSpace
-
-            yield VectorSpace(job)
-            return
-        from tandem.retrieval.lexical.bm25s import Bm25s
-
-        yield Bm25s(job)
-        return
-    from tandem.retrieval.lexical.lucene import Lucene
-
-    with closing(Lucene(job)) as engine:
+    with closing(lexical_engine[name_engine(job)](job)) as engine:
         yield engine
+
+
+def name_engine(job: Job[Any]) -> str:
+    """Return the engine of a job's index."""
+    return next(name for name in lexical_engine if name in job.inputs)
 
 
 def require_index(job: Job[Any]) -> Artifact:
     """Return the job's index; a `UserError` if it is of other passages, or lacks what the search needs."""
     params: Bm25Variant = job.params
-    engine = next(role for role in ENGINES if role in job.inputs)
+    engine = name_engine(job)
     require_passages(job, engine)
     index = job.inputs[engine]
-    has = index.params_as(LuceneParams if "lucene" in job.inputs else Bm25sParams)
+    has = index.params_as(KINDS[engine].params or Params)
     for name, needed in (("rm3", "vectors"), ("fields", "fields")):
         if getattr(params, name) and not getattr(has, needed, False):
             problem = f"was made without {needed}, which {name} needs"
             raise UserError(f"{index.folder}: {problem}; name an index with {needed}")
-    if isinstance(has, Bm25sParams) and has.fields and not params.fields:
-        raise UserError(f"{index.folder}: has fields apart; name an index of bm25s without fields")
     return index
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.threads import count_usable_cores
-from tandem.config.retrieval import Match
+from tandem.config.retrieval import Match, lexical_engine
 from tandem.config.settings import HEAP, Execution
-from tandem.config.similarities import AnySimilarity, Dfr, Dirichlet, JelinekMercer
+from tandem.config.similarities import JavaClass
 from tandem.data.text import load_segmenter
 from tandem.errors import UserError
 from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
@@ -37,7 +37,6 @@ HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
 INDEX_FOLDER = "index"  # the folder of an artifact that holds the index
 _MOST_QUERY_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
 
-JavaClass = Callable[[str], Any]
 _DocumentScores = list[tuple[str, float]]  # (document id, score)
 
 
@@ -205,31 +204,7 @@ class OpenIndex:
         self.searcher.close()
 
 
-def build_similarity(machine: JavaClass, similarity: AnySimilarity) -> Any:
-    """Return Lucene's `Similarity` for a classical score.
-
-    Frequencies tf and lengths |d| are in terms, p(t) = (cf(t) + 1) / (terms of the collection + 1), as Lucene has them:
-
-        dirichlet        max(0, ln(1 + tf / (μ p(t))) + ln(μ / (|d| + μ))): Zhai and Lafferty 2001, but not below 0
-        jelinek_mercer   ln(1 + (1 - λ) tf / |d| / (λ p(t)))
-        dfr              In, L, H2: f / (f + 1) · log2((N + 1) / (df + 1/2)) with f = tf · log2(1 + mean |d| / |d|)
-        boolean          1
-
-    each summed over the query's terms that the passage has, as often as the query has them.
-    """
-    package = f"{LUCENE_PACKAGE}search.similarities"
-    if isinstance(similarity, Dirichlet):
-        return machine(f"{package}.LMDirichletSimilarity")(similarity.mu)
-    if isinstance(similarity, JelinekMercer):
-        return machine(f"{package}.LMJelinekMercerSimilarity")(similarity.collection_weight)
-    if isinstance(similarity, Dfr):
-        basic_model = machine(f"{package}.BasicModel{similarity.basic_model}")()
-        after_effect = machine(f"{package}.AfterEffect{similarity.after_effect}")()
-        normalization = machine(f"{package}.Normalization{similarity.normalization}")()
-        return machine(f"{package}.DFRSimilarity")(basic_model, after_effect, normalization)
-    return machine(f"{package}.BooleanSimilarity")()
-
-
+@lexical_engine("lucene")
 class Lucene(OpenIndex):
     """Search the input `lucene` of a job. RM3 and weights of fields exclude one another."""
 
@@ -249,7 +224,7 @@ class Lucene(OpenIndex):
             )
         self.keep_ties()
         weights = params.fields.weights() if params.fields else None
-        similarity = build_similarity(self.java, params.similarity) if params.similarity else None
+        similarity = params.similarity.build_for_lucene(self.java) if params.similarity else None
         self.clauses: ClauseSearch | None = None
         if weights or similarity or params.match == "all":
             self.clauses = ClauseSearch(

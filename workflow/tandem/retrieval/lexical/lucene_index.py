@@ -17,6 +17,7 @@ from typing import Any
 from tandem.cluster.progress import Progress, warn
 from tandem.cluster.threads import count_usable_cores
 from tandem.cluster.work import Parts
+from tandem.config.similarities import JavaClass
 from tandem.data.collection import Collection, join_contents
 from tandem.data.language import warn_of_language
 from tandem.errors import UserError
@@ -24,7 +25,6 @@ from tandem.retrieval.lexical.lucene import (
     ANSERINI_SEARCHER,
     INDEX_FOLDER,
     LUCENE_PACKAGE,
-    JavaClass,
     list_versions,
     make_splitter,
     name_stemmer,

@@ -18,11 +18,8 @@ from typing import Any
 import numpy as np
 
 from tandem.cluster.progress import Progress, say
-from tandem.config.similarities import TfIdf
-from tandem.data.columns import Floats, Floats64
-from tandem.errors import UserError
-from tandem.models.ragged import Ragged
-from tandem.retrieval.lexical.bm25s import (
+from tandem.config.retrieval import lexical_engine
+from tandem.contrib.lexical.bm25s import (
     DTYPE,
     NUMBERS_PER_BLOCK,
     TERMS_NAME,
@@ -30,7 +27,11 @@ from tandem.retrieval.lexical.bm25s import (
     Bm25s,
     Field,
 )
-from tandem.stages.data import Bm25Variant, LsiParams
+from tandem.contrib.lexical.options import LsiParams, TfIdf
+from tandem.data.columns import Floats, Floats64
+from tandem.errors import UserError
+from tandem.models.ragged import Ragged
+from tandem.stages.data import Bm25Variant
 from tandem.store.job import Job, writing
 
 IDF = "idf.npy"
@@ -162,6 +163,12 @@ class VectorSpace(Bm25s):
         terms = Ragged.open(self.folder, TERMS_NAME, DTYPE)
         idf = inverse_frequencies(terms, len(self.vocab))
         return CosineScores(terms, Weighting(idf, self.sublinear))
+
+
+@lexical_engine("bm25s")
+def open_bm25s(job: Job[Any]) -> Bm25s:
+    """Open the input `bm25s` of a job for BM25, or for a cosine."""
+    return VectorSpace(job) if job.params.similarity else Bm25s(job)
 
 
 class CosineScores:

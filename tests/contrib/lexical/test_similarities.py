@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from trec import iter_trec
 
+from tandem.contrib.lexical import bm25s, vector_space
 from tandem.errors import UserError
-from tandem.retrieval.lexical import bm25s, vector_space
 from tandem.retrieval.lexical.bm25 import run as search
 from tandem.store.artifact import open_artifact
 

@@ -8,12 +8,13 @@ from collections import Counter
 import pytest
 from trec import iter_trec
 
+from tandem.contrib.lexical import bm25s
+from tandem.contrib.lexical.bm25s import make_term_splitter
+from tandem.contrib.lexical.options import Bm25sParams
 from tandem.errors import UserError
-from tandem.retrieval.lexical import bm25s
+from tandem.extras.words import LUCENE_STOP_WORDS
 from tandem.retrieval.lexical.bm25 import run as search
-from tandem.retrieval.lexical.bm25s import LUCENE_STOP_WORDS, make_term_splitter
 from tandem.retrieval.lexical.lucene import start_java
-from tandem.stages.data import Bm25sParams
 from tandem.store.artifact import open_artifact
 
 SPLIT = {"analyzer": "whitespace", "language": "en"}

@@ -29,6 +29,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, warn
 from tandem.cluster.threads import count_usable_cores
+from tandem.contrib.lexical.options import Bm25sParams
 from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
 from tandem.data.language import warn_of_language
@@ -36,9 +37,10 @@ from tandem.data.rows import Rows
 from tandem.data.runs import order_by_score
 from tandem.data.text import load_segmenter
 from tandem.errors import UserError
+from tandem.extras.words import LUCENE_STOP_WORDS
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
-from tandem.stages.data import FORMULAS, Bm25sParams, Bm25Variant
+from tandem.stages.data import FORMULAS, Bm25Variant
 from tandem.store.job import Job, writing
 
 TERMS_NAME = "terms"
@@ -51,42 +53,6 @@ _SMALLEST_K1 = 1e-9  # a k1 that float32 scores do not distinguish from 0
 _QUERIES_AHEAD = 64  # queries a thread may be ahead of the reader
 _CACHED_WORDS = 1 << 20  # words whose term is cached: text repeats itself
 _WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
-# Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
-LUCENE_STOP_WORDS = {
-    "a",
-    "an",
-    "and",
-    "are",
-    "as",
-    "at",
-    "be",
-    "but",
-    "by",
-    "for",
-    "if",
-    "in",
-    "into",
-    "is",
-    "it",
-    "no",
-    "not",
-    "of",
-    "on",
-    "or",
-    "such",
-    "that",
-    "the",
-    "their",
-    "then",
-    "there",
-    "these",
-    "they",
-    "this",
-    "to",
-    "was",
-    "will",
-    "with",
-}
 
 
 def run(job: Job[Bm25sParams]) -> None:
@@ -208,6 +174,9 @@ class Bm25s:
         index = job.inputs["bm25s"]
         params = job.params
         assert isinstance(params, Bm25Variant)
+        if index.params_as(Bm25sParams).fields and not params.fields:
+            problem = "has fields apart; name an index of bm25s without fields"
+            raise UserError(f"{index.folder}: {problem}")
         self.folder = index.folder
         self.split = make_term_splitter(index.params_as(Bm25sParams))
         terms = json.loads(index.path(VOCABULARY).read_text(encoding="utf-8"))
@@ -221,6 +190,9 @@ class Bm25s:
         self.facts: dict[str, object] = {"bm25s": version("bm25s"), "stemmer": version("PyStemmer")}
         self.index: Any = None
         self.weighted: tuple[float, float] | None = None  # the k1 and b that the index is of
+
+    def close(self) -> None:
+        """Close nothing: files are mapped."""
 
     def scores(self, k1: float, b: float) -> Any:
         """Return the corpus under k1 and b: a column of scores for each term, bm25s' own or of fields."""

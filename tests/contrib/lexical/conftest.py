@@ -1,0 +1,3 @@
+"""Stages run in a process of their own."""
+
+from lexical_stages import *  # noqa: F403
