@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from tandem.config.base import (
     Analyzer,
+    Choice,
     IfSet,
     Items,
     Precision,
