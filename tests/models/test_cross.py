@@ -1,6 +1,7 @@
 """Cross-encoders against transformers, and scores that do not depend on the company."""
 
 import copy
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from tandem.config.settings import Execution
 from tandem.data.collection import Collection, join_contents
+from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import is_onednn_used, rows_change_bits
@@ -188,6 +190,14 @@ def test_a_new_head_follows_the_seed(encoder):
     with torch.random.fork_rng():
         assert torch.equal(head(1), head(1))
         assert not torch.equal(head(1), head(2))
+
+
+def test_a_head_of_a_package_that_is_not_here_is_named(cross_model, tmp_path):
+    folder = tmp_path / "cross"
+    shutil.copytree(cross_model.folder / "cross", folder)
+    (folder / "cross.json").write_text('{"pooling": "oracle"}')
+    with pytest.raises(UserError, match="cross.json: pooling is oracle"):
+        CrossEncoder.load(folder)
 
 
 @pytest.fixture(scope="module")

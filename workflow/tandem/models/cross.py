@@ -11,13 +11,14 @@ import inspect
 import json
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tandem.config.base import Pooling
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.encoding import encode_and_pool, make_equal_batches
@@ -135,7 +136,11 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Return the cross-encoder that `save` wrote."""
+        """Return the cross-encoder that `save` wrote.
+
+        Raises:
+            UserError: it reads pairs by the head of a package that is not there.
+        """
         saved = read_cross(folder)
         options = PairOptions(**{name: saved[name] for name in PLAIN_PAIR.as_json()})
         around = Around.of(load_tokenizer(folder), options.prompt) if options.prompt else None
@@ -146,6 +151,11 @@ class CrossEncoder(nn.Module):
         if pooling == "classifier":
             encoder, classifier = Classifier.load(folder)
             return cls(encoder, pooling, classifier, options, around)
+        if pooling not in (*get_args(Pooling), "segments"):
+            known = ", ".join([*get_args(Pooling), "segments", "classifier", *reading_head])
+            raise UserError(
+                f"{folder / 'cross.json'}: pooling is {pooling}, which no package that is here reads; allowed: {known}"
+            )
         model = cls(load_encoder(folder), pooling, None, options, around)
         load_head(folder, model.head)
         return model
