@@ -27,8 +27,12 @@ class Similarity(Extensible):
         return tuple(SIMILARITIES.values()) if cls is Similarity else (cls,)
 
     def build_for_lucene(self, java: JavaClass) -> Any:
-        """Return Lucene's `Similarity` of the score, where Lucene is its engine."""
-        raise NotImplementedError
+        """Return Lucene's `Similarity` of the score.
+
+        Raises:
+            UserError: another engine computes it.
+        """
+        raise UserError(f"similarity is {self.type}, which {self.engine} computes, not lucene")
 
 
 SIMILARITIES: Declarations[type[Similarity]] = Declarations()

@@ -4,6 +4,7 @@ monoT5 (Nogueira et al. 2020), duoT5 (Pradeep et al. 2021) and RankT5 (Zhuang et
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -92,21 +93,21 @@ def adapt_template(template: Template, around: Around | None, has_segments: bool
     return replace(template, pair=(around.query, around.passages[0], around.after), types=types)
 
 
-class ReadingHead(nn.Module):
+class ReadingHead(nn.Module, ABC):
     """Score pairs by a model as a whole, instead of by a pooled vector; packages add theirs by pooling."""
 
     @classmethod
+    @abstractmethod
     def load(cls, folder: Path, words: Sequence[str]) -> tuple[Any, Self]:
         """Return a folder's model and the head, which scores by these words; nothing of it is new."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         """Return the scores of pairs, shape (pairs,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def freeze_layers(self, model: Any, freeze: Callable[[nn.Linear], nn.Module]) -> None:
         """Put what `freeze` makes of it into the place of each layer that gives scores."""
-        raise NotImplementedError
 
 
 # By pooling: the class of cross-encoders' heads.
