@@ -10,9 +10,15 @@ from torch import nn
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models import encoding as attention
-from tandem.models.acceleration import accelerate, can_compile, compile_layers
+from tandem.models.acceleration import accelerate, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import describe_kernels, device, is_onednn_used, make_deterministic
+from tandem.models.device import (
+    can_compile,
+    describe_kernels,
+    device,
+    is_onednn_used,
+    make_deterministic,
+)
 from tandem.models.dual import DualEncoder
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template

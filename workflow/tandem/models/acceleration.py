@@ -4,21 +4,17 @@ On a CPU linear layers multiply by oneDNN, which has its own layout of weights: 
 layers' within rounding, and nothing needs compiling.
 """
 
-import os
-import shutil
-import sysconfig
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, library, nn
 
-from tandem.cluster.progress import say
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import (
+    can_compile,
     device,
     has_bf16,
     is_onednn_used,
@@ -134,30 +130,6 @@ def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
         )
     kernel = device().type == "cuda" and has_bf16() and resolve_precision(mode) == "bf16"
     return setting == "packed" or (setting == "auto" and fit and kernel)
-
-
-@cache
-def can_compile() -> bool:
-    """Return whether a C compiler and Python's headers exist, which compiled code needs on a GPU.
-
-    Without, a line says so.
-    """
-    # as Triton looks for one
-    names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
-    header = Path(sysconfig.get_paths()["include"], "Python.h")
-    missing = (
-        ""
-        if any(map(shutil.which, names))
-        else f"none of the C compilers {', '.join(names)} is on the path"
-    )
-    if not missing and not header.is_file():
-        missing = f"{header} is missing, which a system has in python3-dev"
-    if missing:
-        say(
-            f"layers are not compiled: {missing}; a training step or a batch takes longer, its results are the same "
-            "within rounding"
-        )
-    return not missing
 
 
 def compile_layers(encoder: nn.Module, packed: bool) -> None:

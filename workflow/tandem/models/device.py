@@ -2,9 +2,12 @@
 
 import ctypes
 import os
+import shutil
 import sys
+import sysconfig
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,6 +132,30 @@ def has_bf16() -> bool:
     return (
         bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_avx512_bf16_supported()
     )
+
+
+@cache
+def can_compile() -> bool:
+    """Return whether a C compiler and Python's headers exist, which code compiled for a GPU needs.
+
+    Without, a line says so.
+    """
+    # as Triton looks for one
+    names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    missing = (
+        ""
+        if any(map(shutil.which, names))
+        else f"none of the C compilers {', '.join(names)} is on the path"
+    )
+    if not missing and not header.is_file():
+        missing = f"{header} is missing, which a system has in python3-dev"
+    if missing:
+        say(
+            f"nothing is compiled for the GPU: {missing}; steps, batches and searches take longer, their results are the "
+            "same within rounding"
+        )
+    return not missing
 
 
 def resolve_precision(setting: str) -> str:

@@ -7,6 +7,7 @@ OpenMPs share no process well.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from queue import SimpleQueue
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tandem.cluster.work import prefetch_items
-from tandem.models.device import device, use_workers
+from tandem.models.device import can_compile, device, use_workers
 from tandem.retrieval.embeddings import FP16, FP32, INT8, FloatVectors, StoredRows, Stretches
 from tandem.retrieval.exact import (
     EXTRA_PROPOSALS,
@@ -225,6 +226,7 @@ class StretchSearch:
         self.lengths = torch.linalg.vector_norm(self.queries.double(), dim=1)
         self.factor = self.queries if is_cuda else self.queries.float()
         self.unit = _CUT_OFF if is_cuda else FLOAT32_ROUNDING
+        self.has_kernel = is_cuda and find_spec("triton") is not None and can_compile()
         self.keys = torch.full((len(queries), depth), NO_PASSAGE, dtype=torch.int64, device=target)
 
     def add(self, stretch: Stretch) -> None:
@@ -292,11 +294,7 @@ class StretchSearch:
         """Return the scores of pairs, those of a query together, float32, equal to those of `score_vector_pairs`."""
         if not query.is_cuda:
             return self._score_by_threads(query.numpy(), row.numpy(), stretch)
-        chunk = max(1, _PAIR_BYTES // 4 // self.queries.shape[1])
-        scores = []
-        for queries, rows in zip(query.split(chunk), row.split(chunk), strict=True):
-            scores.append(self._score_on_device(queries, rows, stretch))
-        return torch.cat(scores)
+        return self._score_on_device(query, row, stretch)
 
     def _score_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """Return the scores of pairs, as `_score`, by the device that holds the vectors; see `exact.round_and_flag`."""
@@ -317,11 +315,15 @@ class StretchSearch:
 
     def _sum_products(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """Return q · p of pairs, added up in float64, shape (pairs,)."""
-        if stretch.factor.dtype != torch.float16:
-            return (self.queries[query].double() * stretch.widen(row)).sum(dim=1)
-        # The product of two fp16 numbers, of 11 bits each, is exact in float32, in half the bytes.
-        products = self.queries[query].float() * stretch.factor[row]
-        sums = products.sum(dim=1, dtype=torch.float64)
+        if self.has_kernel:
+            from tandem.retrieval.pair_kernel import sum_products
+
+            sums = sum_products(self.queries, stretch.factor, query, row)
+        else:
+            chunk = max(1, _PAIR_BYTES // 8 // self.queries.shape[1])
+            parts = zip(query.split(chunk), row.split(chunk), strict=True)
+            products = ((self.queries[q].double() * stretch.factor[p]).sum(1) for q, p in parts)
+            sums = torch.cat(list(products))
         return sums if stretch.scale is None else sums * stretch.scale[row]
 
     def _score_by_threads(self, query: Array, row: Array, stretch: Stretch) -> Tensor:
