@@ -217,19 +217,24 @@ def test_the_kernel_is_called_as_pytorch_declares_it(dropout):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel needs CUDA")
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_the_kernel_gives_what_padding_gives(dropout):
+    """With dropout the mean of many draws, and its gradient, are those without."""
     torch.manual_seed(0)
     parts = torch.randn(3, 24, 4, 32, device="cuda", dtype=torch.bfloat16)
     bounds = torch.tensor([0, 3, 20, 24], dtype=torch.int32, device="cuda")
-    results = []
-    for compute in (attention.compute_by_padding, attention.compute_by_kernel):
-        # Gradients of all draws are added up in float32: bf16 would lose the last ones.
-        q, k, v = (part.float().requires_grad_() for part in parts)
+
+    def differentiate(compute, count, dtype, dropout):
+        """Return the mean of so many draws and the gradients of its square; they are added up in float32."""
+        learned = [part.float().requires_grad_() for part in parts]
         draws = []
-        for _ in range(1 if dropout == 0 else 4000):
-            halves = (part.bfloat16() for part in (q, k, v))
-            draws.append(compute(*halves, bounds, 128, 0.2, dropout))
-        mean = torch.stack(draws).float().mean(0)
+        for _ in range(count):
+            inputs = (part.to(dtype) for part in learned)
+            draws.append(compute(*inputs, bounds, 128, 0.2, dropout).float())
+        mean = torch.stack(draws).mean(0)
         mean.square().sum().backward()
-        results.append((mean.detach(), q.grad, k.grad, v.grad))
-    for expected, actual in zip(*results, strict=True):
-        assert torch.allclose(expected.float(), actual.float(), atol=0.05, rtol=0.05)
+        return [mean.detach(), *(part.grad for part in learned)]
+
+    count = 1 if dropout == 0 else 4000
+    expected = differentiate(attention.compute_by_padding, 1, torch.float32, 0.0)
+    actual = differentiate(attention.compute_by_kernel, count, torch.bfloat16, dropout)
+    for wanted, got in zip(expected, actual, strict=True):
+        torch.testing.assert_close(got, wanted, atol=0.05, rtol=0.05)

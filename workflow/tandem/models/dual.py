@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tandem.config.representations import REPRESENTATIONS, Representation, is_single, representation
 from tandem.errors import UserError
 from tandem.models.described import check_dense
-from tandem.models.device import device, move_to_device, place_array
+from tandem.models.device import device, fetch_tensor, move_to_device, place_array
 from tandem.models.encoding import check_range, encode_and_pool, make_equal_batches
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
@@ -379,4 +379,4 @@ def encode_all(
     hint = "train with normalize: true, or look for a diverged model"
     tower: Any = model.towers[side]
     check_range(float(largest), dtype, tower.config.name_or_path, hint)
-    return result.cpu()
+    return fetch_tensor(result)
