@@ -137,6 +137,9 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
 
     Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open. No time
     is taken on a GPU to choose code whose sums have another order: all jobs, on machines of one kind, choose the same.
+
+    Small operations that need nothing of one another, such as casts of weights, are started together: a GPU computes a
+    training step faster than the processor starts its parts one by one.
     """
     import torch._dynamo
     import torch._inductor.config
@@ -146,6 +149,7 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
         torch._dynamo.config.recompile_limit, _COMPILED_SHAPES
     )
     torch._inductor.config.deterministic = True
+    torch._inductor.config.combo_kernels = True
     for layer in encoder.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.compile(dynamic=not packed)

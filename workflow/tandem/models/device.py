@@ -54,7 +54,7 @@ def place_array(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def fetch_tensor(tensor: Tensor) -> Tensor:
-    """Return a tensor on the CPU; from a GPU through page-locked memory, twenty times as fast."""
+    """Return a tensor on the CPU; from a GPU through page-locked memory, many times as fast."""
     if tensor.device.type == "cpu":
         return tensor
     locked = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
