@@ -251,7 +251,7 @@ class FirstTokenLayer(nn.Module):
         self.layer = layer
 
     def forward(
-        self, hidden: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any
+        self, hidden: Tensor, attention_mask: Tensor | None = None, *passed: Any, **over: Any
     ) -> Tensor:
         """Shape (texts, length, dim), of which the first tokens are computed; it passes over what decoders get."""
         layer: Any = self.layer
@@ -259,7 +259,8 @@ class FirstTokenLayer(nn.Module):
         first = hidden[:, :1]
 
         def split_heads(states: Tensor) -> Tensor:
-            return states.unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)
+            heads: Tensor = states.unflatten(-1, (-1, attention.attention_head_size))
+            return heads.transpose(1, 2)
 
         mixed, _ = compute_attention_in_float32(
             attention,
@@ -270,8 +271,8 @@ class FirstTokenLayer(nn.Module):
             None if attention_mask is None else attention_mask[:, :, :1],
             scaling=attention.scaling,
         )
-        vectors = layer.attention.output(mixed.flatten(2), first)
-        vectors = layer.output(layer.intermediate(vectors), vectors)
+        attended = layer.attention.output(mixed.flatten(2), first)
+        vectors: Tensor = layer.output(layer.intermediate(attended), attended)
         return vectors.expand(-1, hidden.shape[1], -1)
 
 
