@@ -138,9 +138,8 @@ MISTAKES = {
         "datasets.mine.measures: R@5000 looks deeper than the runs go (1000); raise depth.test",
         files={"other.yaml": MINE.replace("path: data", "path: data, measures: [R@5000]")},
     ),
-    "a key where a file of JSON is needed": Mistake(
-        "tandem estimate mine.yaml --config seed=7",
-        "--config seed=7: no such file; it is a whole configuration as",
+    "an unknown key beside a file": Mistake(
+        "tandem estimate mine.yaml --config sed=7", "sed is not a known key; did you mean seed?"
     ),
     "a table that is none": Mistake(
         "tandem run mine.yaml results/mine/tables/sumary.csv",

@@ -160,7 +160,7 @@ def test_a_recipe_that_holds_no_keys_is_named(tmp_path):
     with pytest.raises(UserError, match=f"{recipe}: holds str and no mapping"):
         assembled({"recipes": ["mine"]}, tmp_path)
     recipe.write_text("models: [de, ce]")
-    with pytest.raises(UserError, match=f'{recipe}: models is \\["de", "ce"\\]; allowed: object'):
+    with pytest.raises(UserError, match=f'{recipe}: models is \\["de", "ce"\\]; allowed: mapping'):
         assembled({"recipes": ["mine"]}, tmp_path)
 
 
@@ -179,7 +179,7 @@ def test_a_recipe_stands_behind_those_that_it_names(tmp_path):
 @pytest.mark.parametrize(
     ("recipes", "line"),
     [
-        ("more", 'more.yaml: recipes is "more"; allowed: array'),
+        ("more", 'more.yaml: recipes is "more"; allowed: list'),
         ("[mroe]", "more.yaml: recipes: mroe is unknown; did you mean more?"),
         (
             "[other]",

@@ -33,7 +33,7 @@ def mistakes(config):
         ("seed", 3.0, "seed is 3.0; allowed: integer"),
         ("seeds", [1, 1], "seeds names a value twice; list each once"),
         ("seeds", [], "seeds is []; allowed: 1 or more"),
-        ("bm25", [1], "bm25 is [1]; allowed: object"),
+        ("bm25", [1], "bm25 is [1]; allowed: mapping"),
         ("bm25.b", 1.5, "bm25.b is 1.5; allowed: ≤ 1"),
         ("bm25.k1", float("nan"), "bm25.k1 is nan; allowed: finite numbers below 2^53"),
         (
@@ -47,9 +47,9 @@ def mistakes(config):
             2**60,
             "depth.test is 1152921504606846976; allowed: finite numbers below 2^53",
         ),
-        ("recipes", "rocketqav2", 'recipes is "rocketqav2"; allowed: array'),
+        ("recipes", "rocketqav2", 'recipes is "rocketqav2"; allowed: list'),
         ("recipes", ["rocketqa2"], "recipes: rocketqa2 is unknown; did you mean rocketqav2?"),
-        ("stand_in", 3, "stand_in is 3; allowed: string or object or null"),
+        ("stand_in", 3, "stand_in is 3; allowed: string or mapping or null"),
         ("stand_in", {"msmarco": 3}, "stand_in.msmarco is 3; allowed: string"),
         ("execution.mirrors", [{"to": "b"}], "execution.mirrors.0.from is missing"),
         (f"{CE}.train.lr", "fast", f'{CE}.train.lr is "fast"; allowed: number'),
@@ -63,7 +63,7 @@ def mistakes(config):
         (
             f"{CE}.candidates.denoise",
             {"by": 3},
-            f"{CE}.candidates.denoise.by is 3; allowed: string or array",
+            f"{CE}.candidates.denoise.by is 3; allowed: string or list",
         ),
         (
             f"{CE}.candidates.denoise",
@@ -103,13 +103,13 @@ def mistakes(config):
         ),
         ("datasets.scifct", {}, "datasets.scifct.source is missing; allowed: pydocs, beir"),
         ("datasets.scifct", {"language": "en"}, "; did you mean scifact?"),
-        (CE, "x", f'{CE} is "x"; allowed: object'),
+        (CE, "x", f'{CE} is "x"; allowed: mapping'),
         (
             "models.de_bm25neg.train.regularise",
             {"query": {"flop": 1}},
             "regularise.query.flop is not a known key",
         ),
-        ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: object'),
+        ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: mapping'),
         ("datasets.mine", {"source": "beer"}, "datasets.mine.source is 'beer'; did you mean beir?"),
         ("datasets.mine", {"path": "x"}, "datasets.mine.source is missing; allowed: pydocs, beir"),
         (
@@ -168,7 +168,7 @@ def mistakes(config):
         (
             "sweeps.mine",
             {"grid": {"seed": [1]}, "systems": 3},
-            "sweeps.mine.systems is 3; allowed: object",
+            "sweeps.mine.systems is 3; allowed: mapping",
         ),
         ("fusions", {"a\nb": {"of": []}}, 'fusions."a\\nb": not a name'),
     ],
@@ -220,7 +220,7 @@ def test_long_values_are_shortened(configured):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("[a]", 'the whole is ["a"]; allowed: object'),
+        ("[a]", 'the whole is ["a"]; allowed: mapping'),
         ("{title: a, rows: []}", "rows is []; allowed: 1 or more"),
         (
             "{title: a, rows: [{system: a, sistem: a}]}",
@@ -228,7 +228,7 @@ def test_long_values_are_shortened(configured):
         ),
         (
             "{title: a, rows: [{system: a, printed: 3}]}",
-            "rows.0.printed is 3; allowed: string or object or null",
+            "rows.0.printed is 3; allowed: string or mapping or null",
         ),
         (
             "{title: a, rows: [{system: a, printed: {RR@10: x}}]}",

@@ -134,7 +134,7 @@ def test_values_at_keys_that_are_words_of_python(variants):
         ),
         ("sed", 1, unknown_key("sed", "seed")),
         ("seed.x", 1, 'seed is {"x": 1}; allowed: integer'),
-        ("models", 3, "models is 3; allowed: object"),
+        ("models", 3, "models is 3; allowed: mapping"),
         ("encoders.minilm.layers", "few", "encoders.minilm.layers"),
     ],
 )

@@ -60,7 +60,7 @@ def test_any_configuration_is_planned_or_refused_in_lines(config):
     ("at", "value", "message"),
     [
         ("dataset", "../../etc", "dataset: ../../etc is unknown"),
-        ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: object'),
+        ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: mapping'),
         ("models.rocketqav2.like", ["a"], "models.rocketqav2.like"),
         ("models.rocketqav2.train.lr", float("nan"), "models.rocketqav2.train.lr"),
         ("models.rocketqav2.train.lr", float("inf"), "models.rocketqav2.train.lr"),

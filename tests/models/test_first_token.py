@@ -8,6 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from tandem.config.settings import Execution
+from tandem.models import acceleration
 from tandem.models.acceleration import BERT_FAMILIES, FirstTokenLayer, accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import is_onednn_used
@@ -56,6 +57,26 @@ def test_vectors_stay_what_they_are(encoder, pooling, mode):
     with torch.inference_mode():
         vectors = model.encode("query", texts, TEMPLATE, mode)
     torch.testing.assert_close(vectors, wanted, atol=1e-6 if mode == "fp32" else 0.05, rtol=0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_bit_is_another_than_of_whole_layers(encoder, threads, monkeypatch):
+    texts = draw_texts(6, 11, 3, 20)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    vectors = []
+    try:
+        for narrowing in (acceleration.narrow, lambda _: None):
+            monkeypatch.setattr(acceleration, "narrow", narrowing)
+            own = copy.deepcopy(encoder)
+            model = DualEncoder(own, own, DualShape(True, "cls", False, 1.0))
+            accelerate(model, Execution(), 2048, "fp32", training=False)
+            assert is_narrow(own) == (not vectors)
+            with torch.inference_mode():
+                vectors.append(model.encode("query", texts, TEMPLATE, "fp32"))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*vectors)
 
 
 def test_a_pair_has_the_same_score_in_any_company(encoder):

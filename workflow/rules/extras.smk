@@ -16,7 +16,7 @@ rule estimate:
         local(f"{VIEWS}/estimate.log"),
     run:
         # Printed anew every time: it follows from the configuration and from the artifacts that exist.
-        print_about("estimate", "--config", config, log)
+        print_about("estimate", "--whole", config, log)
 
 
 # Targets by name. `snakemake rocketqav2` makes all of a paper that can be made here, `rocketqav2_table4` what

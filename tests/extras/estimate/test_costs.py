@@ -408,7 +408,7 @@ def test_a_configuration_that_is_no_json_is_one_line(tmp_path, text):
     with pytest.raises(
         UserError, match=r"mine\.json: holds no mapping in JSON; it is a whole configuration"
     ):
-        estimate(config=tmp_path / "mine.json")
+        estimate(whole=tmp_path / "mine.json")
 
 
 @pytest.mark.parametrize("counts", [{"passages": 1000}, {"passages": 0, "train": 5, "dev": 3}])

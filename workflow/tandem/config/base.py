@@ -132,7 +132,7 @@ def not_empty(value: dict[str, Any]) -> dict[str, Any]:
 def _as_names(value: Any) -> Any:
     if isinstance(value, str | list | tuple):
         return (value,) if isinstance(value, str) else value
-    raise PydanticCustomError("allowed", "string or array", {"allowed": "string or array"})
+    raise PydanticCustomError("allowed", "string or list", {"allowed": "string or list"})
 
 
 Names = Annotated[

@@ -194,7 +194,7 @@ def _read_recipes(folder: Path, raw: Raw) -> list[Raw]:
         """Read recipes that are not there yet, those that they name first; refuse a circle."""
         if not isinstance(names, list):
             found = shortened(json.dumps(names, default=str))
-            raise UserError(f"{where} is {found}; allowed: array")
+            raise UserError(f"{where} is {found}; allowed: list")
         for name in map(str, names):
             if name in above:
                 circle = " → ".join((*above[above.index(name) :], name))

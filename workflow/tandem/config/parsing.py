@@ -87,7 +87,7 @@ def with_secrets(value: dict[str, Any], at: str) -> dict[str, Any]:
 def no_object(at: str, value: object) -> str:
     """Return the line about a value, which is at a dotted path, where keys with values are needed."""
     return (
-        f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
+        f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: mapping"
     )
 
 
@@ -143,7 +143,7 @@ def branches(annotation: Any) -> list[Any]:
 
 
 def allowed(annotation: Any) -> str:
-    """Return what a type allows, in JSON's words: `integer or null`; the values where they can be listed."""
+    """Return what a type allows, in YAML's words: `integer or null`; the values where they can be listed."""
     options = branches(annotation)
     values = [
         value for branch in options if get_origin(branch) is Literal for value in get_args(branch)
@@ -151,7 +151,7 @@ def allowed(annotation: Any) -> str:
     if values:
         return ", ".join([*map(str, values), *(["null"] if type(None) in options else [])])
     kinds = (
-        NAMES.get(branch) or ("array" if get_origin(branch) in (tuple, list) else "object")
+        NAMES.get(branch) or ("list" if get_origin(branch) in (tuple, list) else "mapping")
         for branch in options
     )
     return " or ".join(dict.fromkeys(kinds))

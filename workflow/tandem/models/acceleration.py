@@ -243,7 +243,7 @@ class FirstTokenLayer(nn.Module):
     """Compute of an encoder's last layer what becomes of each text's first token, all that `cls` pooling reads.
 
     The first token asks, and all tokens answer: keys and values are computed of all, the rest of one. Of BERT with six
-    layers this saves an eighth of all products. The other tokens' vectors are the first one's, of no meaning.
+    layers this saves an eighth of the products of weights. The other tokens' vectors are the first one's, of no meaning.
     """
 
     def __init__(self, layer: nn.Module) -> None:
@@ -262,16 +262,19 @@ class FirstTokenLayer(nn.Module):
             heads: Tensor = states.unflatten(-1, (-1, attention.attention_head_size))
             return heads.transpose(1, 2)
 
-        mixed, _ = compute_attention_in_float32(
-            attention,
-            split_heads(attention.query(first)),
-            split_heads(attention.key(hidden)),
-            split_heads(attention.value(hidden)),
-            # of every token whether it may look at every other
-            None if attention_mask is None else attention_mask[:, :, :1],
-            scaling=attention.scaling,
+        # It asks as often as there are tokens: so the kernel is the one of whole layers, and no bit changes. A single
+        # query would go to one that cuts sums by the number of threads.
+        queries = split_heads(attention.query(first)).expand(-1, -1, hidden.shape[1], -1)
+        # of every token the mask says whether it may look at every other
+        mask = (
+            None if attention_mask is None else attention_mask[:, :, :1].expand_as(attention_mask)
         )
-        attended = layer.attention.output(mixed.flatten(2), first)
+        keys = split_heads(attention.key(hidden))
+        values = split_heads(attention.value(hidden))
+        mixed, _ = compute_attention_in_float32(
+            attention, queries, keys, values, mask, scaling=attention.scaling
+        )
+        attended = layer.attention.output(mixed[:, :1].flatten(2), first)
         vectors: Tensor = layer.output(layer.intermediate(attended), attended)
         return vectors.expand(-1, hidden.shape[1], -1)
 

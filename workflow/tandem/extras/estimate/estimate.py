@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tandem import ROOT
 from tandem.cluster.progress import format_duration
-from tandem.config.merging import Raw, gathered
+from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
@@ -27,6 +27,7 @@ from tandem.extras.estimate.resources import (
 from tandem.extras.estimate.stage_costs import find_split
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import Configuration, Configurations
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of
 from tandem.plugins import line_of, plugins_behind
@@ -65,17 +66,30 @@ class Cost:
         return "" if self.steps is None else f"{self.steps:,} steps"
 
 
-def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> None:
+def estimate(
+    *files: Path,
+    configurations: Configurations = (),
+    whole: Path | None = None,
+    hardware: str = "",
+) -> None:
     """Print a table of what a configuration would cost on a machine.
 
     Args:
         files: YAML files laid upon config/config.yaml.
-        config: a whole configuration as JSON instead, as the Snakefile has it.
+        whole: a whole configuration as JSON instead, as the Snakefile has it.
         hardware: an entry of config/hardware/; `execution.hardware` by default.
     Raises:
-        UserError: `--config` names no file of JSON.
+        UserError: `--whole` names no file of JSON, or there are several configurations.
     """
-    plan = FullPlan(_read_whole(config) if config else gathered(files, ROOT), ROOT)
+    if whole:
+        config = _read_whole(whole)
+    else:
+        configuration, *others = configurations or [Configuration()]
+        if others:
+            raise UserError("--configfile and --config: one configuration is estimated at a time")
+        configuration.files[:0] = files
+        config = configuration.config()
+    plan = FullPlan(config, ROOT)
     machine = Hardware.load_scaled(
         ROOT / "config/hardware", hardware or plan.settings.execution.hardware
     )
@@ -83,15 +97,15 @@ def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> No
 
 
 def _read_whole(path: Path) -> Raw:
-    hint = "it is a whole configuration as JSON; single keys stand in YAML files"
+    hint = "it is a whole configuration as JSON"
     try:
         config = json.loads(path.read_bytes())
     except OSError:
-        raise UserError(f"--config {path}: no such file; {hint}") from None
+        raise UserError(f"--whole {path}: no such file; {hint}") from None
     except ValueError:
         config = None
     if not isinstance(config, dict):
-        raise UserError(f"--config {path}: holds no mapping in JSON; {hint}")
+        raise UserError(f"--whole {path}: holds no mapping in JSON; {hint}")
     return config
 
 
