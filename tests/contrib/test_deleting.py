@@ -15,6 +15,7 @@ import json, sys
 from tandem import ROOT
 from tandem.commands import COMMANDS
 from tandem.config.datasets import DATASET_ENTRIES
+from tandem.config.losses import supervision
 from tandem.config.merging import gathered
 from tandem.config.representations import REPRESENTATIONS
 from tandem.extras.plan import FullPlan
@@ -33,6 +34,7 @@ print(json.dumps({
     "sources": list(DATASET_ENTRIES),
     "representations": list(REPRESENTATIONS),
     "notes": list(PART_NOTES),
+    "losses": list(supervision),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -91,12 +93,12 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
     assert rest["stages"] == whole["stages"] != []
     declared = [
         name
-        for group in ("kinds", "commands", "sources", "representations", "notes")
+        for group in ("kinds", "commands", "sources", "representations", "notes", "losses")
         for name in whole[group]
         if name not in rest[group]
     ]
     assert declared, (
-        "a package adds a stage, a command, a source of datasets, a representation or a note"
+        "a package adds a stage, a command, a source of datasets, a representation, a note or a loss"
     )
 
 

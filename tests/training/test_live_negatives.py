@@ -7,6 +7,7 @@ from comparing import interrupt
 from pydantic import ValidationError
 from pytest import approx
 
+from tandem.config.losses import supervision
 from tandem.config.training import DualTrain
 from tandem.data.collection import Collection
 from tandem.data.rows import index_queries
@@ -19,7 +20,6 @@ from tandem.store.files import sha256
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses.pairwise import lambda_mrr_of_first
 from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.stage import run
 
@@ -122,7 +122,9 @@ def test_the_loss_by_hand_and_a_gradient_of_the_query_s_tower_alone(
     for row in range(2):
         standing = [passage for passage in lists.passages[row].tolist() if passage >= 0]
         scores = (vectors[standing] @ queries[row])[None]
-        losses.append(float(lambda_mrr_of_first(scores, torch.ones_like(scores, dtype=torch.bool))))
+        losses.append(
+            float(supervision["lambda_mrr"](scores, torch.ones_like(scores, dtype=torch.bool)))
+        )
     values, learned = gradients(objective, batch)
     assert values == {"loss": approx(sum(losses) / 2, rel=1e-5)}
     assert learned

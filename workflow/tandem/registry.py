@@ -53,7 +53,7 @@ class Registry(Generic[T]):
             # a plugin may be the first to import it
             is_own = getattr(entry, "__module__", "").startswith("tandem.")
             plugin = None if is_own else plugin_being_loaded()
-            if name in self._entries or (plugin and name in self._own):
+            if name in self._entries or (plugin and name in self.own_sources):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             self._entries[name] = entry
             if plugin:
@@ -68,40 +68,38 @@ class Registry(Generic[T]):
         """Return what is registered under a name; a KeyError for an unknown one."""
         load_contrib_once_possible()
         # no other module: it may need libraries that are not there
-        if name not in self._entries and name in self._own:
-            importlib.import_module(self._own[name])
+        if name not in self._entries and name in self.own_sources:
+            importlib.import_module(_module_of(self.own_sources[name]))
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names, without importing what is registered."""
         load_contrib_once_possible()
-        return iter(dict.fromkeys([*self._own, *self._entries]))
+        return iter(dict.fromkeys([*self.own_sources, *self._entries]))
 
     def plugin(self, name: str) -> Plugin | None:
         """Return the plugin that registered a name; None for Tandem's own."""
         return self._plugins.get(name)
 
     @cached_property
-    def _own(self) -> dict[str, str]:
-        """Return the names that Tandem's own modules register, read from their sources, and these modules."""
-        path, own = HERE.joinpath(*self._package.split(".")), dict[str, str]()
+    def own_sources(self) -> dict[str, Path]:
+        """Return the names that Tandem's own modules register, read from their sources, and these sources."""
+        path, own = HERE.joinpath(*self._package.split(".")), dict[str, Path]()
         pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            own |= dict.fromkeys(
-                pattern.findall(source.read_text(encoding="utf-8")), _module_of(source)
-            )
+            own |= dict.fromkeys(pattern.findall(source.read_text(encoding="utf-8")), source)
         return own | _find_in_contrib().get(self._decorator, {})
 
 
 @cache
-def _find_in_contrib() -> dict[str, dict[str, str]]:
-    """Return decorator → name → module of what the packages of `contrib/` register, read from their sources, too."""
-    names: dict[str, dict[str, str]] = {}
+def _find_in_contrib() -> dict[str, dict[str, Path]]:
+    """Return decorator → name → source of what the packages of `contrib/` register, read from their sources, too."""
+    names: dict[str, dict[str, Path]] = {}
     for source in sorted(CONTRIB.glob("*/*.py")):
         for decorator, name in re.findall(
             r'^@(\w+)\("([^"]+)"\)', source.read_text(encoding="utf-8"), re.MULTILINE
         ):
-            names.setdefault(decorator, {})[name] = _module_of(source)
+            names.setdefault(decorator, {})[name] = source
     return names
 
 

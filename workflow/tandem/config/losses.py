@@ -7,7 +7,6 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
@@ -25,7 +24,6 @@ if TYPE_CHECKING:  # declarations import no torch
 
 # options that are keys themselves; all others are keys of `loss_options`
 KEYED = ("margin", "temperature")
-FOLDER = Path(__file__).parents[1] / "training" / "losses"
 
 supervision: "Registry[Callable[..., Tensor]]" = Registry("loss", "supervision", "training.losses")
 distillation: "Registry[Callable[..., Tensor]]" = Registry(
@@ -66,6 +64,16 @@ def register_own_loss(name: str, loss: OwnLoss) -> None:
 
 Supervision = Annotated[str, Choice(supervision)]
 Distillation = Annotated[str, Choice(distillation)]
+
+
+# losses by a teacher's scores to which these are an order, ties no pair
+ORDER_LOSSES: Declarations[bool] = Declarations()
+
+
+def register_order_losses(*names: str) -> None:
+    """Note that losses by a teacher's scores read the order of these alone, and take ties as no pair."""
+    for name in names:
+        ORDER_LOSSES[name] = True
 
 
 _SCALE_TAUGHT: set[Callable[..., Any]] = set()
@@ -111,7 +119,8 @@ def read_options(loss: Callable[..., Any], section: BaseModel) -> dict[str, Any]
 def _own_option_takers() -> dict[str, list[str]]:
     """`option_takers` of Tandem's own losses, read from their sources."""
     takers: dict[str, list[str]] = {}
-    for source in sorted(FOLDER.glob("*.py")):
+    sources = [*supervision.own_sources.values(), *distillation.own_sources.values()]
+    for source in sorted(set(sources)):
         body = ast.parse(source.read_text(encoding="utf-8"), str(source)).body
         for function in (node for node in body if isinstance(node, ast.FunctionDef)):
             for decorator in function.decorator_list:

@@ -17,6 +17,7 @@ from tandem.config.base import (
     problem,
 )
 from tandem.config.losses import (
+    ORDER_LOSSES,
     OWN_LOSSES,
     Distil,
     Distillation,
@@ -28,8 +29,6 @@ from tandem.config.losses import (
 )
 from tandem.config.references import Reference
 
-# to whom a teacher's scores are an order, ties no pair
-BY_ORDER = ("hinge", "ranknet", "lambdarank", "lambda_mrr")
 DualLoss = Annotated[str, Choice(supervision, OWN_LOSSES)]
 
 
@@ -226,9 +225,10 @@ class SingleTrain(Train, TakesLosses):
         if self.distil is None or not fits or self.margin_bins:
             hint = "instance: query, one positive, sizes: given, and no margin_bins"
             raise problem(f".groups need a teacher (distil), {hint}")
-        if (loss := self.distil.loss) not in BY_ORDER and not distillation.plugin(loss):
+        if (loss := self.distil.loss) not in ORDER_LOSSES and not distillation.plugin(loss):
+            allowed = ", ".join(ORDER_LOSSES)
             raise problem(
-                f".groups give an order and no scores, but distil.loss is {loss}; allowed: {', '.join(BY_ORDER)}"
+                f".groups give an order and no scores, but distil.loss is {loss}; allowed: {allowed}"
             )
         ends, sizes = (
             [group.last_rank for group in self.groups],

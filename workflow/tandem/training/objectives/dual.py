@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.losses import InBatchTeaching, Regularise, Teaching, regulariser
+from tandem.config.losses import InBatchTeaching, Regularise, regulariser
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
@@ -17,7 +17,7 @@ from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, list_scores
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import find_distillation_loss, ramp_up
-from tandem.training.losses.listwise import listwise
+from tandem.training.losses.listwise import compute_divergence, listwise
 from tandem.training.objectives import ListLoss, apply_gradient, make_mask
 
 Taught = Callable[[Tensor], Tensor]  # a teacher's loss of a batch, from the student's scores
@@ -189,7 +189,6 @@ class BatchDualObjective(DualObjective):
                 f"train.matryoshka is {widest}, but vectors have {dimension} numbers: name fewer"
             )
         self.list_loss = ListLoss(train)
-        self.divergence = find_distillation_loss("kl", Teaching())
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
@@ -241,7 +240,8 @@ class BatchDualObjective(DualObjective):
             clean = list_scores(self.model.scores, queries, passages, own)
             student = list_scores(self.model.scores, typos, passages, own)
             mask = make_mask(own, student)
-        return params.weight * self.divergence(student, clean.detach() / params.temperature, mask)
+        teacher = clean.detach() / params.temperature
+        return params.weight * compute_divergence(teacher, student, mask).sum()
 
     def _cut(self, vectors: Tensor, dim: int | None) -> Tensor:
         """Return the first `dim` numbers of vectors, of length 1 again where the whole ones are.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tandem.config.losses import distillation, supervision, teaches_scale
+from tandem.config.losses import distillation, supervision
 
 
 @dataclass(frozen=True)
@@ -218,26 +218,3 @@ def list_discounts(count: int, like: Tensor) -> Tensor:
     """Return 1 / log2(1 + rank) for the ranks 1 to count."""
     ranks_plus_one = torch.arange(2, count + 2, dtype=like.dtype, device=like.device)
     return 1.0 / ranks_plus_one.log2()
-
-
-@distillation("margin_mse")
-@teaches_scale
-def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
-    """((s(q,p+) - s(q,p-)) - (t(q,p+) - t(q,p-)))², averaged over each query's negatives, summed over queries.
-
-    The paper has one negative. With n negatives in every list this is what sentence-transformers' `MarginMSELoss`
-    computes: it averages over all (query, negative) pairs of a batch, so longer lists would weigh more.
-
-    Args:
-        student: s(q, p) with the positive first, shape (queries, passages).
-        teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
-        mask: True where a passage stands, same shape.
-    Returns:
-        Scalar, in squared units of the scores; 0 for a list without negatives.
-
-    >>> student, teacher = torch.tensor([[3.0, 1.0]]), torch.tensor([[9.0, 8.0]])
-    >>> margin_mse(student, teacher, torch.ones(1, 2, dtype=torch.bool)).item()  # (2 - 1)²
-    1.0
-    """
-    pairs = RankedPairs.of_first(student - teacher.detach(), mask)
-    return pairs.mean(pairs.lead.square())

@@ -6,19 +6,14 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.losses import flops, l1, ramp_up
+from tandem.contrib.losses.divergences import kl, kl_elementwise, kl_minmax, kl_reverse, kl_t2
+from tandem.contrib.losses.regression import margin_mse, mse, mse_probability
+from tandem.contrib.losses.regularisers import flops, l1
+from tandem.training.losses import ramp_up
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
-    kl,
-    kl_elementwise,
-    kl_minmax,
-    kl_reverse,
-    kl_t2,
-    mse,
-    mse_probability,
     reference_listwise_distillation,
 )
-from tandem.training.losses.pairwise import margin_mse
 
 LN3 = math.log(3)
 FORWARD = 0.5 * math.log(4 / 3)  # KL((1/2, 1/2) ‖ (1/4, 3/4)) = 1/2 ln 2 + 1/2 ln 2/3

@@ -6,8 +6,8 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.losses.listwise import approx_ndcg, listmle, listwise
-from tandem.training.losses.pairwise import (
+from tandem.contrib.losses.orderings import approx_ndcg, listmle
+from tandem.contrib.losses.pairwise import (
     hinge,
     hinge_distillation,
     lambda_mrr,
@@ -16,6 +16,7 @@ from tandem.training.losses.pairwise import (
     ranknet,
     ranknet_distillation,
 )
+from tandem.training.losses.listwise import listwise
 
 LN3 = math.log(3)
 SECOND = 1 / math.log2(3)  # the discount of rank 2

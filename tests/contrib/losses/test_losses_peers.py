@@ -4,16 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.training.losses import flops
-from tandem.training.losses.listwise import kl_t2, listmle, listwise
-from tandem.training.losses.pairwise import (
+from tandem.contrib.losses.divergences import kl_t2
+from tandem.contrib.losses.orderings import listmle
+from tandem.contrib.losses.pairwise import (
     hinge,
     lambdarank,
     lambdarank_distillation,
-    margin_mse,
     ranknet,
     ranknet_distillation,
 )
+from tandem.contrib.losses.regression import margin_mse
+from tandem.contrib.losses.regularisers import flops
+from tandem.training.losses.listwise import listwise
 
 LN2 = torch.tensor(2.0).log().item()
 
