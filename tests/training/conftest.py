@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from training_jobs import lists, model_job, quick_job, runs  # noqa: F401
+from training_jobs import gradients, lists, model_job, quick_job, runs  # noqa: F401
 
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -23,20 +23,6 @@ def make_objective():
     from tiny_training import objective
 
     return objective
-
-
-@pytest.fixture
-def gradients():
-    """`gradients(objective, batch)`: loss and gradient of every parameter."""
-    from tandem.training.forward import Seeds
-
-    def make(objective, batch):
-        values = objective.backward(batch, Seeds((1, 2)))
-        return values, {
-            name: p.grad for name, p in objective.models.named_parameters() if p.grad is not None
-        }
-
-    return make
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.training.instances import Instances, count_visits, draw_list, iter_batches
-from tandem.training.lists import fit_steps, read_lists
+from tandem.training.lists import Lists, fit_steps, merge_lists, read_lists
 
 
 def write(path, rows):
@@ -160,3 +160,28 @@ def test_a_budget_of_minutes_by_hand():
     # 20 epochs of 16 lists in batches of 8 are 40 steps
     assert fit_steps(60.0, 0.9e12, instances=16, per_batch=8) == 40
     assert fit_steps(0.001, 0.9e12, instances=16, per_batch=8) == 1
+
+
+def test_lists_of_a_query_become_one_by_hand():
+    # query 4: positives 1 and 9, negatives 2 and 3 of the first part, 5 of the second, where 9 is a positive
+    first = Lists(
+        np.array([4, 6]),
+        np.array([0, 4, 6]),
+        np.array([1, 1]),
+        np.array([1, 2, 3, 9, 7, 8], np.int32),
+    )
+    second = Lists(
+        np.array([4, 5]),
+        np.array([0, 4, 6]),
+        np.array([2, 1]),
+        np.array([1, 9, 3, 5, 0, 2], np.int32),
+    )
+    merged = merge_lists([first, second])
+    assert merged.queries.tolist() == [4, 6, 5]
+    assert merged.positives.tolist() == [2, 1, 1]
+    lists = [
+        merged.passages[a:b].tolist()
+        for a, b in zip(merged.offsets[:-1], merged.offsets[1:], strict=True)
+    ]
+    assert lists == [[1, 9, 2, 3, 5], [7, 8], [0, 2]]
+    assert merged.passages.dtype == np.int32

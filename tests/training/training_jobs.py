@@ -78,3 +78,17 @@ def quick_job(model_job, tmp_path):
         )
 
     return make
+
+
+@pytest.fixture
+def gradients():
+    """`gradients(objective, batch)`: loss and gradient of every parameter."""
+    from tandem.training.forward import Seeds
+
+    def make(objective, batch):
+        values = objective.backward(batch, Seeds((1, 2)))
+        return values, {
+            name: p.grad for name, p in objective.models.named_parameters() if p.grad is not None
+        }
+
+    return make

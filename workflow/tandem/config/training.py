@@ -1,5 +1,7 @@
 """How models are trained: optimiser, steps, lists, losses, by the objective that is learned."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -28,8 +30,33 @@ from tandem.config.losses import (
     supervision,
 )
 from tandem.config.references import Reference
+from tandem.plugins import Declarations
 
 DualLoss = Annotated[str, Choice(supervision, OWN_LOSSES)]
+
+
+_OBJECTIVE_KEYS = ("live_negatives",)  # of `DualTrain`: each is an entry of `OWN_OBJECTIVES`
+
+
+@dataclass(frozen=True)
+class OwnObjective:
+    """Describe what a dual encoder learns by in the place of its lists alone, where a key of `DualTrain` is set.
+
+    Attributes:
+        start: `module:function` of `(job, model, tokens, train, positives, budget, world)` that returns the objective.
+        check: refuses what does not fit, by `problem`.
+    """
+
+    start: str
+    check: "Callable[[DualTrain], None]"
+
+
+OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations()
+
+
+def register_own_objective(key: str, objective: OwnObjective) -> None:
+    """Add what a dual encoder learns by where a key is set; `@plans_objective` (`tandem.plan.context`) plans it."""
+    OWN_OBJECTIVES[key] = objective
 
 
 def _unless_all(value: object) -> object:
@@ -308,6 +335,11 @@ class DualTrain(SingleTrain):
     )
 
     @property
+    def own_objective(self) -> str | None:
+        """The key, if one is set, by which a package's objective takes the place of the lists' own."""
+        return next((key for key in _OBJECTIVE_KEYS if getattr(self, key) is not None), None)
+
+    @property
     def visit_size(self) -> int:
         """Passages of an instance: a row has one negative, and a loss of `OWN_LOSSES` reads none."""
         return 1 if self.loss in OWN_LOSSES else 2 if self.instance == "row" else self.list_size
@@ -343,30 +375,15 @@ class DualTrain(SingleTrain):
         return self
 
     @model_validator(mode="after")
-    def _live_fits(self) -> Self:
-        if self.live_negatives is None:
+    def _own_objective_fits(self) -> Self:
+        key = self.own_objective
+        if key is None:
             return self
-        if self.in_batch:
+        if key not in OWN_OBJECTIVES:
             raise problem(
-                ".in_batch is true, but live_negatives are what a query learns from; set in_batch: false"
+                f".{key}: nothing learns by it; leave the key out, or load a plugin that does"
             )
-        others = (
-            "distil",
-            "passage_centric",
-            "regularise",
-            "matryoshka",
-            "self_teaching",
-            "topics",
-            "budget_minutes",
-        )
-        if key := next((key for key in others if getattr(self, key)), None):
-            raise problem(
-                f".{key} is set, but live_negatives learns from what it retrieves alone; leave it out"
-            )
-        if self.loss in OWN_LOSSES or self.sizes == "data":
-            raise problem(
-                f".live_negatives needs a loss of lists and sizes: given; loss is {self.loss}"
-            )
+        OWN_OBJECTIVES[key].check(self)
         return self
 
 

@@ -17,10 +17,9 @@ from tandem.plan.context import (
 )
 from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
-from tandem.plan.named_entries import Scope, plan_references
+from tandem.plan.named_entries import Scope, plan_reference, plan_references
 from tandem.plan.run_expressions import run
 from tandem.plan.scoring import match_answers
-from tandem.plan.searches import look_ahead
 from tandem.plan.starting_encoders import judges, pair_scoring_dual, tokens
 from tandem.stages.base import Json
 from tandem.stages.negatives import negatives
@@ -157,14 +156,6 @@ def _check_judging(at: str, lists: Candidates) -> None:
         raise UserError(
             f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come"
         )
-    if lists.look_ahead and lists.labels != "qrels":
-        raise UserError(
-            f"{at}.look_ahead: labels is {lists.labels}, but it searches with a known positive; set qrels"
-        )
-    if lists.look_ahead and lists.below_positive is not None and lists.below_positive.by is None:
-        raise UserError(
-            f"{at}.below_positive: scores of look_ahead are of positives, not queries; say by: a cross-encoder"
-        )
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(
             f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run"
@@ -226,9 +217,8 @@ def _check_behind(at: str, lists: Candidates) -> None:
         raise UserError(
             f"{at}.behind: labels is {lists.labels}, but two runs are compared by known positives; set qrels"
         )
-    if not _has_scores(lists) or lists.look_ahead:
-        source = "look_ahead" if lists.look_ahead else lists.from_
-        raise UserError(f"{at}.behind: {source} ranks no passage for a query; draw from a run")
+    if not _has_scores(lists):
+        raise UserError(f"{at}.behind: {lists.from_} ranks no passage for a query; draw from a run")
 
 
 def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
@@ -388,7 +378,7 @@ def plan_pool(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the run that lists are drawn from; nothing for a registered source of negatives."""
     (source,) = name.names
     if isinstance(name.section, Candidates) and name.section.look_ahead:
-        return {name.role: look_ahead(ctx, source, scope.split, name.path, scope.dataset)}
+        return plan_reference(ctx, name, scope, "look_ahead")
     if is_source(source):
         return {}
     sources = filter(is_source, negatives)

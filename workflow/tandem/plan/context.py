@@ -57,6 +57,11 @@ plans_tokenizer: Registry[Callable[..., Stage]] = Registry("tokenizer", "plans_t
 plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry(
     "reference", "plans_reference", "plan"
 )
+# By key of `train`, of an objective that a package adds: `(ctx, at, entry, data, params) -> (inputs, execution)`, the
+# stages and options of `execution` that such a training needs beside the usual ones; `at` is the model's path.
+plans_objective: Registry[Callable[..., tuple[dict[str, Stage], Json]]] = Registry(
+    "objective", "plans_objective", "plan"
+)
 # By name: the class of what may be asked for beside tables and the report, see `tandem.plan.plan.View`.
 plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 # By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes beside a run: `labels` in the place of the

@@ -39,13 +39,17 @@ def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> di
     """
     inputs: dict[str, Stage] = {}
     for name in names_in(section, path):
-        sort = name.reference.to
-        if sort not in plans_reference:
-            raise UserError(
-                f"{name.path}: nothing makes {sort}; leave the key out, or load a plugin that makes them"
-            )
-        inputs |= plans_reference[sort](ctx, name, scope)
+        inputs |= plan_reference(ctx, name, scope, name.reference.to)
     return inputs
+
+
+def plan_reference(ctx: Context, name: Name, scope: Scope, sort: str) -> dict[str, Stage]:
+    """Plan what a key names, of a sort that may be another than its own where a key beside it says so."""
+    if sort not in plans_reference:
+        raise UserError(
+            f"{name.path}: nothing makes {sort}; leave the key out, or load a plugin that makes them"
+        )
+    return plans_reference[sort](ctx, name, scope)
 
 
 def number_roles(name: Name, stages: Sequence[Stage]) -> dict[str, Stage]:

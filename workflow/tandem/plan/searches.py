@@ -92,21 +92,6 @@ def search_vectors(
     return ctx.stage("retrieve", data, label, searched(ctx, split, data), upstream, execution)
 
 
-def look_ahead(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
-    """The stage that searches with the vectors of a split's relevant passages instead of its queries'."""
-    passages = plan_encoding(ctx, "embeddings", system, where, data)
-    upstream = {"dataset": dataset(ctx, data), "passages": passages}
-    label = f"{passages.upstream['model'].name}.{split}"
-    model = passages.upstream["model"]
-    both = {"model": model, "tokens": tokens_of_dual(ctx, system, model, data)}
-    queries = ctx.stage("positive_vectors", data, label, {"split": split}, upstream | both)
-    how = ctx.execution("engine", "search_memory")
-    found = upstream | {"queries": queries}
-    return ctx.stage(
-        "retrieve", data, f"{label}.look_ahead", searched(ctx, split, data), found, how
-    )
-
-
 def search_index(
     ctx: Context,
     kind: str,

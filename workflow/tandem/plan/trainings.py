@@ -22,6 +22,7 @@ from tandem.config.models import (
     ModelEntry,
 )
 from tandem.config.representations import Representation
+from tandem.config.training import DualTrain
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidate_lists import check_lists, training_lists
@@ -32,6 +33,7 @@ from tandem.plan.context import (
     checks_entry,
     json_of,
     plans_entry,
+    plans_objective,
     require_name,
     start_of,
 )
@@ -39,7 +41,6 @@ from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.run_expressions import run
-from tandem.plan.searches import plan_encoding
 from tandem.plan.sizes import check_model
 from tandem.plan.starting_encoders import encoder, plan_reranker, texts_of_cross, tokens_to_read
 from tandem.plan.towers import (
@@ -112,9 +113,10 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if isinstance(entry, JointModel):
         upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
     execution = ctx.execution(*TRAINING)
-    if getattr(train, "live_negatives", None):
-        upstream["passages"] = _frozen_passages(ctx, at, entry, data, params)
-        execution |= ctx.execution("search_memory")
+    if isinstance(train, DualTrain) and train.own_objective:
+        inputs, more = plans_objective[train.own_objective](ctx, at, entry, data, params)
+        upstream |= inputs
+        execution |= more
     if validates_in_process(ctx, name):
         upstream["validation"] = run(
             ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data
@@ -128,20 +130,6 @@ def plan_model(ctx: Context, name: str) -> Stage:
 def check_model_entry(ctx: Context, name: str) -> None:
     """Refuse a model that cannot be trained."""
     ctx.model(name, f"models.{name}")
-
-
-def _frozen_passages(ctx: Context, at: str, entry: ModelEntry, data: str, params: Json) -> Stage:
-    """Plan the vectors of the passages that live negatives are found among: those of the model that it starts from."""
-    start = start_of(entry, "dual")
-    if not ctx.has_model(start):
-        raise UserError(
-            f"{at}.init is {start}, an encoder; live_negatives starts from a trained dual encoder"
-        )
-    if params["shared"]:
-        raise UserError(
-            f"{at}.shared is true, but live_negatives trains the query's tower alone; set it to false"
-        )
-    return plan_encoding(ctx, "embeddings", start, f"{at}.init", data)
 
 
 def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> Json:

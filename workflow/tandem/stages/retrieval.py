@@ -45,13 +45,6 @@ class RunParams(Params):
     split: str = Field("test", description="whose queries are searched for")
 
 
-class PositiveVectorsParams(Params):
-    """Vectors of queries' relevant passages in the place of the queries' own."""
-
-    side: Literal["queries"] = Field("queries", description="whose place they take")
-    split: str = Field(description="whose queries")
-
-
 class RetrieveParams(RunParams):
     """Exact search by inner product over all passages."""
 
@@ -101,8 +94,6 @@ KINDS = (
     Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
         shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="text", rule="encode",
         verb="encoding"),
-    Kind("positive_vectors", "retrieval.look_ahead:run", PositiveVectorsParams, env="search", box="Encoding",
-        holds="vectors", vectors="text", verb="taking vectors of positives for"),
     Kind("retrieve", "retrieval.retrieve:run", RetrieveParams, version=2, env="search", threads="all",
         gpu=("passages",), lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval",
         scoring=Scoring(by="dual", zero="cosine"), verb="searching"),

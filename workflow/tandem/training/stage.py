@@ -14,7 +14,7 @@ from torch import nn
 from tandem.cluster.progress import say, warn
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
-from tandem.config.training import CrossTrain, DualTrain, JointTrain
+from tandem.config.training import OWN_OBJECTIVES, CrossTrain, DualTrain, JointTrain
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, index_queries
 from tandem.data.splits import name_copy
@@ -52,7 +52,6 @@ from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.comparing import Comparing
 from tandem.training.objectives.dual import BrokenQueries, Teacher
-from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.optimizer import count_validation_operations, fit_sizes
 from tandem.training.validation import (
     NumberedCollection,
@@ -187,14 +186,9 @@ def build_ranker(
             if own:
                 learn_own = load(own.objective)
                 objective = learn_own(start, *shared)
-            elif train.live_negatives is not None:
-                start.untie()
-                memory = job.execution.search_memory
-                passages = FrozenPassages(
-                    inputs["passages"], inputs["dataset"], memory, job.execution.workers
-                )
-                depth = train.live_negatives
-                objective = Live(start, *shared, passages=passages, depth=depth)
+            elif train.own_objective:
+                start_own = load(OWN_OBJECTIVES[train.own_objective].start)
+                objective = start_own(job, start, *shared)
             else:
                 learn_batch = load(start.objective)
                 teacher = start_teacher(job, train)

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import compute_origin
+from tandem.contrib.live_negatives.options import PositiveVectorsParams
 from tandem.data.collection import Collection
 from tandem.data.rows import index_passages, index_queries, split_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import FP16, FP32, Blocks, Embeddings, FloatVectors
 from tandem.retrieval.inputs import require_dataset, require_passages
-from tandem.stages.retrieval import PositiveVectorsParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from pytest import approx
 
 from tandem.config.losses import supervision
-from tandem.config.training import DualTrain
+from tandem.config.training import OWN_OBJECTIVES, DualTrain
+from tandem.contrib.live_negatives.live import FrozenPassages, Live
 from tandem.data.collection import Collection
 from tandem.data.rows import index_queries
 from tandem.models.dual import load_dual
@@ -20,7 +21,6 @@ from tandem.store.files import sha256
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
-from tandem.training.objectives.live import FrozenPassages, Live
 from tandem.training.stage import run
 
 DEPTH = 6
@@ -172,3 +172,10 @@ def test_what_does_not_go_together_is_refused():
         DualTrain.model_validate({"live_negatives": 200})
     with pytest.raises(ValidationError, match="passage_centric is set, but live_negatives"):
         DualTrain.model_validate({"live_negatives": 200, "in_batch": False, "passage_centric": 0.1})
+
+
+def test_without_the_package_the_key_is_refused(monkeypatch):
+    declared = {key: value for key, value in OWN_OBJECTIVES.items() if key != "live_negatives"}
+    monkeypatch.setattr(OWN_OBJECTIVES, "_entries", declared)
+    with pytest.raises(ValidationError, match="live_negatives: nothing learns by it"):
+        DualTrain.model_validate({"live_negatives": 200, "in_batch": False})

@@ -1,9 +1,10 @@
-"""Look-ahead negatives: vectors of positives for queries', what a search with them finds, one list of all."""
+"""Look-ahead negatives: vectors of positives for queries', what a search with them finds, what they go with."""
 
 import numpy as np
 import pytest
 
 from tandem import ROOT
+from tandem.contrib.live_negatives.look_ahead import run
 from tandem.data.collection import Collection
 from tandem.data.rows import index_passages
 from tandem.data.runs import iter_run
@@ -11,10 +12,8 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as encode
-from tandem.retrieval.look_ahead import run
 from tandem.retrieval.retrieve import run as retrieve
 from tandem.store.artifact import open_artifact
-from tandem.training.lists import Lists, merge_lists
 
 ENCODE = {"side": "passages", "split": None, "precision": "fp32", "batch_tokens": 256, "block": 7}
 
@@ -79,31 +78,6 @@ def test_no_query_with_a_positive_is_refused(vectors, make_job, tmp_path):
         run(make_job("positive_vectors", tmp_path / "x-0000000055", {"split": "gone"}, inputs))
 
 
-def test_lists_of_a_query_become_one_by_hand():
-    # query 4: positives 1 and 9, negatives 2 and 3 of the first part, 5 of the second, where 9 is a positive
-    first = Lists(
-        np.array([4, 6]),
-        np.array([0, 4, 6]),
-        np.array([1, 1]),
-        np.array([1, 2, 3, 9, 7, 8], np.int32),
-    )
-    second = Lists(
-        np.array([4, 5]),
-        np.array([0, 4, 6]),
-        np.array([2, 1]),
-        np.array([1, 9, 3, 5, 0, 2], np.int32),
-    )
-    merged = merge_lists([first, second])
-    assert merged.queries.tolist() == [4, 6, 5]
-    assert merged.positives.tolist() == [2, 1, 1]
-    lists = [
-        merged.passages[a:b].tolist()
-        for a, b in zip(merged.offsets[:-1], merged.offsets[1:], strict=True)
-    ]
-    assert lists == [[1, 9, 2, 3, 5], [7, 8], [0, 2]]
-    assert merged.passages.dtype == np.int32
-
-
 @pytest.fixture
 def planner(configured):
     """`planner(**candidates)`: of the default with a model `tele` on de_bm25neg's negatives and those ahead of it."""
@@ -146,6 +120,10 @@ def test_shares_of_several_runs_are_one_list(planner):
         (
             {"look_ahead": True, "below_positive": {"margin": 1.0}},
             "scores of look_ahead are of positives, not queries",
+        ),
+        (
+            {"look_ahead": True, "behind": {"than": "bm25", "depth": 5}},
+            "candidates.behind: look_ahead ranks no passage for a query",
         ),
     ],
 )

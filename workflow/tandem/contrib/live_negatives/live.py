@@ -6,17 +6,22 @@ import numpy as np
 from torch import Tensor
 
 from tandem.cluster.progress import Progress
+from tandem.config.training import DualTrain
 from tandem.data.rows import PassageOrder
 from tandem.errors import UserError
 from tandem.models.device import place_array
-from tandem.models.dual import dot_scores
+from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.ragged import Ids
+from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, FP32, Embeddings, FloatVectors, Stretches
 from tandem.retrieval.exact import unpack_keys
 from tandem.retrieval.torch_search import search_by_torch
+from tandem.stages.training import ModelParams
 from tandem.store.artifact import Artifact
-from tandem.training.forward import Seeds
-from tandem.training.lists import Batch
+from tandem.store.job import Job
+from tandem.training.distributed import World
+from tandem.training.forward import Budget, Seeds
+from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import ListLoss, apply_gradient, make_mask
 from tandem.training.objectives.dual import DualObjective
 
@@ -66,6 +71,36 @@ class FrozenPassages:
         """Return the vectors of passages in float32, shape (*rows.shape, dim)."""
         vectors = self.embeddings.pick(rows.ravel()).astype(np.float32)
         return place_array(vectors).reshape(*rows.shape, -1)
+
+
+def start_live(
+    job: Job[ModelParams],
+    model: DualEncoder,
+    tokens: Tokens,
+    train: DualTrain,
+    positives: Positives,
+    budget: Budget,
+    world: World,
+) -> "Live":
+    """Return the objective of a training, with towers of their own; the input `passages` is what it retrieves."""
+    assert train.live_negatives is not None
+    model.untie()
+    passages = FrozenPassages(
+        job.inputs["passages"],
+        job.inputs["dataset"],
+        job.execution.search_memory,
+        job.execution.workers,
+    )
+    return Live(
+        model,
+        tokens,
+        train,
+        positives,
+        budget,
+        world,
+        passages=passages,
+        depth=train.live_negatives,
+    )
 
 
 @dataclass(eq=False, kw_only=True)

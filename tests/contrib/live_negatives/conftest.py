@@ -1,0 +1,8 @@
+"""Live negatives train over the tiny collection, as in the training's tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
+
+from training_jobs import gradients, lists, model_job, runs  # noqa: F401
