@@ -1,4 +1,4 @@
-"""Training lists: drawing them from a run, denoising them, and a teacher's scores of them."""
+"""Training lists: drawing them from a run, denoising them, and clusters of their queries."""
 
 from collections.abc import Callable
 from operator import not_
@@ -6,10 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.config.base import equals
 from tandem.config.models import BelowPositive, Candidates
 from tandem.config.references import parameters_of
-from tandem.config.retrieval import Normalization
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Part
 from tandem.stages.retrieval import ScoringParams
@@ -53,24 +51,10 @@ class TopicsParams(Params):
     seed: int = Field(description="of the queries that they start from")
 
 
-class TeacherParams(ScoringParams):
-    """The scores of training lists by a teacher, or the weighted mean of several teachers' scores."""
-
-    weights: tuple[float, ...] = Field(
-        (), exclude_if=not_, description="of several: the judges', then the runs'"
-    )
-    normalize: Normalization = Field(
-        "none", exclude_if=equals("none"), description="of each one's scores within a list"
-    )
-
-
 KINDS = (
     Kind("candidates", "negatives.candidates:run", CandidatesParams, version=2, env="models", threads="all",
         gpu=("judge",), shard="negatives.candidates:run_shard", part=Part(1024, "queries"), box="Training lists",
         holds="lists", verb="drawing negatives for"),
-    Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
-        shard="negatives.teacher:run_shard", shard_for=("judge",), box="Training lists",
-        verb="scoring training lists of"),
     Kind("topics", "retrieval.faiss_search:run_topics", TopicsParams, env="search", threads="all", box="Training lists",
         verb="clustering queries of"),
 )  # fmt: skip

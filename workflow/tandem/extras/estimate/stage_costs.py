@@ -182,18 +182,6 @@ def estimate_candidates(stage: Stage, setting: Setting) -> Work:
     return replace(judged, memory=judged.memory + ids)
 
 
-@cost("teacher")
-def estimate_teacher(stage: Stage, setting: Setting) -> Work:
-    """Estimate a teacher's scores of all listed pairs."""
-    lists, judges = params_of(stage.upstream["candidates"]), count_inputs(stage, "judge")
-    pairs = min(setting.queries(stage, "train"), lists.queries or UNLIMITED) * lists.depth
-    if not judges:
-        return Work(rows=(("lines", pairs),), disk=4 * pairs)
-    tokens = stage.upstream["judge_tokens.0"]
-    texts = count_texts_each(stage, tokens, setting)
-    return estimate_pair_scores(setting, tokens, pairs * texts, judges, disk=4 * pairs)
-
-
 def find_split(run: Stage) -> str:
     """Return the split of a run; a re-ranked run has that of its first stage."""
     split = getattr(params_of(run), "split", None)

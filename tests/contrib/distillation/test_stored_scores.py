@@ -10,11 +10,12 @@ from pytest import approx
 
 from tandem.config.losses import distillation
 from tandem.config.training import DualTrain, JointTrain
+from tandem.contrib.distillation import teacher
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
-from tandem.negatives import candidates, teacher
+from tandem.negatives import candidates
 from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget
 from tandem.training.instances import Instances, iter_batches

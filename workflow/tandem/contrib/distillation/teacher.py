@@ -12,6 +12,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import split_spans
+from tandem.contrib.distillation.options import TeacherParams
 from tandem.data.runs import NORMALIZATIONS, get_scored_depth, iter_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
@@ -26,7 +27,6 @@ from tandem.retrieval.pair_scores import (
     score_shard,
 )
 from tandem.retrieval.pair_store import pair_keys
-from tandem.stages.negatives import TeacherParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 from tandem.training.lists import Lists, read_lists

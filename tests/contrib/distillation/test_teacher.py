@@ -11,11 +11,12 @@ from listed import listed_rows
 from messages import other_dataset
 
 from tandem.config.settings import Execution
+from tandem.contrib.distillation import teacher
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
-from tandem.negatives import candidates, teacher
+from tandem.negatives import candidates
 from tandem.store.artifact import open_artifact
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}

@@ -6,7 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.negatives import candidates, teacher
+from tandem.contrib.distillation import teacher
+from tandem.negatives import candidates
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import plain, run_shard

@@ -1,15 +1,12 @@
 """Who teaches is upstream, not a parameter; what is wrong with a teacher is one line."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
+from tandem import ROOT
+from tandem.contrib.distillation.options import TeacherParams
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.stages.negatives import TeacherParams
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -136,7 +133,7 @@ def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
     )
     plan = FullPlan(config, ROOT)
     rows = {f"{row.system} | {row.first_stage}": stage.key for row, stage in plan.tables["summary"]}
-    assert rows == yaml.safe_load((Path(__file__).parent / "keys.yaml").read_text())
+    assert rows == yaml.safe_load((ROOT / "tests/plan/keys.yaml").read_text())
     assert "teacher" not in plan.planner.model("de_bm25neg", "here").upstream
 
 

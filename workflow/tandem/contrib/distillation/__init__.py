@@ -1,0 +1,1 @@
+"""Learning from teachers: their stored scores of training lists, or a teacher in batch."""
