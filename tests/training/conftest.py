@@ -3,26 +3,18 @@
 import json
 
 import pytest
-from training_jobs import gradients, lists, model_job, quick_job, runs  # noqa: F401
+from training_jobs import (  # noqa: F401
+    batch,
+    gradients,
+    lists,
+    make_objective,
+    model_job,
+    quick_job,
+    runs,
+)
 
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
-
-
-@pytest.fixture(scope="session")
-def batch():
-    """Four lists: one of a query that has another list's passage as a known positive, one that is short."""
-    from tiny_training import BATCH
-
-    return BATCH
-
-
-@pytest.fixture
-def make_objective():
-    """`make_objective(name, budget, dtype, **train)`: the same weights at each call."""
-    from tiny_training import objective
-
-    return objective
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tandem.config.losses import distillation
 from tandem.config.training import DualTrain
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
-from tandem.training.objectives import ListLoss
+from tandem.training.objectives import start_list_loss
 
 BIG = Budget(1 << 20, 1 << 20)
 DISTIL = {"from": "any", "loss": "kl", "weight": 1.0, "supervision": 1.0}
@@ -20,7 +20,7 @@ def list_loss(scores, teacher, **distil):
     batch = Batch(np.array([0]), np.arange(len(scores))[None], np.array([teacher], np.float32))
     row = torch.tensor([scores], dtype=torch.float64)
     train = DualTrain.model_validate({"loss": "listwise", "distil": DISTIL | distil})
-    return ListLoss(train)(row, torch.ones_like(row, dtype=bool), row, batch)
+    return start_list_loss(train)(row, torch.ones_like(row, dtype=bool), row, batch)
 
 
 def test_a_stored_teachers_options_and_weights_count():

@@ -7,9 +7,9 @@ import pytest
 
 from tandem.data.collection import Collection
 from tandem.data.rows import index_queries
-from tandem.negatives import teacher
+from tandem.stages import KINDS
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
+from tandem.store.job import load, writing
 from tandem.training.stage import read_query_topics, run
 
 TRAIN = {"steps": 4, "choose": "last", "list_size": 2, "topics": {"clusters": 2}}
@@ -42,7 +42,7 @@ def scores(make_job, dataset, tokens, cross_model, lists, tmp_path_factory):
     }
     params = {"precision": "fp32", "batch_tokens": 256}
     job = make_job("teacher", tmp_path_factory.mktemp("teacher") / "ce-0123456789", params, inputs)
-    teacher.run(job)
+    load(KINDS["teacher"].run)(job)
     return open_artifact(job.out)
 
 

@@ -33,7 +33,7 @@ from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BrokenQueries, Teacher
+from tandem.training.objectives.dual import BrokenQueries
 
 WORDS = 200
 TRAINING = dict.fromkeys(
@@ -218,7 +218,8 @@ def teacher_of(params, opened, budget, dtype):
     model = late_interaction(shared=True)
     weigh(model, 3, dtype)
     model.to(device())
-    return Teacher(model, opened, params.distil.in_batch, params.precision, budget)
+    teacher = load("contrib.distillation.in_batch:Teacher")
+    return teacher(model, opened, params.distil.in_batch, params.precision, budget)
 
 
 def parade(aggregate):

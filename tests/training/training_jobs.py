@@ -92,3 +92,19 @@ def gradients():
         }
 
     return make
+
+
+@pytest.fixture(scope="session")
+def batch():
+    """Four lists: one of a query that has another list's passage as a known positive, one that is short."""
+    from tiny_training import BATCH
+
+    return BATCH
+
+
+@pytest.fixture
+def make_objective():
+    """`make_objective(name, budget, dtype, **train)`: the same weights at each call."""
+    from tiny_training import objective
+
+    return objective

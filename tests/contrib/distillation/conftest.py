@@ -6,4 +6,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 
 from listed import train_run  # noqa: F401
-from training_jobs import gradients, lists, model_job, quick_job, runs  # noqa: F401
+from training_jobs import (  # noqa: F401
+    batch,
+    gradients,
+    lists,
+    make_objective,
+    model_job,
+    runs,
+)

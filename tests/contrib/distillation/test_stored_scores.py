@@ -20,7 +20,7 @@ from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget
 from tandem.training.instances import Instances, iter_batches
 from tandem.training.lists import Batch, Positives, read_lists
-from tandem.training.objectives import Joint, ListLoss
+from tandem.training.objectives import Joint, start_list_loss
 from tandem.training.objectives.dual import BatchDualObjective
 
 DISTIL = {"loss": "paper", "weight": 1.0, "supervision": 0.0}
@@ -102,7 +102,7 @@ def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
     scores = rng.normal(size=(4, 4)).astype(np.float32)
     stored = np.array([[3, nan, 1, 2], [nan, 2, nan, nan], [1, 0, nan, nan], [nan] * 4], np.float32)
     passages = np.array([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, -1], [11, 12, -1, -1]])
-    list_loss = ListLoss(DualTrain.model_validate({"distil": DISTIL | {"loss": loss}}))
+    list_loss = start_list_loss(DualTrain.model_validate({"distil": DISTIL | {"loss": loss}}))
 
     def distilled(scores, passages, stored):
         own = torch.tensor(scores, dtype=torch.float64, requires_grad=True)

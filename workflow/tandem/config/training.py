@@ -1,8 +1,8 @@
 """How models are trained: optimiser, steps, lists, losses, by the objective that is learned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -19,7 +19,6 @@ from tandem.config.base import (
     problem,
 )
 from tandem.config.losses import (
-    ORDER_LOSSES,
     OWN_LOSSES,
     Distil,
     Distillation,
@@ -35,6 +34,9 @@ from tandem.plugins import Declarations
 DualLoss = Annotated[str, Choice(supervision, OWN_LOSSES)]
 
 
+_Code = TypeVar("_Code")
+_TAUGHT = "distil"
+_TEACHING_KEYS = ("distil", "margin_bins", "groups")  # of `SingleTrain`, of teachers' scores
 _OBJECTIVE_KEYS = ("live_negatives",)  # of `DualTrain`: each is an entry of `OWN_OBJECTIVES`
 
 
@@ -57,6 +59,40 @@ OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations()
 def register_own_objective(key: str, objective: OwnObjective) -> None:
     """Add what a dual encoder learns by where a key is set; `@plans_objective` (`tandem.plan.context`) plans it."""
     OWN_OBJECTIVES[key] = objective
+
+
+@dataclass(frozen=True)
+class TeachingCode:
+    """Describe how `distil` is learned, each piece of code as `module:name`.
+
+    Attributes:
+        loss: `(train)` of a `training.objectives.ListLoss` that learns from the scores of a batch's lists.
+        in_batch: `(job, train)` of a `training.objectives.dual.BatchTeacher`, of `distil.in_batch`.
+        draws: `(train) -> (draw, labels)` of `training.instances.Instances`, of `margin_bins` and `groups`.
+        check: refuses what does not fit, by `problem`.
+    """
+
+    loss: str
+    in_batch: str
+    draws: str
+    check: "Callable[[SingleTrain], None]"
+
+
+TEACHING: Declarations[TeachingCode] = Declarations()  # under the one name `distil`
+
+
+def register_teaching(code: TeachingCode) -> None:
+    """Say how a teacher's scores are learned."""
+    TEACHING[_TAUGHT] = code
+
+
+def find_code(codes: Mapping[str, _Code], name: str, key: str) -> _Code:
+    """Return what a package has registered under a name for a key that is set; without it the key is refused."""
+    if name not in codes:
+        raise problem(
+            f".{key}: nothing learns by it; leave the key out, or load a plugin that does"
+        )
+    return codes[name]
 
 
 def _unless_all(value: object) -> object:
@@ -234,10 +270,6 @@ class SingleTrain(Train, TakesLosses):
             raise problem(
                 f".positives is {self.positives}, but an instance of a {self.instance} has one; set it to 1"
             )
-        if self.margin_bins and (self.distil is None or self.instance != "query"):
-            raise problem(
-                f".margin_bins is {self.margin_bins}, which needs a teacher (distil) and instance: query"
-            )
         if self.instance == "query" and not self.resample:
             raise problem(
                 ".resample is false, but instance is query; set candidates.negatives instead, which stay"
@@ -245,33 +277,10 @@ class SingleTrain(Train, TakesLosses):
         return self
 
     @model_validator(mode="after")
-    def _groups_fit(self) -> Self:
-        if not self.groups:
-            return self
-        fits = self.instance == "query" and self.positives == 1 and self.sizes == "given"
-        if self.distil is None or not fits or self.margin_bins:
-            hint = "instance: query, one positive, sizes: given, and no margin_bins"
-            raise problem(f".groups need a teacher (distil), {hint}")
-        if (loss := self.distil.loss) not in ORDER_LOSSES and not distillation.plugin(loss):
-            allowed = ", ".join(ORDER_LOSSES)
-            raise problem(
-                f".groups give an order and no scores, but distil.loss is {loss}; allowed: {allowed}"
-            )
-        ends, sizes = (
-            [group.last_rank for group in self.groups],
-            [group.passages for group in self.groups],
-        )
-        ranks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        if sizes[0] != ranks[0] or any(
-            size > count for size, count in zip(sizes, ranks, strict=True)
-        ):
-            raise problem(
-                f".groups draw {sizes} of {ranks} ranks; of the first all, of others no more than there are"
-            )
-        if sum(sizes) != self.list_size:
-            raise problem(
-                f".groups have {sum(sizes)} passages, but list_size is {self.list_size}; make them equal"
-            )
+    def _teaching_fits(self) -> Self:
+        key = next((key for key in _TEACHING_KEYS if getattr(self, key)), None)
+        if key is not None:
+            find_code(TEACHING, _TAUGHT, key).check(self)
         return self
 
 
@@ -379,11 +388,7 @@ class DualTrain(SingleTrain):
         key = self.own_objective
         if key is None:
             return self
-        if key not in OWN_OBJECTIVES:
-            raise problem(
-                f".{key}: nothing learns by it; leave the key out, or load a plugin that does"
-            )
-        OWN_OBJECTIVES[key].check(self)
+        find_code(OWN_OBJECTIVES, key, key).check(self)
         return self
 
 

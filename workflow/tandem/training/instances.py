@@ -5,16 +5,17 @@ order of an epoch and every draw follow from (seed, epoch, instance) alone: resu
 shards change nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Literal, Self
 
 import numpy as np
 
-from tandem.config.training import CrossTrain, RankGroup, SingleTrain, Train
+from tandem.config.training import TEACHING, CrossTrain, SingleTrain, Train
 from tandem.data.columns import Floats
 from tandem.models.ragged import Ids, sum_lengths
+from tandem.store.job import load
 from tandem.training.lists import Batch, Lists
 
 _InstanceKind = Literal["query", "positive", "row"]
@@ -30,9 +31,8 @@ class Instances:
 
     Attributes:
         size: passages of a positive and its negatives.
-        bins: draw a list's negatives evenly from so many ranges of the teacher's margins (`order_by_margin`), of
-            `query` alone; None: from all alike.
-        groups: draw a list by its ranks under the teacher (`draw_by_rank`), of `query` alone.
+        draw: draws a visit of a list by a teacher's scores, as `draw_list` without, of `query` alone.
+        labels: stand-ins for the teacher's scores of what `draw` draws, shape (size,); None: its scores.
         topics: topic of each query row; an epoch's batches have queries of one topic (`order_by_topic`); None: of any.
         resample: draw the negatives anew at each visit. Else a list's negatives are dealt out to its positives once,
             in a shuffled order, and again from the first where they do not go round.
@@ -44,9 +44,9 @@ class Instances:
     most: int = 1
     resample: bool = True
     pairs: bool = False
-    bins: int | None = None
     topics: Ids | None = None
-    groups: Sequence[RankGroup] = ()
+    draw: Callable[[Lists, int, int, int, int, int], Ids] | None = None
+    labels: Floats | None = None
 
     def __post_init__(self) -> None:
         lists = self.lists
@@ -68,6 +68,10 @@ class Instances:
         """Return the instances that a training visits."""
         if not isinstance(train, SingleTrain):
             return cls(lists, train.list_size, most=train.positives)
+        draw = None
+        labels = None
+        if train.margin_bins or train.groups:
+            draw, labels = load(TEACHING["distil"].draws)(train)
         return cls(
             lists,
             train.list_size,
@@ -75,9 +79,9 @@ class Instances:
             most=train.positives,
             resample=train.resample,
             pairs=isinstance(train, CrossTrain),
-            bins=train.margin_bins,
             topics=topics,
-            groups=train.groups,
+            draw=draw,
+            labels=labels,
         )
 
     def __len__(self) -> int:
@@ -104,10 +108,9 @@ class Instances:
             stands, shape (size,), of rows (2,).
         """
         index = int(np.searchsorted(self.bounds, number, side="right")) - 1
-        if self.groups:
-            return index, draw_by_rank(self.lists, index, self.groups, seed, epoch)
         if self.kind == "query":
-            return index, draw_list(self.lists, index, self.size, seed, epoch, self.most, self.bins)
+            draw = self.draw or draw_list
+            return index, draw(self.lists, index, self.size, seed, epoch, self.most)
 
         place_in_list = number - int(self.bounds[index])
         positive, row = divmod(place_in_list, int(self.rows_per_positive[index]))
@@ -145,10 +148,12 @@ def draw_list(
     seed: int,
     epoch: int,
     most: int = 1,
-    bins: int | None = None,
+    sort: Callable[[Floats, np.random.Generator], Ids] | None = None,
 ) -> Ids:
     """Draw one visit of a list: `most` of its positives, then negatives up to `size` in all, without replacement.
 
+    Args:
+        sort: returns another order of the shuffled negatives, by the teacher's margins t(q, p+) - t(q, p-) to them.
     Returns:
         Where they stand in `lists.passages`, shape (size,), padded with -1.
     """
@@ -166,85 +171,12 @@ def draw_list(
     places[:taken] = start + chosen_positives
 
     order = rng.permutation(int(lists.offsets[index + 1]) - first_negative)
-    if bins is not None and lists.scores is not None:
+    if sort is not None and lists.scores is not None:
         margins = lists.scores[places[0]] - lists.scores[first_negative + order]
-        order = order[order_by_margin(margins, bins, rng.permutation(bins))]
+        order = order[sort(margins, rng)]
     chosen_negatives = order[: size - taken]
     places[taken : taken + len(chosen_negatives)] = first_negative + chosen_negatives
     return places
-
-
-def order_by_margin(margins: Floats, bins: int, turns: Ids) -> Ids:
-    """Return negatives in an order that takes one of each range of margins in turn: balanced margins of TAS-B.
-
-    The range from the list's smallest margin to its largest is cut into `bins` equal parts; empty ones are passed over.
-    Hofstätter et al. 2021 draw a part evenly, then one of its pairs: this is that for a single negative, and without
-    replacement for more.
-
-    Args:
-        margins: t(q, p+) - t(q, p-) of the negatives, which stand in random order; NaN, without a score, is in no part
-            and last.
-        turns: a random order of the parts, shape (bins,).
-    """
-    known = np.isfinite(margins)
-    parts = np.full(len(margins), bins, np.int64)  # what has no score is behind all parts
-    if known.any():
-        low = margins[known].min()
-        high = margins[known].max()
-        shares = (margins[known] - low) / ((high - low) or 1.0)
-        parts[known] = np.minimum((shares * bins).astype(np.int64), bins - 1)
-    # How many of the same part stand earlier: row i of the lower triangle looks at the negatives before i.
-    earlier = np.tril(parts[:, None] == parts[None, :], -1).sum(1)
-    turn_of_part = np.append(turns, bins)
-    return np.lexsort((turn_of_part[parts], earlier, ~known))  # the last key decides first
-
-
-def draw_by_rank(
-    lists: Lists, index: int, groups: Sequence[RankGroup], seed: int, epoch: int
-) -> Ids:
-    """Draw one visit of a list by its teacher's ranks: all passages of the first group, random ones of the others.
-
-    The positive, one of several, has rank 1; other positives and what the teacher has not scored are left out.
-
-    Returns:
-        Where they stand in `lists.passages`, group after group, padded with -1 where a group has too few.
-    """
-    if lists.scores is None:
-        raise ValueError("train.groups needs lists with a teacher's scores")
-    rng = np.random.default_rng([seed, 1, epoch, index])
-    start = int(lists.offsets[index])
-    positives = int(lists.positives[index])
-    first_negative = start + positives
-
-    scores = lists.scores[first_negative : int(lists.offsets[index + 1])]
-    scored = int(np.isfinite(scores).sum())
-    best_first = np.argsort(-scores, kind="stable")[:scored]  # NaN is last
-    ranked = np.concatenate([[start + rng.integers(positives)], first_negative + best_first])
-
-    places = np.full(sum(group.passages for group in groups), -1, np.int64)
-    first_rank = 0
-    column = 0
-    for group in groups:
-        window = ranked[first_rank : group.last_rank]
-        chosen = window[np.sort(rng.permutation(len(window))[: group.passages])]
-        places[column : column + len(chosen)] = chosen
-        first_rank = group.last_rank
-        column += group.passages
-    return places
-
-
-def label_ranks(groups: Sequence[RankGroup]) -> Floats:
-    """Return stand-ins for the scores of `draw_by_rank`'s passages: 1/rank in the first group, then 0, -1, … by group.
-
-    Zeng et al. 2022 (CL-DRD), whose later labels differ: only their order counts in its loss. Shape (passages,).
-
-    >>> first = RankGroup(last_rank=2, passages=2)
-    >>> label_ranks([first, RankGroup(last_rank=9, passages=1), RankGroup(last_rank=20, passages=2)]).tolist()
-    [1.0, 0.5, 0.0, -1.0, -1.0]
-    """
-    within_first = 1 / np.arange(1, groups[0].passages + 1)
-    levels = [np.full(group.passages, -level) for level, group in enumerate(groups[1:])]
-    return np.concatenate([within_first, *levels]).astype(np.float32)
 
 
 def count_visits(
@@ -323,7 +255,7 @@ def _make_batch(instances: Instances, drawn: list[tuple[int, Ids]]) -> Batch:
     passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
     teacher = None
     if lists.scores is not None:
-        learned = label_ranks(instances.groups) if instances.groups else lists.scores[places]
+        learned = lists.scores[places] if instances.labels is None else instances.labels
         teacher = np.where(stands, learned, np.float32("nan"))
     positives = None
     if instances.most > 1:

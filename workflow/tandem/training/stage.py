@@ -14,7 +14,7 @@ from torch import nn
 from tandem.cluster.progress import say, warn
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
-from tandem.config.training import OWN_OBJECTIVES, CrossTrain, DualTrain, JointTrain
+from tandem.config.training import OWN_OBJECTIVES, TEACHING, CrossTrain, DualTrain, JointTrain
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, index_queries
 from tandem.data.splits import name_copy
@@ -51,7 +51,7 @@ from tandem.training.lists import (
 from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BrokenQueries, Teacher
+from tandem.training.objectives.dual import BrokenQueries
 from tandem.training.optimizer import count_validation_operations, fit_sizes
 from tandem.training.validation import (
     NumberedCollection,
@@ -191,7 +191,9 @@ def build_ranker(
                 objective = start_own(job, start, *shared)
             else:
                 learn_batch = load(start.objective)
-                teacher = start_teacher(job, train)
+                teacher = None
+                if train.distil and train.distil.in_batch:
+                    teacher = load(TEACHING["distil"].in_batch)(job, train)
                 broken = find_broken_queries(job, train)
                 objective = learn_batch(start, *shared, teacher=teacher, broken=broken)
         case CrossTrain():
@@ -262,19 +264,6 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
     say(f"{label} · vectors by {chosen}")
     model: DualEncoder = representation[params.representation.type].start(folder, shared, **options)
     return model
-
-
-def start_teacher(job: ModelJob, train: DualTrain) -> Teacher | None:
-    """Load the frozen dual encoder that teaches in batch, on the device; None without one."""
-    if train.distil is None or train.distil.in_batch is None:
-        return None
-    tokens = job.inputs["in_batch_tokens"]
-    tokens_per_batch = job.execution.micro_tokens
-    model = load_dual(job.inputs["in_batch_teacher"].folder / "dual").to(device())
-    check_input_lengths(nn.ModuleDict({"dual": model}), {"tokens": tokens})
-    accelerate(model, job.execution, tokens_per_batch, train.precision, training=False)
-    budget = Budget(tokens_per_batch, job.execution.graph_tokens)
-    return Teacher(model, Tokens.open(tokens), train.distil.in_batch, train.precision, budget)
 
 
 def find_broken_queries(job: ModelJob, train: DualTrain) -> BrokenQueries | None:

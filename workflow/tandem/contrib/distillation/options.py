@@ -1,11 +1,13 @@
-"""The parameters of the stage `teacher`."""
+"""What a teacher's scores go with in a training, and the parameters of the stage `teacher`."""
 
 from operator import not_
 
 from pydantic import Field
 
-from tandem.config.base import equals
+from tandem.config.base import equals, problem
+from tandem.config.losses import ORDER_LOSSES, distillation
 from tandem.config.retrieval import Normalization
+from tandem.config.training import SingleTrain
 from tandem.stages.retrieval import ScoringParams
 
 
@@ -18,3 +20,40 @@ class TeacherParams(ScoringParams):
     normalize: Normalization = Field(
         "none", exclude_if=equals("none"), description="of each one's scores within a list"
     )
+
+
+def check_teaching(train: SingleTrain) -> None:
+    """Refuse to draw lists by a teacher's scores without one, and in other ways than its scores say."""
+    if train.margin_bins and (train.distil is None or train.instance != "query"):
+        raise problem(
+            f".margin_bins is {train.margin_bins}, which needs a teacher (distil) and instance: query"
+        )
+    check_groups(train)
+
+
+def check_groups(train: SingleTrain) -> None:
+    """Refuse groups of ranks that do not fit the lists, or whose order the teacher's loss does not learn."""
+    if not train.groups:
+        return
+    fits = train.instance == "query" and train.positives == 1 and train.sizes == "given"
+    if train.distil is None or not fits or train.margin_bins:
+        hint = "instance: query, one positive, sizes: given, and no margin_bins"
+        raise problem(f".groups need a teacher (distil), {hint}")
+    if (loss := train.distil.loss) not in ORDER_LOSSES and not distillation.plugin(loss):
+        allowed = ", ".join(ORDER_LOSSES)
+        raise problem(
+            f".groups give an order and no scores, but distil.loss is {loss}; allowed: {allowed}"
+        )
+    ends, sizes = (
+        [group.last_rank for group in train.groups],
+        [group.passages for group in train.groups],
+    )
+    ranks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    if sizes[0] != ranks[0] or any(size > count for size, count in zip(sizes, ranks, strict=True)):
+        raise problem(
+            f".groups draw {sizes} of {ranks} ranks; of the first all, of others no more than there are"
+        )
+    if sum(sizes) != train.list_size:
+        raise problem(
+            f".groups have {sum(sizes)} passages, but list_size is {train.list_size}; make them equal"
+        )

@@ -1,7 +1,17 @@
-"""The stage that has teachers score training lists."""
+"""How a teacher's scores are learned, and the stage that has teachers score training lists."""
 
-from tandem.contrib.distillation.options import TeacherParams
+from tandem.config.training import TeachingCode, register_teaching
+from tandem.contrib.distillation.options import TeacherParams, check_teaching
 from tandem.stages import Kind, register_stage
+
+register_teaching(
+    TeachingCode(
+        loss="contrib.distillation.taught_lists:DistilledListLoss",
+        in_batch="contrib.distillation.in_batch:start_teacher",
+        draws="contrib.distillation.teacher_draws:find_draws",
+        check=check_teaching,
+    )
+)
 
 register_stage(
     Kind(

@@ -16,10 +16,10 @@ from tandem.training.lists import Batch
 from tandem.training.objectives import apply_gradient, make_mask
 from tandem.training.objectives.dual import (
     BatchDualObjective,
+    BatchTeacher,
     BrokenQueries,
     DualObjective,
     InBatch,
-    Teacher,
 )
 
 
@@ -91,7 +91,7 @@ class CoTraining(DualObjective):
     """
 
     model: Spade
-    teacher: Teacher | None = None
+    teacher: BatchTeacher | None = None
     broken: BrokenQueries | None = None  # the representation does not use `train.self_teaching`
 
     def __post_init__(self) -> None:

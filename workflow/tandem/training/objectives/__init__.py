@@ -8,13 +8,12 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from tandem.cluster.progress import say
-from tandem.config.losses import is_scale_taught
-from tandem.config.training import CrossTrain, DualTrain, JointTrain
+from tandem.config.training import TEACHING, CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
+from tandem.store.job import load
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
 from tandem.training.lists import Batch, Positives
@@ -85,43 +84,11 @@ def add(totals: dict[str, float], values: dict[str, float]) -> None:
         totals[name] = totals.get(name, 0.0) + value
 
 
-def tell_scales(student: Tensor, teacher: Tensor, scored: Tensor) -> None:
-    """Say so where a teacher's scores lie further apart in a list than the model's, or less far: beyond 3 to 2.
-
-    Vectors of length 1 over a temperature reach no score above its inverse: a model that has to learn wider margins
-    learns their width before their order.
-
-    Args:
-        student, teacher: scores of the first lists of a training, shape (queries, list).
-        scored: True where both count, same shape.
-    """
-
-    def spread(scores: Tensor) -> float:
-        """Return the mean over the lists of the distance between the highest and the lowest score."""
-        highest = scores.masked_fill(~scored, -torch.inf).amax(1)
-        lowest = scores.masked_fill(~scored, torch.inf).amin(1)
-        return float((highest - lowest).mean())
-
-    ratio = spread(teacher) / max(spread(student), 1e-9)
-    if not 2 / 3 <= ratio <= 3 / 2:
-        say(
-            f"the teacher's scores lie {ratio:.2g} times as far apart as the model's, which this loss teaches, too; "
-            f"distil.teacher_temperature at {ratio:.2g} times its value would take that away"
-        )
-
-
 class ListLoss:
-    """weight · distillation(scores, teacher) + supervision · loss(scores) with `train.distil`; else the loss alone."""
+    """Compute the loss of lists by their first passages, `train.loss`."""
 
     def __init__(self, train: DualTrain | CrossTrain) -> None:
         self.supervision = find_supervision_loss(train.loss, train)
-        self.distil = train.distil
-        self.distillation = (
-            find_distillation_loss(self.distil.loss, self.distil) if self.distil else None
-        )
-        self.tells_scales = (
-            self.distil is not None and is_scale_taught(self.distil.loss) and World.current().first
-        )
 
     def __call__(
         self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch
@@ -132,30 +99,17 @@ class ListLoss:
             scores: of each list, in batch followed by the other lists' passages, shape (queries, list + more).
             mask: True where a passage counts, same shape.
             own: scores of the lists alone, which a teacher has scored, shape (queries, list).
-            batch: the lists. A passage without a teacher's score is left out of the distillation, and so is a list
-                with fewer than two scored ones.
+            batch: the lists.
         """
-        if self.distil is None or self.distillation is None:
-            return {"sup": average_over_positives(self.supervision, scores, mask, batch.positives)}
-        terms = {}
-        if batch.teacher is not None:
-            teacher = torch.from_numpy(batch.teacher).to(own) / (
-                self.distil.teacher_temperature or 1.0
-            )
-            scored = make_mask(batch, own) & teacher.isfinite()
-            known = teacher.masked_fill(~scored, 0.0)
-            lists = scored.sum(-1) > 1  # one score compares with nothing
-            if self.tells_scales and lists.any():
-                tell_scales(own[lists].detach(), teacher[lists], scored[lists])
-                self.tells_scales = False
-            distilled = self.distillation(own[lists], known[lists], scored[lists])
-            terms["distil"] = distilled * self.distil.weight
-        elif self.distil.in_batch is None:
-            raise ValueError("train.distil needs lists with a teacher's scores")
-        if self.distil.supervision:
-            supervised = average_over_positives(self.supervision, scores, mask, batch.positives)
-            terms["sup"] = supervised * self.distil.supervision
-        return terms
+        return {"sup": average_over_positives(self.supervision, scores, mask, batch.positives)}
+
+
+def start_list_loss(train: DualTrain | CrossTrain) -> ListLoss:
+    """Return the loss of a training's lists, with `train.distil` one that learns from a teacher's scores, too."""
+    if train.distil is None:
+        return ListLoss(train)
+    loss: ListLoss = load(TEACHING["distil"].loss)(train)
+    return loss
 
 
 class SeparableRanker(ABC):
@@ -207,7 +161,7 @@ class Cross(SeparableRanker):
     def __post_init__(self) -> None:
         self.models = nn.ModuleDict({"cross": self.model})
         self.pairs = CrossScores(self.model, self.tokens, self.train.precision, self.budget)
-        self.list_loss = ListLoss(self.train)
+        self.list_loss = start_list_loss(self.train)
 
     def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
         """See `SeparableRanker`."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.losses import InBatchTeaching, Regularise, regulariser
+from tandem.config.losses import Regularise, regulariser
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
@@ -16,9 +17,9 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, list_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import find_distillation_loss, ramp_up
+from tandem.training.losses import ramp_up
 from tandem.training.losses.listwise import compute_divergence, listwise
-from tandem.training.objectives import ListLoss, apply_gradient, make_mask
+from tandem.training.objectives import apply_gradient, make_mask, start_list_loss
 
 Taught = Callable[[Tensor], Tensor]  # a teacher's loss of a batch, from the student's scores
 
@@ -37,7 +38,7 @@ class InBatch:
         own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, …).
         score: the model's `scores`, of encoded queries against encoded passages.
         gather: rows of all processes in order, with gradient, from this process' rows.
-        teach: a `Teacher`'s loss of the batch, if there is one.
+        teach: a `BatchTeacher`'s loss of the batch, if there is one.
     """
 
     queries: Tensor
@@ -70,52 +71,11 @@ def list_batch_rows(batch: Batch, world: World) -> tuple[Ids, Ids]:
     return np.arange(count)[world.slice(count)], np.argwhere(batch.mask)[:, 0]
 
 
-class Teacher:
-    """Distillation in batch from a frozen dual encoder, which scores each batch as it is visited.
+class BatchTeacher(Protocol):
+    """Describe a teacher that scores each batch as it is visited."""
 
-    Every query's positive, then either all other passages of the batch (TCT-ColBERT: Lin et al. 2021, KL) or those of
-    the other lists (TAS-B: Hofstätter et al. 2021 §3.3, Margin-MSE: its own negative has a better teacher's score). No
-    passage is left out as a known positive: the teacher says what it is worth. `model` is of any representation and
-    reads `tokens`, of the same dataset.
-    """
-
-    def __init__(
-        self,
-        model: DualEncoder,
-        tokens: Tokens,
-        params: InBatchTeaching,
-        precision: str,
-        budget: Budget,
-    ) -> None:
-        self.vectors = TextVectors(model.requires_grad_(False).eval(), tokens, precision, budget)
-        self.params = params
-        self.distillation = find_distillation_loss(params.loss, params)
-
-    @torch.no_grad()
     def loss(self, batch: Batch, world: World) -> Taught:
-        """Return the weighted distillation of a whole batch, of which each process encodes a share of the passages.
-
-        A sum over this process' queries, from the student's scores of them, shape (queries, all passages).
-        """
-        mine, lists = list_batch_rows(batch, world)
-        # A passage that stands in two lists is scored once: to rounding, losses of an order would make a pair of it.
-        passages, place_of = np.unique(batch.passages[batch.mask], return_inverse=True)
-        scores = self.vectors.pool_scores(world.share(batch).queries, passages, world)
-        scores = scores[:, torch.from_numpy(place_of).to(scores.device)]
-
-        # A list for each query: its positive, which is the first passage of its own, then all passages of the batch.
-        positives = np.searchsorted(lists, mine)[:, None]
-        every = np.broadcast_to(np.arange(len(lists)), (len(mine), len(lists)))
-        is_taught = every != positives if self.params.own_negatives else lists != mine[:, None]
-        columns = torch.from_numpy(np.concatenate([positives, every], 1)).to(scores.device)
-        is_taught = np.concatenate([np.ones_like(positives, bool), is_taught], 1)
-        mask = torch.from_numpy(is_taught).to(scores.device)
-        teacher = scores.gather(1, columns) / self.params.teacher_temperature
-
-        def compute(student: Tensor) -> Tensor:
-            return self.params.weight * self.distillation(student.gather(1, columns), teacher, mask)
-
-        return compute
+        """Return the loss of a whole batch, as a function of the student's scores of this process' queries."""
 
 
 class BrokenQueries:
@@ -171,7 +131,7 @@ class BatchDualObjective(DualObjective):
     With `self_teaching` a broken copy of each query learns the query's own scores (`teach_typos`).
     """
 
-    teacher: Teacher | None = None
+    teacher: BatchTeacher | None = None
     broken: BrokenQueries | None = None
 
     def __post_init__(self) -> None:
@@ -188,7 +148,7 @@ class BatchDualObjective(DualObjective):
             raise UserError(
                 f"train.matryoshka is {widest}, but vectors have {dimension} numbers: name fewer"
             )
-        self.list_loss = ListLoss(train)
+        self.list_loss = start_list_loss(train)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
@@ -278,7 +238,7 @@ class BatchDualObjective(DualObjective):
     def terms(self, state: InBatch) -> dict[str, Tensor]:
         """Return the loss's terms by name, each a sum over this process' queries.
 
-        L_Q = `ListLoss`, and a `Teacher`'s loss in batch; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P;
+        L_Q = `ListLoss`, and a `BatchTeacher`'s loss; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P;
         with `regularise` also λ times a regulariser of each side's vectors.
         """
         terms = self.list_loss(state.scores, state.mask, state.own, state.batch)
