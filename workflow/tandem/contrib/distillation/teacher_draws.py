@@ -16,6 +16,7 @@ def find_draws(train: SingleTrain) -> tuple[Callable[..., Ids], Floats | None]:
     """Return how a training with `groups` or `margin_bins` draws a visit, and stand-ins for the scores of it."""
     if train.groups:
         return partial(draw_by_rank, groups=train.groups), label_ranks(train.groups)
+    assert train.margin_bins is not None
     return partial(draw_by_margin, bins=train.margin_bins), None
 
 
