@@ -6,7 +6,7 @@ import pytest
 
 from tandem.config import merging
 from tandem.config.datasets import CutDocuments
-from tandem.config.indexes import PrunedIndex
+from tandem.config.indexes import INDEXES
 from tandem.config.loading import load_settings
 from tandem.config.merging import assembled, catalogue, gathered, merged
 from tandem.config.models import JointModel, Validation, ValidationSettings
@@ -106,7 +106,7 @@ def test_classes_follow_from_the_keys_that_choose_them(configured):
     config["indexes"] = {"mine": {"type": "pruned"}}
     settings = load_settings(config, ROOT)
     assert isinstance(settings.datasets["mine"], CutDocuments)
-    assert isinstance(settings.indexes["mine"], PrunedIndex)
+    assert isinstance(settings.indexes["mine"], INDEXES["pruned"])
 
 
 def test_a_models_own_validation_overrides_the_keys_that_it_sets():

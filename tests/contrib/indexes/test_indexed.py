@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.indexes import TERM_INDEXES, Index
+from tandem.config.indexes import Index
 from tandem.contrib.indexes.index_types import INDEX_FACTORIES
 from tandem.contrib.indexes.options import FactoryIndex, IndexParams
 from tandem.errors import UserError
@@ -34,7 +34,6 @@ def test_every_type_has_an_entry_that_works_as_it_is(planner):
         name for name, entry in default.settings.indexes.items() if isinstance(entry, Index)
     }
     assert of_vectors - {"two_bits"} == set(INDEX_FACTORIES) - {"factory"}  # named as their types
-    assert default.settings.indexes.keys() - of_vectors == TERM_INDEXES.keys()
     for name in of_vectors:
         stage = run(default, f"de_bm25neg@{name}")
         assert (stage.kind, stage.name) == ("ann", f"de_bm25neg@{name}.test")

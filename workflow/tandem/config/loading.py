@@ -11,7 +11,7 @@ from tandem.config import merging
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, Inheriting, sources
 from tandem.config.encoders import ENCODER_SOURCES, Encoder, PublishedEncoder
-from tandem.config.indexes import INDEXES, TERM_INDEXES, Index, TermIndex
+from tandem.config.indexes import INDEXES, AnyIndex
 from tandem.config.merging import INHERITED, Raw, mapping, merged, read_own, read_yaml
 from tandem.config.models import OBJECTIVES
 from tandem.config.parsing import no_object, parse, read, refuse_too_large
@@ -142,11 +142,10 @@ def _encoder(at: str, entry: Raw) -> tuple[Encoder | None, list[str]]:
     return _by(source.by, source.models, at, entry)
 
 
-def _index(at: str, entry: Raw) -> tuple[Index | TermIndex | None, list[str]]:
+def _index(at: str, entry: Raw) -> tuple[AnyIndex | None, list[str]]:
     if not NAME.fullmatch(at.partition(".")[2]):
         return None, [f"{at}: a name is letters, digits, '_', '-' and '.'"]
-    types: dict[str, type[Index | TermIndex]] = {**INDEXES, **TERM_INDEXES}
-    return _by("type", types, at, {"type": "factory", **entry} if "factory" in entry else entry)
+    return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
 
 
 _CHOOSING = {"models": "objective", "datasets": "source"}  # the key that no whole entry lacks

@@ -15,7 +15,7 @@ from pydantic import (
 from tandem.config.base import Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
-from tandem.config.indexes import Index, TermIndex
+from tandem.config.indexes import AnyIndex
 from tandem.config.models import ModelEntry, ValidationSettings
 from tandem.config.references import DatasetRef, RunRef
 from tandem.config.retrieval import (
@@ -179,7 +179,7 @@ class Settings(Section):
     validation: ValidationSettings = Field(
         ValidationSettings(), description="how checkpoints are validated"
     )
-    indexes: dict[str, SerializeAsAny[Index | TermIndex]] = Field(
+    indexes: dict[str, SerializeAsAny[AnyIndex]] = Field(
         {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"
     )
     models: dict[str, ModelEntry] = Field(

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from tandem.config.base import Choice, Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import ENCODER_SOURCES, PublishedEncoder, Reranker
-from tandem.config.indexes import INDEXES, TERM_INDEXES, Index
+from tandem.config.indexes import INDEXES, Index
 from tandem.config.models import OBJECTIVES, TrainedModel
 from tandem.config.parsing import NAMES, SIGNS, branches
 from tandem.config.settings import Settings, added_blocks, catalogues, settings_model
@@ -46,7 +46,7 @@ def list_entries() -> dict[str, tuple[type[Section], ...]]:
         "models": tuple(OBJECTIVES.values()),
         "datasets": tuple(sources().values()),
         "encoders": (PublishedEncoder, *made),
-        "indexes": (*INDEXES.values(), *TERM_INDEXES.values()),
+        "indexes": tuple(INDEXES.values()),
         "rerankers": (Reranker,),
         **{
             name: tuple(dict.fromkeys(block.classes.values()))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
+from tandem.plan.graph import Stage
 from tandem.registry import Registry
 from tandem.retrieval.exact import Array, BestPassages
 
@@ -58,4 +59,9 @@ index_size: Registry[Callable[..., Any]] = Registry(
 # By `Kind.vectors`: `(job) -> searches` that the stage `tradeoffs` compares, as `VectorSearches` of its package are.
 compared_searches: Registry[Callable[..., Any]] = Registry(
     "compared search", "compared_searches", "extras.searched_indexes", decides=False
+)
+# By `Representation.encoding`, of what is not stored as vectors: `(ctx, options, model, split) -> stage` that measures
+# the searches of a dual encoder against one another in the place of `tradeoffs`; `options` are those of that key.
+plans_comparison: Registry[Callable[..., Stage]] = Registry(
+    "plan of a comparison", "plans_comparison", "extras.searched_indexes", decides=False
 )

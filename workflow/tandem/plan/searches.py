@@ -1,17 +1,6 @@
-"""The stages that search by a dual encoder: by single vectors, or by weights of terms.
+"""The stages that search by a dual encoder's vectors: exactly, or through an entry of `indexes` (`<model>@<name>`)."""
 
-Single vectors are searched exactly, or through an entry of `indexes` (`<model>@<name>`). Weights are searched exactly,
-through Lucene (`<model>@lucene`), or by an entry of `indexes`.
-"""
-
-from tandem.config.indexes import (
-    Index,
-    SeismicBuild,
-    SeismicIndex,
-    SeismicSearch,
-    TermIndex,
-    TermIndexEntry,
-)
+from tandem.config.indexes import AnyIndex, Index
 from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
@@ -22,8 +11,6 @@ from tandem.plan.named_entries import Scope
 from tandem.plan.reported import searched
 from tandem.plan.starting_encoders import dual_encoder, tokens_of_dual
 from tandem.stages import KINDS, parameter_names
-
-LUCENE = "lucene"
 
 
 def plan_encoding(
@@ -119,71 +106,7 @@ def search_index(
     )
 
 
-@search("sparse")
-def search_terms(
-    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
-) -> Stage:
-    """Plan the search of weights of terms: exactly, in Lucene, or as an entry of `indexes` says."""
-    params = searched(ctx, split, data)
-    label = dual_encoder(ctx, system, where).name
-    if name is not None:
-        label = f"{label}@{name}"
-    if name == LUCENE:
-        upstream = plan_impacts(ctx, system, split, where, data)
-        return ctx.stage("search_impacts", data, f"{label}.{split}", params, upstream)
-
-    entry = _find_term_index(ctx, system, name, where) if name else None
-    upstream = encode_both_sides(ctx, "term_weights", system, split, where, data)
-    if isinstance(entry, SeismicIndex):
-        upstream["index"] = plan_seismic(ctx, upstream, label, entry, data)
-        params |= json_of(entry, *SeismicSearch.model_fields)
-        return ctx.stage("search_seismic", data, f"{label}.{split}", params, upstream)
-    if entry is not None:
-        params["index"] = json_of(entry)
-    return ctx.stage(
-        "retrieve_sparse",
-        data,
-        f"{label}.{split}",
-        params,
-        upstream,
-        ctx.execution("search_memory"),
-    )
-
-
-def _find_term_index(ctx: Context, system: str, name: str, where: str) -> TermIndexEntry:
-    """Return the entry of `indexes` for weights of terms; refuse any other."""
-    entry = find_index(ctx, name, f"{where}: {system}@{name}", LUCENE)
-    if not isinstance(entry, TermIndexEntry):
-        fitting = [
-            other
-            for other, known in ctx.settings.indexes.items()
-            if isinstance(known, TermIndexEntry)
-        ]
-        allowed = ", ".join(
-            [f"{system} (exact)", *(f"{system}@{other}" for other in (LUCENE, *fitting))]
-        )
-        problem = f"{system} gives weights to terms, and {name} is an index of vectors"
-        raise UserError(f"{where}: {problem}; allowed: {allowed}")
-    return entry
-
-
-def plan_seismic(
-    ctx: Context, upstream: dict[str, Stage], label: str, entry: SeismicIndex, data: str
-) -> Stage:
-    """Plan Seismic's index of the weights of passages, which are among `upstream`."""
-    inputs = {role: upstream[role] for role in ("dataset", "passages")}
-    return ctx.stage("seismic", data, label, json_of(entry, *SeismicBuild.model_fields), inputs)
-
-
-def plan_impacts(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
-    """Plan what a search in Lucene reads: the dataset, weights of both sides, and the index of the passages'."""
-    upstream = encode_both_sides(ctx, "term_weights", system, split, where, data)
-    name = dual_encoder(ctx, system, where).name
-    inputs = {role: upstream[role] for role in ("dataset", "passages")}
-    return upstream | {"index": ctx.stage("impacts", data, f"{name}@{LUCENE}", {}, inputs)}
-
-
-def find_index(ctx: Context, name: str, where: str, *more: str) -> Index | TermIndex:
+def find_index(ctx: Context, name: str, where: str, *more: str) -> AnyIndex:
     """Return an entry of `indexes`; `where` is the key that names it, and `more` are names that it allows besides."""
     known = ctx.settings.indexes
     if name not in known:
@@ -196,7 +119,7 @@ def find_vector_index(ctx: Context, name: str, where: str) -> Index:
     entry = find_index(ctx, name, where)
     if not isinstance(entry, Index):
         raise UserError(
-            f"{where}: {name} searches weights of terms, not vectors; name an index of another type"
+            f"{where}: {name} searches {entry.searches}, not vectors; name an index of another type"
         )
     return entry
 

@@ -166,6 +166,10 @@ class Blocks:
 
         return self.pieces.write(self.name(number), save, **facts)
 
+    def summarise(self, facts: Iterable[Json]) -> Json:
+        """Return what the whole artifact says of its rows, by the facts of all blocks; here nothing."""
+        return {}
+
     def remove_partial(self) -> None:
         """Remove files that killed processes left half written; to be called when nobody writes."""
         for partial in self.folder.glob("blocks/.*"):

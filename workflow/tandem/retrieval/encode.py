@@ -1,6 +1,6 @@
-"""Stages `embeddings`, `term_weights` and others: passages or a split's queries by a dual encoder, in blocks.
+"""Stage `embeddings`, and those of packages: passages or a split's queries by a dual encoder, in blocks.
 
-A vector a text; a weight of each term, by a sparse encoder; or what a package stores by a `SideEncoder` of its own.
+A vector a text, or what a package stores by a `SideEncoder` of its own.
 A row of a block is usually a text. Where it is not, `offsets.npy` says where each text's rows are, by the token ids
 alone, so that a block knows its texts before any is computed. Shards compute whole blocks, the stage those still
 missing. Memory is that of three blocks: read, computed, written.
@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from scipy.sparse import csr_array
 
 from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import compute_origin, prefetch_items, write_behind
@@ -22,10 +21,9 @@ from tandem.data.collection import Collection
 from tandem.data.rows import Rows, index_queries, split_rows
 from tandem.models.acceleration import accelerate
 from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
-from tandem.models.dual import LENGTH_STEP, DualEncoder, encode_all, encode_batches, load_dual
+from tandem.models.dual import LENGTH_STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.sparse import LOGITS, join_sparse_rows
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks
 from tandem.retrieval.inputs import (
@@ -35,7 +33,6 @@ from tandem.retrieval.inputs import (
     require_prompts,
     require_tokenizer,
 )
-from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages import KINDS
 from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams, side_encoder
@@ -119,24 +116,6 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
 def count_texts(progress: Progress) -> Callable[[Ids], None]:
     """Adds a batch of texts to the progress, by their numbers of tokens."""
     return lambda lengths: progress.add(len(lengths), tokens=int(lengths.sum()))
-
-
-@side_encoder("term")
-class TermEncoder(SideEncoder):
-    """Run a sparse encoder's tower on the token ids it reads."""
-
-    load = staticmethod(load_dual)
-    blocks = SparseBlocks
-
-    def encode(self, texts: Ragged, progress: Progress) -> csr_array:
-        """Weights of texts, shape (texts, vocabulary), rounded to what is stored."""
-        budget = max(1, min(self.budget, LOGITS // self.model.dimension))
-        batches = encode_batches(
-            self.model, self.tower, texts, self.template, self.mode, budget, count_texts(progress)
-        )
-        return join_sparse_rows(
-            batches, self.model.dimension, self.dtype, str(self.job.inputs["model"].folder)
-        )
 
 
 class Encoding:
@@ -239,11 +218,7 @@ def run(job: Job[EmbeddingsParams]) -> None:
                 draft.path("ids.parquet"),
             )
         counts = {job.params.side: len(encoding.texts), "blocks": len(blocks)}
-        draft.facts |= {**counts, **computed}
-        if isinstance(blocks, SparseBlocks):
-            weights = sum(block["weights"] for block in facts.values())
-            # of the mean text
-            draft.facts["active_terms"] = round(weights / max(1, blocks.rows), 2)
+        draft.facts |= {**counts, **computed, **blocks.summarise(facts.values())}
         shares = [block["kept"] for block in facts.values() if block.get("kept") is not None]
         if shares:
             share = round(float(np.mean(shares)), 4)

@@ -1,13 +1,11 @@
 """Dense retrieval and re-ranking."""
 
 from collections.abc import Callable
-from operator import not_
 from typing import Any, Literal
 
 from pydantic import Field
 
 from tandem.config import retrieval
-from tandem.config.indexes import ExactTermIndex, SeismicBuild, SeismicSearch
 from tandem.config.retrieval import Encode, Inference
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params, Scoring
@@ -32,12 +30,6 @@ class EmbeddingsParams(Encode, Params):
     split: str | None = Field(None, description="whose queries are encoded")
 
 
-class TermWeightsParams(EmbeddingsParams):
-    """Weights of the terms of passages or queries by a sparse encoder."""
-
-    dtype: Literal["fp32", "fp16"] = Field("fp16", description="of the weights on disk")
-
-
 class RunParams(Params):
     """A run over one split's queries."""
 
@@ -47,33 +39,6 @@ class RunParams(Params):
 
 class RetrieveParams(RunParams):
     """Exact search by inner product over all passages."""
-
-
-class RetrieveTermsParams(RetrieveParams):
-    """Exact search by dot products of weights of terms over all passages."""
-
-    index: ExactTermIndex | None = Field(
-        None,
-        exclude_if=not_,
-        discriminator="type",
-        description="what becomes of passages' weights; null: as they are",
-    )
-
-
-class ImpactsParams(Params):
-    """Lucene's inverted index of weights of terms, rounded to a byte."""
-
-
-class SearchImpactsParams(RunParams):
-    """Search of an inverted index of weights of terms."""
-
-
-class SeismicParams(SeismicBuild, Params):
-    """Seismic's approximate index of weights of terms."""
-
-
-class SearchSeismicParams(SeismicSearch, RunParams):
-    """Search through Seismic; exact scores of what it proposes."""
 
 
 class ScoringParams(Inference, Params):
@@ -97,19 +62,6 @@ KINDS = (
     Kind("retrieve", "retrieval.retrieve:run", RetrieveParams, version=2, env="search", threads="all",
         gpu=("passages",), lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval",
         scoring=Scoring(by="dual", zero="cosine"), verb="searching"),
-    Kind("term_weights", "retrieval.encode:run", TermWeightsParams, env="models", threads="all", gpu=("model",),
-        shard="retrieval.encode:run_shard", box="Encoding", holds="vectors", vectors="term", verb="encoding"),
-    Kind("retrieve_sparse", "retrieval.term_weights:run", RetrieveTermsParams, env="search", threads="all",
-        shard="retrieval.term_weights:run_shard", box="Retrieval", scoring=Scoring(by="dual", zero="always"),
-        verb="searching"),
-    Kind("impacts", "retrieval.term_indexes:run_impacts", ImpactsParams, env="lexical", threads="all", box="Encoding",
-        holds="index", verb="indexing"),
-    Kind("search_impacts", "retrieval.term_indexes:run_search_impacts", SearchImpactsParams, env="lexical",
-        threads="all", box="Retrieval", scoring=Scoring(zero="always"), verb="searching"),
-    Kind("seismic", "retrieval.term_indexes:run_seismic", SeismicParams, env="search", threads="all", box="Encoding",
-        holds="index", package="pyseismic-lsr", verb="indexing"),
-    Kind("search_seismic", "retrieval.term_indexes:run_search_seismic", SearchSeismicParams, env="search",
-        threads="all", box="Retrieval", package="pyseismic-lsr", scoring=Scoring(zero="always"), verb="searching"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, version=2, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", shard_for=("model", "judge"), box="Re-ranking",
         scoring=Scoring(by="cross", of="top"), verb="re-ranking"),

@@ -2,16 +2,13 @@
 
 import faiss
 import numpy as np
-from scipy.sparse import csr_array
 
 from tandem.extras.searched_indexes import RankedSearch, served_index
 from tandem.extras.serving import WORKER_THREADS, Searched, Served, served_search
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, BestPassages, score_vector_pairs
 from tandem.retrieval.faiss_search import BlockSearch, open_threads
-from tandem.retrieval.term_weights import open_passages, select_best
 from tandem.stages import declaration
-from tandem.stages.retrieval import RetrieveTermsParams
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
@@ -20,30 +17,6 @@ PER_VALUE = 4  # bytes of a value of a block that is ready
 def open_searched(part: Served) -> Searched:
     """Open the passages that a dual encoder searches."""
     return served_search[declaration(part.inputs["passages"].kind).vectors](part)
-
-
-@served_search("term")
-class SearchedTerms(Searched):
-    """Weights of terms, or what an exact index makes of them, by term and all in memory.
-
-    A passage that shares no term with the query is not found.
-    """
-
-    def __init__(self, part: Served) -> None:
-        super().__init__(part)
-        opened = open_passages(part.inputs["passages"], part.params_as(RetrieveTermsParams).index)
-        self.inverted, self.temperature = opened.take(0, opened.rows).T.tocsr(), opened.temperature
-
-    def _score(self, vector: list[float], rows: list[int]) -> Array:
-        scores: Array = (csr_array(np.array([vector])) @ self.inverted).toarray()[
-            0, rows
-        ] / self.temperature
-        return scores.astype(np.float32)
-
-    def _find_best(self, vector: list[float], depth: int) -> BestPassages:
-        best, query = BestPassages(1, depth), csr_array(np.array([vector]))
-        best.keys[:] = select_best(query, self.inverted, self.order.ranks, depth, self.temperature)
-        return best
 
 
 @served_search("text")

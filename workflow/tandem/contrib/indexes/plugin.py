@@ -4,7 +4,7 @@ from tandem.commands import STEPS, Command, register_command
 from tandem.config.indexes import register_index
 from tandem.config.settings import register_section
 from tandem.contrib.indexes.options import FAISS_INDEXES, AnnParams, IndexParams
-from tandem.contrib.indexes.tradeoffs_options import TermTradeoffsParams, Tradeoffs, TradeoffsParams
+from tandem.extras.tradeoffs_options import Tradeoffs, TradeoffsParams
 from tandem.stages import Kind, register_stage
 from tandem.stages.base import Planned, Scoring
 
@@ -61,18 +61,6 @@ register_stage(
         threads="exclusive",
         lazy=("dataset",),
         box="Retrieval",
-    ),
-    in_runs=False,
-)
-register_stage(
-    Kind(
-        "term_tradeoffs",
-        "contrib.indexes.term_tradeoffs:run",
-        TermTradeoffsParams,
-        env="lexical",
-        threads="exclusive",
-        box="Retrieval",
-        verb="measuring",
     ),
     in_runs=False,
 )

@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from tandem.contrib.indexes.tradeoffs_options import TermTradeoffsParams
 from tandem.extras.report.charts import Series, draw_lines, draw_points
+from tandem.extras.tradeoffs_options import TradeoffsParams
 from tandem.report.page import PageTable, render_template, write_markdown
 from tandem.report.table_commands import CsvOut, write_views
+from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
 SWEPT = {"nprobe": "nprobe", "ef_search": "efSearch"}
@@ -72,7 +73,10 @@ def tabulate_tradeoffs(lines: pd.DataFrame, recalls: list[str], artifact: Artifa
             row.append(f"{line['active_terms']:,.1f}")
         rows.append(row)
 
-    manifest, params = artifact.manifest, artifact.params_as(TermTradeoffsParams)
+    model = KINDS[artifact.kind].params
+    assert model is not None
+    assert issubclass(model, TradeoffsParams)
+    manifest, params = artifact.manifest, artifact.params_as(model)
     queries = f"at most {params.queries:,} {params.split} queries"
     note = (
         f"{artifact.key}: recall of the exact top, on {queries}; one query at a time by one thread, all together by "

@@ -1,22 +1,13 @@
 """The stage that measures indexes against one another."""
 
-from tandem.config.indexes import ExactTermIndex, SeismicIndex, SeismicSearch
-from tandem.contrib.indexes.tradeoffs_options import Tradeoffs
-from tandem.errors import UserError
+from tandem.extras.searched_indexes import plans_comparison
+from tandem.extras.tradeoffs_options import Tradeoffs
 from tandem.plan.context import json_of, plans_view
 from tandem.plan.dataset_stages import require_split
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, View
-from tandem.plan.searches import (
-    encode_both_sides,
-    find_index,
-    find_vector_index,
-    plan_impacts,
-    plan_index,
-    plan_seismic,
-)
+from tandem.plan.searches import encode_both_sides, find_vector_index, plan_index
 from tandem.plan.starting_encoders import dual_encoder
-from tandem.stages.base import Json
 
 
 @plans_view("tradeoffs")
@@ -51,39 +42,14 @@ class TradeoffsView(View):
 
         model = options.model or self.plan.choose_run("de_bm25neg", is_plain)
         params = json_of(options) | {"split": split}
-        representation = dual_encoder(ctx, model, "tradeoffs.model").params.representation
-        if representation.encoding == "term_weights":
-            return self._plan_terms(model, split, params)
+        encoding = dual_encoder(ctx, model, "tradeoffs.model").params.representation.encoding
+        if encoding in plans_comparison:
+            return plans_comparison[encoding](ctx, options, model, split)
 
-        upstream = encode_both_sides(
-            ctx, representation.encoding, model, split, "tradeoffs.model", data
-        )
+        upstream = encode_both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
         for name in options.indexes:
             find_vector_index(ctx, name, "tradeoffs.indexes")
         for i, name in enumerate(options.indexes):
             upstream[f"index.{i}"] = plan_index(ctx, upstream["passages"], name, data)
         execution = ctx.execution("index_gpu", "devices")
         return ctx.stage("tradeoffs", data, f"{model}.{split}", params, upstream, execution)
-
-    def _plan_terms(self, model: str, split: str, params: Json) -> Stage:
-        """Return the stage that measures indexes of weights of terms against one another."""
-        data, ctx = self.plan.settings.dataset, self.plan.planner.ctx
-        # of vectors
-        params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}
-        upstream = plan_impacts(ctx, model, split, "tradeoffs.model", data)
-        params["seismic"] = []
-        for name in self.options.indexes:
-            built = find_index(ctx, name, "tradeoffs.indexes")
-            if isinstance(built, ExactTermIndex):
-                raise UserError(
-                    f"tradeoffs.indexes: {name} ranks by other weights than all others; leave it out"
-                )
-            if isinstance(built, SeismicIndex):
-                number = len(params["seismic"])
-                params["seismic"].append(
-                    {"name": name, **json_of(built, *SeismicSearch.model_fields)}
-                )
-                upstream[f"seismic.{number}"] = plan_seismic(
-                    ctx, upstream, f"{model}@{name}", built, data
-                )
-        return ctx.stage("term_tradeoffs", data, f"{model}.{split}", params, upstream)

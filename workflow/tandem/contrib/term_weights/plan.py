@@ -1,15 +1,107 @@
-"""The search by weights of terms."""
+"""Searches by weights of terms: exact, through Lucene (`<model>@lucene`), or as an entry of `indexes` says."""
 
-from typing import Any
-
-from tandem.plan.context import Context, search
+from tandem.contrib.term_weights.term_options import (
+    ExactTermIndex,
+    SeismicBuild,
+    SeismicIndex,
+    SeismicSearch,
+    TermIndex,
+)
+from tandem.errors import UserError
+from tandem.extras.searched_indexes import plans_comparison
+from tandem.extras.tradeoffs_options import Tradeoffs
+from tandem.plan.context import Context, json_of, search
 from tandem.plan.graph import Stage
-from tandem.plan.searches import search_terms
+from tandem.plan.reported import searched
+from tandem.plan.searches import encode_both_sides, find_index
+from tandem.plan.starting_encoders import dual_encoder
+
+LUCENE = "lucene"
 
 
+@search("sparse")
 @search("unicoil")
 @search("uhd")
 @search("spade")
-def search_own_terms(ctx: Context, *how: Any) -> Stage:
-    """Plan the search as `search_terms` does."""
-    return search_terms(ctx, *how)
+def search_terms(
+    ctx: Context, system: str, split: str, where: str, data: str, name: str | None
+) -> Stage:
+    """Plan the search of weights of terms: exactly, in Lucene, or as an entry of `indexes` says."""
+    params = searched(ctx, split, data)
+    label = dual_encoder(ctx, system, where).name
+    if name is not None:
+        label = f"{label}@{name}"
+    if name == LUCENE:
+        upstream = plan_impacts(ctx, system, split, where, data)
+        return ctx.stage("search_impacts", data, f"{label}.{split}", params, upstream)
+
+    entry = _find_term_index(ctx, system, name, where) if name else None
+    upstream = encode_both_sides(ctx, "term_weights", system, split, where, data)
+    if isinstance(entry, SeismicIndex):
+        upstream["index"] = plan_seismic(ctx, upstream, label, entry, data)
+        params |= json_of(entry, *SeismicSearch.model_fields)
+        return ctx.stage("search_seismic", data, f"{label}.{split}", params, upstream)
+    if entry is not None:
+        params["index"] = json_of(entry)
+    return ctx.stage(
+        "retrieve_sparse",
+        data,
+        f"{label}.{split}",
+        params,
+        upstream,
+        ctx.execution("search_memory"),
+    )
+
+
+def _find_term_index(ctx: Context, system: str, name: str, where: str) -> TermIndex:
+    """Return the entry of `indexes` for weights of terms; refuse any other."""
+    entry = find_index(ctx, name, f"{where}: {system}@{name}", LUCENE)
+    if not isinstance(entry, TermIndex):
+        fitting = [
+            other for other, known in ctx.settings.indexes.items() if isinstance(known, TermIndex)
+        ]
+        allowed = ", ".join(
+            [f"{system} (exact)", *(f"{system}@{other}" for other in (LUCENE, *fitting))]
+        )
+        problem = f"{system} gives weights to terms, and {name} is an index of vectors"
+        raise UserError(f"{where}: {problem}; allowed: {allowed}")
+    return entry
+
+
+def plan_seismic(
+    ctx: Context, upstream: dict[str, Stage], label: str, entry: SeismicIndex, data: str
+) -> Stage:
+    """Plan Seismic's index of the weights of passages, which are among `upstream`."""
+    inputs = {role: upstream[role] for role in ("dataset", "passages")}
+    return ctx.stage("seismic", data, label, json_of(entry, *SeismicBuild.model_fields), inputs)
+
+
+def plan_impacts(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
+    """Plan what a search in Lucene reads: the dataset, weights of both sides, and the index of the passages'."""
+    upstream = encode_both_sides(ctx, "term_weights", system, split, where, data)
+    name = dual_encoder(ctx, system, where).name
+    inputs = {role: upstream[role] for role in ("dataset", "passages")}
+    return upstream | {"index": ctx.stage("impacts", data, f"{name}@{LUCENE}", {}, inputs)}
+
+
+@plans_comparison("term_weights")
+def compare_term_searches(ctx: Context, options: Tradeoffs, model: str, split: str) -> Stage:
+    """Plan the stage that measures indexes of weights of terms against one another."""
+    data = ctx.settings.dataset
+    # without what is of vectors
+    params = json_of(options, "queries", "k", "repeats") | {"split": split}
+    upstream = plan_impacts(ctx, model, split, "tradeoffs.model", data)
+    params["seismic"] = []
+    for name in options.indexes:
+        built = find_index(ctx, name, "tradeoffs.indexes")
+        if isinstance(built, ExactTermIndex):
+            raise UserError(
+                f"tradeoffs.indexes: {name} ranks by other weights than all others; leave it out"
+            )
+        if isinstance(built, SeismicIndex):
+            number = len(params["seismic"])
+            params["seismic"].append({"name": name, **json_of(built, *SeismicSearch.model_fields)})
+            upstream[f"seismic.{number}"] = plan_seismic(
+                ctx, upstream, f"{model}@{name}", built, data
+            )
+    return ctx.stage("term_tradeoffs", data, f"{model}.{split}", params, upstream)

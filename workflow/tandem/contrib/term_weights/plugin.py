@@ -1,8 +1,23 @@
-"""Representations that weigh terms by layers of their own, and the loss that teaches a token's weight."""
+"""Representations that weigh terms, a loss of a token's weight, and the stages that store and search weights."""
 
+from tandem.config.indexes import register_index
 from tandem.config.losses import OwnLoss, register_own_loss
 from tandem.config.representations import register_representation
 from tandem.contrib.term_weights.options import SpadeTerms, UniCoilTerms, WinnersTakeAll
+from tandem.contrib.term_weights.term_options import (
+    FrequencyIndex,
+    ImpactsParams,
+    PrunedIndex,
+    RetrieveTermsParams,
+    SearchImpactsParams,
+    SearchSeismicParams,
+    SeismicIndex,
+    SeismicParams,
+    TermTradeoffsParams,
+    TermWeightsParams,
+)
+from tandem.stages import Kind, register_stage
+from tandem.stages.base import Scoring
 
 for representation in (UniCoilTerms, WinnersTakeAll, SpadeTerms):
     register_representation(representation)
@@ -15,4 +30,103 @@ register_own_loss(
         UniCoilTerms(queries="tokens"),
         "the weights of passages' tokens alone; set representation: {type: unicoil, queries: tokens}",
     ),
+)
+
+register_index(FrequencyIndex, PrunedIndex, SeismicIndex)
+
+register_stage(
+    Kind(
+        "term_weights",
+        "retrieval.encode:run",
+        TermWeightsParams,
+        env="models",
+        threads="all",
+        gpu=("model",),
+        shard="retrieval.encode:run_shard",
+        box="Encoding",
+        holds="vectors",
+        vectors="term",
+        verb="encoding",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "retrieve_sparse",
+        "contrib.term_weights.term_search:run",
+        RetrieveTermsParams,
+        env="search",
+        threads="all",
+        shard="contrib.term_weights.term_search:run_shard",
+        box="Retrieval",
+        scoring=Scoring(by="dual", zero="always"),
+        verb="searching",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "impacts",
+        "contrib.term_weights.term_indexes:run_impacts",
+        ImpactsParams,
+        env="lexical",
+        threads="all",
+        box="Encoding",
+        holds="index",
+        verb="indexing",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "search_impacts",
+        "contrib.term_weights.term_indexes:run_search_impacts",
+        SearchImpactsParams,
+        env="lexical",
+        threads="all",
+        box="Retrieval",
+        scoring=Scoring(zero="always"),
+        verb="searching",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "seismic",
+        "contrib.term_weights.term_indexes:run_seismic",
+        SeismicParams,
+        env="search",
+        threads="all",
+        box="Encoding",
+        holds="index",
+        package="pyseismic-lsr",
+        verb="indexing",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "search_seismic",
+        "contrib.term_weights.term_indexes:run_search_seismic",
+        SearchSeismicParams,
+        env="search",
+        threads="all",
+        box="Retrieval",
+        package="pyseismic-lsr",
+        scoring=Scoring(zero="always"),
+        verb="searching",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "term_tradeoffs",
+        "contrib.term_weights.term_tradeoffs:run",
+        TermTradeoffsParams,
+        env="lexical",
+        threads="exclusive",
+        box="Retrieval",
+        verb="measuring",
+    ),
+    in_runs=False,
 )

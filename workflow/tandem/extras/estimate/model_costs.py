@@ -6,7 +6,6 @@ from typing import Any
 
 from tandem.extras.estimate.resources import (
     DUAL_SPECIAL,
-    MIB,
     PROCESS_BYTES,
     Setting,
     Work,
@@ -23,7 +22,6 @@ BYTES_PER_TRAINED_WEIGHT = 16  # itself, its gradient and two moments, float32 e
 FORWARD_AND_BACKWARD = 3  # forward passes that both together cost
 
 _CACHED_FORWARD_AND_BACKWARD = 4  # one more where gradients are cached
-_TERMS_PER_PASSAGE, _TERMS_PER_QUERY = 130, 30  # with a weight: those of SPLADE's papers, about
 # one of so many is set apart where there is no dev (training/validation.py)
 _TRAINING_QUERIES_PER_VALIDATED = 10
 
@@ -62,30 +60,6 @@ def count_rows(stage: Stage, setting: Setting) -> float:
 def count_head_operations(model: Stage, shape: EncoderShape) -> float:
     """Return the operations per token of the wide layer above a model's encoder; 0 without one."""
     return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
-
-
-def count_active_terms(stage: Stage, setting: Setting) -> float:
-    """Return the weights of a text of a `term_weights` stage: those its model allows, else as many as in SPLADE."""
-    usual = _TERMS_PER_PASSAGE if params_of(stage).side == "passages" else _TERMS_PER_QUERY
-    _, tokens = count_encoded_texts(stage, setting)
-    return float(params_of(stage.upstream["model"]).representation.active_terms(tokens) or usual)
-
-
-@cost("term_weights")
-def estimate_term_weights(stage: Stage, setting: Setting) -> Work:
-    """Estimate encoding as for vectors, and each token's logits over the vocabulary; a weight has six bytes on disk."""
-    shape, model = setting.shape(stage.upstream["tokens"]), stage.upstream["model"]
-    texts, tokens = count_encoded_texts(stage, setting)
-    encoders = params_of(model).representation.encoders
-    operations = encoders * shape.forward(texts, tokens) + texts * tokens * count_head_operations(
-        model, shape
-    )
-    return Work(
-        "encode",
-        operations,
-        memory=PROCESS_BYTES + 4 * shape.parameters + 1024 * MIB,
-        disk=6 * texts * count_active_terms(stage, setting),
-    )
 
 
 def count_instances(stage: Stage, setting: Setting) -> int:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tandem.contrib.indexes.tradeoffs_options import TermTradeoffsParams
+from tandem.contrib.term_weights.term_indexes import Impacts, Seismic, round_query_weights
+from tandem.contrib.term_weights.term_options import TermTradeoffsParams
+from tandem.contrib.term_weights.term_search import QUERIES_PER_PRODUCT, TermWeights, select_best
 from tandem.data.rows import PassageOrder
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array, measure_search, space_evenly, unpack_keys
 from tandem.retrieval.retrieve import open_embeddings
-from tandem.retrieval.term_indexes import Impacts, Seismic, round_query_weights
-from tandem.retrieval.term_weights import QUERIES_PER_PRODUCT, TermWeights, select_best
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing

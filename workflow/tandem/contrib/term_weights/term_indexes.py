@@ -21,8 +21,15 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.threads import count_usable_cores
-from tandem.config.indexes import SeismicSearch
 from tandem.config.settings import Execution
+from tandem.contrib.term_weights.term_options import (
+    ImpactsParams,
+    SearchImpactsParams,
+    SearchSeismicParams,
+    SeismicParams,
+    SeismicSearch,
+)
+from tandem.contrib.term_weights.term_search import TermWeights, select_best
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats
 from tandem.data.rows import PassageOrder
@@ -38,9 +45,7 @@ from tandem.retrieval.lexical.lucene import (
 )
 from tandem.retrieval.lexical.lucene_index import TEXTS_FOLDER, index_files
 from tandem.retrieval.retrieve import iterate_ranked, open_embeddings, read_embedded_rows
-from tandem.retrieval.term_weights import TermWeights, select_best
 from tandem.stages import KINDS
-from tandem.stages import retrieval as stages
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
@@ -80,7 +85,7 @@ def round_query_weights(weights: Any) -> Any:
     return round_weights(weights, np.repeat(largest, terms_per_query))
 
 
-def run_impacts(job: Job[stages.ImpactsParams]) -> None:
+def run_impacts(job: Job[ImpactsParams]) -> None:
     """Index the input `passages` into the folder `index/`. Execution: `workers` threads, `heap` of Java."""
     require_passages(job, "passages")
     passages = TermWeights(job.inputs["passages"], "passages")
@@ -154,7 +159,7 @@ class Impacts(OpenIndex):
                     yield name, docs, np.array(scores, np.float32)
 
 
-def run_search_impacts(job: Job[stages.SearchImpactsParams]) -> None:
+def run_search_impacts(job: Job[SearchImpactsParams]) -> None:
     """Search the input `index` with the input `queries` and write a run. A query without a match has no line."""
     _, queries = open_embeddings(job, TermWeights)
     rounded = round_query_weights(queries.take(0, queries.rows))
@@ -188,7 +193,7 @@ def load_seismic(name: str, passages: TermWeights | None = None) -> Any:
     return getattr(import_module("seismic"), f"{name}LV" if needs_more_bytes else name)
 
 
-def run_seismic(job: Job[stages.SeismicParams]) -> None:
+def run_seismic(job: Job[SeismicParams]) -> None:
     """Index the input `passages`. Execution: `workers` threads. The bytes differ from build to build."""
     require_passages(job, "passages")
     params = job.params
@@ -258,7 +263,7 @@ class Seismic:
         return result
 
 
-def run_search_seismic(job: Job[stages.SearchSeismicParams]) -> None:
+def run_search_seismic(job: Job[SearchSeismicParams]) -> None:
     """Search the input `index` with the input `queries` and write a run. All passages' weights are in memory."""
     passages, queries = open_embeddings(job, TermWeights)
     engine = Seismic(job.inputs["index"], passages, job.params)

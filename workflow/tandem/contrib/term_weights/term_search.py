@@ -5,7 +5,7 @@ result. The score is a float64 sum in the order of the vocabulary, rounded to fl
 whatever blocks, threads and shards share the work.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,18 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from tandem.cluster.progress import Progress
-from tandem.config.indexes import ExactTermIndex, FrequencyIndex, PrunedIndex
+from tandem.contrib.term_weights.term_options import (
+    ExactTermIndex,
+    FrequencyIndex,
+    PrunedIndex,
+    RetrieveTermsParams,
+)
 from tandem.models.ragged import Ids
 from tandem.retrieval import retrieve
 from tandem.retrieval.embeddings import FP16, Blocks, Embeddings, name_block
 from tandem.retrieval.exact import Array, BestPassages, pack_keys
 from tandem.stages.base import Json
-from tandem.stages.retrieval import RetrieveParams, RetrieveTermsParams
+from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
@@ -49,6 +54,11 @@ class SparseBlocks(Blocks):
                 np.savez(file, starts=starts, terms=terms, weights=weights)
 
         return self.pieces.write(self.name(number), save, **facts, **computed)
+
+    def summarise(self, facts: Iterable[Json]) -> Json:
+        """Return how many terms of the mean row have a weight."""
+        weights = sum(block["weights"] for block in facts)
+        return {"active_terms": round(weights / max(1, self.rows), 2)}
 
 
 class TermWeights(Embeddings):

@@ -11,15 +11,16 @@ from scipy.sparse import csr_array
 from tiny_sparse import masked_lm_folder, sparse_model
 from trec import iter_trec
 
+from tandem.contrib.term_weights import term_indexes, term_search, term_tradeoffs
+from tandem.contrib.term_weights.term_indexes import round_query_weights, round_weights
+from tandem.contrib.term_weights.term_search import TermWeights
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval import encode, term_indexes, term_weights
+from tandem.retrieval import encode
 from tandem.retrieval.exact import unpack_keys
-from tandem.retrieval.term_indexes import round_query_weights, round_weights
-from tandem.retrieval.term_weights import TermWeights
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard
 
@@ -82,7 +83,7 @@ def test_the_best_by_hand():
     inverted = csr_array(
         np.array([[1.0, 0.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0], [1.0, 0.0, 0.0, 1.0]])
     )
-    keys = term_weights.select_best(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
+    keys = term_search.select_best(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
     # 2 · 1 + 1 · 1 = 3 of the first and the last, whose id comes first; 2 · 3 = 6 of the third; divided by 1/2
     scores, ranks = unpack_keys(np.sort(keys[0])[::-1])
     assert scores.tolist() == [12.0, 6.0]
@@ -108,7 +109,7 @@ def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, mon
     monkeypatch.setattr("tandem.retrieval.retrieve.SEARCH_MEMORY_MIB", memory)
     params = PARAMS | {"depth": depth}
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", params, searched, {"workers": 2})
-    term_weights.run(job)
+    term_search.run(job)
     scores = (
         rows(searched["queries"], "queries").toarray()
         @ rows(searched["passages"], "passages").toarray().T
@@ -141,7 +142,7 @@ def silent(tmp_path_factory, encoder_folder, make_job, encoder, dataset, tokens)
 @pytest.mark.parametrize("index", [{}, {"index": {"type": "bm25"}}, {"index": {"type": "pruned"}}])
 def test_texts_without_a_weight_find_nothing(tmp_path, make_job, silent, index):
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS | index, silent)
-    term_weights.run(job)
+    term_search.run(job)
     assert (job.out / "run.trec").read_text() == ""
 
 
@@ -158,7 +159,7 @@ def test_texts_without_a_weight_find_nothing_in_lucene_and_there_is_nothing_to_c
         "term_tradeoffs", tmp_path / "t-0123456789", {"split": "test"}, silent | {"index": index}
     )
     with pytest.raises(UserError, match="no query has a weight above 0"):
-        pytest.importorskip("tandem.contrib.indexes.term_tradeoffs").run(compared)
+        term_tradeoffs.run(compared)
 
 
 @pytest.mark.parametrize("above", [0.2, 0.5])
@@ -172,7 +173,7 @@ def test_terms_that_many_passages_have_count_for_nothing(tmp_path, make_job, sea
         PARAMS | {"index": {"type": "pruned", "above": above}},
         searched,
     )
-    term_weights.run(job)
+    term_search.run(job)
     scores = rows(searched["queries"], "queries").toarray() @ np.where(common, 0, passages).T
     docs = Collection(searched["dataset"]).doc_ids().to_pylist()
     expected = lines_of(
@@ -189,7 +190,7 @@ def test_weights_as_frequencies_are_searched_by_bm25(tmp_path, make_job, searche
     job = make_job(
         "retrieve_sparse", tmp_path / "s-0123456789", PARAMS | {"index": frequencies}, searched
     )
-    term_weights.run(job)
+    term_search.run(job)
     tf = np.rint(20 * rows(searched["passages"], "passages").toarray())
     lengths, df = tf.sum(axis=1, keepdims=True), (tf > 0).sum(axis=0)
     idf = np.log(1 + (60 - df + 0.5) / (df + 0.5))
@@ -215,7 +216,7 @@ def test_a_run_of_uhd_counts_the_dimensions_that_query_and_passage_share(
         encode.run(job)
         searched[side] = open_artifact(job.out)
     job = make_job("retrieve_sparse", tmp_path / "s-0123456789", PARAMS, searched)
-    term_weights.run(job)
+    term_search.run(job)
     model, opened = load_dual(read["model"].folder / "dual").eval(), Tokens.open(inputs["tokens"])
     passages = (
         encode_all(model, "passage", opened.passages, opened.template, "fp32", 256).numpy() > 0
@@ -245,7 +246,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, searched, inputs, we
                 "retrieve_sparse", out, PARAMS, searched, {"shard": shard, "shards": shards}
             )
             run_shard("retrieve_sparse-shard", command(job, f"shards/{shard}-of-{shards}.json"))
-        term_weights.run(make_job("retrieve_sparse", out, PARAMS, searched))
+        term_search.run(make_job("retrieve_sparse", out, PARAMS, searched))
         runs.append(
             [(query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")]
         )
@@ -273,7 +274,7 @@ def test_queries_of_another_model_are_refused(
         UserError,
         match=r"passages were embedded with the model splade-0123456789, queries with other-",
     ):
-        term_weights.run(make_job("retrieve_sparse", tmp_path / "r-0123456789", PARAMS, mixed))
+        term_search.run(make_job("retrieve_sparse", tmp_path / "r-0123456789", PARAMS, mixed))
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +294,7 @@ def test_what_seismic_proposes_has_its_exact_score(
 ):
     runs, params = [], {"depth": depth, "split": "test"}
     for kind, run, more in (
-        ("retrieve_sparse", term_weights.run, {}),
+        ("retrieve_sparse", term_search.run, {}),
         ("search_seismic", term_indexes.run_search_seismic, {"index": approximate}),
     ):
         job = make_job(

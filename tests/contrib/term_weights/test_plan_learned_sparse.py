@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tandem.contrib.term_weights.term_options import TermIndex
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -186,3 +187,9 @@ def test_options_are_checked(splade):
     splade["models"]["splade"]["representation"] = {"type": "sparse", "pooling": "mean"}
     with pytest.raises(UserError, match=r"models.splade.representation.*pooling.*mean"):
         plan(splade)
+
+
+def test_every_type_of_index_has_an_entry_of_its_name(splade):
+    entries = FullPlan(splade, ROOT).planner.ctx.settings.indexes
+    own = {name: entry.type for name, entry in entries.items() if isinstance(entry, TermIndex)}
+    assert own == {"bm25": "bm25", "pruned": "pruned", "seismic": "seismic"}

@@ -1,13 +1,9 @@
 """What `snakemake index_tradeoffs` measures, the key `tradeoffs`, and the parameters of its stages."""
 
-from operator import not_
-
 from pydantic import Field
 
 from tandem.config.base import Count, Items, Section
-from tandem.config.indexes import SeismicSearch
 from tandem.config.references import DualEncoderRef, parameters_of
-from tandem.contrib.indexes.options import FAISS_INDEXES
 from tandem.stages.base import Params
 
 
@@ -31,7 +27,10 @@ class Tradeoffs(Section):
     )
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
     indexes: Items[str] = Field(
-        tuple(FAISS_INDEXES)[:-1], min_length=1, description="entries of `indexes`"
+        # the catalogue's of FAISS's
+        ("flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq"),
+        min_length=1,
+        description="entries of `indexes`",
     )
     sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")
     model: DualEncoderRef | None = Field(
@@ -49,17 +48,3 @@ class TradeoffsParams(Tradeoffs, Params):
     """Recall, latency and size of several indexes."""
 
     split: str = Field("test", description="whose queries are searched for")
-
-
-class NamedSeismic(SeismicSearch):
-    """An index of Seismic's among those that are compared."""
-
-    name: str = Field(description="its entry of `indexes`")
-
-
-class TermTradeoffsParams(TradeoffsParams):
-    """Recall, latency and size of searches of weights of terms."""
-
-    seismic: tuple[NamedSeismic, ...] = Field(
-        (), exclude_if=not_, description="how the inputs `seismic` are searched"
-    )
