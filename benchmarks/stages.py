@@ -28,11 +28,11 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
     """
     import torch
 
+    from tandem.contrib.term_weights.splade import SparseEncoder
     from tandem.models.cross import CrossEncoder
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import load_tokenizer
     from tandem.models.published import run
-    from tandem.models.sparse import SparseEncoder
 
     tokenizer = load_tokenizer(encoder)
     dataset(folder, make(tokenizer, lists, size) if made_up else documentation(lists, size))

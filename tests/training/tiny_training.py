@@ -15,7 +15,7 @@ from transformers import (
 
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.references import parameters_of
-from tandem.config.representations import REPRESENTATIONS, SparseTerms, representation
+from tandem.config.representations import REPRESENTATIONS, representation
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
@@ -25,7 +25,6 @@ from tandem.models.pair_prompts import Around, PairOptions, reading_head
 from tandem.models.parade import Options, Parade
 from tandem.models.ragged import Documents, Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
-from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Template, Tokens
 from tandem.store.job import load
 from tandem.training.distributed import SINGLE_PROCESS
@@ -98,9 +97,8 @@ def bert():
 def sparse():
     """A sparse encoder over two tiny BERTs with heads; `objective` sets their weights."""
     with torch.random.fork_rng():
-        return SparseEncoder(
-            BertForMaskedLM(bert_config()), BertForMaskedLM(bert_config()), shape(SparseTerms())
-        )
+        towers = [BertForMaskedLM(bert_config()) for _ in ("query", "passage")]
+        return representation["sparse"](*towers, shape(REPRESENTATIONS["sparse"]()))
 
 
 def shape(options, *more):

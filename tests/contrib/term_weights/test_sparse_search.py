@@ -12,12 +12,12 @@ from tiny_sparse import masked_lm_folder, sparse_model
 from trec import iter_trec
 
 from tandem.contrib.term_weights import term_indexes, term_search, term_tradeoffs
+from tandem.contrib.term_weights.splade import SparseEncoder
 from tandem.contrib.term_weights.term_indexes import round_query_weights, round_weights
 from tandem.contrib.term_weights.term_search import TermWeights
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.models.dual import encode_all, load_dual
-from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import encode
 from tandem.retrieval.exact import unpack_keys

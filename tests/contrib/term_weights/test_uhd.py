@@ -54,7 +54,7 @@ def test_weights_equal_a_loop_over_transformers_states(
     options, saved, tokens, tmp_path, monkeypatch
 ):
     opened, model = Tokens.open(tokens), saved(binary=False, **options).eval()
-    monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
+    monkeypatch.setattr("tandem.contrib.term_weights.splade.LOGITS", 1)  # one text at a time
     for side, texts in (("query", opened.queries), ("passage", opened.passages)):
         theirs = AutoModel.from_pretrained(tmp_path / side).eval()
         with torch.inference_mode():

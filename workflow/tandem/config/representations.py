@@ -88,41 +88,7 @@ class Unpooled(Representation):
     )
 
 
-class Terms(Unpooled):
-    """One whose texts have weights of terms."""
-
-    encoding: ClassVar[str] = "term_weights"
-
-    def choose_dtype(self, vectors: str, queries: str) -> str:
-        """Return the type of queries' vectors, which is not int8: weights have no scale."""
-        return queries
-
-
-class SparseTerms(Terms):
-    """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""
-
-    type: Literal["sparse"] = Field("sparse", description="which representation it is")
-    pooling: Literal["max", "sum"] = Field(
-        "max", description="over a text's tokens; sum: as in the first SPLADE"
-    )
-    activation: Literal["relu", "log1p_relu"] = Field(
-        "relu", description="of a logit; log1p_relu: the logarithm twice"
-    )
-    queries: Literal["encoded", "tokens"] = Field(
-        "encoded", description="tokens: 1 for each of its tokens, no model"
-    )
-    top: int | None = Field(
-        None, ge=1, description="only so many of a text's weights, the largest; null: all"
-    )
-
-    def head(self, vocabulary: int) -> int:
-        """Return a number for each entry of the vocabulary."""
-        return vocabulary
-
-
-REPRESENTATIONS: Declarations[type[Representation]] = Declarations(
-    by_value("type", Single, SparseTerms).items()
-)
+REPRESENTATIONS: Declarations[type[Representation]] = Declarations(by_value("type", Single).items())
 
 # The class of models of each type, a `models.dual.DualEncoder`.
 representation: Registry[Any] = Registry("representation", "representation", "models")

@@ -9,12 +9,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tandem.errors import UserError
 from tandem.models.device import place_all, place_array, precision
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import Dense, DualShape
-from tandem.models.sparse import refuse_single
 from tandem.models.tokens import Template, count_title_tokens
+
+
+def refuse_single(folder: Path, shape: DualShape) -> None:
+    """Refuse what only single vectors have: another pooling, length 1, fewer numbers, further layers."""
+    own = {
+        "pooling": shape.pooling != "max",
+        "normalize": shape.normalize,
+        "dim": shape.dim,
+        "dense": shape.dense,
+    }
+    if refused := [name for name, value in own.items() if value]:
+        hint = (
+            f"leave it out; what {shape.type} has is in `representation: {{type: {shape.type}, …}}`"
+        )
+        raise UserError(
+            f"{folder}: {refused[0]} is of single vectors, but representation is {shape.type}; {hint}"
+        )
 
 
 class OwnTokens(DualEncoder, ABC):

@@ -33,7 +33,6 @@ from tandem.models.encoding import (
     register,
 )
 from tandem.models.pair_prompts import ReadingHead
-from tandem.models.sparse import SparseEncoder
 
 _COMPILED_SHAPES = (
     # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
@@ -87,8 +86,8 @@ def accelerate(
                     )
                 else:
                     freeze(model.head, "fp32", tokens)
-            if isinstance(model, SparseEncoder) and is_onednn_used() and not training:
-                model.split_heads(
+            if isinstance(model, DualEncoder) and is_onednn_used() and not training:
+                model.freeze_heads(
                     lambda layer: FrozenLinear(layer, choose_dtype(mode), tokens, gelu=False)
                 )
             for encoder in encoders:

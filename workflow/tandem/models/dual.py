@@ -217,6 +217,13 @@ class DualEncoder(nn.Module):
         """Write the same for the folder of two towers, of which each is described already."""
         describe_two_towers(folder, *SIDES, shape)
 
+    def freeze_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
+        """Make ready for inference what stands above the encoders; here it stays as it is.
+
+        Args:
+            prepare: makes a linear layer ready.
+        """
+
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:

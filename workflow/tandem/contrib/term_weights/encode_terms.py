@@ -3,10 +3,10 @@
 from scipy.sparse import csr_array
 
 from tandem.cluster.progress import Progress
+from tandem.contrib.term_weights.splade import LOGITS, join_sparse_rows
 from tandem.contrib.term_weights.term_search import SparseBlocks
 from tandem.models.dual import encode_batches, load_dual
 from tandem.models.ragged import Ragged
-from tandem.models.sparse import LOGITS, join_sparse_rows
 from tandem.retrieval.encode import SideEncoder, count_texts
 from tandem.stages.retrieval import side_encoder
 

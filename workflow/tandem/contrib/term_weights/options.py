@@ -1,11 +1,43 @@
-"""The options of representations that weigh a text's own tokens, or new dimensions, by layers of their own."""
+"""The options of representations that weigh terms: entries of the vocabulary, a text's tokens, or new dimensions."""
 
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from tandem.config.base import Count, Distinct, IfSet, equals
-from tandem.config.representations import Terms, Unpooled
+from tandem.config.representations import Unpooled
+
+
+class Terms(Unpooled):
+    """One whose texts have weights of terms."""
+
+    encoding: ClassVar[str] = "term_weights"
+
+    def choose_dtype(self, vectors: str, queries: str) -> str:
+        """Return the type of queries' vectors, which is not int8: weights have no scale."""
+        return queries
+
+
+class SparseTerms(Terms):
+    """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""
+
+    type: Literal["sparse"] = Field("sparse", description="which representation it is")
+    pooling: Literal["max", "sum"] = Field(
+        "max", description="over a text's tokens; sum: as in the first SPLADE"
+    )
+    activation: Literal["relu", "log1p_relu"] = Field(
+        "relu", description="of a logit; log1p_relu: the logarithm twice"
+    )
+    queries: Literal["encoded", "tokens"] = Field(
+        "encoded", description="tokens: 1 for each of its tokens, no model"
+    )
+    top: int | None = Field(
+        None, ge=1, description="only so many of a text's weights, the largest; null: all"
+    )
+
+    def head(self, vocabulary: int) -> int:
+        """Return a number for each entry of the vocabulary."""
+        return vocabulary
 
 
 class UniCoilTerms(Terms):

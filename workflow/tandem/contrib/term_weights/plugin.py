@@ -3,7 +3,12 @@
 from tandem.config.indexes import register_index
 from tandem.config.losses import OwnLoss, register_own_loss
 from tandem.config.representations import register_representation
-from tandem.contrib.term_weights.options import SpadeTerms, UniCoilTerms, WinnersTakeAll
+from tandem.contrib.term_weights.options import (
+    SpadeTerms,
+    SparseTerms,
+    UniCoilTerms,
+    WinnersTakeAll,
+)
 from tandem.contrib.term_weights.term_options import (
     FrequencyIndex,
     ImpactsParams,
@@ -19,7 +24,7 @@ from tandem.contrib.term_weights.term_options import (
 from tandem.stages import Kind, register_stage
 from tandem.stages.base import Scoring
 
-for representation in (UniCoilTerms, WinnersTakeAll, SpadeTerms):
+for representation in (SparseTerms, UniCoilTerms, WinnersTakeAll, SpadeTerms):
     register_representation(representation)
 
 register_own_loss(

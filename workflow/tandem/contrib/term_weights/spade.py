@@ -8,13 +8,13 @@ from torch import Tensor
 
 from tandem.config.representations import representation
 from tandem.contrib.term_weights.options import SpadeTerms
+from tandem.contrib.term_weights.splade import compute_in_rows, load_masked_lm
 from tandem.contrib.term_weights.uhd import keep_winners
 from tandem.contrib.term_weights.unicoil import UniCoil
 from tandem.models.device import place_all, precision
 from tandem.models.hub import save_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
-from tandem.models.sparse import compute_in_rows, load_masked_lm
 from tandem.models.tokens import Template, TokenTexts
 
 EXPANSION = "expansion"

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from tandem.config.representations import representation
 from tandem.contrib.term_weights.options import WinnersTakeAll
+from tandem.contrib.term_weights.splade import compute_in_rows
 from tandem.errors import UserError
 from tandem.extras.own_tokens import OwnTokens
 from tandem.models.device import precision
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense
-from tandem.models.sparse import compute_in_rows
 from tandem.models.tokens import Template, TokenTexts
 
 

@@ -11,10 +11,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from tandem.config.settings import Execution
+from tandem.contrib.term_weights.splade import LINEAR_HEADS, split_layer, weigh_terms_by_parts
 from tandem.models.acceleration import accelerate
 from tandem.models.device import is_onednn_used, rows_change_bits
 from tandem.models.hub import load_tokenizer
-from tandem.models.sparse import LINEAR_HEADS, split_layer, weigh_terms_by_parts
 from tandem.models.tokens import Template
 
 TEXTS = [
@@ -69,9 +69,9 @@ def test_every_family_has_the_bits_of_whole_logits(
                 "passage", ids, Template.of(tokenizer), mode, 8
             )
 
-    monkeypatch.setattr("tandem.models.sparse.TERMS", 64)
+    monkeypatch.setattr("tandem.contrib.term_weights.splade.TERMS", 64)
     parts, by_parts = weights()
-    monkeypatch.setattr("tandem.models.sparse.LINEAR_HEADS", ())
+    monkeypatch.setattr("tandem.contrib.term_weights.splade.LINEAR_HEADS", ())
     no_parts, whole = weights()
     assert (parts, no_parts) == (2, 0)
     assert torch.equal(by_parts, whole)

@@ -11,13 +11,18 @@ from safetensors.torch import load_file, save_file
 from tiny_sparse import masked_lm_folder, start
 from transformers import AutoTokenizer
 
+from tandem.contrib.term_weights.splade import (
+    SparseEncoder,
+    join_sparse_rows,
+    keep_largest,
+    weigh_terms,
+)
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models.described import describe_towers
 from tandem.models.dual import dot_scores, encode_batches
 from tandem.models.folders import hash_weights
 from tandem.models.published import run
-from tandem.models.sparse import SparseEncoder, join_sparse_rows, keep_largest, weigh_terms
 from tandem.models.tokens import Tokens
 
 
@@ -233,7 +238,7 @@ def test_texts_in_batches_give_the_weights_of_each_alone(folder, tokens, monkeyp
     model, opened = start(folder).eval(), Tokens.open(tokens)
     texts = model, "passage", opened.passages, opened.template, "fp32"
     rows = join_sparse_rows(encode_batches(*texts, 128), model.dimension)
-    monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
+    monkeypatch.setattr("tandem.contrib.term_weights.splade.LOGITS", 1)  # one text at a time
     few = join_sparse_rows(encode_batches(*texts, 1 << 20), model.dimension)
     with torch.inference_mode():
         alone = [

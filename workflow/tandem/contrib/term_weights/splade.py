@@ -9,8 +9,10 @@ import torch
 from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
-from tandem.config.representations import SparseTerms, representation
+from tandem.config.representations import representation
+from tandem.contrib.term_weights.options import SparseTerms
 from tandem.errors import UserError
+from tandem.extras.own_tokens import refuse_single
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.encoding import check_range
@@ -86,7 +88,7 @@ class SparseEncoder(DualEncoder):
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
         super().__init__(query, passage, shape)
-        # by side, in parts of the vocabulary; filled by `split_heads`
+        # by side, in parts of the vocabulary; filled by `freeze_heads`
         self.last_layers = nn.ModuleDict()
 
     @classmethod
@@ -143,7 +145,7 @@ class SparseEncoder(DualEncoder):
             make_model_config(self.prompts) | {"model_type": "SparseEncoder"} | top,
         )
 
-    def split_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
+    def freeze_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
         """Take the last layer of each tower's head out of it, in parts of `TERMS` terms: `encode` pools one by one.
 
         The logits of all terms are never in memory together. The model can be neither trained nor saved any more.
@@ -212,23 +214,6 @@ def split_layer(layer: nn.Linear, outputs: int) -> Iterator[nn.Linear]:
         if layer.bias is not None:
             part.bias = nn.Parameter(layer.bias[rows].detach(), requires_grad=False)
         yield part
-
-
-def refuse_single(folder: Path, shape: DualShape) -> None:
-    """Refuse what only single vectors have: another pooling, length 1, fewer numbers, further layers."""
-    own = {
-        "pooling": shape.pooling != "max",
-        "normalize": shape.normalize,
-        "dim": shape.dim,
-        "dense": shape.dense,
-    }
-    if refused := [name for name, value in own.items() if value]:
-        hint = (
-            f"leave it out; what {shape.type} has is in `representation: {{type: {shape.type}, …}}`"
-        )
-        raise UserError(
-            f"{folder}: {refused[0]} is of single vectors, but representation is {shape.type}; {hint}"
-        )
 
 
 def weigh_terms(
