@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.models.dual import load_dual
-from tandem.models.saving import StaticQueries
 from tandem.training.stage import read_training_lists, run, split_lists
 from tandem.training.validation import NumberedCollection
 
@@ -35,5 +34,5 @@ def test_a_model_learns_it(quick_job):
     assert np.mean(losses[-5:]) < 0.5 * losses[0]
     assert "- `term_recall`: (1/n)" in (job.out / "dual/README.md").read_text()
     model = load_dual(job.out / "dual")
-    assert isinstance(model.towers["query"], StaticQueries)
+    assert type(model.towers["query"]).__name__ == "StaticQueries"
     assert not list(model.towers["query"].parameters())

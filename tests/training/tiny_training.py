@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from transformers import (
@@ -24,7 +25,7 @@ from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.pair_prompts import Around, PairOptions, reading_head
 from tandem.models.parade import Options, Parade
 from tandem.models.ragged import Documents, Ragged
-from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape, StaticQueries
+from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape
 from tandem.models.tokens import Template, Tokens
 from tandem.store.job import load
 from tandem.training.distributed import SINGLE_PROCESS
@@ -141,7 +142,8 @@ def poly():
 
 def spade():
     """SpaDE over two tiny BERTs, one of them with a head."""
-    static = StaticQueries(torch.ones(WORDS))
+    queries = pytest.importorskip("tandem.contrib.term_weights.static_queries")
+    static = queries.StaticQueries(torch.ones(WORDS))
     options = shape(REPRESENTATIONS["spade"]())
     model = with_layers(representation["spade"](static, bert(), options))
     model.dense["query"] = nn.ModuleList()

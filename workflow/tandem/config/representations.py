@@ -65,10 +65,6 @@ class Representation(Extensible):
         """
         return 0
 
-    def active_terms(self, tokens: float) -> float | None:
-        """Return how many weights a text of so many tokens has at most; None: as many as it learns to have."""
-        return None
-
 
 class Single(Representation):
     """One vector a text, pooled from its tokens' states; scores are dot products."""

@@ -1,8 +1,7 @@
 """How a text's vector is computed, by the files that stand beside an encoder's weights.
 
-Those of sentence-transformers, of pooled vectors and of sparse encoders, and those of registered forms
-(`register_folder_form`). They are read without that library, which takes seconds to import; a test compares what is
-read with what it computes.
+Those of sentence-transformers, of pooled vectors, and those of registered forms (`register_folder_form`). They are read
+without that library, which takes seconds to import; a test compares what is read with what it computes.
 """
 
 import json
@@ -18,9 +17,6 @@ from tandem.models.folders import (
     INPUTS,
     LIBRARY,
     OPTIONS,
-    SPARSE,
-    find_encoder_files,
-    find_static_queries,
     read_model_json,
     read_optional,
 )
@@ -65,7 +61,7 @@ HIDDEN_SIZE_KEYS = ("hidden_size", "dim", "d_model")  # names of the size of sta
 def describe_towers(folder: Path) -> Json:
     """Return what the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`, if they exist.
 
-    Of sparse encoders, and of folders of a registered form, also `representation`. Vectors that are compared by the
+    Of folders of a registered form, also `representation`. Vectors that are compared by the
     cosine, as sentence-transformers does where a model does not say how, are of length 1 here.
 
     Raises:
@@ -81,11 +77,6 @@ def describe_towers(folder: Path) -> Json:
 
     listed = folder / "modules.json"
     names = [name for name, _ in modules]
-    if names in SPARSE:
-        return _describe_sparse(folder, folder / modules[1][1] / "config.json")
-    static = find_static_queries(folder) if names == ["Router"] else None
-    if static:
-        return _describe_sparse(folder, static.pooling / "config.json", queries="tokens")
     for name in names:
         if name not in ("Transformer", "Pooling", "Dense", "Normalize"):
             raise refuse_unknown(listed, f"the module {name}")
@@ -159,32 +150,6 @@ def check_dense(folder: Path, dense: Iterable[str]) -> None:
             raise UserError(f"{path}: {problem}; copy the layers that belong to the encoder")
         size = layer["out_features"]
         before = name
-
-
-def _describe_sparse(folder: Path, path: Path, **known: str) -> Json:
-    """Return the same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
-    config = read_model_json(path)
-    library = read_optional(folder / LIBRARY)
-    read_similarity(folder, library, "dot")
-    check_inputs(find_encoder_files(folder))
-    representation: Json = {"type": "sparse"}
-    for key, theirs in {"pooling": "pooling_strategy", "activation": "activation_function"}.items():
-        if theirs in config:
-            representation[key] = config[theirs]
-    representation |= known
-    if library.get("max_active_dims"):
-        representation["top"] = library["max_active_dims"]
-
-    towers: Json = {
-        "pooling": "max",
-        "normalize": False,
-        "temperature": 1.0,
-        "representation": representation,
-    }
-    prompts = read_prompts(folder / LIBRARY, library)
-    if prompts:
-        towers["prompts"] = prompts
-    return towers
 
 
 def _read_pooling(path: Path) -> str:

@@ -21,7 +21,6 @@ from tandem.models.saving import (
     INPUT,
     Dense,
     DualShape,
-    StaticQueries,
     describe_encoder,
     describe_two_towers,
 )
@@ -38,7 +37,7 @@ class DualEncoder(nn.Module):
     """Two towers, or one for both sides; here a text is one vector, in subclasses another representation.
 
     Args:
-        query: the query's tower; `StaticQueries` where no model reads a query.
+        query: the query's tower; where no model reads a query, a module without an encoder.
         passage: the passage tower; the same module where the towers are shared.
         shape: how vectors and scores are computed; what follows from the towers and their layers is not looked at.
     Attributes:
@@ -109,9 +108,8 @@ class DualEncoder(nn.Module):
             )
 
     def _add_layers(self, layers: list[Dense]) -> None:
-        """New linear layers: the same where towers are shared, else alike; none where no model reads a query."""
-        query = [] if isinstance(self.towers["query"], StaticQueries) else layers
-        query = query if self.shared else copy.deepcopy(query)
+        """New linear layers: the same where towers are shared, else alike."""
+        query = layers if self.shared else copy.deepcopy(layers)
         self.dense.update({"query": nn.ModuleList(query), "passage": nn.ModuleList(layers)})
 
     @classmethod
@@ -127,8 +125,8 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """Return the towers of two folders; only one is read where they are shared, or the query's is static."""
-        folders = (passage,) if shape.shared or shape.static else (query, passage)
+        """Return the towers of two folders; only one is read where they are shared."""
+        folders = (passage,) if shape.shared else (query, passage)
         towers = [cls.load_tower(folder) for folder in folders]
         layers = [
             nn.ModuleList(Dense.load(folder / name, cls.reads) for name in shape.dense)
@@ -136,9 +134,6 @@ class DualEncoder(nn.Module):
         ]
         model = cls(towers[0], towers[-1], shape)
         model.dense.update({"query": layers[0], "passage": layers[-1]})
-        if shape.static:
-            model.towers["query"] = StaticQueries(torch.ones(model.whole))
-            model.dense["query"] = nn.ModuleList()
         return model
 
     @property
@@ -194,8 +189,6 @@ class DualEncoder(nn.Module):
             side = "query" if name == "shared" else name
             tower: Any = self.towers[side]
             save_encoder(tower, tokenizer, folder / name)
-            if isinstance(tower, StaticQueries):
-                continue
             # To others the cut at `dim` is one more linear layer: their own comes behind the scaling to length 1.
             cut = [Dense.truncating(self.whole, self.dim)] if self.dim else []
             for at, layer in enumerate([*self.layers(side), *cut], first):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from tandem.errors import UserError
 from tandem.plugins import Declarations
 from tandem.stages.base import Entry, Json
 from tandem.store.files import sha256
+from tandem.store.job import load
 
 LIBRARY = "config_sentence_transformers.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -45,9 +46,6 @@ _LENGTH_KEYS = (
     *((name, "max_seq_length") for name in INPUTS),
     ("tokenizer_config.json", "model_max_length"),
 )
-# the second before version 5.4
-SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])
-_ROUTER_FILE = "router_config.json"
 # of JSON, in words
 _JSON_TYPE_NAMES = {dict: "object", list: "list", int: "whole number", str: "string"}
 # what the keys that are read have, in any file, where they have something
@@ -58,7 +56,7 @@ _VALUE_TYPES: dict[str, type] = {
     **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
     **dict.fromkeys(("architectures",), list),
     **dict.fromkeys(("default_prompt_name",), str),
-    **dict.fromkeys(("max_active_dims", "max_seq_length", "num_labels", "truncate_dim"), int),
+    **dict.fromkeys(("max_seq_length", "num_labels", "truncate_dim"), int),
 }
 # Families whose positions are counted from behind the padding's number.
 BEHIND_PADDING = (
@@ -76,6 +74,20 @@ BEHIND_PADDING = (
 )
 
 
+class FolderParts(NamedTuple):
+    """Say where a published encoder whose folder is not itself an encoder's has its parts.
+
+    Attributes:
+        encoder: the folder with the weights and the tokenizer that transformers loads.
+        weights: a folder with further weights.
+        files: its other files beside those of the encoder.
+    """
+
+    encoder: Path
+    weights: Path
+    files: Sequence[Path]
+
+
 @dataclass(frozen=True)
 class FolderForm:
     """Describe a form of published encoders' folders beside those that sentence-transformers has of pooled vectors.
@@ -85,6 +97,7 @@ class FolderForm:
             form. `modules` are the names and folders that `modules.json` lists, None without that file.
         adopt: `(source, copy) -> bool` puts a copy of such a folder into the form that models load; whether it is of
             this form, and may thus have weights that no encoder reads.
+        find_parts: `(folder) -> FolderParts` of such a folder whose encoder is in a folder of its own; None of others.
         files: names of its files that other folders do not have.
         lengths: file and key that say how long a text may be.
         values: what the keys of its files have, where they have something.
@@ -93,6 +106,7 @@ class FolderForm:
 
     describe: Entry
     adopt: Entry
+    find_parts: Entry | None = None
     files: tuple[str, ...] = ()
     lengths: tuple[tuple[str, str], ...] = ()
     values: Mapping[str, type] = field(default_factory=dict)
@@ -117,14 +131,6 @@ def list_own_files() -> list[str]:
 def list_encoder_files() -> list[str]:
     """Return the patterns of everything that an encoder's folder has."""
     return [*_ENCODER_FILES, *list_own_files()]
-
-
-class StaticQueriesFiles(NamedTuple):
-    """Folders of a sparse encoder of passages alone: weights of queries' tokens, the encoder, and its pooling."""
-
-    queries: Path
-    passages: Path
-    pooling: Path
 
 
 def read_model_json(path: Path, kind: type = dict) -> Any:
@@ -155,27 +161,19 @@ def read_optional(path: Path) -> Json:
     return read_model_json(path) if path.is_file() else {}
 
 
-def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
-    """Return where a sparse encoder has its parts whose queries go through no network; None of any other folder.
-
-    sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
-    """
-    config = read_optional(folder / _ROUTER_FILE)
-    structure = config.get("structure")
-    types = config.get("types")
-    if not isinstance(structure, dict) or not isinstance(types, dict):
-        return None
-    routes = [structure.get(side) or [] for side in ("query", "document")]
-    names = [[str(types.get(place)).rpartition(".")[2] for place in places] for places in routes]
-    if names[0] != ["SparseStaticEmbedding"] or names[1] not in SPARSE:
-        return None
-    return StaticQueriesFiles(*(folder / str(place) for places in routes for place in places))
+def find_parts(folder: Path) -> FolderParts | None:
+    """Return where a published encoder of a registered form has its parts; None where the folder is the encoder's."""
+    for form in FOLDER_FORMS.values():
+        parts: FolderParts | None = load(form.find_parts)(folder) if form.find_parts else None
+        if parts is not None:
+            return parts
+    return None
 
 
 def find_encoder_files(folder: Path) -> Path:
-    """Return the folder with an encoder's weights and tokenizer: itself, or that of its passages' encoder."""
-    static = find_static_queries(folder)
-    return static.passages if static else folder
+    """Return the folder with an encoder's weights and tokenizer: itself, or the one of its parts."""
+    parts = find_parts(folder)
+    return parts.encoder if parts else folder
 
 
 def check_folder(folder: Path) -> None:
@@ -247,12 +245,12 @@ def list_weight_files(folder: Path) -> list[Path]:
 def hash_weights(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
     """Return sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
 
-    Weights of queries' tokens, where an encoder has them, are one more file, the last. `digest` is that of one file.
+    Those of a further part are the last. `digest` is that of one file.
     """
-    files = list_weight_files(find_encoder_files(folder))
-    static = find_static_queries(folder)
-    if static:
-        files += list_weight_files(static.queries)
+    parts = find_parts(folder)
+    files = list_weight_files(parts.encoder if parts else folder)
+    if parts:
+        files += list_weight_files(parts.weights)
     if files == [folder / WEIGHTS_FILE]:
         return digest(files[0])
     lines = [f"{digest(path)}  {path.name}\n" for path in files]
@@ -264,18 +262,14 @@ def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
 
     Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
     """
-    static = find_static_queries(folder)
-    own = find_encoder_files(folder)
+    parts = find_parts(folder)
+    own = parts.encoder if parts else folder
     files: set[Path] = set()
     for pattern in list_encoder_files():
         files |= set(own.glob(pattern))
     files -= set(list_weight_files(own))
-    if static:
-        files |= {
-            *static.queries.glob("*.json"),
-            *static.queries.glob("*.txt"),
-            static.pooling / "config.json",
-        }
+    if parts:
+        files |= {*parts.files}
     lines = (f"{digest(path)}  {os.path.relpath(path, folder)}\n" for path in sorted(files))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

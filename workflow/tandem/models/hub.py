@@ -56,7 +56,7 @@ _HEADS = {
 _ENDING_TOKENIZERS = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 # model type of transformers' pair of an encoder and a decoder, each with a configuration of its own
 ENCODER_DECODER = "encoder-decoder"
-# Of a sparse encoder of passages alone: the weights of its parts.
+# Of encoders in parts, a folder a side: their weights.
 _TOWER_FILES = tuple(f"{side}*/{WEIGHTS_FILE}" for side in ("query", "document", "passage"))
 
 

@@ -1,6 +1,6 @@
 """Stage `encoder`, which pins a published encoder: copied, checked, and tried on a few texts.
 
-Sparse encoders of passages alone, and folders of registered forms, are put into the form that models load here.
+Folders of registered forms are put into the form that models load here.
 """
 
 import json
@@ -20,11 +20,9 @@ from tandem.models.encoding import pool_states
 from tandem.models.folders import (
     _WEIGHTS_INDEX,
     FOLDER_FORMS,
-    WEIGHTS_FILE,
-    StaticQueriesFiles,
     check_folder,
     check_tokenizer,
-    find_static_queries,
+    find_encoder_files,
     hash_files,
     hash_weights,
     list_encoder_files,
@@ -33,21 +31,17 @@ from tandem.models.folders import (
 from tandem.models.hub import (
     fetch_model,
     find_package,
-    hash_tokenizer,
     load_encoder,
     load_tokenizer,
     read_encoder,
 )
 from tandem.models.ragged import Ragged
-from tandem.models.saving import describe_router
 from tandem.models.tokens import Template
 from tandem.stages.training import EncoderParams
 from tandem.store.job import Draft, Job, load, writing
 
 _P = TypeVar("_P", bound=EncoderParams)
 
-_QUERIES = "query"
-POOLING = "1_SpladePooling"
 # the texts' last words stand at a third, a quarter, … of the vocabulary
 _VOCABULARY_PARTS = (3, 4, 5, 6)
 _CLOSE = 1e-5  # vectors as near as this are one
@@ -60,8 +54,7 @@ def run(job: Job[EncoderParams]) -> None:
     """Copy an encoder's files into `hf/` after checking its weights: stage `encoder`."""
     params = job.params
     source, commit = find_source(job)
-    static = find_static_queries(source)
-    files = static.passages if static else source
+    files = find_encoder_files(source)
     check_folder(files)
     check_tokenizer(files)
     weights = hash_weights(source)
@@ -82,8 +75,6 @@ def run(job: Job[EncoderParams]) -> None:
     with writing(job) as draft:
         copy_model(files, draft)
         adopted = [load(form.adopt)(source, draft.folder / "hf") for form in FOLDER_FORMS.values()]
-        if static:
-            adopt_static(static, draft.folder / "hf")
         if params.layers:
             load_encoder(source, params.layers).save_pretrained(draft.folder / "hf")
             # of shards, which are now one file
@@ -139,36 +130,6 @@ def record_origin(job: Job[_P], draft: Draft, weights: str, commit: str | None) 
     if commit and commit != params.revision:
         pin = f"pin it by tandem prefetch, or revision: {commit}"
         warn(job, draft, f"{params.name} is what {params.revision} was: {pin}")
-
-
-def adopt_static(static: StaticQueriesFiles, folder: Path) -> None:
-    """Put weights of queries' tokens beside the passages' encoder that is copied to `folder` already.
-
-    The folder is then what sentence-transformers loads, wherever the parts lay before. A `UserError` if queries have
-    another tokenizer than passages.
-    """
-    own, theirs = (
-        hash_tokenizer(load_tokenizer(at).backend_tokenizer.to_str())
-        for at in (folder, static.queries)
-    )
-    if own != theirs:
-        raise UserError(
-            f"{static.queries}: its tokenizer is not that of the passages, which is not computed here"
-        )
-    (folder / _QUERIES).mkdir()
-    for path in sorted(
-        [
-            *static.queries.glob("*.json"),
-            *static.queries.glob("*.txt"),
-            static.queries / WEIGHTS_FILE,
-        ]
-    ):
-        shutil.copyfile(path, folder / _QUERIES / path.name)
-    (folder / POOLING).mkdir(exist_ok=True)
-    shutil.copyfile(static.pooling / "config.json", folder / POOLING / "config.json")
-    describe_router(
-        folder, {_QUERIES: "SparseStaticEmbedding"}, {"": "Transformer", POOLING: "SpladePooling"}
-    )
 
 
 def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:

@@ -6,15 +6,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.errors import UserError
-from tandem.models.folders import WEIGHTS_FILE, find_static_queries
-from tandem.models.ragged import Ragged
+from tandem.models.folders import WEIGHTS_FILE
 from tandem.store.files import write_json
 
 # what a linear layer reads: a text's vector, or its tokens'
@@ -27,9 +25,6 @@ MODULE_TYPES = {
     "Normalize": "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
     "Dense": "sentence_transformers.base.modules.dense.Dense",
     "Router": "sentence_transformers.base.modules.router.Router",
-    "SpladePooling": "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling",
-    "SparseStaticEmbedding": "sentence_transformers.sparse_encoder.modules.sparse_static_embedding"
-    ".SparseStaticEmbedding",
 }
 LIBRARY_CONFIG = "config_sentence_transformers.json"
 TRANSFORMER = {
@@ -80,11 +75,6 @@ class DualShape:
         """Return which representation it is."""
         return str(self.representation.get("type", "single"))
 
-    @property
-    def static(self) -> bool:
-        """Return whether no model reads a query."""
-        return self.representation.get("queries") == "tokens"
-
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Return the `dual.json` of a saved dual encoder."""
@@ -119,15 +109,24 @@ def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape
     write_json(folder / LIBRARY_CONFIG, make_model_config(shape.before))
 
 
-def describe_router(folder: Path, query: Mapping[str, str], passage: Mapping[str, str]) -> None:
-    """Have a model's sides go through different modules: folder → module of each, in the order they are called."""
-    types = {place: MODULE_TYPES[name] for place, name in {**query, **passage}.items()}
+def describe_router(
+    folder: Path,
+    query: Mapping[str, str],
+    passage: Mapping[str, str],
+    types: Mapping[str, str] = MODULE_TYPES,
+) -> None:
+    """Have a model's sides go through different modules: folder → module of each, in the order they are called.
+
+    Args:
+        types: the class of each module in sentence-transformers.
+    """
+    classes = {place: types[name] for place, name in {**query, **passage}.items()}
     parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
     structure = {"query": list(query), "document": list(passage)}
     write_json(folder / "modules.json", list_modules(["Router"]))
     write_json(
         folder / "router_config.json",
-        {"types": types, "structure": structure, "parameters": parameters},
+        {"types": classes, "structure": structure, "parameters": parameters},
     )
 
 
@@ -256,57 +255,3 @@ class Dense(nn.Module):
             folder / "config.json",
             size | {"bias": self.linear.bias is not None} | activation | names,
         )
-
-
-class StaticQueries(nn.Module):
-    """Hold a query tower without a network: each token has a fixed weight, usually 1; special tokens have none.
-
-    `weight` is of shape (vocabulary,).
-    """
-
-    weight: Tensor
-
-    def __init__(self, weight: Tensor) -> None:
-        from transformers import PretrainedConfig
-
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.config = PretrainedConfig(hidden_size=len(weight))  # without a limit of positions
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Return the weights that `save_pretrained` wrote, or sentence-transformers."""
-        return cls(load_file(folder / WEIGHTS_FILE)["weight"].float())
-
-    @classmethod
-    def beside(cls, folder: Path, vocabulary: int) -> Self:
-        """Return the weights that an encoder's folder has for queries; 1 for each token where it has none.
-
-        Raises:
-            UserError: they are not as many as the vocabulary has entries.
-        """
-        if (static := find_static_queries(folder)) is None:
-            return cls(torch.ones(vocabulary))
-        queries = cls.load(static.queries)
-        if len(queries.weight) != vocabulary:
-            size = f"{len(queries.weight)} weights of queries' tokens"
-            raise UserError(
-                f"{static.queries}: has {size}, but the passages' encoder a vocabulary of {vocabulary}"
-            )
-        return queries
-
-    def forward(self, texts: Ragged) -> Tensor:
-        """Token ids without special tokens → shape (texts, vocabulary)."""
-        weight = self.weight
-        rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
-        at = torch.from_numpy(np.stack([rows, texts.ids.astype(np.int64)])).to(weight.device)
-        vectors = weight.new_zeros(len(texts), len(weight))
-        vectors[at[0], at[1]] = weight[at[1]]
-        # a leaf with a gradient, so that a backward pass through it ends here
-        return vectors.requires_grad_(torch.is_grad_enabled())
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write what sentence-transformers loads as a SparseStaticEmbedding."""
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file({"weight": self.weight.cpu()}, folder / WEIGHTS_FILE)
-        write_json(folder / "config.json", {"frozen": True})

@@ -17,6 +17,10 @@ class Terms(Unpooled):
         """Return the type of queries' vectors, which is not int8: weights have no scale."""
         return queries
 
+    def active_terms(self, tokens: float) -> float | None:
+        """Return how many weights a text of so many tokens has at most; None: as many as it learns to have."""
+        return None
+
 
 class SparseTerms(Terms):
     """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""

@@ -21,6 +21,7 @@ from tandem.contrib.term_weights.term_options import (
     TermTradeoffsParams,
     TermWeightsParams,
 )
+from tandem.models.folders import FolderForm, register_folder_form
 from tandem.stages import Kind, register_stage
 from tandem.stages.base import Scoring
 
@@ -34,6 +35,16 @@ register_own_loss(
         "weights of tokens",
         UniCoilTerms(queries="tokens"),
         "the weights of passages' tokens alone; set representation: {type: unicoil, queries: tokens}",
+    ),
+)
+
+register_folder_form(
+    "sparse",
+    FolderForm(
+        describe="contrib.term_weights.sparse_folders:describe_sparse",
+        adopt="contrib.term_weights.static_queries:adopt_static",
+        find_parts="contrib.term_weights.sparse_folders:find_parts",
+        values={"max_active_dims": int},
     ),
 )
 

@@ -11,10 +11,16 @@ from torch import Tensor, nn
 
 from tandem.config.representations import representation
 from tandem.contrib.term_weights.options import SparseTerms
+from tandem.contrib.term_weights.static_queries import (
+    POOLING,
+    SPARSE_MODULES,
+    StaticQueries,
+    StaticSide,
+)
 from tandem.errors import UserError
 from tandem.extras.own_tokens import refuse_single
 from tandem.models.device import place_all, precision
-from tandem.models.dual import SIDES, DualEncoder
+from tandem.models.dual import SIDES
 from tandem.models.encoding import check_range
 from tandem.models.hub import check_weights, from_folder
 from tandem.models.ragged import Ids, Ragged
@@ -22,7 +28,6 @@ from tandem.models.saving import (
     LIBRARY_CONFIG,
     TRANSFORMER,
     DualShape,
-    StaticQueries,
     describe_router,
     list_modules,
     make_model_config,
@@ -47,7 +52,6 @@ LINEAR_HEADS = (
     "roberta",
     "xlm-roberta",
 )
-_SPLADE_FOLDER = "1_SpladePooling"
 _FILL_MASK: dict[str, object] = {
     **TRANSFORMER,
     "transformer_task": "fill-mask",
@@ -73,7 +77,7 @@ def load_masked_lm(folder: Path) -> Any:
 
 
 @representation("sparse")
-class SparseEncoder(DualEncoder):
+class SparseEncoder(StaticSide):
     """SPLADE (Formal et al. 2021): the logits of a masked language model say which terms a text is about.
 
     w_j = max_i log(1 + ReLU(logit_ij)) over the text's tokens i, special ones included (SPLADE v2, Eq. 6), or their sum
@@ -95,7 +99,7 @@ class SparseEncoder(DualEncoder):
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
         """Return the towers of two folders; static weights are the query's own, or those that a start has beside it."""
         model = super()._read(query, passage, shape)
-        if shape.static:
+        if isinstance(model.towers["query"], StaticQueries):
             saved = query != passage
             model.towers["query"] = (
                 StaticQueries.load(query) if saved else StaticQueries.beside(passage, model.whole)
@@ -116,26 +120,32 @@ class SparseEncoder(DualEncoder):
         return int(tower.config.vocab_size)
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
-        """Make a tower's folder a SparseEncoder."""
+        """Make a tower's folder a SparseEncoder, unless it has static weights of queries."""
+        if folder.name == "query" and self.options.queries == "tokens":
+            return
         pooling = {
             "pooling_strategy": self.options.pooling,
             "activation_function": self.options.activation,
         }
         write_json(folder / "sentence_bert_config.json", _FILL_MASK)
         write_json(
-            folder / _SPLADE_FOLDER / "config.json",
+            folder / POOLING / "config.json",
             pooling | {"embedding_dimension": self.dimension},
         )
-        write_json(folder / "modules.json", list_modules(["Transformer", "SpladePooling"]))
+        write_json(
+            folder / "modules.json", list_modules(["Transformer", "SpladePooling"], SPARSE_MODULES)
+        )
         self._configure(folder)
 
     def describe_both(self, folder: Path, shape: DualShape) -> None:
         """Write the same for the folder of two towers; static weights of queries are a folder of their own."""
         query, passage = (
-            {side: "Transformer", f"{side}/{_SPLADE_FOLDER}": "SpladePooling"} for side in SIDES
+            {side: "Transformer", f"{side}/{POOLING}": "SpladePooling"} for side in SIDES
         )
         static = self.options.queries == "tokens"
-        describe_router(folder, {"query": "SparseStaticEmbedding"} if static else query, passage)
+        if static:
+            query = {"query": "SparseStaticEmbedding"}
+        describe_router(folder, query, passage, SPARSE_MODULES)
         self._configure(folder)
 
     def _configure(self, folder: Path) -> None:

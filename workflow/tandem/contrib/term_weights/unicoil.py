@@ -5,14 +5,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from tandem.config.representations import representation
+from tandem.contrib.term_weights.static_queries import StaticQueries, StaticSide
 from tandem.extras.own_tokens import OwnTokens
 from tandem.models.ragged import Ragged
-from tandem.models.saving import Dense, StaticQueries
+from tandem.models.saving import Dense
 from tandem.models.tokens import Template, TokenTexts
 
 
 @representation("unicoil")
-class UniCoil(OwnTokens):
+class UniCoil(StaticSide, OwnTokens):
     """w_t = max over the text's tokens i of term t of ReLU(W h_i + b), and 0 of all other terms (Lin and Ma 2021).
 
     Special tokens have no weight. Without the expansion of passages, which is a matter of the texts. With

@@ -1,0 +1,95 @@
+"""Folders of published sparse encoders, as sentence-transformers writes them. No torch here."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tandem.models.described import Modules, check_inputs, read_prompts, read_similarity
+from tandem.models.folders import (
+    LIBRARY,
+    FolderParts,
+    find_encoder_files,
+    read_model_json,
+    read_optional,
+)
+from tandem.stages.base import Json
+
+# modules of an encoder's folder; the second before version 5.4
+_SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])
+_ROUTER_FILE = "router_config.json"
+
+
+class StaticQueriesFiles(NamedTuple):
+    """Folders of a sparse encoder of passages alone: weights of queries' tokens, the encoder, and its pooling."""
+
+    queries: Path
+    passages: Path
+    pooling: Path
+
+
+def describe_sparse(folder: Path, modules: Modules | None) -> Json | None:
+    """Return how a sparse encoder weighs terms, as `describe_towers` does; None of another folder."""
+    if modules is None:
+        return None
+    names = [name for name, _ in modules]
+    if names in _SPARSE:
+        return _describe_weights(folder, folder / modules[1][1] / "config.json")
+    static = find_static_queries(folder) if names == ["Router"] else None
+    if static:
+        return _describe_weights(folder, static.pooling / "config.json", queries="tokens")
+    return None
+
+
+def find_parts(folder: Path) -> FolderParts | None:
+    """Return the parts of a sparse encoder whose queries go through no network; None of any other folder."""
+    static = find_static_queries(folder)
+    if static is None:
+        return None
+    files = [
+        *static.queries.glob("*.json"),
+        *static.queries.glob("*.txt"),
+        static.pooling / "config.json",
+    ]
+    return FolderParts(static.passages, static.queries, files)
+
+
+def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
+    """Return where a sparse encoder has its parts whose queries go through no network; None of any other folder.
+
+    sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
+    """
+    config = read_optional(folder / _ROUTER_FILE)
+    structure = config.get("structure")
+    types = config.get("types")
+    if not isinstance(structure, dict) or not isinstance(types, dict):
+        return None
+    routes = [structure.get(side) or [] for side in ("query", "document")]
+    names = [[str(types.get(place)).rpartition(".")[2] for place in places] for places in routes]
+    if names[0] != ["SparseStaticEmbedding"] or names[1] not in _SPARSE:
+        return None
+    return StaticQueriesFiles(*(folder / str(place) for places in routes for place in places))
+
+
+def _describe_weights(folder: Path, path: Path, **known: str) -> Json:
+    """Return the same, with the options of `representation: sparse`; `path` is the file of the pooling."""
+    config = read_model_json(path)
+    library = read_optional(folder / LIBRARY)
+    read_similarity(folder, library, "dot")
+    check_inputs(find_encoder_files(folder))
+    representation: Json = {"type": "sparse"}
+    for key, theirs in {"pooling": "pooling_strategy", "activation": "activation_function"}.items():
+        if theirs in config:
+            representation[key] = config[theirs]
+    representation |= known
+    if library.get("max_active_dims"):
+        representation["top"] = library["max_active_dims"]
+
+    towers: Json = {
+        "pooling": "max",
+        "normalize": False,
+        "temperature": 1.0,
+        "representation": representation,
+    }
+    prompts = read_prompts(folder / LIBRARY, library)
+    if prompts:
+        towers["prompts"] = prompts
+    return towers
