@@ -10,7 +10,7 @@ from tandem.plugins import Declarations, name_plugin
 
 
 class AnyIndex(Section):
-    """What an index of anything has, of vectors or not."""
+    """Describe an index of anything, of vectors or not."""
 
     # what it searches, in words
     searches: ClassVar[str]

@@ -43,7 +43,7 @@ register_folder_form(
     FolderForm(
         describe="contrib.term_weights.sparse_folders:describe_sparse",
         adopt="contrib.term_weights.static_queries:adopt_static",
-        find_parts="contrib.term_weights.sparse_folders:find_parts",
+        find_parts="contrib.term_weights.sparse_folders:find_sparse_parts",
         values={"max_active_dims": int},
     ),
 )

@@ -39,7 +39,7 @@ def describe_sparse(folder: Path, modules: Modules | None) -> Json | None:
     return None
 
 
-def find_parts(folder: Path) -> FolderParts | None:
+def find_sparse_parts(folder: Path) -> FolderParts | None:
     """Return the parts of a sparse encoder whose queries go through no network; None of any other folder."""
     static = find_static_queries(folder)
     if static is None:
@@ -70,7 +70,7 @@ def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
 
 
 def _describe_weights(folder: Path, path: Path, **known: str) -> Json:
-    """Return the same, with the options of `representation: sparse`; `path` is the file of the pooling."""
+    """Return how texts are weighed, with the options of `representation: sparse`; `path` is the file of the pooling."""
     config = read_model_json(path)
     library = read_optional(folder / LIBRARY)
     read_similarity(folder, library, "dot")
