@@ -1,7 +1,5 @@
 """Tiny texts, models and objectives out of NumPy's frozen generator, for tests and the processes they start."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -23,8 +21,7 @@ from tandem.models.device import device
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.pair_prompts import Around, PairOptions, reading_head
-from tandem.models.parade import Options, Parade
-from tandem.models.ragged import Documents, Ragged
+from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape
 from tandem.models.tokens import Template, Tokens
 from tandem.store.job import load
@@ -41,7 +38,7 @@ TRAINING = dict.fromkeys(
     parameters_of(DualTrain),
 )
 TRAINING |= dict.fromkeys(
-    ("cross", "parade", "mono_t5", "rank_t5", "rank_t5_encoder", "duo_bert", "duo_t5"),
+    ("cross", "mono_t5", "rank_t5", "rank_t5_encoder", "duo_bert", "duo_t5"),
     parameters_of(CrossTrain),
 )
 TRAINING["joint"] = JointTrain
@@ -69,13 +66,6 @@ def texts():
         ragged(20, 3, 8),
         Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0),
     )
-
-
-def documents():
-    """The tiny texts as 30 documents of one, two and three windows in turn."""
-    opened = texts()
-    bounds = np.r_[0, np.tile([1, 2, 3], 10)].cumsum()
-    return replace(opened, passages=Documents.join(opened.passages, bounds))
 
 
 def bert_config():
@@ -222,12 +212,6 @@ def teacher_of(params, opened, budget, dtype):
     return teacher(model, opened, params.distil.in_batch, params.precision, budget)
 
 
-def parade(aggregate):
-    """PARADE over a tiny BERT, by a way of aggregating; `objective` sets its weights."""
-    with torch.random.fork_rng():
-        return Parade(bert(), "cls", Options(aggregate=aggregate))
-
-
 def objective(
     name,
     budget=None,
@@ -235,7 +219,6 @@ def objective(
     dropout=0.0,
     shared=False,
     world=SINGLE_PROCESS,
-    aggregate="transformer",
     **train,
 ):
     """One of `TRAINING` over tiny BERTs, with the same weights at each call."""
@@ -276,8 +259,6 @@ def objective(
         learn = load(model.objective)
         broken = BrokenQueries(BROKEN) if params.self_teaching else None
         learner = learn(model, opened, params, POSITIVES, budget, world, teacher, broken)
-    elif name == "parade":
-        learner = Cross(parade(aggregate), documents(), params, POSITIVES, budget, world)
     elif name in crosses:
         learn_lists = Comparing if name.startswith("duo") else Cross
         learner = learn_lists(crosses[name](), opened, params, POSITIVES, budget, world)

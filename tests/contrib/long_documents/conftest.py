@@ -1,10 +1,11 @@
-"""Small datasets made by the real stage."""
+"""Small datasets made by the real stage, and the tiny texts and models of the training's tests."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "data"))
 
 from making_datasets import make, make_beir  # noqa: F401

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.contrib.long_documents.cutting import count_windows, cut_windows, split_window_id
-from tandem.data.text import name_window
+from tandem.contrib.long_documents.cutting import (
+    count_windows,
+    cut_windows,
+    name_window,
+    split_window_id,
+)
 
 SPACES = st.sampled_from([" ", "  ", "\n", "\t \n", "\u2028", "\u3000"])
 WORDS = st.lists(st.text("ab.é中", min_size=1, max_size=3), max_size=40)

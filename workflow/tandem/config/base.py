@@ -18,6 +18,7 @@ from pydantic import (
     Strict,
     TypeAdapter,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -159,6 +160,14 @@ def equals(default: object) -> Callable[[object], bool]:
 
 
 is_one = equals(1)
+
+
+def add_key(model: type[Model], name: str, annotation: Any, description: str) -> None:
+    """Add a key to a model, also to what has fields of it; null where it is not set, and then in no stage's key."""
+    key = Field(None, exclude_if=not_, description=description)
+    model.model_fields[name] = FieldInfo.from_annotated_attribute(annotation | None, key)
+    if model.__pydantic_complete__:  # else it is built when it is first needed
+        model.model_rebuild(force=True)
 
 
 class _Enumeration:

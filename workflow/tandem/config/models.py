@@ -20,7 +20,6 @@ from tandem.config.references import (
     CROSS_PARTS,
     DUAL_PARTS,
     CrossEncoderRefs,
-    DatasetRef,
     Input,
     Reference,
     RunRef,
@@ -29,7 +28,6 @@ from tandem.config.representations import AnyRepresentation
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
 
 _T = TypeVar("_T", "Backfill", "Candidates")
-PARADE_POOLINGS = ("cls", "mean", "max")  # of a window's states
 
 
 def _forwards(ranks: _T) -> _T:
@@ -365,18 +363,6 @@ class DualModel(TrainedModel):
     train: DualTrain = Field(DualTrain(), description="how it is trained")
 
 
-class ParadeOptions(Section):
-    """How a cross-encoder reads long documents: window by window, and then the windows' vectors (PARADE)."""
-
-    windows: DatasetRef = Field(
-        description="a dataset of source windows, of the one that the model is trained on"
-    )
-    aggregate: Literal["mean", "max", "sum", "attention", "transformer"] = Field(
-        "transformer", description="how the vectors of a document's windows become one"
-    )
-    layers: int = Field(2, ge=1, description="of transformer: how many")
-
-
 class CrossModel(TrainedModel):
     """A cross-encoder: scores pairs of a query and a passage."""
 
@@ -408,10 +394,6 @@ class CrossModel(TrainedModel):
         (),
         description="of pooling decoder: the word whose logit is the score (RankT5), or two whose log-odds it is; "
         "empty: true and false (monoT5)",
-    )
-    parade: IfSet[ParadeOptions | None] = Field(
-        None,
-        description="PARADE: score documents by the vectors of their windows; null: passages as they are",
     )
     train: CrossTrain = Field(CrossTrain(), description="how it is trained")
 

@@ -19,7 +19,6 @@ from tandem.data.collection import join_contents
 # A sentence ends behind these marks, and the quotes and brackets that close there, where white space follows; those of
 # Chinese and Japanese, which are written without spaces, end one wherever they stand. So does an empty line.
 _SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+|(?<=[。！？])[”’」』）]*\s*|\n\s*\n""")
-WINDOW_MARK = "#"  # between a document's id and the number of a window
 
 
 def split_sentences(text: str) -> list[str]:
@@ -36,11 +35,6 @@ def split_sentences(text: str) -> list[str]:
     bounds.append(len(text))
     pieces = [text[first:last].strip() for first, last in pairwise(bounds)]
     return [piece for piece in pieces if any(map(str.isalnum, piece))]
-
-
-def name_window(document: str, number: int) -> str:
-    """Return `<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
-    return f"{document}{WINDOW_MARK}{number}"
 
 
 @cache

@@ -29,8 +29,12 @@ usage_of_tokens: Registry[Callable[[DualShape], str]] = Registry(
 usage_of_pooling: Registry[Callable[[Mapping[str, Any]], str]] = Registry(
     "usage of pooling", "usage_of_pooling", "extras.usage", decides=False
 )
+# By the form of a cross-encoder: how others compute its scores.
+usage_of_form: Registry[Callable[[], str]] = Registry(
+    "usage of a form", "usage_of_form", "extras.usage", decides=False
+)
 EXAMPLE_TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
-_REFUSED_BY_TRANSFORMERS = (
+REFUSED_BY_TRANSFORMERS = (
     "`AutoModelForSequenceClassification` refuses this folder: the classification head of its family cannot compute "
     "these scores."
 )
@@ -68,22 +72,6 @@ hidden, head = model(**{k: v for k, v in inputs.items() if k != "token_type_ids"
 )
 cosine = torch.nn.functional.cosine_similarity(hidden[:query].mean(0), hidden[query:].mean(0), dim=0)
 scores = cosine * head["linear.weight"][0] + head["linear.bias"]
-```"""
-
-_PARADE_EXAMPLE = """\
-```python
-from pathlib import Path
-import numpy as np
-from tandem.models.hub import load_tokenizer
-from tandem.models.parade import Parade
-from tandem.models.plain_text import PlainTextTokenizer
-from tandem.models.ragged import Documents, Ragged
-from tandem.models.tokens import Template
-
-model, tokenizer = Parade.load(Path("cross")).eval(), load_tokenizer(Path("cross"))
-(query, *windows), _ = PlainTextTokenizer(tokenizer).tokenise(["a query", "a document's first", "and second window"])
-document = Documents.join(Ragged.of(windows), np.array([0, len(windows)]))
-scores = model([query], document, Template.of(tokenizer), "fp32")
 ```"""
 
 
@@ -222,11 +210,6 @@ def add_prompt(shape: DualShape, side: str, text: str) -> str:
     return f"plain.prompt({json.dumps(prompt, ensure_ascii=False)}) + {own}" if prompt else own
 
 
-def describe_parade_usage() -> str:
-    """Return how Tandem loads a cross-encoder that aggregates windows; ends with `scores`, shape (pairs,)."""
-    return f"{_PARADE_EXAMPLE}\n\n{_REFUSED_BY_TRANSFORMERS}"
-
-
 _COMPARING_EXAMPLE = """\
 ```python
 from pathlib import Path
@@ -288,7 +271,7 @@ model = CrossEncoder("cross", max_length={lengths.whole_pair})
 {predicted or "  # else their sigmoid"}
 ```"""
     if pooling == "segments":
-        return "\n\n".join([ours, _SEGMENTS_EXAMPLE, _REFUSED_BY_TRANSFORMERS])
+        return "\n\n".join([ours, _SEGMENTS_EXAMPLE, REFUSED_BY_TRANSFORMERS])
     if logit:
         plain = f"""\
 ```python
@@ -310,7 +293,7 @@ hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model
 vectors = {POOLING_CODE[pooling]}
 scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
 ```"""
-    return "\n\n".join([ours, theirs, plain, _REFUSED_BY_TRANSFORMERS])
+    return "\n\n".join([ours, theirs, plain, REFUSED_BY_TRANSFORMERS])
 
 
 def list_saved_folders(part: Path) -> list[Path]:

@@ -50,8 +50,9 @@ from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
 from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.stages.base import Params
+from tandem.stages.training import CROSS_FORMS
 from tandem.store.files import write_json
-from tandem.store.job import Job, writing
+from tandem.store.job import Job, load, writing
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company.
 # Where oneDNN multiplies without AMX, rows change no bit: nothing is filled up, and a finer step pads less.
@@ -448,3 +449,28 @@ def read_cross(folder: Path) -> dict[str, Any]:
     """Return what `cross.json` says of a saved cross-encoder: its pooling, and the fields of `PairOptions`."""
     saved: dict[str, Any] = json.loads((folder / "cross.json").read_text(encoding="utf-8"))
     return PLAIN_PAIR.as_json() | saved
+
+
+def read_cross_form(folder: Path) -> str | None:
+    """Return the form of a saved cross-encoder, which its description has a key of; None of a plain one.
+
+    Raises:
+        UserError: it is of a form that no package that is here reads.
+    """
+    described = read_cross(folder).keys() - {"pooling", *PLAIN_PAIR.as_json()}
+    form = min(described, default=None)
+    if form is not None and form not in CROSS_FORMS:
+        known = ", ".join(CROSS_FORMS) or "none"
+        raise UserError(
+            f"{folder / 'cross.json'}: {form} is set, which no package that is here reads; allowed: {known}"
+        )
+    return form
+
+
+def load_cross(folder: Path) -> CrossEncoder:
+    """Return the cross-encoder of a folder, of any form."""
+    form = read_cross_form(folder)
+    if form is None:
+        return CrossEncoder.load(folder)
+    model: CrossEncoder = load(CROSS_FORMS[form].load)(folder)
+    return model

@@ -292,10 +292,3 @@ def read_positions(config: Mapping[str, Any]) -> int | None:
         padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)
         return limit if padding is None else limit - padding - 1
     return limit
-
-
-def read_parade(folder: Path) -> dict[str, str | int] | None:
-    """Return how a saved cross-encoder aggregates windows; None of any other cross-encoder."""
-    described: dict[str, Any] = json.loads((folder / "cross.json").read_text(encoding="utf-8"))
-    parade: dict[str, str | int] | None = described.get("parade")
-    return parade

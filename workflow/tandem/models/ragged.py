@@ -98,34 +98,6 @@ class Ragged:
         return Ragged(np.asarray(self.ids)[places], sum_lengths(lengths))
 
 
-@dataclass(frozen=True)
-class Documents(Ragged):
-    """Rows of documents' token ids: those of each document's windows, one after the other.
-
-    Attributes:
-        windows: token ids of the windows, one a row.
-        bounds: document i is the windows from `bounds[i]` to `bounds[i + 1]`, shape (documents + 1,).
-    """
-
-    windows: Ragged = field(kw_only=True)
-    bounds: Ids = field(kw_only=True)
-
-    @classmethod
-    def join(cls, windows: Ragged, bounds: Ids) -> Self:
-        """Return documents of some windows, without copying their ids."""
-        return cls(windows.ids, np.asarray(windows.offsets)[bounds], windows=windows, bounds=bounds)
-
-    def count_texts(self, rows: Ids) -> Ids:
-        """Return the number of windows of some documents, of the rows' shape."""
-        return np.asarray(self.bounds[rows + 1] - self.bounds[rows])
-
-    def take(self, rows: Ids) -> "Documents":
-        """Return some documents, in their order and as often as named, in memory."""
-        sizes = self.count_texts(rows)
-        windows = self.windows.take(join_ranges(self.bounds[rows], sizes))
-        return Documents.join(windows, sum_lengths(sizes))
-
-
 def cut_longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
     """Return the lengths of two texts, shape (rows,) each, cut to `limit` tokens together as RocketQA's readers do.
 

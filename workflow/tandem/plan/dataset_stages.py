@@ -7,7 +7,6 @@ from typing import Any
 
 from tandem.config.datasets import (
     QRELS_FILES,
-    CutDocuments,
     Dataset,
     Group,
     OfSearched,
@@ -175,20 +174,6 @@ def check_made_of_searched(ctx: Context, name: str) -> None:
     """Refuse a dataset of another one's passages that cannot be planned; others are looked at when needed."""
     if isinstance(ctx.settings.datasets[name], OfSearched):
         dataset(ctx, name)
-
-
-def find_windows(ctx: Context, name: str, where: str) -> CutDocuments:
-    """Return the entry of a dataset of windows; `where` is the key that names it."""
-    entry = ctx.datasets.get(name)
-    if not isinstance(entry, CutDocuments):
-        known = [
-            other
-            for other, other_entry in ctx.datasets.items()
-            if isinstance(other_entry, CutDocuments)
-        ]
-        problem = f"{where} is {printable(name)}, which is not a dataset of source windows"
-        raise UserError(f"{problem}{nearest(name, known)}")
-    return entry
 
 
 def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:

@@ -24,7 +24,7 @@ from tandem.plan.context import (
     plans_reference,
     plans_tokenizer,
 )
-from tandem.plan.dataset_stages import dataset, find_windows
+from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope
 from tandem.plan.sizes import check_lengths
@@ -42,7 +42,9 @@ from tandem.plan.towers import (
 )
 from tandem.stages import KINDS
 from tandem.stages.base import Json
+from tandem.stages.training import CROSS_FORMS, find_form
 from tandem.store.files import sha256_once
+from tandem.store.job import load
 
 _OF_PIECES = "tokens"  # the kind of stage whose ids are of pieces of a vocabulary
 
@@ -307,17 +309,10 @@ def judge_with_tokens(
 
 
 def texts_of_cross(ctx: Context, name: str, data: str, where: str) -> str:
-    """Return the dataset whose texts a cross-encoder reads to score those of `data`: of PARADE the windows of it."""
+    """Return the dataset whose texts a cross-encoder reads to score those of `data`: of some forms another one."""
     entry = ctx.settings.models.get(name)
-    parade = entry.parade if isinstance(entry, CrossModel) else None
-    if parade is None:
-        return data
-    windows = find_windows(ctx, parade.windows, f"models.{name}.parade.windows")
-    if windows.of != data:
-        raise UserError(
-            f"{where}: {name} reads windows of {windows.of} ({parade.windows}), not of {data}"
-        )
-    return parade.windows
+    form = find_form(entry) if isinstance(entry, CrossModel) else None
+    return data if form is None else load(CROSS_FORMS[form].find_texts)(ctx, name, data, where)
 
 
 def _pair_scoring(ctx: Context) -> Iterator[str]:

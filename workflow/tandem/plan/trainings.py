@@ -14,7 +14,6 @@ from tandem.config.models import (
     COMPARING,
     DUO_T5,
     MONO_T5,
-    PARADE_POOLINGS,
     T5_WORDS,
     CrossModel,
     DualModel,
@@ -59,6 +58,8 @@ from tandem.plan.validated_models import (
     validation_of,
 )
 from tandem.stages.base import Json
+from tandem.stages.training import CROSS_FORMS
+from tandem.store.job import load
 
 PARTS_OF_OBJECTIVE = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 
@@ -107,8 +108,10 @@ def plan_model(ctx: Context, name: str) -> Stage:
     upstream: dict[str, Stage | None] = {"dataset": collection, **lists, **named}
     representation = described_representation(params) if part == "dual" else None
     if isinstance(entry, CrossModel):
-        check_parade(ctx, at, entry, params)
-        params["parade"] = json_of(entry.parade) if entry.parade else None
+        for name_of_form, form in CROSS_FORMS.items():
+            load(form.check_entry)(ctx, at, entry, params)
+            options = getattr(entry, name_of_form)
+            params[name_of_form] = json_of(options) if options else None
     upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), read, part, representation)
     if isinstance(entry, JointModel):
         upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
@@ -267,33 +270,6 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
     own = OWN_LOSSES.get(loss)
     if own and chosen != own.needs:
         raise UserError(f"{at}.train.loss is {loss}, which learns {own.requirement}")
-
-
-def check_parade(ctx: Context, at: str, entry: CrossModel, params: Json) -> None:
-    """Refuse what PARADE does not read or start from, and a start that is PARADE for a model that is not."""
-    start = ctx.settings.models.get(ctx.model_name(entry.init))
-    started = start.parade if isinstance(start, CrossModel) else None
-    if entry.parade is None:
-        if started is not None:
-            raise UserError(f"{at}.init is {entry.init}, which is PARADE; say {at}.parade, too")
-        return
-    if params["pooling"] not in PARADE_POOLINGS:
-        allowed = ", ".join(PARADE_POOLINGS)
-        raise UserError(
-            f"{at}.pooling is {params['pooling']}, but parade pools each window; allowed: {allowed}"
-        )
-    if params.get("prompt") or params.get("compares"):
-        raise UserError(
-            f"{at}.parade reads a query and a window between special tokens; leave prompt and compares out"
-        )
-    if entry.train.checkpoints:
-        raise UserError(
-            f"{at}.train.checkpoints: others validate on a part of the passages; leave it out with parade"
-        )
-    if started is not None and json_of(started) != json_of(entry.parade):
-        raise UserError(
-            f"{at}.parade differs from {entry.init}'s, which it starts from; take over its keys"
-        )
 
 
 def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:

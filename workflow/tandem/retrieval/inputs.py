@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from tandem.data.collection import CORPUS
 from tandem.errors import UserError
-from tandem.models.folders import read_parade
 from tandem.models.hub import hash_tokenizer
 from tandem.models.tokens import Tokens, WordTemplate
 from tandem.stages import declaration
@@ -65,34 +64,6 @@ def _describe_tokens(folder: Path) -> tuple[Json, str]:
     """Return what token ids are made by: their stage's parameters, and the encoder whose tokenizer it is."""
     tokens = open_artifact(folder, verify=False)
     return tokens.params, Path(tokens.upstream["encoder"]).name
-
-
-def require_tokens(job: Job[Any], tokens: str, model: str) -> None:
-    """Refuse token ids of other texts than those of `dataset` that a model scores: PARADE reads its windows."""
-    read = job.inputs[tokens]
-    cross = job.inputs[model].folder / "cross"
-    if not cross.is_dir() or read_parade(cross) is None:
-        require_dataset(job, tokens)
-        return
-    windows = open_artifact(Path(read.upstream["dataset"]), verify=False)
-    cut = Path(windows.upstream.get("of", "nothing")).name
-    if cut != job.inputs["dataset"].key or windows.params.get("source") != "windows":
-        expected = f"expected windows of {job.inputs['dataset'].key}, which {cross} reads"
-        raise UserError(
-            f"{job.kind}: {tokens} {read.folder} was made from {windows.key}; {expected}"
-        )
-
-
-def require_windows(job: Job[Any], *roles: str) -> None:
-    """Refuse windows of other documents than `dataset`, and inputs that were not made from the windows."""
-    windows = job.inputs["windows"]
-    documents = job.inputs["dataset"]
-    cut = Path(windows.upstream.get("of", "nothing")).name
-    if cut != documents.key or windows.params.get("source") != "windows":
-        raise UserError(
-            f"{job.kind}: {windows.folder} holds windows of {cut}; expected windows of {documents.key}"
-        )
-    require_dataset(job, *roles, of="windows")
 
 
 def require_run_depth(job: Job[Any], depth: int) -> None:

@@ -17,26 +17,25 @@ from tandem.config.representations import REPRESENTATIONS
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
+from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder, load_cross, read_cross_form
 from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder, load_dual
-from tandem.models.folders import read_parade
-from tandem.models.parade import load_cross
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
-from tandem.retrieval.document_tokens import open_documents
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import (
     list_part_files,
+    require_dataset,
     require_part,
     require_prompts,
     require_tokenizer,
 )
 from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
 from tandem.stages.retrieval import ScoringParams
+from tandem.stages.training import CROSS_FORMS
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
-from tandem.store.job import Job
+from tandem.store.job import Job, load
 
 PAIRS_BETWEEN_CHECKS = 2048  # pairs between two looks at the clock
 # pairs are stored after this time, or when there are this many
@@ -61,8 +60,8 @@ class PairScores:
         self.folder = require_part(model, self.part)
         self.source = tokens
         require_tokenizer(find_tokenizer(self.folder), tokens)
-        parade = self.part == "cross" and read_parade(self.folder) is not None
-        self.tokens = open_documents(tokens) if parade else Tokens.open(tokens)
+        form = read_cross_form(self.folder) if self.part == "cross" else None
+        self.tokens = open_tokens_of(form, tokens)
         self.mode = resolve_precision(precision)
         self.budget = batch_tokens
         self.lengths: tuple[int, int] = (
@@ -143,6 +142,21 @@ class PairScores:
         model.check_lengths(*self.lengths, self.tokens.template, str(self.folder))
         accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
         return model
+
+
+def open_tokens_of(form: str | None, tokens: Artifact) -> Tokens:
+    """Return the token ids of the passages that lists and runs name, as a form of cross-encoders reads them."""
+    return Tokens.open(tokens) if form is None else load(CROSS_FORMS[form].open_tokens)(tokens)
+
+
+def require_tokens(job: Job[Any], tokens: str, model: str) -> None:
+    """Refuse token ids of other texts than those of `dataset` that a model scores; of some forms they are others."""
+    cross = job.inputs[model].folder / "cross"
+    form = read_cross_form(cross) if cross.is_dir() else None
+    if form is None:
+        require_dataset(job, tokens)
+    else:
+        load(CROSS_FORMS[form].check_tokens)(job, tokens, cross)
 
 
 def find_scoring_part(model: Artifact) -> str:

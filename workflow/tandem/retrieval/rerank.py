@@ -18,13 +18,13 @@ from tandem.retrieval.inputs import (
     require_dataset,
     require_numbers,
     require_run_depth,
-    require_tokens,
 )
 from tandem.retrieval.pair_scores import (
     PairScores,
     Requests,
     average_logits,
     open_judges,
+    require_tokens,
     score_shard,
 )
 from tandem.stages.retrieval import RerankParams, pair_scorer

@@ -1,18 +1,20 @@
 """Encoders, token ids and training."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import not_
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tandem.config.base import Model, PairPooling, problem
+from tandem.config.base import Model, PairPooling, Section, add_key, problem
 from tandem.config.encoders import EncoderFiles
-from tandem.config.models import ParadeOptions
+from tandem.config.models import CrossModel
 from tandem.config.parsing import parse
 from tandem.config.references import Parameters, parameters_of
 from tandem.config.representations import AnyRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
+from tandem.errors import UserError
 from tandem.plugins import Declarations
 from tandem.stages.base import Entry, Kind, Params, Part
 
@@ -120,11 +122,6 @@ class ModelParams(Learning):
         False, exclude_if=not_, description="a cross-encoder that reads two passages"
     )
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights")
-    parade: Parameters[ParadeOptions] | None = Field(
-        None,
-        exclude_if=not_,
-        description="of a cross-encoder: how vectors of a document's windows become one",
-    )
     one_list: bool = Field(
         False, exclude_if=not_, description="lists of one query are one, of all joined ones"
     )
@@ -134,6 +131,48 @@ class ModelParams(Learning):
     train: Parameters[DualTrain] | Parameters[CrossTrain] | JointTrain = Field(
         description="how it is trained"
     )
+
+
+@dataclass(frozen=True)
+class CrossForm:
+    """Describe a form of cross-encoders that a key of their entries chooses; its `cross.json` has the key, too.
+
+    Attributes:
+        options: the key's section.
+        description: of the key.
+        start: `(cross, options) -> CrossEncoder` makes one of this form of a plain one.
+        load: `(folder) -> CrossEncoder` that such a model's `save` wrote.
+        open_tokens: `(tokens) -> Tokens` of the passages that lists and runs name.
+        check_tokens: `(job, tokens, folder)` refuses an artifact of other texts than the model in the folder reads.
+        find_texts: `(ctx, name, data, where) -> dataset` whose texts the model reads to score the passages of `data`.
+        check_entry: `(ctx, at, entry, params)` refuses what does not fit, also of cross-encoders without the key.
+    """
+
+    options: type[Section]
+    description: str
+    start: Entry
+    load: Entry
+    open_tokens: Entry
+    check_tokens: Entry
+    find_texts: Entry
+    check_entry: Entry
+
+
+CROSS_FORMS: Declarations[CrossForm] = Declarations()
+
+
+def register_cross_form(name: str, form: CrossForm) -> None:
+    """Add a form of cross-encoders, and its key to their entries and parameters; a `UserError` if the key is taken."""
+    if name in CrossModel.model_fields or name in ModelParams.model_fields:
+        raise UserError(f"key {name} of cross-encoders is registered twice; rename one of them")
+    CROSS_FORMS[name] = form
+    add_key(CrossModel, name, form.options, form.description)
+    add_key(ModelParams, name, parameters_of(form.options), form.description)
+
+
+def find_form(section: CrossModel | ModelParams) -> str | None:
+    """Return the form of an entry or of parameters; None of what is not a cross-encoder of a form of its own."""
+    return next((name for name in CROSS_FORMS if getattr(section, name, None) is not None), None)
 
 
 KINDS = (

@@ -134,14 +134,10 @@ class CrossScores:
         """Compute the scores of the pairs of the batch's lists, in the order of `batch.mask`."""
         rows = batch.passages[batch.mask]
         queries = self.tokens.queries.take(np.repeat(batch.queries, batch.mask.sum(1)))
-        return self.replay(
-            queries, self.tokens.passages.take(rows), seeds, self.tokens.passages.count_texts(rows)
-        )
+        return self.replay(queries, self.tokens.passages.take(rows), seeds)
 
-    def replay(
-        self, queries: Ragged, passages: Ragged, seeds: Seeds, texts: Ids | int = 1
-    ) -> Replayed:
-        """Compute the scores of pairs, row by row; each passage is `texts` texts, of PARADE its windows."""
+    def replay(self, queries: Ragged, passages: Ragged, seeds: Seeds) -> Replayed:
+        """Compute the scores of pairs, row by row."""
         template = self.tokens.template
 
         def compute(rows: Ids) -> Tensor:
@@ -151,6 +147,7 @@ class CrossScores:
             return scores
 
         read = self.model.adapt(template)
+        texts = passages.count_texts(np.arange(len(passages)))
         lengths = read.pair_lengths(np.diff(queries.offsets), np.diff(passages.offsets), texts)
         empty = next(self.model.parameters()).new_zeros(0)
         return Replayed(compute, lengths, empty, self.budget, seeds, self.model.packed)

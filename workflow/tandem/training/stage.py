@@ -20,18 +20,24 @@ from tandem.data.rows import IdRows, index_queries
 from tandem.data.splits import name_copy
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import CrossEncoder
+from tandem.models.cross import CrossEncoder, load_cross, read_cross_form
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, keep_layers, set_dropout
 from tandem.models.pair_prompts import PairOptions
-from tandem.models.parade import Parade, load_cross
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
-from tandem.retrieval.document_tokens import open_documents
+from tandem.retrieval.pair_scores import open_tokens_of
 from tandem.stages.base import Json, Params
-from tandem.stages.training import PART_NOTES, ModelParams, UntrainedParams, Vectors
+from tandem.stages.training import (
+    CROSS_FORMS,
+    PART_NOTES,
+    ModelParams,
+    UntrainedParams,
+    Vectors,
+    find_form,
+)
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load, writing
@@ -221,9 +227,8 @@ def build_ranker(
 
 
 def open_tokens(job: ModelJob) -> Tokens:
-    """Return the token ids of the texts that lists name: with PARADE of documents, by their windows."""
-    tokens = job.inputs["tokens"]
-    return Tokens.open(tokens) if job.params.parade is None else open_documents(tokens)
+    """Return the token ids of the texts that lists name."""
+    return open_tokens_of(find_form(job.params), job.inputs["tokens"])
 
 
 def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
@@ -284,21 +289,22 @@ def find_broken_queries(job: ModelJob, train: DualTrain) -> BrokenQueries | None
 def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:
     """Return a trained cross-encoder, or one on an encoder, a generator or a dual encoder's passage tower.
 
-    With `parade` windows' vectors are aggregated by new layers, unless the start is PARADE already.
+    Of another form than its start it is made of this.
     """
+    form = find_form(params)
     options = PairOptions(params.prompt or "", params.words, 2 if params.compares else 1)
     if (artifact.folder / "hf").is_dir():
         model = CrossEncoder.start(artifact.folder / "hf", params.pooling, options)
     elif (artifact.folder / "cross").is_dir():
         model = load_cross(artifact.folder / "cross")
+        if read_cross_form(artifact.folder / "cross") == form:
+            return model
     else:
         tower = next(
             name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir()
         )
         model = CrossEncoder.start(artifact.folder / "dual" / tower, params.pooling, options)
-    if params.parade is None or isinstance(model, Parade):
-        return model
-    return Parade.over(model, params.parade)
+    return model if form is None else load(CROSS_FORMS[form].start)(model, getattr(params, form))
 
 
 def read_training_lists(job: ModelJob) -> Lists:

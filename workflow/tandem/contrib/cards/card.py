@@ -18,14 +18,14 @@ from tandem.extras.usage import (
     describe_cross_usage,
     describe_dual_usage,
     describe_library_usage,
-    describe_parade_usage,
     describe_tandem_usage,
     list_saved_folders,
+    usage_of_form,
     usage_of_tokens,
     write_front_matter,
 )
-from tandem.models.cross import read_cross
-from tandem.models.folders import read_optional, read_parade
+from tandem.models.cross import read_cross, read_cross_form
+from tandem.models.folders import read_optional
 from tandem.models.heads import CLASSIFIER_SUFFIX, find_relevant_label, read_architecture
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
@@ -69,10 +69,10 @@ def write_card(
         else:
             own = representation[shape.type].usage or _USAGES.get(shape.type, describe_tandem_usage)
             usage = own(shape, lengths)
-    elif read_parade(folder) is None:
-        usage = describe_cross_usage(read_cross(folder), lengths, _read_saved_score(folder))
+    elif form := read_cross_form(folder):
+        usage = usage_of_form[form]()
     else:
-        usage = describe_parade_usage()
+        usage = describe_cross_usage(read_cross(folder), lengths, _read_saved_score(folder))
     licence = encoder.manifest.execution.get("licence")
     recipe = plain(job.params)
     recipe["train"] |= sizes

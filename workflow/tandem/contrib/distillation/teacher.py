@@ -18,12 +18,13 @@ from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import join_ranges
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset, require_tokens
+from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import (
     PairScores,
     Requests,
     average_logits,
     open_judges,
+    require_tokens,
     score_shard,
 )
 from tandem.retrieval.pair_store import pair_keys

@@ -6,8 +6,7 @@ Windows are overlapping pieces of a fixed length, so that a model with a short i
 
 import re
 
-from tandem.data.text import WINDOW_MARK
-
+_MARK = "#"  # between a document's id and the number of a window
 _WORD = re.compile(r"\S+")
 
 
@@ -53,7 +52,12 @@ def cut_windows(
     return windows
 
 
+def name_window(document: str, number: int) -> str:
+    """Return `<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
+    return f"{document}{_MARK}{number}"
+
+
 def split_window_id(window: str) -> tuple[str, int]:
     """Return a window's document and number."""
-    document, _, number = window.rpartition(WINDOW_MARK)
+    document, _, number = window.rpartition(_MARK)
     return document, int(number)

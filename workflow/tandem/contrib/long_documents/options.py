@@ -11,6 +11,8 @@ from tandem.config.retrieval import aggregation
 from tandem.errors import UserError
 from tandem.stages.retrieval import RerankParams, RunParams
 
+PARADE_POOLINGS = ("cls", "mean", "max")  # of a window's states
+
 
 class Windows(CutDocuments):
     """The documents of a dataset, cut into windows."""
@@ -70,6 +72,18 @@ class Aggregation(Section):
     missing: Literal["lowest", "zero"] | None = Field(
         None, description="of a window; null: zero in sum alone"
     )
+
+
+class ParadeOptions(Section):
+    """How a cross-encoder reads long documents: window by window, and then the windows' vectors (PARADE)."""
+
+    windows: DatasetRef = Field(
+        description="a dataset of source windows, of the one that the model is trained on"
+    )
+    aggregate: Literal["mean", "max", "sum", "attention", "transformer"] = Field(
+        "transformer", description="how the vectors of a document's windows become one"
+    )
+    layers: int = Field(2, ge=1, description="of transformer: how many")
 
 
 class RerankWindowsParams(RerankParams):

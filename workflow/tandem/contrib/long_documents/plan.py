@@ -1,11 +1,20 @@
 """Runs over windows of documents, made into runs over the documents (`aggregations`)."""
 
+from tandem.config.datasets import CutDocuments
+from tandem.config.models import CrossModel, ModelEntry
 from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
-from tandem.contrib.long_documents.options import Aggregation
-from tandem.errors import Unavailable, UserError
-from tandem.plan.context import Context, checks_entry, lists_unused_keys, plans_run, require_depth
-from tandem.plan.dataset_stages import dataset, find_windows
+from tandem.contrib.long_documents.options import PARADE_POOLINGS, Aggregation, ParadeOptions
+from tandem.errors import Unavailable, UserError, nearest, printable
+from tandem.plan.context import (
+    Context,
+    checks_entry,
+    json_of,
+    lists_unused_keys,
+    plans_run,
+    require_depth,
+)
+from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
 from tandem.plan.run_expressions import reranking_params, run, why_on_no_split
@@ -14,6 +23,20 @@ from tandem.stages.base import Json
 
 # Option of `aggregations` → methods that it means something to.
 METHODS_BY_OPTION = {"k": ("kmax",), "missing": ("sum", "kmax")}
+
+
+def find_windows(ctx: Context, name: str, where: str) -> CutDocuments:
+    """Return the entry of a dataset of windows; `where` is the key that names it."""
+    entry = ctx.datasets.get(name)
+    if not isinstance(entry, CutDocuments):
+        known = [
+            other
+            for other, other_entry in ctx.datasets.items()
+            if isinstance(other_entry, CutDocuments)
+        ]
+        problem = f"{where} is {printable(name)}, which is not a dataset of source windows"
+        raise UserError(f"{problem}{nearest(name, known)}")
+    return entry
 
 
 def _find_entry(ctx: Context, name: str) -> Aggregation:
@@ -91,3 +114,50 @@ def list_unused_aggregation_keys(settings: Settings) -> list[str]:
                 problem = f"has no effect with method {entry.method}; used by {', '.join(methods)}"
                 lines.append(f"aggregations.{name}.{option} {problem}")
     return lines
+
+
+def _find_parade(entry: ModelEntry | None) -> ParadeOptions | None:
+    """Return how an entry of `models` reads windows; None of any other."""
+    options = getattr(entry, "parade", None)
+    assert options is None or isinstance(options, ParadeOptions)
+    return options
+
+
+def find_read_windows(ctx: Context, name: str, data: str, where: str) -> str:
+    """Return the dataset of the windows of `data` that a PARADE reads; a `UserError` if it reads others."""
+    options = _find_parade(ctx.settings.models[name])
+    assert options is not None
+    windows = find_windows(ctx, options.windows, f"models.{name}.parade.windows")
+    if windows.of != data:
+        raise UserError(
+            f"{where}: {name} reads windows of {windows.of} ({options.windows}), not of {data}"
+        )
+    return options.windows
+
+
+def check_parade(ctx: Context, at: str, entry: CrossModel, params: Json) -> None:
+    """Refuse what PARADE does not read or start from, and a start that is PARADE for a model that is not."""
+    start = ctx.settings.models.get(ctx.model_name(entry.init))
+    started = _find_parade(start)
+    own = _find_parade(entry)
+    if own is None:
+        if started is not None:
+            raise UserError(f"{at}.init is {entry.init}, which is PARADE; say {at}.parade, too")
+        return
+    if params["pooling"] not in PARADE_POOLINGS:
+        allowed = ", ".join(PARADE_POOLINGS)
+        raise UserError(
+            f"{at}.pooling is {params['pooling']}, but parade pools each window; allowed: {allowed}"
+        )
+    if params.get("prompt") or params.get("compares"):
+        raise UserError(
+            f"{at}.parade reads a query and a window between special tokens; leave prompt and compares out"
+        )
+    if entry.train.checkpoints:
+        raise UserError(
+            f"{at}.train.checkpoints: others validate on a part of the passages; leave it out with parade"
+        )
+    if started is not None and json_of(started) != json_of(own):
+        raise UserError(
+            f"{at}.parade differs from {entry.init}'s, which it starts from; take over its keys"
+        )

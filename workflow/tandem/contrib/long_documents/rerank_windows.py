@@ -5,14 +5,13 @@ from functools import cached_property
 import numpy as np
 
 from tandem.cluster.progress import Progress
+from tandem.contrib.long_documents.document_tokens import DocumentSpans, require_windows
 from tandem.contrib.long_documents.options import RerankWindowsParams
 from tandem.contrib.long_documents.windows import aggregate_windows
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, index_queries
 from tandem.retrieval import rerank
-from tandem.retrieval.document_tokens import DocumentSpans
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_windows
 from tandem.retrieval.pair_scores import (
     PairScores,
     average_logits,

@@ -10,15 +10,14 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.contrib.long_documents.cutting import split_window_id
+from tandem.contrib.long_documents.document_tokens import DocumentSpans, require_windows
 from tandem.contrib.long_documents.options import AggregateParams
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats
 from tandem.data.rows import IdRows, index_passages
 from tandem.data.runs import get_scored_depth, iter_run, order_by_score, write_run
 from tandem.errors import UserError
-from tandem.retrieval.document_tokens import DocumentSpans
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_windows
 from tandem.stages.retrieval import aggregation
 from tandem.store.job import Job, writing
 

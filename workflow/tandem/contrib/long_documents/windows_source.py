@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from functools import cached_property
 
-from tandem.contrib.long_documents.cutting import count_windows, cut_windows, split_units
+from tandem.contrib.long_documents.cutting import (
+    count_windows,
+    cut_windows,
+    name_window,
+    split_units,
+)
 from tandem.contrib.long_documents.options import Windows
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import DatasetJob, Domain, Judgement, Listed, Passage, dataset_format
 from tandem.data.sources.derived import DerivedSource
-from tandem.data.text import name_window
 
 
 @dataset_format("windows")

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from tandem.contrib.long_documents.document_tokens import open_documents
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as cut
 from tandem.data.rows import index_queries
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.models.parade import load_cross
+from tandem.models.cross import load_cross
 from tandem.models.tokens import Tokens
-from tandem.retrieval.document_tokens import open_documents
 from tandem.retrieval.rerank import run as rerank
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run as train

@@ -6,11 +6,12 @@ import torch
 from transformers.models.bert.modeling_bert import BertConfig, BertLayer
 
 from tandem.config.settings import Execution
+from tandem.contrib.long_documents.document_tokens import Documents
+from tandem.contrib.long_documents.parade import Options, Parade
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import CrossEncoder
+from tandem.models.cross import CrossEncoder, load_cross
 from tandem.models.hub import load_tokenizer
-from tandem.models.parade import Options, Parade, load_cross
-from tandem.models.ragged import Documents, Ragged
+from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 
 AGGREGATES = ("mean", "max", "sum", "attention", "transformer")

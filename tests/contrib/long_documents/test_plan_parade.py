@@ -8,7 +8,7 @@ from tandem.config.merging import gathered, merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PARADE = {
     "objective": "cross",
     "init": "ce_bm25neg",

@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tandem.config.models import PARADE_POOLINGS, ParadeOptions
 from tandem.config.references import parameters_of
+from tandem.contrib.long_documents.document_tokens import Documents
+from tandem.contrib.long_documents.options import PARADE_POOLINGS, ParadeOptions
 from tandem.errors import UserError
+from tandem.extras.usage import REFUSED_BY_TRANSFORMERS, usage_of_form
 from tandem.models.cross import (
     FINE_STEP,
     PAIR_LENGTH_STEP,
@@ -27,10 +29,10 @@ from tandem.models.cross import (
 )
 from tandem.models.device import place_array
 from tandem.models.encoding import encode_and_pool, make_equal_batches
-from tandem.models.folders import WEIGHTS_FILE, read_parade
+from tandem.models.folders import WEIGHTS_FILE
 from tandem.models.hub import load_encoder, save_encoder
 from tandem.models.pair_prompts import PLAIN_PAIR
-from tandem.models.ragged import Documents, Ids, Ragged
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.store.files import write_json
 
@@ -41,6 +43,22 @@ _OF_CROSS_ENCODERS = ("encoder.", "head.")
 DOCUMENTS_PER_BATCH = 8
 _STANDARD_DEVIATION = 0.02  # of new weights, as BERT's
 Options = parameters_of(ParadeOptions)
+_EXAMPLE = """\
+```python
+from pathlib import Path
+import numpy as np
+from tandem.contrib.long_documents.document_tokens import Documents
+from tandem.contrib.long_documents.parade import Parade
+from tandem.models.hub import load_tokenizer
+from tandem.models.plain_text import PlainTextTokenizer
+from tandem.models.ragged import Ragged
+from tandem.models.tokens import Template
+
+model, tokenizer = Parade.load(Path("cross")).eval(), load_tokenizer(Path("cross"))
+(query, *windows), _ = PlainTextTokenizer(tokenizer).tokenise(["a query", "a document's first", "and second window"])
+document = Documents.join(Ragged.of(windows), np.array([0, len(windows)]))
+scores = model([query], document, Template.of(tokenizer), "fp32")
+```"""
 
 
 class Parade(CrossEncoder):
@@ -100,7 +118,7 @@ class Parade(CrossEncoder):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the model that `save` wrote."""
-        options = Options.model_validate(read_parade(folder))
+        options = Options.model_validate(read_cross(folder)["parade"])
         model = cls(load_encoder(folder), read_cross(folder)["pooling"], options)
         load_head(folder, model.head)
         if (folder / AGGREGATOR_FILE).is_file():
@@ -267,6 +285,17 @@ def require_documents(passages: TokenTexts) -> Documents:
     return passages
 
 
-def load_cross(folder: Path) -> CrossEncoder:
-    """Return the cross-encoder of a folder, PARADE or another."""
-    return CrossEncoder.load(folder) if read_parade(folder) is None else Parade.load(folder)
+def load_parade(folder: Path) -> CrossEncoder:
+    """Return the PARADE of a folder."""
+    return Parade.load(folder)
+
+
+def start_parade(cross: CrossEncoder, options: ParadeOptions) -> CrossEncoder:
+    """Return PARADE over a cross-encoder; see `Parade.over`."""
+    return Parade.over(cross, options)
+
+
+@usage_of_form("parade")
+def describe_parade_usage() -> str:
+    """Return how Tandem loads a cross-encoder that aggregates windows; ends with `scores`, shape (pairs,)."""
+    return f"{_EXAMPLE}\n\n{REFUSED_BY_TRANSFORMERS}"
