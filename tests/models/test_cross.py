@@ -11,7 +11,7 @@ from tandem.config.settings import Execution
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import CrossEncoder
+from tandem.models.cross import CrossEncoder, load_cross
 from tandem.models.device import is_onednn_used, rows_change_bits
 from tandem.models.encoding import PACKED_ATTENTION, register
 from tandem.models.hub import load_tokenizer
@@ -198,6 +198,12 @@ def test_a_head_of_a_package_that_is_not_here_is_named(cross_model, tmp_path):
     (folder / "cross.json").write_text('{"pooling": "oracle"}')
     with pytest.raises(UserError, match="cross.json: pooling is oracle"):
         CrossEncoder.load(folder)
+
+
+def test_a_form_that_no_package_reads_is_refused_by_its_key(tmp_path):
+    (tmp_path / "cross.json").write_text('{"pooling": "cls", "haruspex": {"layers": 2}}')
+    with pytest.raises(UserError, match="cross.json: haruspex is set, which no package"):
+        load_cross(tmp_path)
 
 
 @pytest.fixture(scope="module")

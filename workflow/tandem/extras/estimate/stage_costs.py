@@ -141,7 +141,7 @@ def estimate_pair_scores(
 
 
 def count_texts_each(stage: Stage, tokens: Stage, setting: Setting) -> float:
-    """Return how many texts a cross-encoder reads for each passage of a stage: of PARADE a document's windows."""
+    """Return how many texts a cross-encoder reads for each passage of a stage, such as a document's windows."""
     if tokens.dataset == stage.dataset:
         return 1.0
     return setting.size(tokens).passages / max(1, setting.passages(stage))
