@@ -52,7 +52,7 @@ _OWN = (
     Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
     Command("show", "report.table_commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
     Command("encoder", "extras.choose_encoder:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
-    Command("datasets", "data.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
+    Command("datasets", "extras.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
     Command("table", "report.table_commands:write_table", STEPS, "A table's files."),
     Command("report", "extras.report.report_command:report", STEPS, "The report's page."),
     Command("pack", "extras.archive:pack", STEPS, "An artifact as one file, for object storage."),

@@ -11,10 +11,10 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import say
 from tandem.config.settings import Mirror
-from tandem.data.catalogue import Entries, locate_datasets
 from tandem.data.dataset_files import Downloads
 from tandem.data.fetch import format_bytes, get_local_path
 from tandem.errors import UserError
+from tandem.extras.catalogue import Entries, locate_datasets
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations, list_stages_of_all, split_files

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from tandem.config.loading import read_section
 from tandem.config.merging import Raw
 from tandem.contrib.statistics.options import StatisticsLayout
-from tandem.data.catalogue import locate_datasets, read_entries
 from tandem.errors import UserError
+from tandem.extras.catalogue import locate_datasets, read_entries
 from tandem.plan.context import plans_view
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan, View

@@ -2,19 +2,14 @@
 
 ir_datasets downloads missing files into `IR_DATASETS_HOME` (by default `~/.ir_datasets`). Files that were put there by
 hand are used as they are, so that a machine without network can read them too. Importing ir_datasets creates folders
-below its home: it is imported where a collection is read, and to list its downloads by a process with an empty home.
+below its home: it is imported only where a collection is read.
 """
 
 import difflib
-import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import requests
 
@@ -23,13 +18,11 @@ from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, d
 from tandem.data.splits import USUAL_SPLITS, require_splits
 from tandem.errors import UserError, shortened
 
-IrdsPart = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
 _TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
 # already. Cranfield grades from 1, a complete answer, to 4, of minimum interest; -1 is of no interest.
 _GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
 _TITLE_IN_TEXT = frozenset({"cranfield"})
-_LISTING = Path(__file__).with_name("irds_downloads.py")  # a script
 
 
 @dataset_format("ir_datasets")
@@ -135,43 +128,6 @@ def _load(key: str, name: str, part: str) -> Any:
     return dataset
 
 
-class Need(NamedTuple):
-    """Describe a download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
-
-    They are the download itself, where it may be put by hand, and what is unpacked from it. `on_request` has no URL.
-    """
-
-    paths: tuple[str, ...]
-    size: int | None
-    on_request: bool
-
-
 def get_home() -> Path:
     """Return ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
     return Path(os.environ.get("IR_DATASETS_HOME") or "~/.ir_datasets").expanduser().absolute()
-
-
-@lru_cache(maxsize=8)
-def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
-    """Return the downloads of each id's part, found in a second or two for all.
-
-    None for an id that ir_datasets lacks.
-    """
-    if not parts:
-        return {}
-    with tempfile.TemporaryDirectory() as empty:
-        # -P keeps the script's folder off the path. ir_datasets is imported there alone.
-        done = subprocess.run(
-            [sys.executable, "-P", str(_LISTING)],
-            input=json.dumps(parts),
-            env={**os.environ, "IR_DATASETS_HOME": empty},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    needs: dict[IrdsPart, tuple[Need, ...]] = {}
-    for part, downloads in zip(parts, json.loads(done.stdout), strict=True):
-        needs[part] = tuple(
-            Need(tuple(paths), size, on_request) for paths, size, on_request in downloads
-        )
-    return needs

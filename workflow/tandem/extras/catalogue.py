@@ -17,9 +17,10 @@ from tandem.config.merging import gathered
 from tandem.config.parsing import read
 from tandem.data.dataset_files import Downloads
 from tandem.data.fetch import format_bytes, get_data_folder
-from tandem.data.sources.irds import IrdsPart, Need, find_needs, get_home
+from tandem.data.sources.irds import get_home
 from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
+from tandem.extras.irds_needs import IrdsPart, Need, find_needs
 
 _COLUMNS = ("dataset", "passages", "queries", "state", "licence")
 _UPSTREAM_KEYS = ("of", "corpus_of", "queries_of")  # keys that name other datasets

@@ -13,11 +13,11 @@ import yaml
 
 from tandem.config.loading import load_settings
 from tandem.config.merging import catalogue, shipped_entries
-from tandem.data import catalogue as command
-from tandem.data.catalogue import Presence, format_catalogue, locate_datasets, read_entries
 from tandem.data.sources import dataset_format
-from tandem.data.sources.irds import find_needs
 from tandem.errors import UserError
+from tandem.extras import catalogue as command
+from tandem.extras.catalogue import Presence, format_catalogue, locate_datasets, read_entries
+from tandem.extras.irds_needs import find_needs
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = shipped_entries(ROOT, "datasets")

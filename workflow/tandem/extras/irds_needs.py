@@ -1,0 +1,50 @@
+"""What must be downloaded for collections of ir_datasets, listed by a process whose home is empty."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+IrdsPart = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
+_LISTING = Path(__file__).with_name("irds_downloads.py")  # a script
+
+
+class Need(NamedTuple):
+    """Describe a download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
+
+    They are the download itself, where it may be put by hand, and what is unpacked from it. `on_request` has no URL.
+    """
+
+    paths: tuple[str, ...]
+    size: int | None
+    on_request: bool
+
+
+@lru_cache(maxsize=8)
+def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
+    """Return the downloads of each id's part, found in a second or two for all.
+
+    None for an id that ir_datasets lacks.
+    """
+    if not parts:
+        return {}
+    with tempfile.TemporaryDirectory() as empty:
+        # -P keeps the script's folder off the path. ir_datasets is imported there alone.
+        done = subprocess.run(
+            [sys.executable, "-P", str(_LISTING)],
+            input=json.dumps(parts),
+            env={**os.environ, "IR_DATASETS_HOME": empty},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    needs: dict[IrdsPart, tuple[Need, ...]] = {}
+    for part, downloads in zip(parts, json.loads(done.stdout), strict=True):
+        needs[part] = tuple(
+            Need(tuple(paths), size, on_request) for paths, size, on_request in downloads
+        )
+    return needs
