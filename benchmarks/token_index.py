@@ -29,11 +29,12 @@ from generated import generate
 
 from tandem.config.merging import gathered
 from tandem.config.settings import Execution
+from tandem.extras.measuring import compute_recall
 from tandem.contrib.late_interaction import maxsim
 from tandem.data.fetch import format_bytes
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
-from tandem.retrieval.exact import Array, compute_recall
+from tandem.retrieval.exact import Array
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 

@@ -10,8 +10,9 @@ from clustered import write_embeddings
 from tandem.contrib.indexes import ann, index
 from tandem.contrib.indexes.ann import OpenedIndex
 from tandem.contrib.indexes.copies import Copies, digest_rows, find_copies
+from tandem.extras.measuring import compute_recall_by_score
 from tandem.retrieval import retrieve
-from tandem.retrieval.exact import BestPassages, compute_recall_by_score, pack_keys
+from tandem.retrieval.exact import BestPassages, pack_keys
 from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard

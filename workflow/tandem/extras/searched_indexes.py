@@ -6,6 +6,8 @@ A package that builds indexes registers the first three under its kind of stage;
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.plan.graph import Stage
@@ -65,3 +67,13 @@ compared_searches: Registry[Callable[..., Any]] = Registry(
 plans_comparison: Registry[Callable[..., Stage]] = Registry(
     "plan of a comparison", "plans_comparison", "extras.searched_indexes", decides=False
 )
+
+
+def space_evenly(rows: int, most: int) -> Array:
+    """Return `most` of so many rows, or all, evenly spaced.
+
+    >>> space_evenly(10, 4).tolist()
+    [0, 2, 5, 7]
+    """
+    count = min(rows, most)
+    return np.arange(count) * rows // count

@@ -4,10 +4,6 @@ Engines (`faiss_search.py`, `torch_search.py`) only propose what is within their
 that counts is a function of the pair alone: float64 products summed in one fixed order, rounded to float32.
 """
 
-import statistics
-import timeit
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +19,6 @@ FLOAT32_ROUNDING = 2.0**-24  # unit round-off of float32
 FLOAT64_ROUNDING = 2.0**-53  # unit round-off of float64
 # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
 SLACK_TERMS = 8
-
-_QUERIES_TIMED_ALONE = 100  # queries that are searched for one at a time, to take the time
 
 # A packed pair has the score's bits in its high half and the rank's complement in its low half.
 _HALF_BITS = np.uint64(32)
@@ -141,74 +135,3 @@ class BestPassages:
     def list_ranks(self) -> list[Array]:
         """Return the ranks of each query's passages, best first."""
         return [self.rank(query)[0] for query in range(len(self.keys))]
-
-
-def space_evenly(rows: int, most: int) -> Array:
-    """Return `most` of so many rows, or all, evenly spaced.
-
-    >>> space_evenly(10, 4).tolist()
-    [0, 2, 5, 7]
-    """
-    count = min(rows, most)
-    return np.arange(count) * rows // count
-
-
-def compute_recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
-    """Return the mean share of the exact top k among the first k retrieved; queries without any do not count.
-
-    >>> compute_recall([np.array([4, 7])], [np.array([7, 9])], 2)
-    0.5
-    """
-    shares = []
-    for ours, best in zip(retrieved, relevant, strict=True):
-        if len(best):
-            shared = np.intersect1d(ours[:k], best[:k])
-            shares.append(len(shared) / len(best[:k]))
-    return float(np.mean(shares))
-
-
-def compute_recall_by_score(retrieved: BestPassages, exact: BestPassages, k: int) -> float:
-    """Return the mean share of the exact top k among the first k retrieved, any of equally good passages counting.
-
-    Both have exact scores: of copies at the cut an index may have proposed others than those whose ids come first.
-    """
-    shares = []
-    for query in range(len(exact.keys)):
-        best = exact.rank(query)[1][:k]
-        ours = retrieved.rank(query)[1][:k]
-        if len(best):
-            good_enough = ours >= best[-1]
-            shares.append(good_enough.sum() / len(best))
-    return float(np.mean(shares))
-
-
-def measure_search(
-    retrieved: Sequence[Array],
-    exact: Sequence[Array],
-    ks: Sequence[int],
-    search_alone: Callable[[int], object],
-    search_together: Callable[[], object],
-    repeats: int,
-) -> dict[str, float]:
-    """Return recall at each k against the exact top, milliseconds of a query alone, and queries a second together.
-
-    Args:
-        retrieved, exact: each query's passages, best first.
-        search_alone, search_together: search for one query, by its number, and for all.
-        repeats: how often each call is timed.
-    """
-    measures = {f"recall@{k}": round(compute_recall(retrieved, exact, k), 4) for k in ks}
-
-    timed = range(min(_QUERIES_TIMED_ALONE, len(exact)))
-    seconds_alone = [time_median(partial(search_alone, query), repeats) for query in timed]
-    measures["ms_per_query"] = round(1000 * statistics.median(seconds_alone), 4)
-
-    seconds_together = time_median(search_together, repeats)
-    measures["queries_per_second"] = round(len(exact) / seconds_together, 1)
-    return measures
-
-
-def time_median(work: Callable[[], object], repeats: int) -> float:
-    """Return the median wall time of some calls after one that warms up, in seconds."""
-    times = timeit.repeat(work, number=1, repeat=1 + repeats)
-    return statistics.median(times[1:])

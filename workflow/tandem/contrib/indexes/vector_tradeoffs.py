@@ -11,10 +11,11 @@ from typing import Any
 from tandem.cluster.progress import Progress
 from tandem.contrib.indexes.ann import OpenedIndex, VectorSearcher
 from tandem.data.rows import PassageOrder
-from tandem.extras.searched_indexes import compared_searches
+from tandem.extras.measuring import measure_search
+from tandem.extras.searched_indexes import compared_searches, space_evenly
 from tandem.extras.tradeoffs_options import TradeoffsParams, TradeoffSweep
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import Array, BestPassages, measure_search, space_evenly
+from tandem.retrieval.exact import Array, BestPassages
 from tandem.retrieval.faiss_search import Threads, lease_gpus, open_threads, search_exactly
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages import declaration

@@ -13,7 +13,9 @@ from tandem.contrib.term_weights.term_options import TermTradeoffsParams
 from tandem.contrib.term_weights.term_search import QUERIES_PER_PRODUCT, TermWeights, select_best
 from tandem.data.rows import PassageOrder
 from tandem.errors import UserError
-from tandem.retrieval.exact import Array, measure_search, space_evenly, unpack_keys
+from tandem.extras.measuring import measure_search
+from tandem.extras.searched_indexes import space_evenly
+from tandem.retrieval.exact import Array, unpack_keys
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
