@@ -9,10 +9,10 @@ import pytest
 from table_plans import make_table
 
 from tandem.errors import UserError
+from tandem.extras.report.table_answers import answer_question
 from tandem.report.formats import (
     MARGIN,
     ORDERS,
-    answer_question,
     draw_conclusion,
     format_comparison,
 )

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from tandem.config.table_layouts import DEVIATIONS, Band
 from tandem.evaluation.layouts import name_system
 from tandem.report.page import (
-    LEVEL,
     PageTable,
     describe_p,
     format_difference,
@@ -129,16 +128,6 @@ def is_best(table: Table, row: FilledRow, at: int) -> bool:
     return len(values) > 1 and row.cells[at].value == max(values)
 
 
-def rank_rows(table: Table) -> list[FilledRow]:
-    """Return the rows in falling order of the first measure; rows without a value come last."""
-
-    def find_value(row: FilledRow) -> float:
-        value = row.cells[0].value
-        return -1.0 if value is None else value
-
-    return sorted(table.rows, key=find_value, reverse=True)
-
-
 def make_anchor(table: Table, row: FilledRow) -> str:
     """Return the id of what is behind a row; two rows may show one run."""
     return f"row-{table.rows.index(row) + 1}"
@@ -155,49 +144,6 @@ def draw_bar(cell: Cell, column: list[Cell]) -> str:
         for name, end in ends.items()
         if end is not None
     )
-
-
-def answer_question(table: Table) -> list[str]:
-    """Return what a table says, in sentences.
-
-    The highest value, then the systems that are worse than their baselines.
-    """
-    best = table.best
-    if best is None:
-        return []
-    sentence = f"{best.system} has the highest {best.measure}: {format_number(best.value, 1)}"
-    if best.gain is not None:
-        is_sure = best.p is not None and best.p < LEVEL
-        surely = "" if is_sure else ", which is not significant"
-        sentence += (
-            f", {format_difference(best.gain, 1)} over {best.over}{surely} ({describe_p(best.p)})"
-        )
-    worse = list_hurt(table)
-    unsure = [row for row in table.rows if (row.cells[0].change or 0.0) < 0 and row not in worse]
-    sentences = [f"{sentence}."]
-    if worse:
-        sentences.append(f"{name_losses(worse)} {'hurt' if len(worse) > 1 else 'hurts'}.")
-    if unsure:
-        sentences.append(
-            f"{name_losses(unsure)} {'are' if len(unsure) > 1 else 'is'} lower, but not significantly."
-        )
-    return sentences
-
-
-def list_hurt(table: Table) -> list[FilledRow]:
-    """Return the rows that are significantly worse than their baselines by the first measure."""
-    return [row for row in table.rows if mark(row.cells[0].change, row.cells[0].p) == "▼"]
-
-
-def name_losses(rows: list[FilledRow]) -> str:
-    """Return `CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`."""
-    texts = []
-    for row in rows:
-        cell = row.cells[0]
-        loss = f"{format_difference(cell.change, 1)} against {row.against}, {describe_p(cell.p)}"
-        texts.append(f"{name_system(row.id)} ({loss})")
-    *others, last = texts
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def list_table_notes(table: Table) -> list[str]:

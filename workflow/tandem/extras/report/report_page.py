@@ -20,6 +20,7 @@ from tandem.extras.report.sections import (
     list_trained_models,
 )
 from tandem.extras.report.stage_graph import draw_graph, group_by_box, list_stage_costs
+from tandem.extras.report.table_answers import answer_question, rank_rows
 from tandem.extras.stage_tree import tree
 from tandem.report.page import render_template
 from tandem.report.results import Table
@@ -78,6 +79,8 @@ def write_report(
     page = render_template(
         "report.html",
         tables=tables,
+        sentences=answer_question(tables[0]) if tables else [],
+        rank_rows=rank_rows,
         dataset=first.folder.parts[-3],
         split=first.params_as(ScoreParams).split,
         passages=statistics.get("passages", {}).get("count"),

@@ -23,12 +23,13 @@ from tandem.cluster.scheduler import SIGNALLED
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError, nearest
 from tandem.extras.plan import FullPlan
+from tandem.extras.report.table_answers import list_hurt, name_losses
 from tandem.extras.running import run_progress
 from tandem.extras.running.failures import explain_failure
 from tandem.extras.targets import Configuration, read_configurations, split_files
 from tandem.plan.views import check_owner
 from tandem.redaction import set_aside
-from tandem.report.formats import list_hurt, make_table_grid, name_losses
+from tandem.report.formats import make_table_grid
 from tandem.report.page import LEVEL, align_text, format_difference, format_number, format_p
 from tandem.report.results import Table, read_table
 
