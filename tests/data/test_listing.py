@@ -8,10 +8,10 @@ import pytest
 from file_formats import FORMATS, append, edit, replace
 from tiny_project import ROOT
 
-from tandem.data.recognition import find_entry
 from tandem.data.sources import Listing
 from tandem.data.splits import group_by_split, match_by_split
 from tandem.errors import UserError
+from tandem.extras.recognition import find_entry
 from tandem.plan.planner import Planners
 
 SQUAD = (

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.recognition import find_entry
 from tandem.errors import UserError
+from tandem.extras.recognition import find_entry
 
 
 def answered(number, query, *answers):

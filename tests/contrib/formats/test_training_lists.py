@@ -6,8 +6,8 @@ from hashlib import blake2b
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.recognition import find_entry
 from tandem.errors import UserError
+from tandem.extras.recognition import find_entry
 
 
 def lines(*records):

@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
+from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value
 from tandem.config.references import DatasetRef, NoParameter, Note, Reference, RunRef
 from tandem.errors import UserError
 from tandem.plugins import Declarations
@@ -227,35 +227,6 @@ class IrDatasets(Published):
     )
 
 
-def _pattern(corpus: str | None) -> str | None:
-    if corpus and "*" in corpus and (corpus.startswith("/") or "**" in corpus):
-        raise problem(
-            f" is {corpus}; of a pattern each `*` is a part of one name, in a folder below `path`"
-        )
-    return corpus
-
-
-class Files(WithDomains):
-    """Files of common formats."""
-
-    file_keys, shared_from = ("corpus", "queries", "qrels", "answers", "domains"), 0
-    source: Literal["files"]
-    corpus: Annotated[str | None, AfterValidator(_pattern)] = Field(
-        None,
-        description="passages: .tsv or .csv (id, [title,] text), .jsonl, .json, .parquet, .trec",
-    )
-    queries: dict[str, str] | None = Field(
-        None,
-        description="split → file: .tsv or .csv (id, text), .jsonl, .json, .parquet, TREC topics",
-    )
-    qrels: dict[str, str] | None = Field(
-        None, description="split → TREC file, or qid, docid[, rel] by tabs or in .csv"
-    )
-    answers: str | None = Field(
-        None, description=".jsonl (_id, answers), .tsv or .csv (id, answer, …)"
-    )
-
-
 class Dpr(Published):
     """DPR's files."""
 
@@ -399,31 +370,6 @@ class Unlabelled(Inheriting):
         return labelled and labelled | {UNLABELLED}
 
 
-def _several(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(names) < 2:
-        raise problem(" names one dataset; allowed: two or more")
-    return names
-
-
-class UnionDataset(Derived):
-    """Several datasets as one: passages, queries and labels are put together."""
-
-    source: Literal["union"]
-    of: Annotated[Distinct[DatasetRef], AfterValidator(_several)] = Field(
-        description="`<dataset>.` precedes their ids"
-    )
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of all its datasets; None where those of one are unknown."""
-        every: set[str] = set()
-        for name in self.of:
-            splits = splits_of(name)
-            if splits is None:
-                return None
-            every |= splits
-        return every
-
-
 class Group(Derived):
     """Several datasets whose scores are averaged with equal weight; it has no passages."""
 
@@ -439,8 +385,8 @@ class Group(Derived):
 DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
-        *(PyDocs, Beir, IrDatasets, Files, Dpr, RocketQA, DuReaderRetrieval),
-        *(Pair, Reduced, UnionDataset, Unlabelled, Group),
+        *(PyDocs, Beir, IrDatasets, Dpr, RocketQA, DuReaderRetrieval),
+        *(Pair, Reduced, Unlabelled, Group),
     ).items()
 )
 # The classes that read them.

@@ -1,12 +1,11 @@
-"""Readers of files by their role: TSV, CSV, JSON, Parquet or TREC, by the end of their name.
+"""Readers of files by their role: TSV, CSV, JSON or Parquet, by the end of their name.
 
 Every reader gives (place, record): a record maps the fields of the file's role to what the file holds, unchecked. It
 may pass over the first records, which takes less time than reading them.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,6 @@ import pyarrow.parquet as pq
 from tandem.data.reading import (
     PACKED_ENDS,
     JsonObject,
-    count_lines,
     describe_columns,
     get_member_name,
     is_end,
@@ -29,15 +27,10 @@ from tandem.data.reading import (
     split_csv,
 )
 from tandem.data.roles import (
-    ANSWERS_ROLE,
-    ID_NAMES,
-    PASSAGES_ROLE,
     QRELS_ROLE,
-    QUERIES_ROLE,
     Role,
     match_columns,
 )
-from tandem.data.trec import is_topics, read_topics, read_trec
 from tandem.errors import UserError
 
 _ROWS_PER_BATCH = 1024
@@ -61,48 +54,31 @@ def get_suffix(path: Path) -> str:
     return Path(get_member_name(path)).suffix.lower()
 
 
-def choose_reader(path: Path, role: Role) -> FileReader:
-    """Return the reader of a file of some role; a `UserError` if no reader reads files with such a name."""
-    read_separated: FileReader = read_tsv
-    read_by_commas: FileReader = read_csv
-    if role is ANSWERS_ROLE:
-        read_separated = read_answers
-        read_by_commas = read_csv_answers
+def choose_reader(
+    path: Path, role: Role, further: Mapping[str, FileReader] | None = None
+) -> FileReader:
+    """Return the reader of a file of some role; a `UserError` if no reader reads files with such a name.
+
+    Args:
+        further: the role's own readers by the end of a name, which go before the others.
+    """
     readers: dict[str, FileReader] = {
         ".jsonl": read_jsonl,
         ".ndjson": read_jsonl,
         ".json": read_json,
         ".parquet": read_parquet,
-        ".csv": read_by_commas,
-        ".tsv": read_separated,
-        ".txt": read_separated,
+        ".csv": read_csv,
+        ".tsv": read_tsv,
+        ".txt": read_tsv,
+        **(further or {}),
     }
-    if role is PASSAGES_ROLE:
-        readers |= {".trec": read_trec, ".xml": read_trec}
-
     suffix = get_suffix(path)
-    may_be_topics = role is QUERIES_ROLE and (suffix == ".txt" or suffix not in readers)
-    if may_be_topics and is_topics(path):
-        return read_topics
     if suffix not in readers and role is not QRELS_ROLE:
         error = f"{path}: a file that ends in {suffix or 'nothing'}"
         raise UserError(
             f"{error}; allowed are {', '.join(readers)}, all but .parquet also {', '.join(PACKED_ENDS)}"
         )
-    return readers.get(suffix, read_separated)
-
-
-def count_records(path: Path, role: Role) -> int | None:
-    """Count a file's records; None where only reading it would tell."""
-    suffix = get_suffix(path)
-    if suffix == ".parquet":
-        with suppress(pa.ArrowException, OSError):  # reading it says what is wrong
-            return int(pq.read_metadata(path).num_rows)
-    if suffix in (".jsonl", ".ndjson"):
-        return count_lines(path)
-    if suffix in (".tsv", ".txt"):
-        return count_lines(path) - read_head(path, role).lines
-    return None
+    return readers.get(suffix, read_tsv)
 
 
 def read_jsonl(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
@@ -259,24 +235,3 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
             )
             raise UserError(f"{path}:{number}: {describe_columns(row, by)}; {needed}")
         yield f"{path}:{number}", dict(zip(order, row, strict=True))
-
-
-def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Yield (`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
-    numbered = iterate_lines(path, skipped=skipped)
-    for number, line in numbered:
-        query, *answers = line.split("\t")
-        if not answers:
-            if is_end(line, numbered):
-                return
-            raise UserError(f"{path}:{number}: 1 column by tabs; a line is {role.line}")
-        yield f"{path}:{number}", {"id": query, "answers": answers}
-
-
-def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Read answers from a CSV file, by commas; a row that begins with the name of an id is its header."""
-    rows = (row for row in split_csv(path) if row[1] and row[1][0].lower() not in ID_NAMES)
-    for number, (query, *answers) in islice(rows, skipped, None):
-        if not answers:
-            raise UserError(f"{path}:{number}: 1 column by commas; a row is an id and answers")
-        yield f"{path}:{number}", {"id": query, "answers": answers}

@@ -10,7 +10,6 @@ from tandem.config.datasets import (
     Dataset,
     Group,
     OfSearched,
-    UnionDataset,
     Unlabelled,
 )
 from tandem.config.references import Name, inherited_notes, names_in
@@ -99,8 +98,19 @@ def plan_named_datasets(ctx: Context, name: Name, scope: Scope) -> dict[str, Sta
     return number_roles(name, [dataset(ctx, of) for of in name.names])
 
 
-def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
-    """Return the stage that makes a dataset; `upstream` has, by role, the stages that a derived one is made from."""
+def make_dataset(
+    ctx: Context,
+    name: str,
+    entry: Dataset,
+    upstream: dict[str, Stage],
+    further: Json | None = None,
+) -> Stage:
+    """Return the stage that makes a dataset.
+
+    Args:
+        upstream: by role, the stages that a derived one is made from.
+        further: parameters of its source that are no keys of its entry.
+    """
     params = {
         key: value for key, value in json_of(entry).items() if value is not None or key in NULLABLE
     }
@@ -108,8 +118,7 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form
         forms = {stage.values["normalize"] for stage in made_of}
         params["normalize"] = "nfc" if "nfc" in forms else "none"
-    if isinstance(entry, UnionDataset):
-        params["names"] = list(entry.of)  # which ids begin with
+    params |= further or {}
 
     _check_counts(ctx, name, entry)
     has_drawn_split = any(params.get(key) for key in DRAWN_SPLITS)

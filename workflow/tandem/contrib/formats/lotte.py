@@ -10,8 +10,8 @@
 from collections.abc import Iterator
 
 from tandem.contrib.formats.options import Lotte
+from tandem.contrib.formats.role_readers import choose_own_reader, count_records
 from tandem.data.dataset_files import DatasetFiles
-from tandem.data.readers import choose_reader, count_records
 from tandem.data.reading import read_records, read_text
 from tandem.data.roles import PASSAGES_ROLE
 from tandem.data.sources import (
@@ -61,7 +61,7 @@ class LotteSource(Source):
         return count_records(self._corpus, PASSAGES_ROLE)
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        for _, record in choose_reader(self._corpus, PASSAGES_ROLE)(
+        for _, record in choose_own_reader(self._corpus, PASSAGES_ROLE)(
             self._corpus, PASSAGES_ROLE, row
         ):
             yield record["id"], record.get("title", ""), record["text"]

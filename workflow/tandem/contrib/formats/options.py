@@ -8,14 +8,45 @@ from pydantic import AfterValidator, Field, model_validator
 from tandem.config.base import Count, Distinct, Items, Names, problem
 from tandem.config.datasets import (
     Dataset,
+    Derived,
     HashSplits,
     Inheriting,
     OfSearched,
     Published,
     QueriesRef,
     SplitsOf,
+    WithDomains,
 )
 from tandem.config.references import DatasetRef
+
+
+def _check_pattern(corpus: str | None) -> str | None:
+    if corpus and "*" in corpus and (corpus.startswith("/") or "**" in corpus):
+        raise problem(
+            f" is {corpus}; of a pattern each `*` is a part of one name, in a folder below `path`"
+        )
+    return corpus
+
+
+class Files(WithDomains):
+    """Files of common formats."""
+
+    file_keys, shared_from = ("corpus", "queries", "qrels", "answers", "domains"), 0
+    source: Literal["files"]
+    corpus: Annotated[str | None, AfterValidator(_check_pattern)] = Field(
+        None,
+        description="passages: .tsv or .csv (id, [title,] text), .jsonl, .json, .parquet, .trec",
+    )
+    queries: dict[str, str] | None = Field(
+        None,
+        description="split → file: .tsv or .csv (id, text), .jsonl, .json, .parquet, TREC topics",
+    )
+    qrels: dict[str, str] | None = Field(
+        None, description="split → TREC file, or qid, docid[, rel] by tabs or in .csv"
+    )
+    answers: str | None = Field(
+        None, description=".jsonl (_id, answers), .tsv or .csv (id, answer, …)"
+    )
 
 
 class CMedQA2(Published):
@@ -214,3 +245,28 @@ class CroppedSentences(OfSearched):
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return nothing: its queries are not the dataset's."""
         return set()
+
+
+def _check_several(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) < 2:
+        raise problem(" names one dataset; allowed: two or more")
+    return names
+
+
+class UnionDataset(Derived):
+    """Several datasets as one: passages, queries and labels are put together."""
+
+    source: Literal["union"]
+    of: Annotated[Distinct[DatasetRef], AfterValidator(_check_several)] = Field(
+        description="`<dataset>.` precedes their ids"
+    )
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of all its datasets; None where those of one are unknown."""
+        every: set[str] = set()
+        for name in self.of:
+            splits = splits_of(name)
+            if splits is None:
+                return None
+            every |= splits
+        return every

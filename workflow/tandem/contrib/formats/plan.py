@@ -1,6 +1,6 @@
-"""The dataset of source `cropped_sentences` as a stage."""
+"""The datasets of sources `cropped_sentences` and `union` as stages."""
 
-from tandem.contrib.formats.options import CroppedSentences
+from tandem.contrib.formats.options import CroppedSentences, UnionDataset
 from tandem.data.splits import VALIDATED
 from tandem.plan.context import Context, plans_dataset
 from tandem.plan.dataset_stages import find_base, make_dataset
@@ -14,3 +14,10 @@ def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
     at = f"datasets.{name}"
     find_base(at, entry)
     return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
+
+
+@plans_dataset("union")
+def plan_union(ctx: Context, name: str, entry: UnionDataset) -> Stage:
+    """Return the stage of several datasets as one, whose ids begin with the datasets' names."""
+    made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
+    return make_dataset(ctx, name, entry, made_of, {"names": list(entry.of)})

@@ -8,12 +8,14 @@ from tandem.contrib.formats.options import (
     Domains,
     DuReader2,
     EntityQuestions,
+    Files,
     Joined,
     Kilt,
     Lotte,
     RocketQATsv,
     Squad,
     TrainingLists,
+    UnionDataset,
 )
 
 register_source(
@@ -23,10 +25,12 @@ register_source(
     Domains,
     DuReader2,
     EntityQuestions,
+    Files,
     Joined,
     Kilt,
     Lotte,
     RocketQATsv,
     Squad,
     TrainingLists,
+    UnionDataset,
 )

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import say
 from tandem.contrib.formats.options import TrainingLists
 from tandem.contrib.formats.rocketqa_tsv import hash_texts
+from tandem.contrib.formats.role_readers import choose_own_reader
 from tandem.data import tables
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Mentions
-from tandem.data.readers import choose_reader
 from tandem.data.reading import (
     JsonObject,
     parse_score,
@@ -111,7 +111,7 @@ class TrainingListsSource(Source):
         self._paths = files.find_by_split(lists)
         self._corpus = files.find(entry.corpus) if entry.corpus else None
         if self._corpus:
-            choose_reader(self._corpus, PASSAGES_ROLE)  # or refuses the file's name
+            choose_own_reader(self._corpus, PASSAGES_ROLE)  # or refuses the file's name
         self.places = {"corpus": f"{self._corpus or self._paths[0][1]} passage", "queries": "query"}
 
     @classmethod
@@ -142,7 +142,7 @@ class TrainingListsSource(Source):
     def read_corpus(self) -> Iterator[Passage]:
         """Yield the passages of a corpus file, else those that the lists hold; see `Source`."""
         if self._corpus:
-            read = choose_reader(self._corpus, PASSAGES_ROLE)
+            read = choose_own_reader(self._corpus, PASSAGES_ROLE)
             for where, record in read(self._corpus, PASSAGES_ROLE):
                 doc = read_text(where, record, "id", number=True)
                 title = read_text(where, record, "title") if record.get("title") else ""

@@ -1,14 +1,12 @@
-"""Files of one's own: in BEIR's layout, or named by their role and each read by the end of its name."""
+"""Files of one's own in BEIR's layout; judgements and domains from files that are read by the ends of their names."""
 
-import re
-from collections.abc import Iterator
-from functools import cache, partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tandem.config import datasets
 from tandem.config.datasets import QRELS_FILES, Dataset, WithDomains
-from tandem.data.dataset_files import DatasetFiles, find_by_split
-from tandem.data.readers import choose_reader, count_records, get_suffix, read_head, read_jsonl
+from tandem.data.dataset_files import DatasetFiles
+from tandem.data.readers import FileReader, choose_reader, read_jsonl
 from tandem.data.reading import JsonObject, count_lines, parse_whole, read_text, read_texts
 from tandem.data.roles import (
     ANSWERS_ROLE,
@@ -29,8 +27,7 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import SPLIT_WORDS, group_qrels, match_by_split, split_name
-from tandem.data.trec import is_topics
+from tandem.data.splits import group_qrels
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
@@ -38,14 +35,6 @@ from tandem.stages.base import Json
 _BEIR_QRELS = Role(
     QRELS_ROLE.fields, {3: QRELS_ROLE.columns[3]}, "query-id, corpus-id and a whole number, by tabs"
 )
-_ROLE_WORDS = {  # the first that has a word of a name decides
-    "qrels": {"qrels", "qrel", "judgements", "judgments", "labels"},
-    "answers": {"answers"},
-    "queries": {"queries", "query", "questions", "topics"},
-    "corpus": {"corpus", "collection", "passages", "documents", "docs"},
-}
-TEXT_ENDS = (".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".trec", ".xml")
-_MTEB_QRELS = re.compile(r"(.*/)?default/[^/]+\.(parquet|jsonl)$")  # MTEB puts judgements there
 
 
 class JudgedFiles(Source):
@@ -66,7 +55,7 @@ class JudgedFiles(Source):
 
     def _judgements(self) -> Iterator[tuple[str, Judgement]]:
         for split, path in self._qrels.items():
-            for where, record in _read_filled(path, self.judged):
+            for where, record in read_filled(path, self.judged):
                 query = read_text(where, record, "query", number=True)
                 doc = read_text(where, record, "document", number=True)
                 relevance = parse_whole(where, "relevance", str(record.get("relevance", 1)))
@@ -77,7 +66,7 @@ class JudgedFiles(Source):
         if not self._domains:
             return
         path, role = self._domains
-        for where, record in _read_filled(path, role):
+        for where, record in read_filled(path, role):
             domain = read_text(where, record, "domain").strip()
             if domain:
                 yield read_text(where, record, "id", number=True), domain
@@ -119,7 +108,7 @@ class BeirQueries(JudgedFiles):
         if not self._answers:
             return
         for where, record in read_jsonl(self._answers, ANSWERS_ROLE):
-            yield _make_answers(where, record)
+            yield make_answers(where, record)
 
 
 @dataset_format("beir")
@@ -147,178 +136,32 @@ class BeirSource(BeirQueries):
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
         return (
-            _make_passage(where, record)
+            make_passage(where, record)
             for where, record in read_jsonl(self._corpus, PASSAGES_ROLE, row)
         )
 
 
-@dataset_format("files")
-class OwnFilesSource(JudgedFiles):
-    """Read the files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern."""
-
-    def __init__(self, job: DatasetJob, entry: datasets.Files) -> None:
-        super().__init__(job, entry)
-        files = DatasetFiles(job)
-        if entry.corpus is None:
-            raise UserError("corpus: None; the file with the passages is needed")
-        self._corpus = (
-            files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
-        )
-        # None where that takes reading the file
-        self._count = cache(partial(count_records, role=PASSAGES_ROLE))
-        self._by_split = find_by_split("queries", entry.queries, files)
-        self._qrels = find_by_split("qrels", entry.qrels, files)
-        self._answers = [files.find(entry.answers)] if entry.answers else []
-        if not self._by_split:
-            raise UserError(
-                "queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}"
-            )
-        # a file may hold the queries of several splits
-        self._queries = list(dict.fromkeys(self._by_split.values()))
-        qrels = list(self._qrels.values())
-        for role, paths in (
-            (PASSAGES_ROLE, self._corpus),
-            (QUERIES_ROLE, self._queries),
-            (QRELS_ROLE, qrels),
-            (ANSWERS_ROLE, self._answers),
-        ):
-            for path in paths:
-                choose_reader(path, role)
-        self._find_domains(entry, files)
-        self.places = {
-            "corpus": _name_place(self._corpus, PASSAGES_ROLE),
-            "queries": _name_place(self._queries, QUERIES_ROLE),
-        }
-
-    @classmethod
-    def recognise(cls, listing: Listing) -> Json | None:
-        """Return the keys by words in the files' names; None without passages or queries."""
-        roles: dict[str, list[str]] = {role: [] for role in _ROLE_WORDS}
-        for name in listing.names:
-            role = _guess_role(listing, name)
-            if role:
-                roles[role].append(name)
-        if not roles["qrels"] and not roles["answers"]:
-            roles["qrels"] = [name for name in listing.names if _MTEB_QRELS.match(name)]
-
-        corpus = roles["corpus"]
-        queries = match_by_split(roles["queries"])
-        qrels = match_by_split(roles["qrels"])
-        if not corpus or not queries:
-            return None
-        qrels_words = set[str]().union(*map(split_name, roles["qrels"]))
-        names_split = not qrels_words.isdisjoint(SPLIT_WORDS)
-        if list(queries) == ["test"] or (names_split and len(queries) == 1):
-            # They belong to the splits that judge them.
-            queries = dict.fromkeys(qrels or queries, *queries.values())
-        elif list(qrels) == ["test"]:
-            qrels = dict.fromkeys(queries, qrels["test"])
-
-        keys: Json = {
-            "corpus": corpus[0] if len(corpus) == 1 else _make_pattern(listing, corpus),
-            "queries": queries,
-        }
-        if qrels:
-            keys["qrels"] = qrels
-        if roles["answers"]:
-            keys["answers"] = roles["answers"][0]
-        return keys
-
-    def read_corpus(self) -> Iterator[Passage]:
-        return self.read_corpus_from(0)
-
-    def count(self) -> int | None:
-        counts = [self._count(path) for path in self._corpus]
-        return None if None in counts else sum(filter(None, counts))
-
-    def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        """Yield the passages from a row on; files before it are not read. Only from 0 where `count` says None."""
-        for path in self._corpus:
-            if row:
-                count = self._count(path) or 0
-                if count <= row:
-                    row -= count
-                    continue
-            read = choose_reader(path, PASSAGES_ROLE)
-            for where, record in read(path, PASSAGES_ROLE, row):
-                yield _make_passage(where, record)
-            row = 0
-
-    def read_queries(self) -> Iterator[Query]:
-        """Yield (query id, text, split) of every record.
-
-        A file named for several splits leaves the split to the qrels.
-        """
-        for path in self._queries:
-            splits = [split for split, file in self._by_split.items() if file == path]
-            split = splits[0] if len(splits) == 1 else ""
-            for where, record in _read_filled(path, QUERIES_ROLE):
-                text = read_text(where, record, "text")
-                yield read_text(where, record, "id", number=True), text, split
-
-    def read_answers(self) -> Iterator[Answers]:
-        for path in self._answers:
-            for where, record in _read_filled(path, ANSWERS_ROLE):
-                yield _make_answers(where, record)
-
-
-def _make_passage(where: str, record: JsonObject) -> Passage:
+def make_passage(where: str, record: JsonObject) -> Passage:
     """Return a record as a passage; `where` is its place, for errors."""
     title = read_text(where, record, "title") if record.get("title") else ""
     return read_text(where, record, "id", number=True), title, read_text(where, record, "text")
 
 
-def _guess_role(listing: Listing, name: str) -> str:
-    """Return the role that the words of a file's name tell; empty where it has none, or the file holds no texts."""
-    words = set(split_name(name))
-    role = next((role for role, own in _ROLE_WORDS.items() if own & words), "")
-    if role in ("", "qrels"):
-        return role
-    path = listing.path(name)
-    if role == "queries" and Path(name).suffix not in TEXT_ENDS and is_topics(path):
-        return role
-    return role if get_suffix(path) in TEXT_ENDS else ""
-
-
-def _make_answers(where: str, record: JsonObject) -> Answers:
+def make_answers(where: str, record: JsonObject) -> Answers:
+    """Return a record as the answers of its query; `where` is its place, for errors."""
     answers = read_texts(where, "answers", record.get("answers"))
     return read_text(where, record, "id", number=True), answers
 
 
-def _read_filled(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the records of a file; a `UserError` if it is empty.
+def read_filled(
+    path: Path, role: Role, choose: Callable[[Path, Role], FileReader] = choose_reader
+) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the records of a file by the reader that is chosen; a `UserError` if it is empty.
 
     An empty file of a split would pass for a small one.
     """
     where = None
-    for where, record in choose_reader(path, role)(path, role):
+    for where, record in choose(path, role)(path, role):
         yield where, record
     if where is None:
         raise UserError(f"{path}: empty; name a file with records, or leave this one out")
-
-
-def _name_place(paths: list[Path], role: Role) -> str:
-    """Return the name of a record in an error.
-
-    A line of the file where it is one, else a record of it or of the folder.
-    """
-    first = paths[0]
-    if len(paths) > 1:
-        return f"{first.parent} ({len(paths)} files) record"
-    separated = get_suffix(first) in (".tsv", ".txt")
-    by_line = get_suffix(first) in (".jsonl", ".ndjson") or (
-        separated and read_head(first, role).lines == 0
-    )
-    return str(first) if by_line else f"{first} record"
-
-
-def _make_pattern(listing: Listing, names: list[str]) -> str:
-    """Return a pattern that several files fit, and no others."""
-    packed = listing.path(names[0]).name.removeprefix(Path(names[0]).name)
-    pattern = re.sub(r"\d+", "*", names[0])
-    if listing.matching(pattern) != names:
-        what = f"--data: {names[0]} and {names[1]} are both taken for the passages"
-        raise UserError(
-            f"{what}; put parts of one corpus into a folder of their own, or name one file"
-        )
-    return pattern + packed

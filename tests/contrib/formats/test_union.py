@@ -14,7 +14,7 @@ from tandem.plan.dataset_stages import splits
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

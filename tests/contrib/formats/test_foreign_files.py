@@ -20,9 +20,9 @@ from tandem.data.collection import Collection
 from tandem.data.dataset import run_shard
 from tandem.data.readers import read_head
 from tandem.data.reading import count_lines, get_member_name, iterate_lines, strip_packing
-from tandem.data.recognition import find_entry
 from tandem.data.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.errors import UserError
+from tandem.extras.recognition import find_entry
 from tandem.plan.planner import Planners
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job

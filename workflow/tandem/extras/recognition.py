@@ -4,10 +4,11 @@ from pathlib import Path
 
 from tandem.config.datasets import sources
 from tandem.data.sources import Listing, dataset_format
-from tandem.data.sources.own_files import TEXT_ENDS
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
+# ends of the names of files that hold texts
+TEXT_ENDS = (".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".trec", ".xml")
 IRDS = "ir_datasets:"
 LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
 
@@ -24,11 +25,10 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
     if data[0].startswith(IRDS):
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
     listing = Listing.of([Path(name) for name in data])
-    formats = [
-        name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT
-    ]
-    formats.sort(key=lambda name: name != "beir")  # whose names of files are the surest
-    for source in (*formats, LAST_RESORT):
+    formats = [name for name in dataset_format if sources()[name].reads_files]
+    # first `beir`, whose names of files are the surest
+    formats.sort(key=lambda name: (name == LAST_RESORT, name != "beir"))
+    for source in formats:
         if (keys := dataset_format[source].recognise(listing)) is not None:
             if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
                 raise UserError(

@@ -1,0 +1,190 @@
+"""Files of one's own, named by their role and each read by the end of its name."""
+
+import re
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+from tandem.contrib.formats.options import Files
+from tandem.contrib.formats.role_readers import choose_own_reader, count_records
+from tandem.contrib.formats.trec import is_topics
+from tandem.data.dataset_files import DatasetFiles, find_by_split
+from tandem.data.readers import get_suffix, read_head
+from tandem.data.reading import read_text
+from tandem.data.roles import (
+    ANSWERS_ROLE,
+    PASSAGES_ROLE,
+    QRELS_ROLE,
+    QUERIES_ROLE,
+    Role,
+)
+from tandem.data.sources import (
+    Answers,
+    DatasetJob,
+    Listing,
+    Passage,
+    Query,
+    dataset_format,
+)
+from tandem.data.sources.own_files import JudgedFiles, make_answers, make_passage, read_filled
+from tandem.data.splits import SPLIT_WORDS, match_by_split, split_name
+from tandem.errors import UserError
+from tandem.extras.recognition import TEXT_ENDS
+from tandem.stages.base import Json
+
+_ROLE_WORDS = {  # the first that has a word of a name decides
+    "qrels": {"qrels", "qrel", "judgements", "judgments", "labels"},
+    "answers": {"answers"},
+    "queries": {"queries", "query", "questions", "topics"},
+    "corpus": {"corpus", "collection", "passages", "documents", "docs"},
+}
+_MTEB_QRELS = re.compile(r"(.*/)?default/[^/]+\.(parquet|jsonl)$")  # MTEB puts judgements there
+
+
+@dataset_format("files")
+class OwnFilesSource(JudgedFiles):
+    """Read the files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern."""
+
+    def __init__(self, job: DatasetJob, entry: Files) -> None:
+        super().__init__(job, entry)
+        files = DatasetFiles(job)
+        if entry.corpus is None:
+            raise UserError("corpus: None; the file with the passages is needed")
+        self._corpus = (
+            files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
+        )
+        # None where that takes reading the file
+        self._count = cache(partial(count_records, role=PASSAGES_ROLE))
+        self._by_split = find_by_split("queries", entry.queries, files)
+        self._qrels = find_by_split("qrels", entry.qrels, files)
+        self._answers = [files.find(entry.answers)] if entry.answers else []
+        if not self._by_split:
+            raise UserError(
+                "queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}"
+            )
+        # a file may hold the queries of several splits
+        self._queries = list(dict.fromkeys(self._by_split.values()))
+        qrels = list(self._qrels.values())
+        for role, paths in (
+            (PASSAGES_ROLE, self._corpus),
+            (QUERIES_ROLE, self._queries),
+            (QRELS_ROLE, qrels),
+            (ANSWERS_ROLE, self._answers),
+        ):
+            for path in paths:
+                choose_own_reader(path, role)
+        self._find_domains(entry, files)
+        self.places = {
+            "corpus": _name_place(self._corpus, PASSAGES_ROLE),
+            "queries": _name_place(self._queries, QUERIES_ROLE),
+        }
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        """Return the keys by words in the files' names; None without passages or queries."""
+        roles: dict[str, list[str]] = {role: [] for role in _ROLE_WORDS}
+        for name in listing.names:
+            role = _guess_role(listing, name)
+            if role:
+                roles[role].append(name)
+        if not roles["qrels"] and not roles["answers"]:
+            roles["qrels"] = [name for name in listing.names if _MTEB_QRELS.match(name)]
+
+        corpus = roles["corpus"]
+        queries = match_by_split(roles["queries"])
+        qrels = match_by_split(roles["qrels"])
+        if not corpus or not queries:
+            return None
+        qrels_words = set[str]().union(*map(split_name, roles["qrels"]))
+        names_split = not qrels_words.isdisjoint(SPLIT_WORDS)
+        if list(queries) == ["test"] or (names_split and len(queries) == 1):
+            # They belong to the splits that judge them.
+            queries = dict.fromkeys(qrels or queries, *queries.values())
+        elif list(qrels) == ["test"]:
+            qrels = dict.fromkeys(queries, qrels["test"])
+
+        keys: Json = {
+            "corpus": corpus[0] if len(corpus) == 1 else _make_pattern(listing, corpus),
+            "queries": queries,
+        }
+        if qrels:
+            keys["qrels"] = qrels
+        if roles["answers"]:
+            keys["answers"] = roles["answers"][0]
+        return keys
+
+    def read_corpus(self) -> Iterator[Passage]:
+        return self.read_corpus_from(0)
+
+    def count(self) -> int | None:
+        counts = [self._count(path) for path in self._corpus]
+        return None if None in counts else sum(filter(None, counts))
+
+    def read_corpus_from(self, row: int) -> Iterator[Passage]:
+        """Yield the passages from a row on; files before it are not read. Only from 0 where `count` says None."""
+        for path in self._corpus:
+            if row:
+                count = self._count(path) or 0
+                if count <= row:
+                    row -= count
+                    continue
+            read = choose_own_reader(path, PASSAGES_ROLE)
+            for where, record in read(path, PASSAGES_ROLE, row):
+                yield make_passage(where, record)
+            row = 0
+
+    def read_queries(self) -> Iterator[Query]:
+        """Yield (query id, text, split) of every record.
+
+        A file named for several splits leaves the split to the qrels.
+        """
+        for path in self._queries:
+            splits = [split for split, file in self._by_split.items() if file == path]
+            split = splits[0] if len(splits) == 1 else ""
+            for where, record in read_filled(path, QUERIES_ROLE, choose_own_reader):
+                text = read_text(where, record, "text")
+                yield read_text(where, record, "id", number=True), text, split
+
+    def read_answers(self) -> Iterator[Answers]:
+        for path in self._answers:
+            for where, record in read_filled(path, ANSWERS_ROLE, choose_own_reader):
+                yield make_answers(where, record)
+
+
+def _guess_role(listing: Listing, name: str) -> str:
+    """Return the role that the words of a file's name tell; empty where it has none, or the file holds no texts."""
+    words = set(split_name(name))
+    role = next((role for role, own in _ROLE_WORDS.items() if own & words), "")
+    if role in ("", "qrels"):
+        return role
+    path = listing.path(name)
+    if role == "queries" and Path(name).suffix not in TEXT_ENDS and is_topics(path):
+        return role
+    return role if get_suffix(path) in TEXT_ENDS else ""
+
+
+def _name_place(paths: list[Path], role: Role) -> str:
+    """Return the name of a record in an error.
+
+    A line of the file where it is one, else a record of it or of the folder.
+    """
+    first = paths[0]
+    if len(paths) > 1:
+        return f"{first.parent} ({len(paths)} files) record"
+    separated = get_suffix(first) in (".tsv", ".txt")
+    by_line = get_suffix(first) in (".jsonl", ".ndjson") or (
+        separated and read_head(first, role).lines == 0
+    )
+    return str(first) if by_line else f"{first} record"
+
+
+def _make_pattern(listing: Listing, names: list[str]) -> str:
+    """Return a pattern that several files fit, and no others."""
+    packed = listing.path(names[0]).name.removeprefix(Path(names[0]).name)
+    pattern = re.sub(r"\d+", "*", names[0])
+    if listing.matching(pattern) != names:
+        what = f"--data: {names[0]} and {names[1]} are both taken for the passages"
+        raise UserError(
+            f"{what}; put parts of one corpus into a folder of their own, or name one file"
+        )
+    return pattern + packed

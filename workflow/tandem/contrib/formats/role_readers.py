@@ -1,0 +1,65 @@
+"""Readers of passages, queries and answers by the end of a file's name: TREC's markup and answers by columns, too."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.contrib.formats.trec import is_topics, read_topics, read_trec
+from tandem.data.readers import FileReader, choose_reader, get_suffix, read_head
+from tandem.data.reading import JsonObject, count_lines, is_end, iterate_lines, split_csv
+from tandem.data.roles import ANSWERS_ROLE, ID_NAMES, PASSAGES_ROLE, QUERIES_ROLE, Role
+from tandem.errors import UserError
+from tandem.extras.recognition import TEXT_ENDS
+
+
+def choose_own_reader(path: Path, role: Role) -> FileReader:
+    """Return the reader of a file of some role; a `UserError` if no reader reads files with such a name."""
+    further: dict[str, FileReader] = {}
+    if role is PASSAGES_ROLE:
+        further = {".trec": read_trec, ".xml": read_trec}
+    elif role is ANSWERS_ROLE:
+        further = {".csv": read_csv_answers, ".tsv": read_answers, ".txt": read_answers}
+    elif role is QUERIES_ROLE:
+        suffix = get_suffix(path)
+        may_be_topics = suffix in (".txt", ".trec", ".xml") or suffix not in TEXT_ENDS
+        if may_be_topics and is_topics(path):
+            return read_topics
+    return choose_reader(path, role, further)
+
+
+def count_records(path: Path, role: Role) -> int | None:
+    """Count a file's records; None where only reading it would tell."""
+    suffix = get_suffix(path)
+    if suffix == ".parquet":
+        with suppress(pa.ArrowException, OSError):  # reading it says what is wrong
+            return int(pq.read_metadata(path).num_rows)
+    if suffix in (".jsonl", ".ndjson"):
+        return count_lines(path)
+    if suffix in (".tsv", ".txt"):
+        return count_lines(path) - read_head(path, role).lines
+    return None
+
+
+def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
+    """Yield (`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
+    numbered = iterate_lines(path, skipped=skipped)
+    for number, line in numbered:
+        query, *answers = line.split("\t")
+        if not answers:
+            if is_end(line, numbered):
+                return
+            raise UserError(f"{path}:{number}: 1 column by tabs; a line is {role.line}")
+        yield f"{path}:{number}", {"id": query, "answers": answers}
+
+
+def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
+    """Read answers from a CSV file, by commas; a row that begins with the name of an id is its header."""
+    rows = (row for row in split_csv(path) if row[1] and row[1][0].lower() not in ID_NAMES)
+    for number, (query, *answers) in islice(rows, skipped, None):
+        if not answers:
+            raise UserError(f"{path}:{number}: 1 column by commas; a row is an id and answers")
+        yield f"{path}:{number}", {"id": query, "answers": answers}
