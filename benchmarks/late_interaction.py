@@ -24,9 +24,9 @@ from token_index import DEPTH, ROOT, TOP, make_inputs, search_one_by_one
 
 from tandem.config.settings import Execution
 from tandem.contrib.indexes.ann import OpenedIndex
-from tandem.extras.measuring import compute_recall
 from tandem.contrib.late_interaction import maxsim
 from tandem.data.fetch import format_bytes
+from tandem.extras.measuring import compute_recall
 from tandem.retrieval.exact import Array
 from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import Artifact, open_artifact

@@ -29,9 +29,9 @@ from generated import generate
 
 from tandem.config.merging import gathered
 from tandem.config.settings import Execution
-from tandem.extras.measuring import compute_recall
 from tandem.contrib.late_interaction import maxsim
 from tandem.data.fetch import format_bytes
+from tandem.extras.measuring import compute_recall
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
 from tandem.retrieval.exact import Array

@@ -10,9 +10,9 @@ from clustered import brute, recall, vectors, write_embeddings
 from tandem.cli import run as run_command
 from tandem.contrib.indexes import index as stage
 from tandem.contrib.indexes.ann import OpenedIndex
-from tandem.extras.measuring import time_median
 from tandem.contrib.indexes.vector_tradeoffs import run
 from tandem.errors import UserError
+from tandem.extras.measuring import time_median
 from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
 

@@ -13,12 +13,12 @@ import numpy as np
 from tandem.cluster.progress import Progress, say, warn
 from tandem.contrib.indexes.copies import Copies
 from tandem.contrib.indexes.index import INVERTED_LISTS_FILE, find_graph, has_gpu_form, split_chain
-from tandem.extras.measuring import compute_recall, compute_recall_by_score
 from tandem.contrib.indexes.options import AnnParams
 from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.extras.measuring import compute_recall, compute_recall_by_score
 from tandem.extras.searched_indexes import COPIES_FILE, opened_index, served_index, space_evenly
 from tandem.extras.serving import Served
 from tandem.retrieval.embeddings import Embeddings
