@@ -30,7 +30,6 @@ from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BrokenQueries
 
 WORDS = 200
 TRAINING = dict.fromkeys(
@@ -257,7 +256,9 @@ def objective(
         teacher = teacher_of(params, opened, budget, dtype)
         model = duals[name]()
         learn = load(model.objective)
-        broken = BrokenQueries(BROKEN) if params.self_teaching else None
+        broken = None
+        if params.self_teaching:
+            broken = load("contrib.robustness.self_teaching:BrokenQueries")(BROKEN)
         learner = learn(model, opened, params, POSITIVES, budget, world, teacher, broken)
     elif name in crosses:
         learn_lists = Comparing if name.startswith("duo") else Cross

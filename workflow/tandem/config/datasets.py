@@ -306,20 +306,6 @@ class CutDocuments(Inheriting):
     )
 
 
-class CopiesQueries(Inheriting):
-    """A dataset with changed copies of a split's queries: a further split `<split>_<kind>` for each kind."""
-
-    corpus_key = "of"
-    of: DatasetRef = Field(description="the dataset")
-    split: str = Field("test", description="whose queries are copied")
-    kinds: Distinct[str] = Field(description="what is changed")
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and one for each kind of copies."""
-        whole = splits_of(self.of)
-        return whole and whole | {f"{self.split}_{kind}" for kind in self.kinds}
-
-
 class Reduced(Derived):
     """The dev queries of a dataset over a part of its passages."""
 

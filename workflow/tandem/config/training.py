@@ -78,6 +78,15 @@ class TeachingCode:
     check: "Callable[[SingleTrain], None]"
 
 
+# By key of `DualTrain`: `module:function` of `(job, train)` that returns a `training.objectives.dual.QueryCopies`.
+QUERY_COPIES: Declarations[str] = Declarations()
+
+
+def register_query_copies(key: str, start: str) -> None:
+    """Add what a dual encoder learns from copies of a batch's queries where a key is set."""
+    QUERY_COPIES[key] = start
+
+
 TEACHING: Declarations[TeachingCode] = Declarations()  # under the one name `distil`
 
 
@@ -363,6 +372,8 @@ class DualTrain(SingleTrain):
             raise problem(
                 ".budget_minutes does not count what distil.in_batch computes; say steps or epochs"
             )
+        if self.self_teaching:
+            find_code(QUERY_COPIES, "self_teaching", "self_teaching")
         if self.budget_minutes and self.self_teaching:
             raise problem(
                 ".budget_minutes does not count what self_teaching computes; say steps or epochs"

@@ -171,8 +171,3 @@ def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[s
 def _select_lowest(queries: list[str], most: int | None) -> list[str]:
     """Return at most so many queries, those whose ids have the lowest sha1; None: all."""
     return queries if most is None else heapq.nsmallest(most, queries, key=_compute_sha1)
-
-
-def name_copy(kind: str, query: str) -> str:
-    """Return the id of a query's copy, in which something of a kind is changed."""
-    return f"{kind}.{query}"

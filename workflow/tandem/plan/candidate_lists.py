@@ -1,10 +1,8 @@
 """Training lists: the stages that draw them, and whether a configuration allows them."""
 
 from tandem.config.datasets import UNLABELLED
-from tandem.config.losses import Distil
 from tandem.config.models import Candidates, ModelEntry
 from tandem.config.references import Name
-from tandem.config.training import Train
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.context import (
@@ -32,14 +30,6 @@ def is_source(name: str) -> bool:
 def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     """Refuse training lists that cannot be drawn, or are shorter than the training needs; joined lists, too."""
     lists = entry.candidates
-    distil = getattr(entry.train, "distil", None)
-    if distil:
-        _check_distil(f"{at}.train", entry.train, distil)
-        if lists.also and distil.from_:
-            raise UserError(
-                f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out"
-            )
-
     check_refresh(at, entry)
     if lists.one_list and not lists.also:
         raise UserError(
@@ -95,27 +85,6 @@ def check_refresh(at: str, entry: ModelEntry) -> None:
         raise UserError(
             f"{at}.candidates.refresh: labels is {lists.labels}, by which each draw has other queries; set qrels"
         )
-
-
-def _check_distil(at: str, train: Train, distil: Distil) -> None:
-    """Refuse distillation without a teacher, other than one weight each, and keys of a teacher of the lists alone."""
-    if not distil.from_:
-        if distil.in_batch is None:
-            raise UserError(
-                f"{at}.distil.from is missing: name a teacher of the lists, or one in_batch"
-            )
-        own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
-        if own:
-            problem = "is of a teacher of the lists, but there is only one in_batch; say from"
-            raise UserError(f"{at}.distil.{own[0]} {problem}")
-    if distil.weights is not None and len(distil.weights) != len(distil.from_):
-        numbers = f"{at}.distil.weights has {len(distil.weights)} numbers"
-        raise UserError(f"{numbers}, but from names {len(distil.from_)} teachers")
-    for key in ("margin_bins", "groups"):
-        if getattr(train, key) and not distil.from_:
-            raise UserError(
-                f"{at}.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from"
-            )
 
 
 def _has_scores(lists: Candidates) -> bool:

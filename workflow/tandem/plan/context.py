@@ -83,6 +83,9 @@ checks_variant: Registry[Callable[..., None]] = Registry("check", "checks_varian
 checks_section: Registry[Callable[..., None]] = Registry("check", "checks_section", "plan")
 # By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.
 checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
+# By key of `train`: `(ctx, at, entry, data) -> None` that refuses a model where it is set and does not fit; `at` is the
+# model's path, `data` its dataset.
+checks_training: Registry[Callable[..., None]] = Registry("check", "checks_training", "plan")
 # By key: `(settings) -> lines` that name what is set in it and has no effect.
 lists_unused_keys: Registry[Callable[[Settings], list[str]]] = Registry(
     "list of unused keys", "lists_unused_keys", "plan"

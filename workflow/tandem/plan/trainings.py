@@ -7,7 +7,6 @@ the stage `model` takes one of them over, or its start `<model>.0`. How they are
 from dataclasses import replace
 from typing import Any
 
-from tandem.config.datasets import CopiesQueries
 from tandem.config.encoders import START_BLOCKS
 from tandem.config.losses import OWN_LOSSES, option_takers
 from tandem.config.models import (
@@ -16,7 +15,6 @@ from tandem.config.models import (
     MONO_T5,
     T5_WORDS,
     CrossModel,
-    DualModel,
     JointModel,
     ModelEntry,
 )
@@ -30,6 +28,7 @@ from tandem.plan.context import (
     Context,
     Validated,
     checks_entry,
+    checks_training,
     json_of,
     plans_entry,
     plans_objective,
@@ -77,9 +76,11 @@ def plan_model(ctx: Context, name: str) -> Stage:
     # refuses an unknown name
     ctx.dataset_entry(data, f"{at}.dataset" if entry.dataset else named_by)
     require_name("models", name)
+    for key in checks_training:
+        if getattr(train, key, None):
+            checks_training[key](ctx, at, entry, data)
     check_lists(ctx, at, entry)
     check_losses(at, entry)
-    check_self_teaching(ctx, at, entry, data)
     require_split(ctx, data, "train", f"{at}: is trained")
 
     collection = dataset(ctx, data)
@@ -270,28 +271,6 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
     own = OWN_LOSSES.get(loss)
     if own and chosen != own.needs:
         raise UserError(f"{at}.train.loss is {loss}, which learns {own.requirement}")
-
-
-def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
-    """Refuse self-teaching on a dataset without broken copies of its training queries."""
-    teaching = entry.train.self_teaching if isinstance(entry, DualModel) else None
-    if teaching is None:
-        return
-    broken = ctx.dataset_entry(data)
-    if not isinstance(broken, CopiesQueries) or broken.split != "train":
-        problem = f"{data} has no broken training queries; train on a dataset of source perturbed, of split train"
-        raise UserError(f"{at}.train.self_teaching: {problem}")
-    for lists in (entry.candidates, *entry.candidates.also):
-        if lists.split != "train":
-            raise UserError(
-                f"{at}.train.self_teaching: lists are of split {lists.split}, whose queries are not broken"
-            )
-    for kind in teaching.kinds:
-        if kind not in broken.kinds:
-            have = ", ".join(broken.kinds)
-            raise UserError(
-                f"{at}.train.self_teaching.kinds names {kind}, but datasets.{data}.kinds has {have}"
-            )
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:

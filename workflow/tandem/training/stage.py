@@ -14,10 +14,15 @@ from torch import nn
 from tandem.cluster.progress import say, warn
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
-from tandem.config.training import OWN_OBJECTIVES, TEACHING, CrossTrain, DualTrain, JointTrain
-from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, index_queries
-from tandem.data.splits import name_copy
+from tandem.config.training import (
+    OWN_OBJECTIVES,
+    QUERY_COPIES,
+    TEACHING,
+    CrossTrain,
+    DualTrain,
+    JointTrain,
+)
+from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder, load_cross, read_cross_form
@@ -57,7 +62,6 @@ from tandem.training.lists import (
 from tandem.training.loop import TrainingLoop
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.objectives.dual import BrokenQueries
 from tandem.training.optimizer import count_validation_operations, fit_sizes
 from tandem.training.validation import (
     NumberedCollection,
@@ -200,7 +204,9 @@ def build_ranker(
                 teacher = None
                 if train.distil and train.distil.in_batch:
                     teacher = load(TEACHING["distil"].in_batch)(job, train)
-                broken = find_broken_queries(job, train)
+                broken = None
+                if train.self_teaching:
+                    broken = load(QUERY_COPIES["self_teaching"])(job, train)
                 objective = learn_batch(start, *shared, teacher=teacher, broken=broken)
         case CrossTrain():
             learn = Comparing if params.compares else Cross
@@ -269,21 +275,6 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
     say(f"{label} · vectors by {chosen}")
     model: DualEncoder = representation[params.representation.type].start(folder, shared, **options)
     return model
-
-
-def find_broken_queries(job: ModelJob, train: DualTrain) -> BrokenQueries | None:
-    """Return where the broken copies of the training queries stand; None without self-teaching."""
-    if train.self_teaching is None:
-        return None
-    collection = Collection(job.inputs["dataset"])
-    queries = index_queries(collection)
-    names = list(collection.queries("train"))
-    kinds = train.self_teaching.kinds
-    rows = np.full((len(queries), len(kinds)), -1, np.int64)
-    own = queries.rows(names)
-    for column, kind in enumerate(kinds):
-        rows[own, column] = queries.rows([name_copy(kind, name) for name in names])
-    return BrokenQueries(rows)
 
 
 def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:

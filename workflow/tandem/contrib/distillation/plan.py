@@ -1,9 +1,17 @@
-"""Teachers' scores of training lists as a stage."""
+"""Teachers' scores of training lists as a stage, and which teachers a configuration allows."""
 
 from tandem.config.losses import Distil
+from tandem.config.models import ModelEntry
 from tandem.config.references import CROSS_PARTS, Name
+from tandem.config.training import SingleTrain
 from tandem.errors import UserError, nearest
-from tandem.plan.context import ALWAYS_THERE, Context, list_system_blocks, plans_reference
+from tandem.plan.context import (
+    ALWAYS_THERE,
+    Context,
+    checks_training,
+    list_system_blocks,
+    plans_reference,
+)
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope
@@ -91,3 +99,33 @@ def scores_pairs(ctx: Context, name: str) -> bool:
     return entry.objective == "cross" or (
         entry.objective == "joint" and not name.endswith(".retriever")
     )
+
+
+@checks_training("distil")
+def check_distil(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
+    """Refuse distillation without a teacher, other than one weight each, and keys of a teacher of the lists alone."""
+    train = entry.train
+    assert isinstance(train, SingleTrain)
+    distil = train.distil
+    assert distil is not None
+    if not distil.from_:
+        if distil.in_batch is None:
+            raise UserError(
+                f"{at}.train.distil.from is missing: name a teacher of the lists, or one in_batch"
+            )
+        own = sorted(distil.model_fields_set - {"from_", "supervision", "in_batch"})
+        if own:
+            problem = "is of a teacher of the lists, but there is only one in_batch; say from"
+            raise UserError(f"{at}.train.distil.{own[0]} {problem}")
+    if distil.weights is not None and len(distil.weights) != len(distil.from_):
+        numbers = f"{at}.train.distil.weights has {len(distil.weights)} numbers"
+        raise UserError(f"{numbers}, but from names {len(distil.from_)} teachers")
+    for key in ("margin_bins", "groups"):
+        if getattr(train, key) and not distil.from_:
+            raise UserError(
+                f"{at}.train.{key} needs scores of the lists, but distil has a teacher in_batch alone; say from"
+            )
+    if entry.candidates.also and distil.from_:
+        raise UserError(
+            f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out"
+        )

@@ -5,23 +5,30 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tandem.config.base import Distinct, Section
-from tandem.config.datasets import CopiesQueries
-from tandem.config.references import Reference, RunRef
+from tandem.config.datasets import Inheriting, SplitsOf
+from tandem.config.references import DatasetRef, Reference, RunRef
 from tandem.config.training import PERTURBATIONS, Perturbation
 from tandem.stages.retrieval import RunParams
 
 
-class Perturbed(CopiesQueries):
+class Perturbed(Inheriting):
     """A dataset with broken copies of a split's queries: a further split `<split>_<kind>` for each kind."""
 
-    source: Literal["perturbed"]
+    corpus_key = "of"
+    of: DatasetRef = Field(description="the dataset")
     split: str = Field("test", description="whose queries are copied and broken")
     kinds: Distinct[Perturbation] = Field(
         PERTURBATIONS,
         description="a letter hit beside, swapped, dropped, doubled; capitals; another order of words",
     )
+    source: Literal["perturbed"]
     words: int = Field(1, ge=1, description="words of a query that get a typo")
     seed: int = Field(42, ge=0, description="of what is drawn, with the kind and the query's id")
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset, and one for each kind of copies."""
+        whole = splits_of(self.of)
+        return whole and whole | {f"{self.split}_{kind}" for kind in self.kinds}
 
 
 class PerturbedRun(Section):

@@ -116,3 +116,8 @@ def perturb(text: str, kind: str, query: str, seed: int, words: int = 1) -> str:
     if kind == "order":
         return shuffle_words(text, draw)
     return break_words(text, kind, words, draw)
+
+
+def name_copy(kind: str, query: str) -> str:
+    """Return the id of a query's copy, in which something of a kind is changed."""
+    return f"{kind}.{query}"

@@ -1,8 +1,9 @@
-"""Runs on broken queries, made into runs on the queries that they were."""
+"""Runs on broken queries, made into runs on the queries that they were; what self-teaching is trained on."""
 
+from tandem.config.models import DualModel, ModelEntry
 from tandem.contrib.robustness.options import Perturbed, PerturbedRun
 from tandem.errors import Unavailable, UserError, printable
-from tandem.plan.context import Context, checks_entry, plans_run
+from tandem.plan.context import Context, checks_entry, checks_training, plans_run
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
@@ -58,3 +59,26 @@ def check_perturbed_run(ctx: Context, name: str) -> None:
     data = getattr(broken, "of", dataset_name)
     split = getattr(broken, "split", "test")
     run(ctx, name, split, f"perturbed.{name}", data)
+
+
+@checks_training("self_teaching")
+def check_self_teaching(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
+    """Refuse self-teaching on a dataset without broken copies of its training queries."""
+    teaching = entry.train.self_teaching if isinstance(entry, DualModel) else None
+    if teaching is None:
+        return
+    broken = ctx.dataset_entry(data)
+    if not isinstance(broken, Perturbed) or broken.split != "train":
+        problem = f"{data} has no broken training queries; train on a dataset of source perturbed, of split train"
+        raise UserError(f"{at}.train.self_teaching: {problem}")
+    for lists in (entry.candidates, *entry.candidates.also):
+        if lists.split != "train":
+            raise UserError(
+                f"{at}.train.self_teaching: lists are of split {lists.split}, whose queries are not broken"
+            )
+    for kind in teaching.kinds:
+        if kind not in broken.kinds:
+            have = ", ".join(broken.kinds)
+            raise UserError(
+                f"{at}.train.self_teaching.kinds names {kind}, but datasets.{data}.kinds has {have}"
+            )

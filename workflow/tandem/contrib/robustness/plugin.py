@@ -1,7 +1,8 @@
-"""Datasets of source `perturbed`, entries of `perturbed`, and the stage that restores the queries of a run."""
+"""Datasets of source `perturbed`, entries of `perturbed`, the stage that restores a run's queries, self-teaching."""
 
 from tandem.config.datasets import register_source
 from tandem.config.settings import register_section
+from tandem.config.training import register_query_copies
 from tandem.contrib.robustness.options import Perturbed, PerturbedRun, RestoreQueriesParams
 from tandem.stages import Kind, register_stage
 
@@ -21,3 +22,4 @@ register_stage(
     ),
     in_runs=False,
 )
+register_query_copies("self_teaching", "contrib.robustness.self_teaching:find_broken_queries")

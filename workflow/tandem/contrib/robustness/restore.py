@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tandem.cluster.progress import Progress
 from tandem.contrib.robustness.options import RestoreQueriesParams
+from tandem.contrib.robustness.perturbation import name_copy
 from tandem.data.columns import Floats
 from tandem.data.runs import iter_run, write_run
-from tandem.data.splits import name_copy
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
 from tandem.store.job import Job, writing

@@ -17,9 +17,9 @@ from tandem.training.objectives import apply_gradient, make_mask
 from tandem.training.objectives.dual import (
     BatchDualObjective,
     BatchTeacher,
-    BrokenQueries,
     DualObjective,
     InBatch,
+    QueryCopies,
 )
 
 
@@ -92,7 +92,7 @@ class CoTraining(DualObjective):
 
     model: Spade
     teacher: BatchTeacher | None = None
-    broken: BrokenQueries | None = None  # the representation does not use `train.self_teaching`
+    broken: QueryCopies | None = None  # the representation does not use `train.self_teaching`
 
     def __post_init__(self) -> None:
         super().__post_init__()

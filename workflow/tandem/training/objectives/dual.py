@@ -18,7 +18,7 @@ from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, list_scores
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import ramp_up
-from tandem.training.losses.listwise import compute_divergence, listwise
+from tandem.training.losses.listwise import listwise
 from tandem.training.objectives import apply_gradient, make_mask, start_list_loss
 
 Taught = Callable[[Tensor], Tensor]  # a teacher's loss of a batch, from the student's scores
@@ -78,25 +78,27 @@ class BatchTeacher(Protocol):
         """Return the loss of a whole batch, as a function of the student's scores of this process' queries."""
 
 
-class BrokenQueries:
-    """Find the broken copies of queries that self-teaching learns from, and draw one at each visit.
-
-    Args:
-        rows: of each query, the rows of its copies, one a kind, -1 where it has none, shape (queries, kinds).
-    """
-
-    def __init__(self, rows: Ids) -> None:
-        self.rows = rows
+class QueryCopies(Protocol):
+    """Describe other wordings of queries that a loss reads beside a batch."""
 
     def draw(self, queries: Ids, seeds: Seeds) -> Ids:
-        """Return the row of a broken copy of each query, the same in whatever process; shape (queries,)."""
-        copies = self.rows[queries]
-        if (copies < 0).any():
-            raise ValueError("a query that is trained on has no broken copy")
-        kinds = np.empty((len(queries), 1), np.int64)
-        for number, row in enumerate(queries.tolist()):
-            kinds[number] = np.random.default_rng((*seeds.entropy, row)).integers(copies.shape[1])
-        return np.take_along_axis(copies, kinds, axis=1)[:, 0]
+        """Return the row of a copy of each query, the same in whatever process; shape (queries,)."""
+
+    def compare(
+        self,
+        objective: "DualObjective",
+        copies: Tensor,
+        queries: Tensor,
+        everyone: Tensor,
+        passages: Tensor,
+        own: Batch,
+    ) -> Tensor:
+        """Return the term of the loss, a sum over queries, from vectors of the copies, the queries and the passages.
+
+        Args:
+            everyone: the passages of the whole batch.
+            passages: those of this process' lists, `own`.
+        """
 
 
 @dataclass(eq=False)
@@ -128,11 +130,11 @@ class BatchDualObjective(DualObjective):
     that is a known positive of a query is not its negative). With several processes the batch is that of all of them:
     RocketQA's cross-batch negatives (§3.2), here with the gradient of every query reaching every passage. With
     `matryoshka` it is the sum of the losses of the whole vectors and of their beginnings (Kusupati et al. 2022, Eq. 1).
-    With `self_teaching` a broken copy of each query learns the query's own scores (`teach_typos`).
+    With `self_teaching` a broken copy of each query learns, too (`QueryCopies`).
     """
 
     teacher: BatchTeacher | None = None
-    broken: BrokenQueries | None = None
+    broken: QueryCopies | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,9 +173,9 @@ class BatchDualObjective(DualObjective):
             every = self._cut(everyone, dim)
             scores, mask = self.scored(q, p, every, own, batch)
             terms_of_cut = self.terms(InBatch(q, every, scores, mask, own, p, *options))
-            if typos is not None:
-                terms_of_cut["self_teaching"] = self.teach_typos(
-                    self._cut(typos, dim), q, every, p, own
+            if self.broken is not None and typos is not None:
+                terms_of_cut["self_teaching"] = self.broken.compare(
+                    self, self._cut(typos, dim), q, every, p, own
                 )
             for name, term in terms_of_cut.items():
                 terms[name] = terms[name] + term if name in terms else term
@@ -181,27 +183,6 @@ class BatchDualObjective(DualObjective):
         for side in sides:
             side.backward()
         return values
-
-    def teach_typos(
-        self, typos: Tensor, queries: Tensor, everyone: Tensor, passages: Tensor, own: Batch
-    ) -> Tensor:
-        """weight · KL(softmax(s(q, ·) / T) ‖ softmax(s(q', ·))), q' a broken copy of q, summed over queries.
-
-        Self-teaching (Zhuang and Zuccon 2022): the query's scores are the teacher's and have no gradient. The passages
-        are those of the whole batch, in batch, else the query's own list.
-        """
-        assert self.train.self_teaching is not None
-        params = self.train.self_teaching
-        if self.train.in_batch:
-            clean = self.model.scores(queries, everyone)
-            student = self.model.scores(typos, everyone)
-            mask = torch.ones_like(student, dtype=torch.bool)
-        else:
-            clean = list_scores(self.model.scores, queries, passages, own)
-            student = list_scores(self.model.scores, typos, passages, own)
-            mask = make_mask(own, student)
-        teacher = clean.detach() / params.temperature
-        return params.weight * compute_divergence(teacher, student, mask).sum()
 
     def _cut(self, vectors: Tensor, dim: int | None) -> Tensor:
         """Return the first `dim` numbers of vectors, of length 1 again where the whole ones are.

@@ -7,14 +7,14 @@ from pydantic import ValidationError
 from pytest import approx
 from tiny_training import BROKEN
 
-from tandem.config.training import PERTURBATIONS, DualTrain
+from tandem.config.training import PERTURBATIONS, QUERY_COPIES, DualTrain
+from tandem.contrib.robustness.self_teaching import BrokenQueries, find_broken_queries
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as perturb
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget, Seeds
-from tandem.training.objectives.dual import BrokenQueries
-from tandem.training.stage import find_broken_queries, run
+from tandem.training.stage import run
 
 BIG = Budget(1 << 20, 1 << 20)
 
@@ -58,7 +58,7 @@ def test_the_querys_own_scores_are_the_teachers(make_objective):
     clean, typos, passages = (
         torch.randn(2, 32, dtype=torch.float64, requires_grad=True) for _ in range(3)
     )
-    taught.teach_typos(typos, clean, passages, passages, None).backward()
+    taught.broken.compare(taught, typos, clean, passages, passages, None).backward()
     assert clean.grad is None
     assert typos.grad.abs().sum() > 0
     assert passages.grad.abs().sum() > 0
@@ -70,9 +70,9 @@ def test_a_copy_that_is_the_query_costs_nothing(make_objective):
         torch.randn(3, 32, dtype=torch.float64),
         torch.randn(5, 32, dtype=torch.float64),
     )
-    assert taught.teach_typos(queries, queries, passages, passages, None).item() == approx(
-        0.0, abs=1e-12
-    )
+    assert taught.broken.compare(
+        taught, queries, queries, passages, passages, None
+    ).item() == approx(0.0, abs=1e-12)
 
 
 def test_each_visit_draws_a_copy_by_step_and_query_alone():
@@ -196,3 +196,9 @@ def test_planning_refuses_queries_that_are_not_broken(configured, broken, model,
     with pytest.raises(UserError) as error:
         FullPlan(config, ROOT).planner.model("taught", "here")
     assert line in str(error.value)
+
+
+def test_without_the_package_the_key_is_refused(monkeypatch):
+    monkeypatch.setattr(QUERY_COPIES, "_entries", {})
+    with pytest.raises(ValidationError, match="self_teaching: nothing learns by it"):
+        DualTrain.model_validate({"self_teaching": {}})

@@ -1,0 +1,81 @@
+"""Self-teaching: a dual encoder ranks for a broken query as it does for the query."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.config.training import DualTrain
+from tandem.contrib.robustness.perturbation import name_copy
+from tandem.data.collection import Collection
+from tandem.data.rows import index_queries
+from tandem.models.ragged import Ids
+from tandem.stages.training import ModelParams
+from tandem.store.job import Job
+from tandem.training.forward import Seeds, list_scores
+from tandem.training.lists import Batch
+from tandem.training.losses.listwise import compute_divergence
+from tandem.training.objectives import make_mask
+from tandem.training.objectives.dual import DualObjective
+
+
+class BrokenQueries:
+    """Find the broken copies of queries that self-teaching learns from, and draw one at each visit.
+
+    Args:
+        rows: of each query, the rows of its copies, one a kind, -1 where it has none, shape (queries, kinds).
+    """
+
+    def __init__(self, rows: Ids) -> None:
+        self.rows = rows
+
+    def draw(self, queries: Ids, seeds: Seeds) -> Ids:
+        """Return the row of a broken copy of each query, the same in whatever process; shape (queries,)."""
+        copies = self.rows[queries]
+        if (copies < 0).any():
+            raise ValueError("a query that is trained on has no broken copy")
+        kinds = np.empty((len(queries), 1), np.int64)
+        for number, row in enumerate(queries.tolist()):
+            kinds[number] = np.random.default_rng((*seeds.entropy, row)).integers(copies.shape[1])
+        return np.take_along_axis(copies, kinds, axis=1)[:, 0]
+
+    def compare(
+        self,
+        objective: DualObjective,
+        copies: Tensor,
+        queries: Tensor,
+        everyone: Tensor,
+        passages: Tensor,
+        own: Batch,
+    ) -> Tensor:
+        """weight · KL(softmax(s(q, ·) / T) ‖ softmax(s(q', ·))), q' a broken copy of q, summed over queries.
+
+        Self-teaching (Zhuang and Zuccon 2022): the query's scores are the teacher's and have no gradient. The passages
+        are those of the whole batch, in batch, else the query's own list.
+        """
+        params = objective.train.self_teaching
+        assert params is not None
+        scores = objective.model.scores
+        if objective.train.in_batch:
+            clean = scores(queries, everyone)
+            student = scores(copies, everyone)
+            mask = torch.ones_like(student, dtype=torch.bool)
+        else:
+            clean = list_scores(scores, queries, passages, own)
+            student = list_scores(scores, copies, passages, own)
+            mask = make_mask(own, student)
+        teacher = clean.detach() / params.temperature
+        return params.weight * compute_divergence(teacher, student, mask).sum()
+
+
+def find_broken_queries(job: Job[ModelParams], train: DualTrain) -> BrokenQueries:
+    """Return where the broken copies of the training queries stand."""
+    assert train.self_teaching is not None
+    collection = Collection(job.inputs["dataset"])
+    queries = index_queries(collection)
+    names = list(collection.queries("train"))
+    kinds = train.self_teaching.kinds
+    rows = np.full((len(queries), len(kinds)), -1, np.int64)
+    own = queries.rows(names)
+    for column, kind in enumerate(kinds):
+        rows[own, column] = queries.rows([name_copy(kind, name) for name in names])
+    return BrokenQueries(rows)
