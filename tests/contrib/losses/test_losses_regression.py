@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from pydantic import ValidationError
 from pytest import approx
 
+from tandem.config.losses import VectorWeights, regulariser
 from tandem.contrib.losses.divergences import kl, kl_elementwise, kl_minmax, kl_reverse, kl_t2
 from tandem.contrib.losses.regression import margin_mse, mse, mse_probability
 from tandem.contrib.losses.regularisers import flops, l1
@@ -118,3 +120,11 @@ def test_flops_prefers_activations_spread_over_dimensions():
 def test_a_weight_grows_quadratically_and_then_stays():
     assert [ramp_up(step, 4) for step in range(6)] == [1 / 16, 4 / 16, 9 / 16, 1, 1, 1]
     assert ramp_up(0, 0) == 1
+
+
+def test_without_the_package_its_regularisers_are_refused(monkeypatch):
+    assert VectorWeights(flops=0.1).flops == 0.1
+    monkeypatch.setattr(regulariser, "own_sources", {})
+    monkeypatch.setattr(regulariser, "_entries", {})
+    with pytest.raises(ValidationError, match="flops: nothing computes it"):
+        VectorWeights(flops=0.1)

@@ -228,6 +228,15 @@ class VectorWeights(Section):
     flops: float = Field(0.0, ge=0, description="weight of the FLOPS regulariser")
     l1: float = Field(0.0, ge=0, description="weight of the L1 norm")
 
+    @model_validator(mode="after")
+    def _are_registered(self) -> Self:
+        for name, weight in self:
+            if weight and name not in regulariser:
+                raise problem(
+                    f".{name}: nothing computes it; leave the key out, or load a plugin that does"
+                )
+        return self
+
 
 class Regularise(Section):
     """Regularisers of the vectors."""
