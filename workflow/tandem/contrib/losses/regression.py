@@ -22,6 +22,7 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Returns:
         Scalar, in squared units of the scores.
 
+    >>> import torch
     >>> mse(torch.tensor([[1.0, 4.0]]), torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)).item()  # (1² + 4²) / 2
     8.5
     """
@@ -55,6 +56,7 @@ def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Returns:
         Scalar, in squared units of the scores; 0 for a list without negatives.
 
+    >>> import torch
     >>> student, teacher = torch.tensor([[3.0, 1.0]]), torch.tensor([[9.0, 8.0]])
     >>> margin_mse(student, teacher, torch.ones(1, 2, dtype=torch.bool)).item()  # (2 - 1)²
     1.0
