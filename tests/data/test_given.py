@@ -1,7 +1,7 @@
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.imported import run_given as run
+from tandem.data.given import run_given as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact

@@ -8,7 +8,7 @@ from trec import iter_trec
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.imported import run_given
+from tandem.data.given import run_given
 from tandem.data.runs import write_run
 from tandem.data.splits import compute_position
 from tandem.errors import UserError

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tandem.config.merging import merged
+from tandem.contrib.released_runs.plan import import_run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.dataset_stages import corpus_dataset, splits
 from tandem.plan.graph import read_behind_inputs
-from tandem.plan.imported_runs import import_run
 from tandem.plan.searches import encode_both_sides, search_vectors
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams

@@ -1,4 +1,4 @@
-"""How passages are found: BM25, encoding, re-ranking, aggregations, imported runs."""
+"""How passages are found: BM25, encoding, re-ranking, aggregations."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +15,7 @@ from tandem.config.base import (
     equals,
     problem,
 )
-from tandem.config.references import CrossEncoderRef, Reference, RunRef
+from tandem.config.references import CrossEncoderRef, Reference
 from tandem.config.similarities import AnySimilarity
 from tandem.registry import Registry
 
@@ -215,26 +215,12 @@ class Encode(Inference):
 Ties = Annotated[Literal["doc_id", "trec_eval"], Field(exclude_if=equals("doc_id"))]
 
 
-class ImportedRun(Section):
-    """A run that others released, or that a stage of one's own writes: an entry of `runs`.
+class OnSplits(Section):
+    """An entry whose runs exist on some splits alone."""
 
-    Tabs separate columns: ranks has query, passage, rank[, score]; margin_mse two scores, query, positive, negative.
-    """
-
-    paths: dict[str, str] = Field({}, description="split → file")
-    stage: str | None = Field(
-        None, description="instead of `paths`: a kind of stage of your own that writes a run"
-    )
-    of: RunRef | None = Field(
-        None, description="of `stage`: the run that is its input `run`; null: none"
-    )
-    params: dict[str, Any] = Field(
-        {}, description="of `stage`: its own parameters, beside `split` and `depth`"
-    )
-    format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
-    ties: Ties = Field(
-        "doc_id", description="first of a tie: the lower id, or as trec_eval the higher"
-    )
+    def has_split(self, split: str) -> bool:
+        """Return whether it may have a run on a split."""
+        return True
 
 
 class Choosing(Section):

@@ -23,7 +23,6 @@ from tandem.config.retrieval import (
     Depth,
     Encode,
     Ensemble,
-    ImportedRun,
     Lengths,
     Rerank,
     Scorer,
@@ -167,9 +166,6 @@ class Settings(Section):
     lengths: Lengths = Field(Lengths(), description="longest texts, in tokens")
     encode: Encode = Field(Encode(), description="vectors of queries and passages")
     score: Score = Field(Score(), description="what is measured")
-    runs: dict[str, ImportedRun] = Field(
-        {}, description="released run files, usable wherever a system's name is"
-    )
     ensembles: dict[str, Ensemble] = Field(
         {}, description="several cross-encoders, usable as one that scores pairs"
     )

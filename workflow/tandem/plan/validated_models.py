@@ -6,13 +6,15 @@ dataset.
 
 import re
 
+from tandem.config.base import Section
 from tandem.config.datasets import Reduced
 from tandem.config.models import Validation
+from tandem.config.retrieval import OnSplits
 from tandem.config.settings import Settings
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.candidate_lists import is_source
-from tandem.plan.context import Context, Validated, lists_unused_keys, plans_dataset
+from tandem.plan.context import Context, Validated, lists_unused_keys, plans_dataset, plans_run
 from tandem.plan.dataset_stages import (
     NOTES_OF_THE_WHOLE,
     dataset,
@@ -68,8 +70,9 @@ def reference(ctx: Context, name: str) -> str:
     if own:
         return own
     source = ctx.settings.models[name].candidates.from_
-    entry = ctx.settings.runs.get(source)
-    lacks_dev = entry is not None and not entry.stage and VALIDATED not in entry.paths
+    block = ctx.block_of(source, plans_run)
+    entry = ctx.settings.entries(block, Section)[source] if block else None
+    lacks_dev = isinstance(entry, OnSplits) and not entry.has_split(VALIDATED)
     return "bm25" if is_source(source) or source == "given" or lacks_dev else source
 
 

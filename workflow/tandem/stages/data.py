@@ -1,4 +1,4 @@
-"""What needs no model: datasets, their own training lists as runs, released runs, and BM25 with its indexes."""
+"""What needs no model: datasets, their own training lists as runs, and BM25 with its indexes."""
 
 from operator import not_
 from typing import Literal, get_args
@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from tandem.config.base import Analyzer
 from tandem.config.datasets import Dataset, Normalize, sources
-from tandem.config.retrieval import Bm25Tuning, LexicalMethod, Ties
+from tandem.config.retrieval import Bm25Tuning, LexicalMethod
 from tandem.stages.base import Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
@@ -105,16 +105,6 @@ class GivenParams(Params):
     depth: int = Field(1000, ge=1, description="most negatives of a query")
 
 
-class ImportedParams(Params):
-    """Parameters of a released run."""
-
-    format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the file")
-    ties: Ties = Field("doc_id", description="which of tied passages is first")
-    split: str = Field("test", description="whose queries")
-    depth: int = Field(1000, ge=1, description="passages kept of a query")
-    fingerprint: str | None = Field(None, description="of the file")
-
-
 def _is_read_by_several(stage: Planned) -> bool:
     least = sources().get(stage.values["source"], Dataset).shared_from
     return least is not None and (stage.execution.get("counts") or {}).get("passages", 0) >= least
@@ -164,8 +154,7 @@ KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, version=2, threads="all", shard="data.dataset:run_shard",
         shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection",
         holds="collection", verb="reading"),
-    Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
-    Kind("imported", "data.imported:run_imported", ImportedParams, version=3, box="Collection"),
+    Kind("given", "data.given:run_given", GivenParams, version=2, box="Collection"),
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",
         shard="retrieval.lexical.lucene_index:run_shard", part=Part(1 << 20, "passages"), box="Sparse search",
         holds="lexical index", verb="indexing"),

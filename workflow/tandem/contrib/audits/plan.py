@@ -141,7 +141,7 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
             needed = [*filter(None, (getattr(aggregation, key) for key in ("of", "by")))]
         elif (
             ctx.is_sparse(part)
-            or part in {**settings.runs, **settings.rerankers}
+            or part in {**settings.entries("runs", Section), **settings.rerankers}
             or _asks_a_model(ctx, part)
         ):
             continue

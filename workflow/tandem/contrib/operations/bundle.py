@@ -201,13 +201,17 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
         "plugins": [
             f"../plugins/{Path(it).name}" if is_file_name(it) else it for it in settings.plugins
         ],
-        "runs": {
-            run: {
-                "paths": {split: str(Path(path).absolute()) for split, path in entry.paths.items()}
-            }
-            for run, entry in settings.runs.items()
-        },
     }
+    if hasattr(settings, "runs"):  # the key is a package's
+        places["runs"] = {
+            run: {
+                "paths": {
+                    split: str(Path(path).absolute())
+                    for split, path in getattr(entry, "paths", {}).items()
+                }
+            }
+            for run, entry in settings.entries("runs", Section).items()
+        }
     for block in ("datasets", "encoders", "rerankers"):
         paths = {
             entry: getattr(own, "path", None) for entry, own in getattr(settings, block).items()

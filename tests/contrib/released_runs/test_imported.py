@@ -4,7 +4,7 @@ import json
 import pytest
 import pytrec_eval
 
-from tandem.data.imported import run_imported as run
+from tandem.contrib.released_runs.imported import run_imported as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.evaluation.scores import read_scores

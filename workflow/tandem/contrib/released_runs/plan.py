@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from tandem.config.parsing import read
-from tandem.data.reading import check_run
+from tandem.contrib.released_runs.options import ImportedRun
+from tandem.contrib.released_runs.run_formats import check_run
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context, json_of, plans_run
 from tandem.plan.dataset_stages import dataset
@@ -15,10 +16,14 @@ from tandem.stages.base import Json
 from tandem.store.files import fingerprint
 
 
+def _find_entry(ctx: Context, name: str) -> ImportedRun:
+    return ctx.settings.entries("runs", ImportedRun)[name]
+
+
 @plans_run("runs")
 def plan_entry_of_runs(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
     """Plan a run of a released file, or of the kind of stage that the entry names."""
-    kind = ctx.settings.runs[name].stage
+    kind = _find_entry(ctx, name).stage
     return (
         _plan_by_kind(ctx, name, kind, split, data) if kind else import_run(ctx, name, split, data)
     )
@@ -26,7 +31,7 @@ def plan_entry_of_runs(ctx: Context, name: str, split: str, where: str, data: st
 
 def import_run(ctx: Context, name: str, split: str, data: str) -> Stage:
     """Plan the stage that takes over a released run."""
-    entry = ctx.settings.runs[name]
+    entry = _find_entry(ctx, name)
     at = f"runs.{name}.paths.{split}"
     path = Path(entry.paths.get(split, ""))
     if not path.is_file():
@@ -48,7 +53,7 @@ def import_run(ctx: Context, name: str, split: str, data: str) -> Stage:
 
 def _plan_by_kind(ctx: Context, name: str, kind: str, split: str, data: str) -> Stage:
     """Plan the stage of a kind that an entry names, with its own parameters."""
-    entry = ctx.settings.runs[name]
+    entry = _find_entry(ctx, name)
     at = f"runs.{name}"
     allowed = [known for known, declared in KINDS.items() if declared.in_runs]
     if kind not in allowed:

@@ -1,0 +1,1 @@
+"""Runs that others released, and runs that stages of plugins write."""

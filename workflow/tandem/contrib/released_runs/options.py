@@ -1,0 +1,45 @@
+"""Released runs, and runs that stages of plugins write: the keys of `runs`, and the parameters of their stage."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tandem.config.references import RunRef
+from tandem.config.retrieval import OnSplits, Ties
+from tandem.stages.base import Params
+
+
+class ImportedRun(OnSplits):
+    """A run that others released, or that a stage of one's own writes: an entry of `runs`.
+
+    Tabs separate columns: ranks has query, passage, rank[, score]; margin_mse two scores, query, positive, negative.
+    """
+
+    paths: dict[str, str] = Field({}, description="split → file")
+    stage: str | None = Field(
+        None, description="instead of `paths`: a kind of stage of your own that writes a run"
+    )
+    of: RunRef | None = Field(
+        None, description="of `stage`: the run that is its input `run`; null: none"
+    )
+    params: dict[str, Any] = Field(
+        {}, description="of `stage`: its own parameters, beside `split` and `depth`"
+    )
+    format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
+    ties: Ties = Field(
+        "doc_id", description="first of a tie: the lower id, or as trec_eval the higher"
+    )
+
+    def has_split(self, split: str) -> bool:
+        """Return whether a stage writes it, or it has a file for the split."""
+        return bool(self.stage) or split in self.paths
+
+
+class ImportedParams(Params):
+    """Parameters of a released run."""
+
+    format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the file")
+    ties: Ties = Field("doc_id", description="which of tied passages is first")
+    split: str = Field("test", description="whose queries")
+    depth: int = Field(1000, ge=1, description="passages kept of a query")
+    fingerprint: str | None = Field(None, description="of the file")

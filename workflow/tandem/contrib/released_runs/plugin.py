@@ -1,0 +1,22 @@
+"""The key `runs`, and the stage that takes over a released run."""
+
+from tandem.config.settings import register_section
+from tandem.contrib.released_runs.options import ImportedParams, ImportedRun
+from tandem.stages import Kind, register_stage
+
+register_section(
+    "runs",
+    dict[str, ImportedRun],
+    {},
+    "released run files, usable wherever a system's name is",
+)
+register_stage(
+    Kind(
+        "imported",
+        "contrib.released_runs.imported:run_imported",
+        ImportedParams,
+        version=3,
+        box="Collection",
+    ),
+    in_runs=False,
+)
