@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tandem.config.merging import merged
-from tandem.contrib.released_runs.plan import import_run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
@@ -382,24 +381,6 @@ def test_models_of_another_dataset_serve_one_without_training_queries(beir, plan
     assert run.dataset == "d"
     assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
     assert "judge.0" in planned.view("audits").pool().upstream
-
-
-def test_a_released_run_stands_where_a_system_does(beir, plan_of, tmp_path):
-    file = tmp_path / "released.tsv"
-    file.write_text("d\td\t1\n")
-    entry = {"d": {"source": "beir", "path": beir("d", ["test"])}}
-    runs = {"theirs": {"format": "ranks", "paths": {"test": str(file)}}}
-    planned = plan_of(entry, "d", runs=runs)
-    run = score(planned, "theirs").upstream["run"]
-    assert (run.kind, run.values["format"], run.execution["path"]) == (
-        "imported",
-        "ranks",
-        str(file),
-    )
-    with pytest.raises(
-        UserError, match=r"runs.theirs.paths.dev: missing; splits with a file: test"
-    ):
-        import_run(planned.planner.ctx, "theirs", "dev", "d")
 
 
 @pytest.mark.parametrize(
