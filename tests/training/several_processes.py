@@ -9,6 +9,7 @@ import time
 
 import pyarrow.parquet as pq
 import torch
+from comparing import assert_same
 from safetensors.torch import load_file, save_file
 
 from tandem.training.distributed import World
@@ -75,6 +76,22 @@ def run_program(program, folder):
     line = [sys.executable, program, str(folder)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def run_together(cases, folder):
+    """What each of the processes that a module of cases starts as a program reports, and its gradients."""
+    run_program(cases.__file__, folder)
+    return read_results(folder)
+
+
+def assert_two_equal_one(together, name, cases):
+    """Two processes have the loss and gradients of one big batch, also with fewer queries than processes."""
+    assert len(together) == 2
+    for count in cases.COUNTS:
+        whole = cases.results(name, cases.BIG, count)
+        for size in ("big", "small"):
+            for computed in together:
+                assert_same(computed[f"{name}|{count}|{size}"], whole)
 
 
 def kill_and_resume(job, words):

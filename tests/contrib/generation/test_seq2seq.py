@@ -10,8 +10,8 @@ import seq2seq_cases
 import torch
 from comparing import assert_same
 from pytest import approx
-from seq2seq_cases import BATCH, BIG, COUNTS, FAMILIES, SMALL, objective, results
-from several_processes import read_results, run_program
+from seq2seq_cases import BATCH, BIG, FAMILIES, SMALL, objective, results
+from several_processes import assert_two_equal_one, run_together
 
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists
@@ -104,19 +104,12 @@ def test_dropout_follows_the_seeds():
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     """The values that each of two processes reports, and its gradients."""
-    folder = tmp_path_factory.mktemp("world")
-    run_program(seq2seq_cases.__file__, folder)
-    return read_results(folder)
+    return run_together(seq2seq_cases, tmp_path_factory.mktemp("world"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_processes_equal_one(family, together):
-    assert len(together) == 2
-    for count in COUNTS:
-        whole = results(family, BIG, count)
-        for size in ("big", "small"):
-            for computed in together:
-                assert_same(computed[f"{family}|{count}|{size}"], whole)
+    assert_two_equal_one(together, family, seq2seq_cases)
 
 
 @pytest.mark.parametrize("name", CURVES)

@@ -4,9 +4,9 @@ import parade_cases
 import pytest
 import torch
 from comparing import assert_same
-from parade_cases import BIG, CASES, COUNTS, SMALL, results
+from parade_cases import BIG, CASES, SMALL, results
 from ranks import skip_without_gpus
-from several_processes import read_results, run_program
+from several_processes import assert_two_equal_one, run_together
 
 pytestmark = pytest.mark.gpu
 
@@ -27,16 +27,9 @@ def test_parts_equal_one_big_batch(name, dtype, tolerance):
 def together(tmp_path_factory):
     """The values that each of two processes reports, and its gradients."""
     skip_without_gpus(2)
-    folder = tmp_path_factory.mktemp("world")
-    run_program(parade_cases.__file__, folder)
-    return read_results(folder)
+    return run_together(parade_cases, tmp_path_factory.mktemp("world"))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_equal_one(name, together):
-    assert len(together) == 2
-    for count in COUNTS:
-        whole = results(name, BIG, count)
-        for size in ("big", "small"):
-            for computed in together:
-                assert_same(computed[f"{name}|{count}|{size}"], whole)
+    assert_two_equal_one(together, name, parade_cases)

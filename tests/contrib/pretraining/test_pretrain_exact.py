@@ -4,9 +4,9 @@ import pretrain_cases
 import pytest
 import torch
 from comparing import assert_same
-from pretrain_cases import BIG, CASES, COUNTS, SMALL, results
+from pretrain_cases import BIG, CASES, SMALL, results
 from pytest import approx
-from several_processes import read_results, run_program
+from several_processes import assert_two_equal_one, run_together
 
 from tandem.training.forward import Budget
 
@@ -34,16 +34,9 @@ def test_cached_gradients_replay_dropout(name):
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     """The values that each of two processes reports, and its gradients."""
-    folder = tmp_path_factory.mktemp("world")
-    run_program(pretrain_cases.__file__, folder)
-    return read_results(folder)
+    return run_together(pretrain_cases, tmp_path_factory.mktemp("world"))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_equal_one(name, together):
-    assert len(together) == 2
-    for count in COUNTS:
-        whole = results(name, BIG, count)
-        for size in ("big", "small"):
-            for computed in together:
-                assert_same(computed[f"{name}|{count}|{size}"], whole)
+    assert_two_equal_one(together, name, pretrain_cases)

@@ -242,7 +242,7 @@ class FirstTokenLayer(nn.Module):
     """Compute of an encoder's last layer what becomes of each text's first token, all that `cls` pooling reads.
 
     The first token asks, and all tokens answer: keys and values are computed of all, the rest of one. Of BERT with six
-    layers this saves an eighth of the products of weights. The other tokens get the first one's vector, which nobody
+    layers this saves a seventh of the products of weights. The other tokens get the first one's vector, which nobody
     reads.
     """
 
