@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, create_model
@@ -28,6 +29,8 @@ from tandem.plugins import (
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
+# modules that were imported because something asked for a name or an entry: no `import` in a source says so
+LOOKED_UP: set[str] = set()
 
 
 class Registry(Generic[T]):
@@ -69,7 +72,7 @@ class Registry(Generic[T]):
         load_contrib_once_possible()
         # no other module: it may need libraries that are not there
         if name not in self._entries and name in self.own_sources:
-            importlib.import_module(_module_of(self.own_sources[name]))
+            import_module(_module_of(self.own_sources[name]))
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -101,6 +104,12 @@ def _find_in_contrib() -> dict[str, dict[str, Path]]:
         ):
             names.setdefault(decorator, {})[name] = source
     return names
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module of Tandem that no source imports by its name, and note that it was needed."""
+    LOOKED_UP.add(name)
+    return importlib.import_module(name)
 
 
 def _module_of(source: Path) -> str:

@@ -14,7 +14,7 @@ from tandem import ROOT
 from tandem.plan.graph import Stage, Stages
 from tandem.redaction import redacted
 from tandem.stages import KINDS
-from tandem.store.environment import sources
+from tandem.store.environment import sources_of_kind
 from tandem.store.job import writing
 
 MODEL = {
@@ -194,7 +194,7 @@ def test_what_is_no_secret_stays(text):
 
 def test_every_kind_says_which_modules_decide_its_result():
     # no other manager notices that the code moved under a key; `check` can only where a kind names its modules
-    assert all(len(sources(kind)) > 1 for kind in KINDS)
+    assert all(len(sources_of_kind(kind)) > 1 for kind in KINDS)
 
 
 def test_the_accidents_that_are_documented_have_tests():

@@ -8,6 +8,7 @@ import pytest
 from tandem.extras.sweep_results import SweepLine, SweepResult
 from tandem.plan.graph import Stage
 from tandem.stages import KINDS
+from tandem.store.environment import hash_module
 
 WELL = "no kind's code has moved under its artifacts, and no table mixes generations"
 
@@ -26,6 +27,19 @@ def test_code_that_moved_under_its_version(chain, project, run_command):
     # another version: another key, no warning
     project.manifest(chain["bm25"], version=KINDS["bm25"].version + 1)
     assert run_command("check", "--strict") == (0, [WELL])
+
+
+def test_code_that_was_reached_by_a_name_of_the_configuration(chain, project, run_command):
+    # `losses: {loss: ranknet}` has no import anywhere in the training's sources
+    module = "tandem.contrib.losses.pairwise"
+    project.manifest(chain["bm25"], looked_up={module: hash_module(module)})
+    assert run_command("check") == (0, [WELL])
+    project.manifest(chain["bm25"], looked_up={module: "0123456789"})
+    (line,) = run_command("check")[1]
+    assert line.startswith(f"bm25: made by {module} at 0123456789, now {hash_module(module)}")
+    project.manifest(chain["bm25"], looked_up={"tandem.contrib.losses.deleted": "0123456789"})
+    (line,) = run_command("check")[1]
+    assert "tandem.contrib.losses.deleted at 0123456789, now gone" in line
 
 
 @pytest.fixture

@@ -66,6 +66,7 @@ class Manifest(Record):
         facts: what the stage itself recorded: row counts, device, precision, ….
         execution: options that change no result.
         modules: `modules_hash` of the kind's sources.
+        looked_up: module that was reached by a name of the configuration, a loss's say → `hash_module` of it.
     """
 
     kind: str
@@ -78,6 +79,7 @@ class Manifest(Record):
     facts: Json = {}
     execution: Json = {}
     modules: str = ""
+    looked_up: dict[str, str] = {}
     libraries: dict[str, str] = {}
     commit: str | None = None
     dirty: bool | None = None

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import tandem
+from tandem.registry import LOOKED_UP
 from tandem.stages import KINDS
-from tandem.stages.base import Entry
 
 PACKAGE_FOLDER = tandem.PACKAGE
 # the folder of an installed package, and its file that names the commit
@@ -96,14 +96,32 @@ def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
 
 
 def modules_hash(kind: str) -> str:
-    """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild."""
-    return _hash_of(KINDS[kind].run)
+    """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild.
+
+    What a job reaches by names of its configuration is not among them: `hash_module` of each is in its manifest.
+    """
+    return _hash_files(tuple(sources_of_kind(kind)))
+
+
+def hash_looked_up(kind: str) -> dict[str, str]:
+    """Return module → `hash_module` of what this process reached by names, beside the sources of a kind."""
+    own = set(sources_of_kind(kind))
+    return {
+        name: hash_module(name)
+        for name in sorted(LOOKED_UP)
+        if _decides(name) and not own.issuperset(sources(name))
+    }
+
+
+def hash_module(name: str) -> str:
+    """10 hex digits over the sources of a module and of what it imports; no digits of one that is there no more."""
+    return _hash_files(tuple(sources(name)))
 
 
 @cache
-def _hash_of(run: Entry) -> str:
+def _hash_files(files: tuple[Path, ...]) -> str:
     digest = hashlib.sha256()
-    for source in _sources_of(run):
+    for source in files:
         # a plugin's
         name = (
             source.relative_to(PACKAGE_FOLDER)
@@ -111,19 +129,13 @@ def _hash_of(run: Entry) -> str:
             else source.name
         )
         digest.update(str(name).encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:10]
+    return digest.hexdigest()[:10] if files else ""
 
 
-def sources(kind: str) -> list[Path]:
-    """Return the files that decide a kind's result: its module and what that imports, directly or not."""
-    return _sources_of(KINDS[kind].run)
-
-
-def _sources_of(run: Entry) -> list[Path]:
-    if not isinstance(run, str):  # a plugin's
-        return [Path(inspect.getfile(run))]
+def sources(name: str) -> list[Path]:
+    """Return the files of a module of this package and of what that imports, directly or not."""
     visited: set[Path] = set()
-    waiting = [f"tandem.{run.partition(':')[0]}"]
+    waiting = [name]
     while waiting:
         path = PACKAGE_FOLDER.joinpath(*waiting.pop().split(".")[1:])
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -131,12 +143,24 @@ def _sources_of(run: Entry) -> list[Path]:
             continue
         visited.add(source)
         for module, names in IMPORT.findall(source.read_text(encoding="utf-8")):
-            if module.split(".")[1] not in GENERAL:
+            if _decides(module):
                 waiting += [
                     module,
                     *(f"{module}.{name.strip()}" for name in names.strip("()").split(",")),
                 ]
     return sorted(visited)
+
+
+def _decides(module: str) -> bool:
+    return module.split(".")[1] not in GENERAL
+
+
+def sources_of_kind(kind: str) -> list[Path]:
+    """Return the files that decide a kind's result: its module and what that imports, directly or not."""
+    run = KINDS[kind].run
+    if not isinstance(run, str):  # a plugin's
+        return [Path(inspect.getfile(run))]
+    return sources(f"tandem.{run.partition(':')[0]}")
 
 
 def peak_mib() -> int:

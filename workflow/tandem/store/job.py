@@ -1,7 +1,6 @@
 """Jobs: what a stage's function gets, and how it writes its artifact."""
 
 import gc
-import importlib
 import os
 import platform
 import shutil
@@ -21,10 +20,11 @@ from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.plugins import load_plugins
 from tandem.redaction import redacted
+from tandem.registry import import_module
 from tandem.stages import KINDS, shard_commands
 from tandem.stages.base import Entry, Json, flag_value, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
-from tandem.store.environment import modules_hash, peak_mib, provenance
+from tandem.store.environment import hash_looked_up, modules_hash, peak_mib, provenance
 from tandem.store.files import sha256, write_json
 
 _P = TypeVar("_P", default=Any)
@@ -142,7 +142,7 @@ def load(entry: Entry) -> Callable[..., Any]:
     module, name = entry.split(":")
     module = f"tandem.{module}"
     with nullcontext() if module in sys.modules else paused_gc():
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        function: Callable[..., Any] = getattr(import_module(module), name)
     return function
 
 
@@ -216,6 +216,7 @@ def _manifest(job: Job, draft: Draft) -> Manifest:
         facts=draft.facts,
         execution=job.execution.model_dump(mode="json", exclude_unset=True),
         modules=modules_hash(job.kind),
+        looked_up=hash_looked_up(job.kind),
         libraries=libraries,
         commit=commit,
         dirty=dirty,

@@ -20,7 +20,13 @@ from tandem.extras.targets import (
 from tandem.report.results import SWEEPS, read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.environment import files_changed_since, modules_hash, sources
+from tandem.store.environment import (
+    files_changed_since,
+    hash_module,
+    modules_hash,
+    sources,
+    sources_of_kind,
+)
 from tandem.store.lineage import BuiltStage, resolve_input, walk
 
 
@@ -47,8 +53,9 @@ def check(*folders: Path, strict: bool = False) -> int:
 
 def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
     """Yield a line for each kind and state of its code that made artifacts of today's version and is not today's."""
-    keys: dict[tuple[str, str], list[str]] = defaultdict(list)
-    commits: dict[tuple[str, str], str] = {}
+    # kind, module that it reached by a name (none: its own) and their hash → artifacts, a commit
+    keys: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    commits: dict[tuple[str, str, str], str] = {}
     folders = [
         folder
         for root in roots
@@ -59,22 +66,26 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
         for folder in folders:
             kind, manifest = get_kind(folder), read_manifest(folder)
             if manifest and manifest.modules and manifest.version == KINDS[kind].version:
-                keys[kind, manifest.modules].append(folder.name)
-                if manifest.commit and not manifest.dirty:
-                    commits.setdefault((kind, manifest.modules), manifest.commit)
+                for module, digits in {"": manifest.modules, **manifest.looked_up}.items():
+                    keys[kind, module, digits].append(folder.name)
+                    if manifest.commit and not manifest.dirty:
+                        commits.setdefault((kind, module, digits), manifest.commit)
             progress.add(1)
-    now = {kind: modules_hash(kind) for kind, _ in keys}
-    for (kind, modules), names in sorted(keys.items()):
-        if modules != now[kind]:
-            commit = commits.get((kind, modules))
-            files = files_changed_since(commit, sources(kind)) if commit else []
+    for made, names in sorted(keys.items()):
+        kind, module, digits = made
+        now = hash_module(module) if module else modules_hash(kind)
+        if digits != now:
+            commit = commits.get(made)
+            paths = sources(module) if module else sources_of_kind(kind)
+            files = files_changed_since(commit, paths) if commit and paths else []
             changed = (
                 f" ({list_first_names(files)} changed since {commit[:10]})"
                 if commit and files
                 else ""
             )
             same = f"version {KINDS[kind].version} is the same; raise it in stages/ if the result's meaning changed"
-            yield f"{kind}: made by modules {modules}, now {now[kind]}{changed}, but {same}: {list_first_names(names)}"
+            what = f"{module} at {digits}" if module else f"modules {digits}"
+            yield f"{kind}: made by {what}, now {now or 'gone'}{changed}, but {same}: {list_first_names(names)}"
 
 
 def list_first_names(names: list[str]) -> str:
@@ -167,9 +178,9 @@ def _find_mixed(what: str, rows: dict[str, list[BuiltStage]]) -> Iterator[str]:
     for row, stages in rows.items():
         for stage in stages:
             manifest = stage.artifact.manifest
-            values[f"generations: {stage.kind} by modules", manifest.version][manifest.modules].add(
-                row
-            )
+            made = {"modules": manifest.modules, **manifest.looked_up}
+            for module, digits in made.items():
+                values[f"generations: {stage.kind} by {module}", manifest.version][digits].add(row)
             for library, version in {
                 **manifest.libraries,
                 "python": manifest.machine.python,

@@ -8,7 +8,16 @@ from tandem.store.artifact import Artifact
 from tandem.store.lineage import Cause, differing_paths, quote_parameter
 
 _FEW = 3  # differences that are each named in a full line
-NOT_IN_KEYS = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "execution")
+NOT_IN_KEYS = (
+    "inputs",
+    "modules",
+    "looked_up",
+    "commit",
+    "dirty",
+    "libraries",
+    "machine",
+    "execution",
+)
 
 
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
