@@ -215,29 +215,6 @@ class Beir(WithDomains):
     source: Literal["beir"]
 
 
-class IrDatasets(Published):
-    """A collection of the package ir_datasets."""
-
-    # fewer are read before ir_datasets would have made its document store
-    reads_files, shared_from = False, 1 << 25
-    source: Literal["ir_datasets"]
-    id: str | None = Field(None, description="the id that has the passages")
-    splits: dict[str, Names] | None = Field(
-        None, description="split → ids; absent: what the package suggests"
-    )
-
-
-class Dpr(Published):
-    """DPR's files."""
-
-    file_keys, shared_from = ("corpus", "questions"), 0
-    source: Literal["dpr"]
-    corpus: str = Field("psgs_w100.tsv", description="file of the passages")
-    questions: dict[str, str] | None = Field(
-        None, description="split → .qa.csv or biencoder .json file"
-    )
-
-
 class RocketQA(Published):
     """RocketQA's corpora."""
 
@@ -371,7 +348,7 @@ class Group(Derived):
 DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
-        *(PyDocs, Beir, IrDatasets, Dpr, RocketQA, DuReaderRetrieval),
+        *(PyDocs, Beir, RocketQA, DuReaderRetrieval),
         *(Pair, Reduced, Unlabelled, Group),
     ).items()
 )

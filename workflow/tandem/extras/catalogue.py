@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem import ROOT
-from tandem.config.datasets import Dataset, Group, IrDatasets, sources
+from tandem.config.datasets import Dataset, Group, sources
 from tandem.config.loading import load_settings
 from tandem.config.merging import gathered
 from tandem.config.parsing import read
 from tandem.data.dataset_files import Downloads
 from tandem.data.fetch import format_bytes, get_data_folder
-from tandem.data.sources.irds import get_home
 from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
-from tandem.extras.irds_needs import IrdsPart, Need, find_needs
+from tandem.extras.irds_needs import IrdsPart, Need, find_needs, get_home
 
 _COLUMNS = ("dataset", "passages", "queries", "state", "licence")
 _UPSTREAM_KEYS = ("of", "corpus_of", "queries_of")  # keys that name other datasets
@@ -182,13 +181,15 @@ def _walk_family(name: str, datasets: Entries) -> Iterator[tuple[str, Dataset]]:
 
 def _list_irds_parts(entry: Dataset) -> list[IrdsPart]:
     """Return the parts of ir_datasets that a dataset reads."""
-    if not isinstance(entry, IrDatasets) or entry.id is None:
+    values = entry.model_dump()
+    collection = values["id"] if entry.source == "ir_datasets" else None
+    if collection is None:
         return []
-    if entry.splits:
-        names = list(chain.from_iterable(entry.splits.values()))
+    if values["splits"]:
+        names = list(chain.from_iterable(values["splits"].values()))
     else:  # the source finds splits by name, too
-        names = [entry.id, *(f"{entry.id}/{split}" for split in USUAL_SPLITS)]
-    parts = [(entry.id, "docs")]
+        names = [collection, *(f"{collection}/{split}" for split in USUAL_SPLITS)]
+    parts = [(collection, "docs")]
     for name in names:
         parts += [(name, "queries"), (name, "qrels")]
     return parts

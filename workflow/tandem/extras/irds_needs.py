@@ -48,3 +48,8 @@ def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
             Need(tuple(paths), size, on_request) for paths, size, on_request in downloads
         )
     return needs
+
+
+def get_home() -> Path:
+    """Return ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
+    return Path(os.environ.get("IR_DATASETS_HOME") or "~/.ir_datasets").expanduser().absolute()

@@ -6,7 +6,7 @@ from functools import cached_property
 from tandem.contrib.formats.options import EntityQuestions
 from tandem.data.reading import strip_packing
 from tandem.data.sources import DatasetJob, Listing, dataset_format
-from tandem.data.sources.dpr import (
+from tandem.contrib.formats.dpr import (
     PASSAGES_FILE,
     DprQuestion,
     WikipediaQuestions,

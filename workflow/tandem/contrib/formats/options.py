@@ -49,6 +49,29 @@ class Files(WithDomains):
     )
 
 
+class IrDatasets(Published):
+    """A collection of the package ir_datasets."""
+
+    # fewer are read before ir_datasets would have made its document store
+    reads_files, shared_from = False, 1 << 25
+    source: Literal["ir_datasets"]
+    id: str | None = Field(None, description="the id that has the passages")
+    splits: dict[str, Names] | None = Field(
+        None, description="split → ids; absent: what the package suggests"
+    )
+
+
+class Dpr(Published):
+    """DPR's files."""
+
+    file_keys, shared_from = ("corpus", "questions"), 0
+    source: Literal["dpr"]
+    corpus: str = Field("psgs_w100.tsv", description="file of the passages")
+    questions: dict[str, str] | None = Field(
+        None, description="split → .qa.csv or biencoder .json file"
+    )
+
+
 class CMedQA2(Published):
     """Chinese medical questions and answers."""
 

@@ -6,17 +6,16 @@ below its home: it is imported only where a collection is read.
 """
 
 import difflib
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import requests
 
-from tandem.config import datasets
+from tandem.contrib.formats.options import IrDatasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import USUAL_SPLITS, require_splits
 from tandem.errors import UserError, shortened
+from tandem.extras.irds_needs import get_home
 
 _TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
@@ -29,7 +28,7 @@ _TITLE_IN_TEXT = frozenset({"cranfield"})
 class IrDatasetsSource(Source):
     """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
-    def __init__(self, job: DatasetJob, entry: datasets.IrDatasets) -> None:
+    def __init__(self, job: DatasetJob, entry: IrDatasets) -> None:
         super().__init__(job, entry)
         if entry.id is None:
             raise UserError("id: None; the id of an ir_datasets collection is needed")
@@ -126,8 +125,3 @@ def _load(key: str, name: str, part: str) -> Any:
     if not getattr(dataset, f"has_{part}")():
         raise UserError(f"{key}: {name} of ir_datasets has no {part}; name one that has")
     return dataset
-
-
-def get_home() -> Path:
-    """Return ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
-    return Path(os.environ.get("IR_DATASETS_HOME") or "~/.ir_datasets").expanduser().absolute()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dpr import read_items, read_passages, read_questions
+from tandem.contrib.formats.dpr import read_items, read_passages, read_questions
 from tandem.errors import UserError
 
 PASSAGES = (

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.config import datasets
+from tandem.contrib.formats.options import Dpr
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import (
     JsonObject,
@@ -108,7 +108,7 @@ class DprSource(WikipediaQuestions):
     A question's id is its split and its place in the file, counted from 0: `dev-17`.
     """
 
-    def __init__(self, job: DatasetJob, entry: datasets.Dpr) -> None:
+    def __init__(self, job: DatasetJob, entry: Dpr) -> None:
         super().__init__(job, entry, entry.corpus)
         questions = require_splits("questions", entry.questions, "a file")
         self._paths = {split: self.files.find(name) for split, name in questions.items()}
