@@ -209,9 +209,11 @@ def test_a_null_within_a_value_of_the_command_line_is_null(configured):
 def test_a_package_s_entry_takes_no_other_s_place(tmp_path, monkeypatch):
     brought = tmp_path / "mine/config/datasets"
     brought.mkdir(parents=True)
-    (brought / "msmarco.yaml").write_text("msmarco: {source: beir, path: elsewhere}\n")
+    (brought / "dureader-retrieval.yaml").write_text(
+        "dureader-retrieval: {source: beir, path: elsewhere}\n"
+    )
     monkeypatch.setattr(merging, "CONTRIB", tmp_path)
     with pytest.raises(
-        UserError, match=r"mine/config/datasets: msmarco stands in another catalogue"
+        UserError, match=r"mine/config/datasets: dureader-retrieval stands in another catalogue"
     ):
         merging.shipped_entries(ROOT, "datasets")

@@ -101,7 +101,7 @@ def mistakes(config):
             {},
             "models.ce_bm25ng.objective is missing; allowed: dual, cross, joint; did you mean ce_",
         ),
-        ("datasets.scifct", {}, "datasets.scifct.source is missing; allowed: pydocs, beir"),
+        ("datasets.scifct", {}, "datasets.scifct.source is missing; allowed: pydocs, rocketqa"),
         ("datasets.scifct", {"language": "en"}, "; did you mean scifact?"),
         (CE, "x", f'{CE} is "x"; allowed: mapping'),
         (
@@ -111,7 +111,11 @@ def mistakes(config):
         ),
         ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: mapping'),
         ("datasets.mine", {"source": "beer"}, "datasets.mine.source is 'beer'; did you mean beir?"),
-        ("datasets.mine", {"path": "x"}, "datasets.mine.source is missing; allowed: pydocs, beir"),
+        (
+            "datasets.mine",
+            {"path": "x"},
+            "datasets.mine.source is missing; allowed: pydocs, rocketqa",
+        ),
         (
             "datasets.mine",
             {"source": "beir", "pth": "x"},

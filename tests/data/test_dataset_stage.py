@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from messages import unknown_documents
 
-from tandem.config.datasets import Beir, dataset_format
+from tandem.config.datasets import DATASET_ENTRIES, dataset_format
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
 
@@ -158,6 +158,7 @@ def replace(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
+BEIR_KEYS = ", ".join(sorted(parameters_of(DATASET_ENTRIES["beir"]).model_fields))
 BAD = {
     "duplicate document": (
         append("corpus.jsonl", '{"_id": "d1", "text": "again"}\n'),
@@ -312,7 +313,7 @@ BAD = {
     "unknown key": (
         lambda folder: None,
         {"packages": ["numpy"]},
-        f"packages is not a known key; allowed: {', '.join(sorted(parameters_of(Beir).model_fields))}",
+        f"packages is not a known key; allowed: {BEIR_KEYS}",
     ),
 }
 

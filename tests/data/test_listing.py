@@ -9,9 +9,9 @@ from file_formats import FORMATS, append, edit, replace
 from tiny_project import ROOT
 
 from tandem.data.sources import Listing
-from tandem.data.splits import group_by_split, match_by_split
 from tandem.errors import UserError
 from tandem.extras.recognition import find_entry
+from tandem.extras.split_names import group_by_split, match_by_split
 from tandem.plan.planner import Planners
 
 SQUAD = (

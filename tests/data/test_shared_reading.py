@@ -238,17 +238,16 @@ def test_only_what_can_be_shared_becomes_several_jobs(source, passages, shared):
 PLUGIN = """
 from typing import Literal
 
-from tandem.config import datasets
+from tandem.config.datasets import DATASET_ENTRIES
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.own_files import BeirSource
 
 
-class Entry(datasets.Beir):
+class Entry(DATASET_ENTRIES["beir"]):
     source: Literal["beir_of_mine"]
 
 
 @dataset_format("beir_of_mine")
-class Mine(BeirSource):
+class Mine(dataset_format["beir"]):
     def __init__(self, job: DatasetJob, entry: Entry) -> None:
         super().__init__(job, entry)
 """

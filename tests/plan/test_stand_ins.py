@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.datasets import Beir, Unlabelled
+from tandem.config.datasets import PyDocs, Unlabelled
 from tandem.config.settings import Settings
 from tandem.config.table_layouts import PrintedOn
 from tandem.errors import UserError
@@ -77,7 +77,10 @@ def test_what_is_searched_for_a_papers_dataset(stand_in, configured, expected):
 
 
 def test_queries_without_labels_make_no_other_collection():
-    datasets = {"u": Unlabelled(source="unlabelled", of="titles"), "titles": Beir(source="beir")}
+    datasets = {
+        "u": Unlabelled(source="unlabelled", of="titles"),
+        "titles": PyDocs(source="pydocs"),
+    }
     settings = Settings(dataset="u", encoder="minilm")
     printed_on = PrintedOn(dataset="msmarco", name="M", split="dev")
     layout = Layout(title="", printed_on=printed_on, same={"msmarco": ["titles"]})

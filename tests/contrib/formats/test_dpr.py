@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.data.collection import Collection
 from tandem.contrib.formats.dpr import read_items, read_passages, read_questions
+from tandem.data.collection import Collection
 from tandem.errors import UserError
 
 PASSAGES = (

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from messages import unknown_key
 
+from tandem.contrib.formats.readers import read_head, read_parquet
+from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.contrib.formats.trec import read_trec
 from tandem.data.collection import Collection
-from tandem.data.readers import read_head, read_parquet
 from tandem.data.reading import iterate_lines, read_text
-from tandem.data.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.errors import UserError
 
 PASSAGE_ROWS = [("d1", "One", "alpha beta"), ("d2", "", "gamma")]

@@ -16,11 +16,11 @@ from test_files_source import PASSAGE_ROWS, QUERY_ROWS, SAME, jsonl, read_all, s
 from tiny_project import ROOT, run_here
 
 from tandem.cli import run
+from tandem.contrib.formats.readers import read_head
+from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.data.collection import Collection
 from tandem.data.dataset import run_shard
-from tandem.data.readers import read_head
 from tandem.data.reading import count_lines, get_member_name, iterate_lines, strip_packing
-from tandem.data.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.errors import UserError
 from tandem.extras.recognition import find_entry
 from tandem.plan.planner import Planners

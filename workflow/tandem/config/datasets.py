@@ -2,17 +2,17 @@
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value
+from tandem.config.base import Analyzer, Distinct, Items, Section, by_value
 from tandem.config.references import DatasetRef, NoParameter, Note, Reference, RunRef
 from tandem.errors import UserError
 from tandem.plugins import Declarations
 from tandem.registry import Registry
 
-QRELS_FILES = "qrels/*"  # of BEIR's layout
 UNLABELLED = "unlabelled"  # of queries without labels
 SplitsOf = Callable[[str], set[str] | None]  # dataset → its splits, None where they are unknown
 UNLABELLED_FILE = "unlabelled.query.txt"
@@ -151,6 +151,10 @@ class Dataset(Section):
         """
         return set()
 
+    def find_splits(self, folder: Path) -> set[str] | None:
+        """Return the splits that the names of the files in its folder tell: None here."""
+        return None
+
 
 Hundredths = Annotated[str, Field(pattern="^[0-9]{1,2}-([0-9]{1,2}|100)$")]
 
@@ -194,27 +198,6 @@ class PyDocs(Published):
     )
 
 
-class WithDomains(Dataset):
-    """A source whose passages may have domains, by a file of their own."""
-
-    domains: str | None = Field(
-        None, description="passages' domains: .tsv (id, domain), .jsonl, .parquet"
-    )
-    domain_fields: tuple[str, str] | None = Field(
-        None,
-        strict=False,
-        description="its columns or fields with id and domain; null: an id's usual ones, domain",
-    )
-
-
-class Beir(WithDomains):
-    """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
-
-    reads, shared_from = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES), 0
-    file_keys = ("domains",)
-    source: Literal["beir"]
-
-
 class RocketQA(Published):
     """RocketQA's corpora."""
 
@@ -231,24 +214,6 @@ class DuReaderRetrieval(Published):
 
 
 QueriesRef = Annotated[str, Reference("dataset", "queries")]
-
-
-class Pair(Dataset):
-    """The queries of one dataset over the passages of another."""
-
-    reads = Beir.reads[1:]  # without a corpus
-    corpus_key = "corpus_of"
-    source: Literal["pair"]
-    corpus_of: Annotated[str, Reference("dataset", "corpus")] = Field(
-        description="the dataset whose passages are searched"
-    )
-    queries_of: QueriesRef | None = Field(
-        None, description="dataset of the queries; null: `path` has them and their labels"
-    )
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the queries' dataset."""
-        return splits_of(self.queries_of) if self.queries_of else set()
 
 
 class Derived(Dataset):
@@ -348,8 +313,8 @@ class Group(Derived):
 DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
-        *(PyDocs, Beir, RocketQA, DuReaderRetrieval),
-        *(Pair, Reduced, Unlabelled, Group),
+        *(PyDocs, RocketQA, DuReaderRetrieval),
+        *(Reduced, Unlabelled, Group),
     ).items()
 )
 # The classes that read them.

@@ -26,7 +26,6 @@ from tandem.config.parsing import read
 from tandem.config.settings import Mirror
 from tandem.data.fetch import fetch, find_mismatch, get_cache_path, get_data_folder, get_local_path
 from tandem.data.reading import PACKED_ENDS, is_leftover
-from tandem.data.splits import SPLIT, sort_key
 from tandem.errors import UserError
 from tandem.store.files import locked, replacing
 from tandem.store.job import Job
@@ -83,13 +82,6 @@ class DatasetFiles:
             )
         return path
 
-    def find_by_split(self, names: Mapping[str, Iterable[str]]) -> list[tuple[str, Path]]:
-        """Return (split, file) of the files that are named for each split, in the order of the splits."""
-        paths = []
-        for split in sorted(names, key=sort_key):
-            paths += [(split, self.find(name)) for name in names[split]]
-        return paths
-
     def glob(self, pattern: str, required: bool = True) -> list[Path]:
         """Return all files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any.
 
@@ -116,16 +108,6 @@ def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
     if leftovers:
         say(f"ignored, as what editors and systems leave: {', '.join(leftovers)}")
     return data
-
-
-def find_by_split(
-    key: str, names: Mapping[str, str] | None, files: DatasetFiles
-) -> dict[str, Path]:
-    """Split → file of an entry's `{train: train.tsv, …}`, in the order train, dev, test, others; empty for None."""
-    names = names or {}
-    if not all(map(SPLIT.fullmatch, names)):
-        raise UserError(f"{key}: {names!r}; a file by split is needed, as in {key}: {{test: FILE}}")
-    return {split: files.find(names[split]) for split in sorted(names, key=sort_key)}
 
 
 class Downloads:

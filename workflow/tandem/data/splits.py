@@ -1,81 +1,22 @@
-"""Splits of queries: their order, which one a query or a file belongs to, and subsets.
+"""Splits of queries: their order, which one a query belongs to, and subsets.
 
-Ids decide, never chance or order; of a file its name.
+Ids decide, never chance or order.
 """
 
 import hashlib
 import heapq
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Iterable
 
 from tandem.config.datasets import UNLABELLED
-from tandem.data.reading import strip_packing
 from tandem.errors import UserError
 
-_Value = TypeVar("_Value")
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
 LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates
 VALIDATED = "dev"  # the split that decides between checkpoints
 USUAL_SPLITS = ("train", "dev", "test")
-SPLIT_WORDS = {
-    "train": "train", "training": "train", "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
-    "development": "dev", "test": "test",
-}  # fmt: skip
-_WORD = re.compile(r"[a-z]+\d*|\d+")
 # behind test sets: what they contain is never validated or trained on
 _PRECEDENCE = {"dev": 1, "train": 2}
-
-
-def read_split(path: Path) -> str:
-    """Return the split whose judgements a file of BEIR's layout holds, by its name.
-
-    A `UserError` for any other name.
-    """
-    name = strip_packing(path.name)
-    split = name.removesuffix(".tsv")
-    if split == name or not SPLIT.fullmatch(split):
-        allowed = "<split>.tsv, packed or not, in lower case"
-        raise UserError(f"{path}: a split's judgements are {allowed}; rename or remove it")
-    return split
-
-
-def group_qrels(paths: Iterable[Path]) -> dict[str, Path]:
-    """Split → file of its judgements, in the order of splits; a `UserError` where two files hold one."""
-    files: dict[str, Path] = {}
-    for path in paths:
-        split = read_split(path)
-        other = files.setdefault(split, path)
-        if other != path:
-            raise UserError(f"{path}: split {split} is in {other.name} too; remove one of them")
-    return {split: files[split] for split in sorted(files, key=sort_key)}
-
-
-def split_name(name: str) -> list[str]:
-    """Return the words of a path in lower case: `NQ/biencoder-train_v2.json` has nq, biencoder, train, v2, json."""
-    return _WORD.findall(name.lower())
-
-
-def group_by_split(names: Iterable[str]) -> dict[str, list[str]]:
-    """Split → names of files, by the first word in a name that names a split; without such a word it is `test`."""
-    splits: dict[str, list[str]] = {}
-    for name in names:
-        split = next(
-            (SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS), "test"
-        )
-        splits.setdefault(split, []).append(name)
-    return {split: splits[split] for split in sorted(splits, key=sort_key)}
-
-
-def match_by_split(names: Iterable[str]) -> dict[str, str]:
-    """Return split → file by its name; a `UserError` where a split would have several."""
-    splits = group_by_split(names)
-    for split, files in splits.items():
-        if len(files) > 1:
-            what = f"--data: {files[0]} and {files[1]} are both taken for split {split}"
-            raise UserError(f"{what}; name one of them, or say train, dev and test in their names")
-    return {split: files[0] for split, files in splits.items()}
 
 
 def sort_key(split: str) -> tuple[int, str]:
@@ -90,17 +31,6 @@ def count_keys(splits: Iterable[str]) -> list[str]:
     for split in sorted({*USUAL_SPLITS, *splits}):
         keys += [split, f"{split}_qrels"]
     return keys
-
-
-def require_splits(
-    key: str, values: Mapping[str, _Value] | None, example: str
-) -> Mapping[str, _Value]:
-    """Return a mapping by split; refuse a missing or empty one, with `key` and an `example` of values in the error."""
-    if not values or not all(map(SPLIT.fullmatch, values)):
-        raise UserError(
-            f"{key}: {values!r}; at least one of train, dev, test with {example} is needed"
-        )
-    return values
 
 
 def choose_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:

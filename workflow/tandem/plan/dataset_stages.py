@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.datasets import (
-    QRELS_FILES,
     Dataset,
     Group,
     OfSearched,
@@ -15,7 +14,7 @@ from tandem.config.datasets import (
 from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
 from tandem.data.reading import PACKED_ENDS, is_leftover
-from tandem.data.splits import VALIDATED, count_keys, group_qrels
+from tandem.data.splits import VALIDATED, count_keys
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, has_dataset
 from tandem.plan.context import (
@@ -231,10 +230,10 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
     followed = entry.follow_splits(lambda other: splits(ctx, other))
     if followed is None or followed:
         return followed
-    if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
-        paths = filterfalse(is_leftover, sorted(Path(entry.path).glob(QRELS_FILES)))
-        in_folder = group_qrels(filter(Path.is_file, paths))
-        return (in_folder.keys() | drawn) or {"test"}
+    has_folder = entry.path is not None and Path(entry.path).is_dir()
+    in_folder = entry.find_splits(Path(entry.path or "")) if has_folder else None
+    if in_folder is not None:
+        return (in_folder | drawn) or {"test"}
     # An entry that says how many queries each split has.
     counted = {
         key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tandem.contrib.formats.files_of_splits import require_splits
 from tandem.contrib.formats.options import Dpr
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import (
@@ -43,8 +44,8 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import match_by_split, require_splits
 from tandem.errors import UserError
+from tandem.extras.split_names import match_by_split
 from tandem.stages.base import Json
 
 _GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import map_in_order
+from tandem.contrib.formats.files_of_splits import list_by_split, require_splits
 from tandem.contrib.formats.options import DuReader2 as Entry
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
@@ -34,9 +35,9 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import group_by_split, require_splits
 from tandem.data.text import load_segmenter
 from tandem.errors import UserError
+from tandem.extras.split_names import group_by_split
 from tandem.stages.base import Json
 
 
@@ -68,7 +69,7 @@ class DuReader2Source(Source):
         for split, names in splits.items():
             if not names:
                 raise UserError(f"splits.{split}: {names!r}; a list of file names is needed")
-        self._files = DatasetFiles(job).find_by_split(splits)
+        self._files = list_by_split(splits, DatasetFiles(job))
         self.places = {"corpus": "dureader2 passages", "queries": "dureader2 questions"}
 
     @classmethod

@@ -3,15 +3,15 @@
 import re
 from functools import cached_property
 
-from tandem.contrib.formats.options import EntityQuestions
-from tandem.data.reading import strip_packing
-from tandem.data.sources import DatasetJob, Listing, dataset_format
 from tandem.contrib.formats.dpr import (
     PASSAGES_FILE,
     DprQuestion,
     WikipediaQuestions,
     read_questions,
 )
+from tandem.contrib.formats.options import EntityQuestions
+from tandem.data.reading import strip_packing
+from tandem.data.sources import DatasetJob, Listing, dataset_format
 from tandem.data.splits import sort_key
 from tandem.errors import UserError
 from tandem.stages.base import Json

@@ -5,19 +5,21 @@ from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 
+from tandem.contrib.formats.files_of_splits import find_by_split
 from tandem.contrib.formats.options import Files
+from tandem.contrib.formats.own_files import JudgedFiles, make_answers, make_passage, read_filled
+from tandem.contrib.formats.readers import get_suffix, read_head
 from tandem.contrib.formats.role_readers import choose_own_reader, count_records
-from tandem.contrib.formats.trec import is_topics
-from tandem.data.dataset_files import DatasetFiles, find_by_split
-from tandem.data.readers import get_suffix, read_head
-from tandem.data.reading import read_text
-from tandem.data.roles import (
+from tandem.contrib.formats.roles import (
     ANSWERS_ROLE,
     PASSAGES_ROLE,
     QRELS_ROLE,
     QUERIES_ROLE,
     Role,
 )
+from tandem.contrib.formats.trec import is_topics
+from tandem.data.dataset_files import DatasetFiles
+from tandem.data.reading import read_text
 from tandem.data.sources import (
     Answers,
     DatasetJob,
@@ -26,10 +28,9 @@ from tandem.data.sources import (
     Query,
     dataset_format,
 )
-from tandem.data.sources.own_files import JudgedFiles, make_answers, make_passage, read_filled
-from tandem.data.splits import SPLIT_WORDS, match_by_split, split_name
 from tandem.errors import UserError
 from tandem.extras.recognition import TEXT_ENDS
+from tandem.extras.split_names import SPLIT_WORDS, match_by_split, split_name
 from tandem.stages.base import Json
 
 _ROLE_WORDS = {  # the first that has a word of a name decides

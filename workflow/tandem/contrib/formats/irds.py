@@ -11,9 +11,10 @@ from typing import Any
 
 import requests
 
+from tandem.contrib.formats.files_of_splits import require_splits
 from tandem.contrib.formats.options import IrDatasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
-from tandem.data.splits import USUAL_SPLITS, require_splits
+from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError, shortened
 from tandem.extras.irds_needs import get_home
 

@@ -11,8 +11,9 @@ data sets count on their own.
 
 from collections.abc import Iterator
 
+from tandem.contrib.formats.files_of_splits import find_by_split
 from tandem.contrib.formats.options import Kilt
-from tandem.data.dataset_files import DatasetFiles, find_by_split
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
 from tandem.data.sources import (
     Answers,
@@ -24,8 +25,8 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import match_by_split
 from tandem.errors import UserError
+from tandem.extras.split_names import match_by_split
 from tandem.stages.base import Json
 
 

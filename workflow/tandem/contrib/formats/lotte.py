@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from tandem.contrib.formats.options import Lotte
 from tandem.contrib.formats.role_readers import choose_own_reader, count_records
+from tandem.contrib.formats.roles import PASSAGES_ROLE
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import read_records, read_text
-from tandem.data.roles import PASSAGES_ROLE
 from tandem.data.sources import (
     DatasetJob,
     Judgement,

@@ -1,6 +1,8 @@
 """Datasets in further formats: the keys of each source's entries."""
 
 from collections.abc import Sequence
+from itertools import filterfalse
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -15,9 +17,12 @@ from tandem.config.datasets import (
     Published,
     QueriesRef,
     SplitsOf,
-    WithDomains,
 )
-from tandem.config.references import DatasetRef
+from tandem.config.references import DatasetRef, Reference
+from tandem.data.reading import is_leftover
+from tandem.extras.split_names import group_qrels
+
+QRELS_FILES = "qrels/*"  # of BEIR's layout
 
 
 def _check_pattern(corpus: str | None) -> str | None:
@@ -26,6 +31,59 @@ def _check_pattern(corpus: str | None) -> str | None:
             f" is {corpus}; of a pattern each `*` is a part of one name, in a folder below `path`"
         )
     return corpus
+
+
+def find_judged_splits(folder: Path) -> set[str]:
+    """Return the splits whose judgements a folder in BEIR's layout has."""
+    paths = filterfalse(is_leftover, sorted(folder.glob(QRELS_FILES)))
+    return set(group_qrels(filter(Path.is_file, paths)))
+
+
+class WithDomains(Dataset):
+    """A source whose passages may have domains, by a file of their own."""
+
+    domains: str | None = Field(
+        None, description="passages' domains: .tsv (id, domain), .jsonl, .parquet"
+    )
+    domain_fields: tuple[str, str] | None = Field(
+        None,
+        strict=False,
+        description="its columns or fields with id and domain; null: an id's usual ones, domain",
+    )
+
+
+class Beir(WithDomains):
+    """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
+
+    reads, shared_from = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES), 0
+    file_keys = ("domains",)
+    source: Literal["beir"]
+
+    def find_splits(self, folder: Path) -> set[str] | None:
+        """Return those whose judgements the folder has."""
+        return find_judged_splits(folder)
+
+
+class Pair(Dataset):
+    """The queries of one dataset over the passages of another."""
+
+    reads = Beir.reads[1:]  # without a corpus
+    corpus_key = "corpus_of"
+    source: Literal["pair"]
+    corpus_of: Annotated[str, Reference("dataset", "corpus")] = Field(
+        description="the dataset whose passages are searched"
+    )
+    queries_of: QueriesRef | None = Field(
+        None, description="dataset of the queries; null: `path` has them and their labels"
+    )
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the queries' dataset."""
+        return splits_of(self.queries_of) if self.queries_of else set()
+
+    def find_splits(self, folder: Path) -> set[str] | None:
+        """Return those whose judgements the folder has."""
+        return find_judged_splits(folder)
 
 
 class Files(WithDomains):

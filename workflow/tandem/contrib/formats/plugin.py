@@ -2,6 +2,7 @@
 
 from tandem.config.datasets import register_source
 from tandem.contrib.formats.options import (
+    Beir,
     CMedQA2,
     CroppedSentences,
     Deb822,
@@ -14,6 +15,7 @@ from tandem.contrib.formats.options import (
     Joined,
     Kilt,
     Lotte,
+    Pair,
     RocketQATsv,
     Squad,
     TrainingLists,
@@ -21,6 +23,7 @@ from tandem.contrib.formats.options import (
 )
 
 register_source(
+    Beir,
     CMedQA2,
     CroppedSentences,
     Deb822,
@@ -33,6 +36,7 @@ register_source(
     Joined,
     Kilt,
     Lotte,
+    Pair,
     RocketQATsv,
     Squad,
     TrainingLists,

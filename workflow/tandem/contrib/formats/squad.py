@@ -27,8 +27,9 @@ from pydantic import (
     model_validator,
 )
 
+from tandem.contrib.formats.files_of_splits import find_by_split
 from tandem.contrib.formats.options import Squad
-from tandem.data.dataset_files import DatasetFiles, find_by_split
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import iterate_lines
 from tandem.data.sources import (
     Answers,
@@ -40,8 +41,8 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import match_by_split
 from tandem.errors import UserError
+from tandem.extras.split_names import match_by_split
 from tandem.stages.base import Json
 
 _LONGEST_FILE = 512 << 20  # bytes of a line: the whole file often is one, 40 MiB in SQuAD 2.0

@@ -24,9 +24,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
+from tandem.contrib.formats.files_of_splits import list_by_split, require_splits
 from tandem.contrib.formats.options import TrainingLists
 from tandem.contrib.formats.rocketqa_tsv import hash_texts
 from tandem.contrib.formats.role_readers import choose_own_reader
+from tandem.contrib.formats.roles import PASSAGES_ROLE, QUERY_IDS
 from tandem.data import tables
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Mentions
@@ -38,7 +40,6 @@ from tandem.data.reading import (
     read_records,
     read_text,
 )
-from tandem.data.roles import PASSAGES_ROLE, QUERY_IDS
 from tandem.data.sources import (
     DatasetJob,
     Judgement,
@@ -49,8 +50,8 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import SPLIT_WORDS, require_splits, split_name
 from tandem.errors import UserError
+from tandem.extras.split_names import SPLIT_WORDS, split_name
 from tandem.stages.base import Json
 
 _QUERY_KEYS = ("query", "query_text", "question", "anchor")
@@ -108,7 +109,7 @@ class TrainingListsSource(Source):
         super().__init__(job, entry)
         files = DatasetFiles(job)
         lists = require_splits("lists", entry.lists, "a file")
-        self._paths = files.find_by_split(lists)
+        self._paths = list_by_split(lists, files)
         self._corpus = files.find(entry.corpus) if entry.corpus else None
         if self._corpus:
             choose_own_reader(self._corpus, PASSAGES_ROLE)  # or refuses the file's name

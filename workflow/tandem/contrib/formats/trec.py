@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from tandem.contrib.formats.roles import Role
 from tandem.data.reading import LONGEST_LINE, JsonObject, iterate_lines, read_beginning
-from tandem.data.roles import Role
 from tandem.errors import UserError
 
 _DOC = re.compile(r"<(/?)DOC(\s[^<>]*)?>", re.IGNORECASE)

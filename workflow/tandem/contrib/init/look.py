@@ -25,7 +25,7 @@ from tandem.data import tables
 from tandem.data.forms import Composer
 from tandem.data.language import TEXTS_SAMPLED, TextSample
 from tandem.data.sources import DatasetJob, Source, open_source
-from tandem.data.splits import SPLIT_WORDS, VALIDATED, compute_position
+from tandem.data.splits import VALIDATED, compute_position
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
     OwnPassages,
@@ -40,6 +40,7 @@ from tandem.data.validate import (
     select_qrels,
 )
 from tandem.errors import UserError
+from tandem.extras.split_names import SPLIT_WORDS
 from tandem.store.environment import command_output
 
 # passages among which the one that an unknown id may mean is looked for

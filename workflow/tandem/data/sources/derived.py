@@ -1,4 +1,4 @@
-"""Datasets made of others: one's passages with another's queries, and other choices of queries."""
+"""Datasets made of others, with other choices of queries."""
 
 import heapq
 from abc import abstractmethod
@@ -24,7 +24,6 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.sources.own_files import BeirQueries
 from tandem.data.splits import VALIDATED, compute_position, draw_subset
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
@@ -95,37 +94,6 @@ class DerivedSource(PartsSource):
         if name not in self.base.manifest.files:
             return iter(())
         return stream_rows(self.base.path(name))
-
-
-@dataset_format("pair")
-class PairSource(DerivedSource):
-    """Combine the passages of the input `corpus` with the queries of the input `queries`, else of the folder `path`.
-
-    Judgements and training lists name passages by id: those the corpus lacks are dealt with as in any dataset.
-    """
-
-    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
-        has_queries = "queries" in job.inputs
-        if has_queries and job.execution.path:
-            raise UserError(
-                f"dataset {job.key}: has both queries_of and path; the queries come from one of them"
-            )
-        super().__init__(job, entry, "corpus")
-        self._other = (
-            DerivedSource(job, entry, "queries") if has_queries else BeirQueries(job, entry)
-        )
-        self.places["queries"] = self._other.places["queries"]
-        self.literal_matches = self._other.literal_matches
-        self.facts |= self._other.facts
-
-    def locate_judgement(self, query: str, document: str) -> str:
-        return self._other.locate_judgement(query, document)
-
-    def rows(self, part: str) -> Iterator[Any]:
-        if part in PASSAGE_PARTS:
-            return super().rows(part)
-        rows: Iterator[Any] = getattr(self._other, f"read_{part}")()
-        return rows
 
 
 @dataset_format("unlabelled")

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tandem.config import datasets
-from tandem.config.datasets import QRELS_FILES, Dataset, WithDomains
-from tandem.data.dataset_files import DatasetFiles
-from tandem.data.readers import FileReader, choose_reader, read_jsonl
-from tandem.data.reading import JsonObject, count_lines, parse_whole, read_text, read_texts
-from tandem.data.roles import (
+from tandem.config.datasets import Dataset
+from tandem.contrib.formats.options import QRELS_FILES, Beir, WithDomains
+from tandem.contrib.formats.readers import FileReader, choose_reader, read_jsonl
+from tandem.contrib.formats.roles import (
     ANSWERS_ROLE,
     PASSAGES_ROLE,
     QRELS_ROLE,
@@ -16,6 +14,8 @@ from tandem.data.roles import (
     Role,
     make_domains_role,
 )
+from tandem.data.dataset_files import DatasetFiles
+from tandem.data.reading import JsonObject, count_lines, parse_whole, read_text, read_texts
 from tandem.data.sources import (
     Answers,
     DatasetJob,
@@ -27,8 +27,8 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import group_qrels
 from tandem.errors import UserError
+from tandem.extras.split_names import group_qrels
 from tandem.stages.base import Json
 
 # BEIR's: a header decides the order of the columns, and need not be there.
@@ -115,7 +115,7 @@ class BeirQueries(JudgedFiles):
 class BeirSource(BeirQueries):
     """Read the folder named by `path`, with corpus.jsonl; any file may be packed, its fields as those of `files`."""
 
-    def __init__(self, job: DatasetJob, entry: datasets.Beir) -> None:
+    def __init__(self, job: DatasetJob, entry: Beir) -> None:
         files = DatasetFiles(job)
         self._corpus = files.find("corpus.jsonl")
         super().__init__(job, entry)

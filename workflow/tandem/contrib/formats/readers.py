@@ -14,6 +14,11 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tandem.contrib.formats.roles import (
+    QRELS_ROLE,
+    Role,
+    match_columns,
+)
 from tandem.data.reading import (
     PACKED_ENDS,
     JsonObject,
@@ -25,11 +30,6 @@ from tandem.data.reading import (
     read_items,
     read_records,
     split_csv,
-)
-from tandem.data.roles import (
-    QRELS_ROLE,
-    Role,
-    match_columns,
 )
 from tandem.errors import UserError
 
