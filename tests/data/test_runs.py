@@ -11,11 +11,11 @@ from tandem.data.runs import (
     append_below,
     iter_rows,
     iter_run,
-    lower_ties,
     order_by_score,
     write_run,
 )
 from tandem.errors import UserError
+from tandem.extras.tied_scores import lower_ties
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 

@@ -13,9 +13,10 @@ import pytest
 
 from tandem.data import tables
 from tandem.data.dataset import run, run_shard
-from tandem.data.reading import count_lines, iterate_lines
+from tandem.data.reading import iterate_lines
 from tandem.data.sources import open_source
 from tandem.errors import UserError
+from tandem.extras.records import count_lines
 from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 from tandem.store.job import Job

@@ -6,9 +6,10 @@ import pytest
 import pytrec_eval
 from ir_measures.bin import msmarco_eval
 
-from tandem.data.runs import lower_ties, order_by_score, write_trec
+from tandem.data.runs import order_by_score, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.measures import evaluate, parse_measures
+from tandem.extras.tied_scores import lower_ties
 
 NAMES = ["RR@10", "nDCG@10", "R@5", "R@50", "AP", "Success@1", "P@5"]
 TREC = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5", "R@50": "recall_50", "AP": "map", "P@5": "P_5"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.datasets import PyDocs, Unlabelled
+from tandem.config.datasets import DATASET_ENTRIES, PyDocs
 from tandem.config.settings import Settings
 from tandem.config.table_layouts import PrintedOn
 from tandem.errors import UserError
@@ -78,7 +78,7 @@ def test_what_is_searched_for_a_papers_dataset(stand_in, configured, expected):
 
 def test_queries_without_labels_make_no_other_collection():
     datasets = {
-        "u": Unlabelled(source="unlabelled", of="titles"),
+        "u": DATASET_ENTRIES["unlabelled"](source="unlabelled", of="titles"),
         "titles": PyDocs(source="pydocs"),
     }
     settings = Settings(dataset="u", encoder="minilm")

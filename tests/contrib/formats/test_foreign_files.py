@@ -20,9 +20,10 @@ from tandem.contrib.formats.readers import read_head
 from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.data.collection import Collection
 from tandem.data.dataset import run_shard
-from tandem.data.reading import count_lines, get_member_name, iterate_lines, strip_packing
+from tandem.data.reading import iterate_lines, strip_packing
 from tandem.errors import UserError
 from tandem.extras.recognition import find_entry
+from tandem.extras.records import count_lines, get_member_name
 from tandem.plan.planner import Planners
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job

@@ -9,8 +9,8 @@ from tandem.contrib.generation.contexts import read_contexts
 from tandem.contrib.generation.generators import load_generator
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as make_dataset_stage
-from tandem.data.text import split_sentences
 from tandem.errors import UserError
+from tandem.extras.sentences import split_sentences
 from tandem.store.artifact import open_artifact
 
 PASSAGES = [

@@ -15,7 +15,6 @@ from tandem.registry import Registry
 
 UNLABELLED = "unlabelled"  # of queries without labels
 SplitsOf = Callable[[str], set[str] | None]  # dataset → its splits, None where they are unknown
-UNLABELLED_FILE = "unlabelled.query.txt"
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 AnswerMatch = Literal["string", "regex", "kilt"]
@@ -65,6 +64,8 @@ class Dataset(Section):
     shared_from: ClassVar[int | None] = None
     # its key that names the dataset whose passages it has, in their order
     corpus_key: ClassVar[str | None] = None
+    # its key that names the dataset which it stands for in a paper's table
+    collection_key: ClassVar[str | None] = None
 
     source: str = Field(
         description="where the collection comes from; decides which further keys there are"
@@ -276,28 +277,6 @@ class OfSearched(Inheriting):
     )
 
 
-class Unlabelled(Inheriting):
-    """A dataset with further queries that have no labels, as its split `unlabelled`."""
-
-    reads = (UNLABELLED_FILE,)
-    corpus_key = "of"
-    source: Literal["unlabelled"]
-    of: DatasetRef = Field(
-        description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`"
-    )
-    queries_of: QueriesRef | None = Field(
-        None, description="another dataset, whose training queries they are"
-    )
-    share: float | None = Field(
-        None, gt=0, lt=1, description="share of the training queries of `of` without labels"
-    )
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and that of the further queries."""
-        labelled = splits_of(self.of)
-        return labelled and labelled | {UNLABELLED}
-
-
 class Group(Derived):
     """Several datasets whose scores are averaged with equal weight; it has no passages."""
 
@@ -314,7 +293,7 @@ DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
         *(PyDocs, RocketQA, DuReaderRetrieval),
-        *(Reduced, Unlabelled, Group),
+        *(Reduced, Group),
     ).items()
 )
 # The classes that read them.

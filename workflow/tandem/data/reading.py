@@ -8,7 +8,6 @@ archive of one file, are recognised by their first bytes.
 """
 
 import bz2
-import csv
 import gzip
 import io
 import json
@@ -42,15 +41,11 @@ _LEFTOVER = re.compile(
     r"[.#].*|~\$.*|.*(~|\.(bak|backup|old|orig|rej|save|sw[op]|te?mp|part|partial|crdownload))|thumbs\.db|desktop\.ini|__macosx",
     re.IGNORECASE,
 )
-_BEGINNING_BYTES = 4096  # bytes that say what a file is
-_BYTES_PER_PIECE = 1 << 18  # bytes read at a time
+BYTES_PER_PIECE = 1 << 18  # bytes read at a time
 _LARGEST_NUMBER = 1e38  # number; float32 has room below it, where tied scores fall
 # the last of all others
 PACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)
-# levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
-DEEPEST_ITEM = 500
 _DECODER = json.JSONDecoder()
-csv.field_size_limit(LONGEST_LINE)  # of the process; 128 KiB without it
 JsonObject = dict[str, Any]  # of a file, unchecked
 
 
@@ -62,21 +57,12 @@ def is_leftover(path: Path) -> bool:
 def strip_packing(name: str) -> str:
     """Return a file's name without the end that says how it is packed: `corpus.jsonl` of corpus.jsonl.zst.
 
-    A `.zip` with no other end before it stays: what it holds says what it is, see `get_member_name`.
+    A `.zip` with no other end before it stays: what it holds says what it is.
     """
     for end in PACKED_ENDS:
         if name.lower().endswith(end):
             stem = name[: -len(end)]
             return name if end == ".zip" and not Path(stem).suffix else stem
-    return name
-
-
-def get_member_name(path: Path) -> str:
-    """Return the name that says what a file is: that without the end of its packing, or of a zip archive's one file."""
-    name = strip_packing(path.name)
-    if name.lower().endswith(".zip") and identify_packing(path) == "zip":
-        _, member = _find_member(path)
-        return Path(member).name
     return name
 
 
@@ -113,12 +99,12 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
             import pyarrow as pa  # which the start of planning does without
 
             return io.BufferedReader(
-                pa.CompressedInputStream(pa.OSFile(str(path)), name), _BYTES_PER_PIECE
+                pa.CompressedInputStream(pa.OSFile(str(path)), name), BYTES_PER_PIECE
             )
     return open(path, "rb")
 
 
-def _find_member(path: Path) -> tuple[zipfile.ZipFile, str]:
+def find_member(path: Path) -> tuple[zipfile.ZipFile, str]:
     """Return a zip archive, and the name of its one file beside what macOS adds to it."""
     try:
         archive = zipfile.ZipFile(path)
@@ -137,20 +123,11 @@ def _find_member(path: Path) -> tuple[zipfile.ZipFile, str]:
 
 
 def _open_member(path: Path) -> io.BufferedIOBase:
-    archive, name = _find_member(path)
+    archive, name = find_member(path)
     try:
         return io.BufferedReader(archive.open(name))  # type: ignore[type-var]
     except RuntimeError as error:  # a password; an unknown compression, too
         raise UserError(f"{path}: {error}; unpack it and name its file") from None
-
-
-def read_beginning(path: Path) -> bytes:
-    """Return the first bytes of a file, unpacked, from its first letter on; empty if it cannot be unpacked."""
-    try:
-        with open_bytes(path) as file:
-            return file.read1(_BEGINNING_BYTES).removeprefix(BOM).lstrip()
-    except PACKING_ERRORS:  # reading it whole says where
-        return b""
 
 
 def iterate_lines(
@@ -196,25 +173,6 @@ def make_broken_error(path: Path, last: str, error: Exception) -> UserError:
     )
 
 
-def count_lines(path: Path) -> int:
-    """Count the lines that `iterate_lines` gives, without blank ones at the end, which are not records."""
-    count = 0  # line ends before the last byte that is not a white space
-    blank = 0  # line ends behind it
-    begun = False
-    with open_bytes(path) as file:
-        try:
-            while piece := file.read1(_BYTES_PER_PIECE):
-                filled = len(piece.rstrip())
-                if filled:
-                    count += blank + piece.count(b"\n", 0, filled)
-                    blank = 0
-                    begun = True
-                blank += piece.count(b"\n", filled)
-        except PACKING_ERRORS as error:
-            raise make_broken_error(path, f"line {count}", error) from None
-    return count + begun
-
-
 def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
     """Return whether a line and all that follow are blank: what stands there is the end of the file, and no record."""
     return not line.strip() and not any(other.strip() for _, other in rest)
@@ -225,7 +183,7 @@ def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[
     begun: list[bytes] = []  # of a line whose end has not been read
     held = 0  # their bytes
     has_ends = False
-    while held < longest and (piece := file.read1(_BYTES_PER_PIECE)):
+    while held < longest and (piece := file.read1(BYTES_PER_PIECE)):
         *ended, rest = piece.split(b"\n")
         if ended:
             ended[0] = b"".join([*begun, ended[0]])
@@ -296,100 +254,6 @@ def read_fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list
         yield f"{name}:{number}", columns
 
 
-def split_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its first line, columns) of each row of a CSV file; a row may span lines.
-
-    Raises:
-        UserError: quotes that do not end, or columns beyond `LONGEST_LINE`.
-    """
-    numbered = iterate_lines(path)
-    reader = csv.reader((f"{line}\n" for _, line in numbered), delimiter=delimiter, strict=True)
-    before = 0
-    try:
-        for row in reader:
-            if not row and is_end("", numbered):
-                return
-            yield before + 1, row
-            before = reader.line_num
-    except csv.Error as error:
-        where = f"{path}:{before + 1}: no valid CSV, {error}"
-        raise UserError(
-            f"{where}; a text with commas or line ends stands in quotes, quotes inside doubled"
-        ) from None
-
-
-def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, JsonObject]]:
-    """Yield (`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
-
-    Args:
-        deepest: brackets that may stand open in an item.
-    Raises:
-        UserError: no array, invalid JSON, a member that is not an object, deep nesting, or a broken packed file.
-    """
-    import ijson  # which planning does without
-
-    number = 0
-    with open_bytes(path) as file:
-        try:
-            start = file.read(_BEGINNING_BYTES).removeprefix(BOM)
-            if not start.lstrip().startswith(b"["):
-                raise UserError(
-                    f"{path}: begins with {start[:20]!r}; a JSON array of objects is needed"
-                )
-            shallow = _Shallow(path, file, start, deepest)
-            for number, record in enumerate(
-                ijson.items(shallow, "item", use_float=True, buf_size=_BYTES_PER_PIECE), start=1
-            ):
-                shallow.open = shallow.bytes = 0
-                if not isinstance(record, dict):
-                    raise UserError(
-                        f"{path}: item {number}: a JSON {type(record).__name__}; an object is needed"
-                    )
-                yield f"{path}: item {number}", record
-        except (ijson.JSONError, UnicodeDecodeError) as error:
-            detail = error.args[0]  # bytes where the file's own are quoted
-            why = (
-                detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)
-            ).partition("\n")[0]
-            raise UserError(
-                f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again"
-            ) from None
-        except PACKING_ERRORS as error:
-            raise make_broken_error(path, f"item {number}", error) from None
-
-
-class _Shallow:
-    """Read a file, behind what was read of it already, until an item is longer or deeper than one may be.
-
-    `open` and `bytes` are set to 0 after each item. Brackets inside texts count too: the limits are far from what an
-    item needs.
-    """
-
-    def __init__(self, path: Path, file: io.BufferedIOBase, start: bytes, deepest: int) -> None:
-        self.path = path
-        self.file = file
-        self.start = start
-        self.deepest = deepest
-        self.open = self.bytes = 0
-
-    def read(self, size: int) -> bytes:
-        """Read up to `size` bytes; refuse items that are too long or nested too deep."""
-        data, self.start = (
-            (self.start[:size], self.start[size:]) if self.start else (self.file.read(size), b"")
-        )
-        self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
-        self.bytes += len(data)
-        if self.bytes > LONGEST_LINE:
-            raise UserError(
-                f"{self.path}: an item longer than {LONGEST_LINE >> 20} MiB; an array of objects is needed"
-            )
-        if self.open > self.deepest:
-            raise UserError(
-                f"{self.path}: JSON nested deeper than {self.deepest} levels; an array of objects is needed"
-            )
-        return data
-
-
 def read_text(where: str, record: JsonObject, key: str, number: bool = False) -> str:
     """Return a record's field as text.
 
@@ -404,21 +268,6 @@ def read_text(where: str, record: JsonObject, key: str, number: bool = False) ->
         shown = json.dumps(value, default=str, skipkeys=True)[:60] if key in record else "missing"
         raise UserError(f"{where}: {key} is {shown}; a text is needed")
     return require_unicode(where, key, value)
-
-
-def read_texts(where: str, key: str, value: Any) -> list[str]:
-    """Return a value that must be a list of texts, such as answers."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        shown = json.dumps(value, default=str, skipkeys=True)[:60]
-        raise UserError(f"{where}: {key} is {shown}; a list of texts is needed")
-    return [require_unicode(where, key, text) for text in value]
-
-
-def read_objects(where: str, key: str, value: Any) -> list[JsonObject]:
-    """Return a value that must be a list of objects."""
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise UserError(f"{where}: {key} is {json.dumps(value)[:60]}; a list of objects is needed")
-    return value
 
 
 def require_unicode(where: str, key: str, value: str) -> str:

@@ -10,9 +10,9 @@ Evaluation tools sort by score and break ties each in their own way: tied scores
 A released run may name passages that the corpus lacks. They have no row: `absent.py` has their lines.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from tandem.data.columns import (
     RUN_SCHEMA,
     DatasetNames,
     Floats,
-    Floats64,
     RankedRows,
     RunBlock,
     open_column_writer,
@@ -47,7 +46,6 @@ RUN_FILE = "run.parquet"
 TREC_FILE = "run.trec"
 LINES_PER_GROUP = 1 << 20  # of a row group, which holds whole lists
 _LISTS_PER_BLOCK = 1024  # whose ids are looked up together
-_LOWEST = np.float32(-np.inf)
 
 
 def order_by_score(
@@ -67,16 +65,6 @@ def order_by_score(
     if ties == "trec_eval":
         return sorted(pairs, key=lambda pair: (pair[1], pair[0].encode()), reverse=True)
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
-
-
-def lower_ties(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Yield ranked (document, float32 score) with strictly falling scores: a tie becomes the next lower float32."""
-    last = nan
-    for doc, score in ranked:
-        if score >= last:
-            score = float(np.nextafter(np.float32(last), _LOWEST))
-        yield doc, score
-        last = score
 
 
 def write_rows(
@@ -272,15 +260,6 @@ def require_run_split(run: Artifact, split: str | None) -> None:
         )
 
 
-def break_ties_by_place(scores: np.ndarray[Any, np.dtype[np.floating]]) -> Floats:
-    """Return scores as float32, of equal ones the earlier higher by the least bit, shape (passages,)."""
-    rounded = scores.astype(np.float32)
-    order = np.argsort(-rounded, kind="stable")
-    apart = np.empty(len(rounded), np.float32)
-    apart[order] = [score for _, score in lower_ties(("", float(rounded[at])) for at in order)]
-    return apart
-
-
 def append_below(scores: Floats, documents: int) -> Floats:
     """Return the scores of a re-ranked top, then falling whole numbers below the lowest, `documents` scores in all.
 
@@ -305,56 +284,3 @@ def get_scored_depth(run: Artifact) -> int | None:
         chosen: int | None = run.manifest.facts["scored_depth"]
         return chosen
     return int(run.params["depth"]) if scored == "top" else None
-
-
-# Normalisations take a run's scores for a query, shape (documents,), NaN for documents that the run does not list. They
-# fill these in with no more than the lowest listed score, so that being listed is never worse than not being listed.
-# Where the run lists nothing, all documents get 0.
-
-
-def is_flat(listed: Floats64) -> bool:
-    """Return whether there are no scores, or all were equal before ties were stored as strictly falling scores."""
-    if not len(listed):
-        return True
-    step = np.spacing(np.abs(listed).max().astype(np.float32))
-    return bool(listed.max() - listed.min() < len(listed) * step)
-
-
-def normalise_min_max(scores: Floats64) -> Floats64:
-    """Return (s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
-
-    The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
-    equal, such as a list of one, each has 1: more than missing.
-    """
-    if is_flat(scores[~np.isnan(scores)]):
-        return np.where(np.isnan(scores), 0.0, 1.0)
-    low = np.nanmin(scores)
-    high = np.nanmax(scores)
-    return _fill_missing((scores - low) / (high - low))
-
-
-def normalise_z_score(scores: Floats64) -> Floats64:
-    """Return (s - mean) / standard deviation (of the population) over the listed documents.
-
-    Missing documents get the lowest of these.
-
-    Zero mean, unit variance: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001. A list whose
-    scores are all equal gives 0 to every document.
-    """
-    listed = scores[~np.isnan(scores)]
-    if is_flat(listed):
-        return np.zeros_like(scores)
-    return _fill_missing((scores - listed.mean()) / listed.std())
-
-
-def _fill_missing(scores: Floats64) -> Floats64:
-    """Return scores as they are; missing: the lowest of these, 0 where all are missing."""
-    lowest = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
-    return np.where(np.isnan(scores), lowest, scores)
-
-
-NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {
-    "min_max": normalise_min_max,
-    "z_score": normalise_z_score,
-    "none": _fill_missing,
-}

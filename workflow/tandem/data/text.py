@@ -1,11 +1,10 @@
-"""Texts cut into sentences, Chinese texts into words, and passages that are nearly the same, by trigrams."""
+"""Chinese texts cut into words, and passages that are nearly the same, by trigrams."""
 
 import logging
 import re
 import tempfile
 from collections.abc import Callable
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,6 @@ from numpy.typing import NDArray
 
 from tandem.data import tables
 from tandem.data.collection import join_contents
-
-# A sentence ends behind these marks, and the quotes and brackets that close there, where white space follows; those of
-# Chinese and Japanese, which are written without spaces, end one wherever they stand. So does an empty line.
-_SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+|(?<=[。！？])[”’」』）]*\s*|\n\s*\n""")
-
-
-def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text, in order, without white space around them; those without a letter are left out.
-
-    By their marks alone, in any language: an abbreviation with a full stop ends one, too.
-
-    >>> split_sentences("Otters swim. “Do owls?” They do not…")
-    ['Otters swim.', '“Do owls?”', 'They do not…']
-    """
-    bounds = [0]
-    for end in _SENTENCE_END.finditer(text):
-        bounds.append(end.end())
-    bounds.append(len(text))
-    pieces = [text[first:last].strip() for first, last in pairwise(bounds)]
-    return [piece for piece in pieces if any(map(str.isalnum, piece))]
 
 
 @cache

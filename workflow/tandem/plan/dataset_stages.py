@@ -9,7 +9,6 @@ from tandem.config.datasets import (
     Dataset,
     Group,
     OfSearched,
-    Unlabelled,
 )
 from tandem.config.references import Name, inherited_notes, names_in
 from tandem.config.settings import Settings
@@ -333,8 +332,8 @@ class StandIns:
         Queries without labels make no other collection of one, nor does what the layout says is the same.
         """
         entry = self.datasets.get(dataset)
-        if isinstance(entry, Unlabelled):
-            return self.collection(entry.of)
+        if entry is not None and entry.collection_key:
+            return self.collection(getattr(entry, entry.collection_key))
         for name, others in self.layout.same.items():
             if dataset in others:
                 return name

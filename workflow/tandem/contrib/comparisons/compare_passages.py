@@ -19,8 +19,9 @@ from tandem.contrib.comparisons.options import (
     RerankComparedParams,
 )
 from tandem.data.columns import RankedRows
-from tandem.data.runs import append_below, break_ties_by_place, iter_rows, write_rows
+from tandem.data.runs import append_below, iter_rows, write_rows
 from tandem.errors import UserError
+from tandem.extras.tied_scores import break_ties_by_place
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers

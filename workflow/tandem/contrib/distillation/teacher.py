@@ -13,8 +13,9 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import split_spans
 from tandem.contrib.distillation.options import TeacherParams
-from tandem.data.runs import NORMALIZATIONS, get_scored_depth, iter_rows
+from tandem.data.runs import get_scored_depth, iter_rows
 from tandem.errors import UserError
+from tandem.extras.normalisation import NORMALIZATIONS
 from tandem.models.device import use_workers
 from tandem.models.ragged import join_ranges
 from tandem.retrieval.exact import Array

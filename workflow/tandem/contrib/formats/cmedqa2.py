@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tandem.contrib.formats.options import CMedQA2
 from tandem.data.dataset_files import DatasetFiles
-from tandem.data.reading import describe_columns, parse_label, split_csv
+from tandem.data.reading import describe_columns, parse_label
 from tandem.data.sources import (
     DatasetJob,
     Judgement,
@@ -28,6 +28,7 @@ from tandem.data.sources import (
     dataset_format,
 )
 from tandem.errors import UserError
+from tandem.extras.records import split_csv
 from tandem.stages.base import Json
 
 

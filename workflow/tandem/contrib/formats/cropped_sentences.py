@@ -10,8 +10,8 @@ from tandem.contrib.formats.options import CroppedSentences
 from tandem.data.sources import DatasetJob, dataset_format
 from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource
 from tandem.data.splits import compute_position
-from tandem.data.text import split_sentences
 from tandem.errors import UserError
+from tandem.extras.sentences import split_sentences
 
 
 @dataset_format("cropped_sentences")

@@ -22,15 +22,11 @@ from tandem.contrib.formats.options import Dpr
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.reading import (
     JsonObject,
-    count_lines,
     describe_columns,
     is_end,
     iterate_lines,
     parse_score,
-    read_items,
-    read_objects,
     read_text,
-    read_texts,
     strip_packing,
 )
 from tandem.data.sources import (
@@ -45,6 +41,7 @@ from tandem.data.sources import (
     dataset_format,
 )
 from tandem.errors import UserError
+from tandem.extras.records import count_lines, read_items, read_objects, read_texts
 from tandem.extras.split_names import match_by_split
 from tandem.stages.base import Json
 

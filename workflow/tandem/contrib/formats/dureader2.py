@@ -24,7 +24,7 @@ from tandem.cluster.work import map_in_order
 from tandem.contrib.formats.files_of_splits import list_by_split, require_splits
 from tandem.contrib.formats.options import DuReader2 as Entry
 from tandem.data.dataset_files import DatasetFiles
-from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
+from tandem.data.reading import JsonObject, read_records, read_text
 from tandem.data.sources import (
     Answers,
     DatasetJob,
@@ -37,6 +37,7 @@ from tandem.data.sources import (
 )
 from tandem.data.text import load_segmenter
 from tandem.errors import UserError
+from tandem.extras.records import read_objects, read_texts
 from tandem.extras.split_names import group_by_split
 from tandem.stages.base import Json
 

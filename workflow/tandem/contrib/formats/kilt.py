@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tandem.contrib.formats.files_of_splits import find_by_split
 from tandem.contrib.formats.options import Kilt
 from tandem.data.dataset_files import DatasetFiles
-from tandem.data.reading import JsonObject, read_objects, read_records, read_text, read_texts
+from tandem.data.reading import JsonObject, read_records, read_text
 from tandem.data.sources import (
     Answers,
     DatasetJob,
@@ -26,6 +26,7 @@ from tandem.data.sources import (
     dataset_format,
 )
 from tandem.errors import UserError
+from tandem.extras.records import read_objects, read_texts
 from tandem.extras.split_names import match_by_split
 from tandem.stages.base import Json
 

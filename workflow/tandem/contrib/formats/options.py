@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tandem.config.base import Count, Distinct, Items, Names, problem
 from tandem.config.datasets import (
+    UNLABELLED,
     Dataset,
     Derived,
     HashSplits,
@@ -23,6 +24,7 @@ from tandem.data.reading import is_leftover
 from tandem.extras.split_names import group_qrels
 
 QRELS_FILES = "qrels/*"  # of BEIR's layout
+UNLABELLED_FILE = "unlabelled.query.txt"
 
 
 def _check_pattern(corpus: str | None) -> str | None:
@@ -326,6 +328,28 @@ class CroppedSentences(OfSearched):
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return nothing: its queries are not the dataset's."""
         return set()
+
+
+class Unlabelled(Inheriting):
+    """A dataset with further queries that have no labels, as its split `unlabelled`."""
+
+    reads = (UNLABELLED_FILE,)
+    corpus_key = collection_key = "of"
+    source: Literal["unlabelled"]
+    of: DatasetRef = Field(
+        description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`"
+    )
+    queries_of: QueriesRef | None = Field(
+        None, description="another dataset, whose training queries they are"
+    )
+    share: float | None = Field(
+        None, gt=0, lt=1, description="share of the training queries of `of` without labels"
+    )
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those of the dataset, and that of the further queries."""
+        labelled = splits_of(self.of)
+        return labelled and labelled | {UNLABELLED}
 
 
 def _check_several(names: tuple[str, ...]) -> tuple[str, ...]:

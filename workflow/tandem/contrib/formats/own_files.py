@@ -15,7 +15,7 @@ from tandem.contrib.formats.roles import (
     make_domains_role,
 )
 from tandem.data.dataset_files import DatasetFiles
-from tandem.data.reading import JsonObject, count_lines, parse_whole, read_text, read_texts
+from tandem.data.reading import JsonObject, parse_whole, read_text
 from tandem.data.sources import (
     Answers,
     DatasetJob,
@@ -28,6 +28,7 @@ from tandem.data.sources import (
     dataset_format,
 )
 from tandem.errors import UserError
+from tandem.extras.records import count_lines, read_texts
 from tandem.extras.split_names import group_qrels
 from tandem.stages.base import Json
 

@@ -20,6 +20,7 @@ from tandem.contrib.formats.options import (
     Squad,
     TrainingLists,
     UnionDataset,
+    Unlabelled,
 )
 
 register_source(
@@ -41,4 +42,5 @@ register_source(
     Squad,
     TrainingLists,
     UnionDataset,
+    Unlabelled,
 )

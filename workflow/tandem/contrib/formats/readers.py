@@ -23,15 +23,17 @@ from tandem.data.reading import (
     PACKED_ENDS,
     JsonObject,
     describe_columns,
-    get_member_name,
     is_end,
     iterate_lines,
-    read_beginning,
-    read_items,
     read_records,
-    split_csv,
 )
 from tandem.errors import UserError
+from tandem.extras.records import (
+    get_member_name,
+    read_beginning,
+    read_items,
+    split_csv,
+)
 
 _ROWS_PER_BATCH = 1024
 # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end

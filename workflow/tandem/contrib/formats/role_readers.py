@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 from tandem.contrib.formats.readers import FileReader, choose_reader, get_suffix, read_head
 from tandem.contrib.formats.roles import ANSWERS_ROLE, ID_NAMES, PASSAGES_ROLE, QUERIES_ROLE, Role
 from tandem.contrib.formats.trec import is_topics, read_topics, read_trec
-from tandem.data.reading import JsonObject, count_lines, is_end, iterate_lines, split_csv
+from tandem.data.reading import JsonObject, is_end, iterate_lines
 from tandem.errors import UserError
 from tandem.extras.recognition import TEXT_ENDS
+from tandem.extras.records import count_lines, split_csv
 
 
 def choose_own_reader(path: Path, role: Role) -> FileReader:

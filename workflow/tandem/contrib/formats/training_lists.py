@@ -32,14 +32,7 @@ from tandem.contrib.formats.roles import PASSAGES_ROLE, QUERY_IDS
 from tandem.data import tables
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Mentions
-from tandem.data.reading import (
-    JsonObject,
-    parse_score,
-    read_beginning,
-    read_items,
-    read_records,
-    read_text,
-)
+from tandem.data.reading import JsonObject, parse_score, read_records, read_text
 from tandem.data.sources import (
     DatasetJob,
     Judgement,
@@ -51,6 +44,7 @@ from tandem.data.sources import (
     dataset_format,
 )
 from tandem.errors import UserError
+from tandem.extras.records import read_beginning, read_items
 from tandem.extras.split_names import SPLIT_WORDS, split_name
 from tandem.stages.base import Json
 

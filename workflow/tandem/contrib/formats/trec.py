@@ -7,8 +7,9 @@ from itertools import islice
 from pathlib import Path
 
 from tandem.contrib.formats.roles import Role
-from tandem.data.reading import LONGEST_LINE, JsonObject, iterate_lines, read_beginning
+from tandem.data.reading import LONGEST_LINE, JsonObject, iterate_lines
 from tandem.errors import UserError
+from tandem.extras.records import read_beginning
 
 _DOC = re.compile(r"<(/?)DOC(\s[^<>]*)?>", re.IGNORECASE)
 _DOCNO = re.compile(r"<DOCNO>(.*?)</DOCNO>", re.IGNORECASE | re.DOTALL)

@@ -22,7 +22,7 @@ from tandem.contrib.fusion.options import FuseParams, TuneFusionParams, fusion_g
 from tandem.data.absent import AbsentLines
 from tandem.data.collection import Collection
 from tandem.data.columns import DatasetNames, Floats, Floats64
-from tandem.data.runs import NORMALIZATIONS, get_scored_depth, iter_rows, order_by_score, write_run
+from tandem.data.runs import get_scored_depth, iter_rows, order_by_score, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     CHOSEN,
@@ -33,6 +33,7 @@ from tandem.evaluation.measures import (
     warn_undecided,
 )
 from tandem.evaluation.scores import read_relevance
+from tandem.extras.normalisation import NORMALIZATIONS
 from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import fusion
 from tandem.store.artifact import Artifact

@@ -18,7 +18,7 @@ from tandem.cluster.progress import Progress, warn
 from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
-from tandem.data.runs import append_below, break_ties_by_place, iter_run, write_run
+from tandem.data.runs import append_below, iter_run, write_run
 from tandem.errors import UserError
 from tandem.extras.language_models import prompts
 from tandem.extras.language_models.answers import (
@@ -27,6 +27,7 @@ from tandem.extras.language_models.answers import (
     count_at_once,
     open_answers,
 )
+from tandem.extras.tied_scores import break_ties_by_place
 from tandem.retrieval.inputs import require_dataset, require_run_depth
 from tandem.store.job import Job, writing
 

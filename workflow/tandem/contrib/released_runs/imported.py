@@ -14,9 +14,10 @@ from tandem.contrib.released_runs.options import ImportedParams
 from tandem.contrib.released_runs.run_formats import RUN_FORMATS, RunLine, read_triples
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, index_passages
-from tandem.data.runs import lower_ties, order_by_score, write_run
+from tandem.data.runs import order_by_score, write_run
 from tandem.data.validate import Warnings
 from tandem.errors import UserError
+from tandem.extras.tied_scores import lower_ties
 from tandem.store.job import Job, writing
 
 _PAIRS_PER_PIECE = 1 << 16  # scored pairs that are converted at once
