@@ -7,14 +7,14 @@ from toy_world import World
 from tandem.data import tables
 from tandem.data.collection import EXCLUDED
 from tandem.data.runs import iter_run
-from tandem.evaluation.matching import run as match
 from tandem.evaluation.scores import run as score
 from tandem.extras.report import compare as module
 from tandem.extras.report.charts import read_vega
 from tandem.extras.report.compare import collect_page_data, find_ranks, select_queries
+from tandem.stages import declaration
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
-from tandem.store.job import Job
+from tandem.store.job import Job, load
 from tandem.store.lineage import input_of
 
 
@@ -140,7 +140,7 @@ def test_questions_without_qrels_show_the_passages_that_hold_an_answer(tmp_path)
         lists = [(f"q{n}", top, [3, 2, 1]) for n in range(3)]
         run = world.make("bm25", system, {"split": "test"}, lists, dataset=data)
         params = {"match": "string", "depth": 3, "split": "test", "title": False}
-        match(
+        load(declaration("match").run)(
             Job(
                 "match",
                 tmp_path / f"match/{system}-0123456789",

@@ -44,6 +44,7 @@ NamedRanking = tuple[str, Sequence[str], Sequence[float] | Floats]  # query id, 
 
 RUN_FILE = "run.parquet"
 TREC_FILE = "run.trec"
+MATCHES_FILE = "matches.parquet"  # which lines of a run count, where judgements do not decide
 LINES_PER_GROUP = 1 << 20  # of a row group, which holds whole lists
 _LISTS_PER_BLOCK = 1024  # whose ids are looked up together
 
@@ -249,6 +250,13 @@ def read_row_group(file: pq.ParquetFile, group: int) -> RunBlock:
     """Return the lists of one row group of a run's columns."""
     table = file.read_row_group(group, use_threads=False)
     return RunBlock(*(table[name].to_numpy() for name in RUN_SCHEMA.names))
+
+
+def read_matches(match: Artifact) -> Iterator[tuple[str, str]]:
+    """Yield (query id, document id) of every line that counts, such as a passage that holds an answer."""
+    hit = [("relevant", "==", True)]
+    hits = pq.read_table(match.path(MATCHES_FILE), columns=["query_id", "doc_id"], filters=hit)
+    return zip(*(column.to_pylist() for column in hits.columns), strict=True)
 
 
 def require_run_split(run: Artifact, split: str | None) -> None:

@@ -13,10 +13,9 @@ from pydantic import BaseModel
 from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import Floats64
-from tandem.data.runs import iter_ranking, require_run_split
+from tandem.data.runs import iter_ranking, read_matches, require_run_split
 from tandem.data.validate import describe_own_passages
 from tandem.errors import UserError
-from tandem.evaluation.matching import read_matches
 from tandem.evaluation.measures import (
     Evaluation,
     Qrels,
@@ -25,7 +24,7 @@ from tandem.evaluation.measures import (
     parse_measures,
     skip_excluded,
 )
-from tandem.stages.evaluation import OF_THE_TOP, MatchParams, ScoreParams
+from tandem.stages.evaluation import OF_THE_TOP, ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
@@ -108,14 +107,14 @@ def _read_matches(
         raise UserError(
             "score: labels and match are both inputs; only one of them can define relevance"
         )
-    params = match.params_as(MatchParams)
     matched_run = Path(match.upstream["run"]).name
-    if matched_run != run.key or params.split != split:
-        problem = f"{match.folder}: matched {matched_run} on split {params.split}"
+    matched_split = match.params["split"]
+    if matched_run != run.key or matched_split != split:
+        problem = f"{match.folder}: matched {matched_run} on split {matched_split}"
         raise UserError(
             f"{problem}, but scored is {run.key} on split {split}; give its own matches"
         )
-    depth = params.depth
+    depth: int = match.params["depth"]
     allowed = ", ".join(f"{name}@k" for name in OF_THE_TOP)
     for measure in measures:
         if measure.NAME not in OF_THE_TOP or measure.params.keys() != {"cutoff"}:

@@ -8,9 +8,8 @@ import numpy as np
 
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import get_scored_depth, iter_rows
+from tandem.data.runs import get_scored_depth, iter_rows, read_matches
 from tandem.errors import UserError, shortened
-from tandem.evaluation.matching import read_matches
 from tandem.models.tokens import Tokens
 from tandem.negatives.drawing import QueryPool, make_pool
 from tandem.negatives.list_report import NegativesReport

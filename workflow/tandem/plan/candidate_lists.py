@@ -15,7 +15,7 @@ from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_reference, plan_references
 from tandem.plan.run_expressions import run
-from tandem.plan.scoring import match_answers
+from tandem.plan.scoring import match_passages
 from tandem.plan.starting_encoders import tokens
 from tandem.stages.negatives import negatives
 
@@ -285,7 +285,7 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
             require_depth(pool, lists.behind.depth, f"{at}.behind.depth")
         _check_scores(at, lists, pool)
         if lists.bar_answers or lists.labels == "answers":
-            upstream["match"] = match_answers(ctx, pool, lists.split, data)
+            upstream["match"] = match_passages(ctx, "answers", pool, lists.split, data)
     elif lists.from_ != RANDOM:
         params["source"] = lists.from_
 

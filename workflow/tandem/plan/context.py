@@ -69,6 +69,9 @@ plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 restricts_score: Registry[Callable[..., Upstream]] = Registry(
     "restriction", "restricts_score", "plan"
 )
+# By a dataset's `relevance` where judgements do not decide, `answers`: `(ctx, ranking, split, dataset) -> stage` that
+# writes which passages of a run count.
+plans_matches: Registry[Callable[..., Stage]] = Registry("relevance", "plans_matches", "plan")
 # By a layout's word: `(ctx, name, audited, dataset) -> None` that enters a variant of a dataset under a name; `audited`
 # plans what the variant is made from.
 plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_variant", "plan")

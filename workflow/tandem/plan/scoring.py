@@ -1,10 +1,11 @@
-"""How runs are measured: the stages that find answers in their passages and score them."""
+"""How runs are measured."""
 
 from tandem.config.datasets import Group
-from tandem.plan.context import Context, Upstream
+from tandem.errors import Unavailable
+from tandem.plan.context import Context, Upstream, plans_matches
 from tandem.plan.dataset_stages import check_group, dataset
 from tandem.plan.graph import Stage
-from tandem.plan.reported import measures, reported_split, run_depth
+from tandem.plan.reported import measures, reported_split
 from tandem.plan.run_expressions import run
 from tandem.stages.base import Json
 
@@ -39,8 +40,8 @@ def score(
     collection = dataset(ctx, data)
     ranking = run(ctx, system, split, where, data)
     upstream = {"dataset": collection, "run": ranking, **(restricted or {})}
-    if entry.relevance == "answers":
-        upstream["match"] = match_answers(ctx, ranking, split, data)
+    if entry.relevance != "qrels":
+        upstream["match"] = match_passages(ctx, entry.relevance, ranking, split, data)
     return ctx.stage("score", data, ranking.name, params, upstream)
 
 
@@ -57,10 +58,8 @@ def _score_group(
     return ctx.stage("score", data, f"{system}.{split}", params, members)
 
 
-def match_answers(ctx: Context, ranking: Stage, split: str, data: str) -> Stage:
-    """Plan the search for answers in a run's passages."""
-    match = ctx.dataset_entry(data).match
-    params = {"match": match, "depth": run_depth(ctx, split, data), "split": split, "title": False}
-    return ctx.stage(
-        "match", data, ranking.name, params, {"dataset": dataset(ctx, data), "run": ranking}
-    )
+def match_passages(ctx: Context, rule: str, ranking: Stage, split: str, data: str) -> Stage:
+    """Plan what tells the passages of a run that count by a rule, `answers`, where judgements do not decide."""
+    if rule not in plans_matches:
+        raise Unavailable(f"datasets.{data}: nothing here tells which passages count by {rule}")
+    return plans_matches[rule](ctx, ranking, split, data)

@@ -4,7 +4,6 @@ from operator import not_
 
 from pydantic import Field
 
-from tandem.config.datasets import AnswerMatch
 from tandem.stages.base import Kind, Params
 
 # Measures whose values follow from the top k alone; the others ask how many passages are relevant anywhere.
@@ -33,18 +32,8 @@ class AverageRankParams(Params):
     ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
 
 
-class MatchParams(Params):
-    """Relevance by answers found in the passages of a run."""
-
-    split: str = Field(description="whose questions are matched")
-    match: AnswerMatch = Field(description="what counts as an answer in a passage")
-    depth: int = Field(ge=1, description="passages per question")
-    title: bool = Field(description="search in `title . text`, else in the text alone")
-
-
 KINDS = (
     Kind("score", "evaluation.scores:run", ScoreParams, box="Scores", holds="scores", is_packed=True, verb="scoring"),
     Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, version=2, env="search",
         threads="all", box="Scores", lower_is_better=True),
-    Kind("match", "evaluation.matching:run", MatchParams, threads="all", box="Scores", is_packed=True),
 )  # fmt: skip

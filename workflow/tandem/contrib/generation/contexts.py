@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from tandem.contrib.generation.options import Target
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-from tandem.evaluation.matching import Matcher, split_words
+from tandem.extras.answer_rules import Matcher, split_words
 from tandem.extras.sentences import split_sentences
 
 Passages = list[tuple[str, str]]  # (title, text) of the passages that are relevant to a query

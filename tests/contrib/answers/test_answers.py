@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 import regex
 
-from tandem.evaluation.matching import MATCHING_RULES, Matcher, _compile_token, split_words
+from tandem.extras.answer_rules import MATCHING_RULES, Matcher, _compile_token, split_words
 
 
 def records(path):
@@ -162,7 +162,7 @@ def test_any_answer_will_do_and_each_question_has_its_own():
 
 
 def test_a_pattern_that_would_take_years_is_given_up(monkeypatch):
-    monkeypatch.setattr("tandem.evaluation.matching.PATTERN_SECONDS", 0.05)
+    monkeypatch.setattr("tandem.extras.answer_rules.PATTERN_SECONDS", 0.05)
     matcher = Matcher("regex", [["(a|aa)+$", "b!"], ["b"]])
     # the question's other pattern is still tried
     assert matcher.matches("a" * 80 + "b!", [0, 1]) == [True, True]

@@ -1,136 +1,39 @@
 """The stage `match`: which passages at the top of a run hold an answer of their question.
 
-Answers are found by three rules, as DPR's dpr/data/qa_validation.py defines them. One thing differs: an answer without
-a token (an empty one, or for `kilt` one of articles and punctuation) matches nothing, where DPR's loop and substring
-test find it in every passage. Tokens are those of DrQA's SimpleTokenizer as DPR and Pyserini use it, lower-cased.
-Python's own `re` knows no Unicode categories, hence the package `regex`.
-
 A run is turned over: each passage is read and prepared once and tried on the questions that found it. A search over
 21 million passages finds a few million of them. Instead of gathering their texts, the corpus streams by and each
 passage is tried, as it comes, on the questions whose lists name it. Held are arrays only: about 30 bytes a (question,
 passage) pair, and 60 for each distinct passage.
 """
 
-import string
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import regex
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress, warn
 from tandem.cluster.work import map_in_order
+from tandem.contrib.answers.options import MatchParams
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_run, require_run_split
+from tandem.data.runs import MATCHES_FILE, iter_run, require_run_split
 from tandem.errors import UserError
-from tandem.stages.evaluation import MatchParams
+from tandem.extras.answer_rules import Matcher
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 _Integers = NDArray[np.int64]
 
-_MATCHES_FILE = "matches.parquet"
 _CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)
 _ROWS_PER_GROUP = 131_072
 # passages of the corpus that are read, and handed to a process, at a time
 PASSAGES_PER_BLOCK = 4096
 _QUERIES_PER_BLOCK = 100  # whose lists are Python objects at a time
-# seconds of processor time for one search by a user's pattern; some would take years
-PATTERN_SECONDS = 1.0
-
-
-@cache
-def _compile_token() -> "regex.Pattern[str]":
-    return regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
-
-
-def normalise_canonically(text: str) -> str:
-    """Return Unicode's canonical decomposition (NFD): `é` becomes `e` and an accent, both part of one token."""
-    return unicodedata.normalize("NFD", text)
-
-
-def split_words(text: str) -> list[str]:
-    """Return the lower-cased tokens of a text in NFD; no token holds white space.
-
-    Source: facebookresearch/DPR, dpr/utils/tokenizers.py: `tokenize(text).words(uncased=True)` on NFD text.
-    """
-    return [token.lower() for token in _compile_token().findall(normalise_canonically(text))]
-
-
-def join_words(text: str) -> str:
-    """Return the tokens between spaces: no token holds one, so that a list inside a list is a text inside a text."""
-    return f" {' '.join(split_words(text))} "
-
-
-def normalise(text: str) -> str:
-    """Normalise as SQuAD: lower case; ASCII punctuation out, then `a`, `an`, `the`, then all but single spaces."""
-    bare = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return " ".join(regex.sub(r"\b(?:a|an|the)\b", " ", bare).split())
-
-
-# How a rule prepares passages and answers. The prepared answer is then found in the passage:
-#   string: its tokens one after another; case and spaces do not matter.
-#   regex: as a regular expression, in the text's own case (CuratedTREC). With the package `regex`, as DPR; Pyserini
-#     takes Python's `re`, for which `½` is part of a word: `\b5\b` is found in `5½` here and not there.
-#   kilt: as a substring, word borders or not: `art` is found in `party`.
-MATCHING_RULES = {"string": join_words, "regex": normalise_canonically, "kilt": normalise}
-
-
-class Matcher:
-    """Hold the answers of all questions, prepared by a rule of `MATCHING_RULES`.
-
-    Counted are what match nothing: answers without a token (`empty`), answers that are not a regular expression
-    (`broken`; DPR counts them as no match, too), and searches that were given up (`timeouts`).
-    """
-
-    def __init__(self, rule: str, answers: Sequence[Sequence[str]]) -> None:
-        self.rule = rule
-        self.empty = self.broken = self.timeouts = 0
-        self.needles: list[list[str | regex.Pattern[str]]] = []  # of each question
-        for answers_of_question in answers:
-            needles = map(self._prepare, answers_of_question)
-            self.needles.append([needle for needle in needles if needle is not None])
-
-    def _prepare(self, answer: str) -> "str | regex.Pattern[str] | None":
-        needle = MATCHING_RULES[self.rule](answer)
-        if not needle.strip():
-            self.empty += 1
-            return None
-        if self.rule != "regex":
-            return needle
-        try:
-            return regex.compile(needle, regex.IGNORECASE | regex.UNICODE | regex.MULTILINE)
-        except Exception:
-            # whatever it is: beside its own error the package raises RecursionError and others
-            self.broken += 1
-            return None
-
-    def matches(self, text: str, questions: Sequence[int]) -> list[bool]:
-        """Return for each question, by its number, whether a passage holds an answer; the passage is tokenised once."""
-        passage = MATCHING_RULES[self.rule](text)
-
-        def holds_answer(question: int) -> bool:
-            return any(self._contains(needle, passage) for needle in self.needles[question])
-
-        return [holds_answer(question) for question in questions]
-
-    def _contains(self, needle: "str | regex.Pattern[str]", passage: str) -> bool:
-        if isinstance(needle, str):
-            return needle in passage
-        try:  # processor time, so that a busy machine changes nothing
-            return needle.search(passage, timeout=PATTERN_SECONDS) is not None
-        except TimeoutError:
-            self.timeouts += 1
-            return False
-
-
 _worker: dict[str, Matcher] = {}  # where a process keeps its matcher
 
 
@@ -175,7 +78,7 @@ def run(job: Job[MatchParams]) -> None:
         }
         pq.write_table(
             pa.table(columns),
-            draft.path(_MATCHES_FILE),
+            draft.path(MATCHES_FILE),
             row_group_size=_ROWS_PER_GROUP,
             compression="zstd",
         )
@@ -190,13 +93,6 @@ def run(job: Job[MatchParams]) -> None:
         draft.facts["success"] = {str(k): float(np.mean(first <= k)) for k in cutoffs}
         if problems:
             warn(job, draft, f"{', '.join(problems)}: no match")
-
-
-def read_matches(match: Artifact) -> Iterator[tuple[str, str]]:
-    """Yield (query id, document id) of every passage that holds an answer."""
-    hit = [("relevant", "==", True)]
-    hits = pq.read_table(match.path(_MATCHES_FILE), columns=["query_id", "doc_id"], filters=hit)
-    return zip(*(column.to_pylist() for column in hits.columns), strict=True)
 
 
 class _PassageBlock(NamedTuple):

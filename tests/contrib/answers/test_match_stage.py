@@ -6,12 +6,12 @@ import random
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.contrib.answers import matching
+from tandem.contrib.answers.matching import run
 from tandem.data import tables
 from tandem.data.runs import write_run
 from tandem.errors import UserError
-from tandem.evaluation import matching
 from tandem.evaluation import scores as score
-from tandem.evaluation.matching import run
 from tandem.evaluation.scores import read_score_summary, read_scores
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
@@ -153,7 +153,7 @@ def test_patterns_and_kilt(toy, matched):
 
 
 def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeypatch):
-    monkeypatch.setattr("tandem.evaluation.matching.PATTERN_SECONDS", 0.02)
+    monkeypatch.setattr("tandem.extras.answer_rules.PATTERN_SECONDS", 0.02)
     inputs = toy(
         answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]},
         passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]],

@@ -1,0 +1,1 @@
+"""Relevance by answers: a passage that holds an answer of its question counts."""
