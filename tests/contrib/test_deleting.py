@@ -21,6 +21,7 @@ from tandem.config.representations import REPRESENTATIONS
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
 from tandem.stages import KINDS
+from tandem.stages.data import DATASET_OBSERVERS
 from tandem.stages.training import PART_NOTES
 
 plan = FullPlan(gathered([], ROOT), ROOT)
@@ -35,6 +36,7 @@ print(json.dumps({
     "representations": list(REPRESENTATIONS),
     "notes": list(PART_NOTES),
     "losses": list(supervision),
+    "observers": list(DATASET_OBSERVERS),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -93,12 +95,20 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
     assert rest["stages"] == whole["stages"] != []
     declared = [
         name
-        for group in ("kinds", "commands", "sources", "representations", "notes", "losses")
+        for group in (
+            "kinds",
+            "commands",
+            "sources",
+            "representations",
+            "notes",
+            "losses",
+            "observers",
+        )
         for name in whole[group]
         if name not in rest[group]
     ]
     assert declared, (
-        "a package adds a stage, a command, a source of datasets, a representation, a note or a loss"
+        "a package adds a stage, a command, a source of datasets, a representation, a note, a loss or an observer"
     )
 
 

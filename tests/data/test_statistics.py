@@ -106,7 +106,7 @@ def test_the_first_unusable_id_of_a_batch_is_named(ids, row):
 def test_lines_do_not_depend_on_how_much_is_read_at_a_time(tmp_path, monkeypatch, piece):
     lines = ["a", "", "bc\u2028d", "é中", "", "long enough to be cut", "last"]
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    monkeypatch.setattr(reading, "_BYTES_PER_PIECE", piece)
+    monkeypatch.setattr(reading, "BYTES_PER_PIECE", piece)
     assert list(reading.iterate_lines(tmp_path / "f")) == list(enumerate(lines, start=1))
     (tmp_path / "f").write_text("one\n\ntwo\n")
     assert [line for _, line in reading.iterate_lines(tmp_path / "f")] == ["one", "", "two"]

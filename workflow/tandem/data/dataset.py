@@ -23,7 +23,7 @@ from tandem.cluster.work import Parts
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, DOMAINS, LISTS, QRELS, QUERIES, join_contents
 from tandem.data.forms import PASSAGES_SIDE, Composer
-from tandem.data.language import TextSample
+from tandem.data.observers import make_observers
 from tandem.data.sources import Listed, Source, open_source
 from tandem.data.splits import count_keys
 from tandem.data.statistics import (
@@ -34,7 +34,6 @@ from tandem.data.statistics import (
 )
 from tandem.data.text import label_near_duplicates
 from tandem.data.validate import (
-    OwnPassages,
     SelectedQueries,
     TextHashes,
     Warnings,
@@ -88,8 +87,9 @@ def run(job: Job[DatasetParams]) -> None:
             warnings.add(note) if composer.normalize == "none" else say(
                 f"dataset {job.key} · {note}"
             )
-        for line in corpus.own_passages.notes():  # scores say it where it matters
-            say(f"dataset {job.key} · {line}")
+        for observer in corpus.observers.values():
+            for line in observer.notes():
+                say(f"dataset {job.key} · {line}")
         extra: dict[str, int] = {}
         if job.params.near_duplicates is not None:
             judged, extra["near_duplicates"] = label_near_duplicates(
@@ -128,11 +128,7 @@ def run(job: Job[DatasetParams]) -> None:
             **extra,
             checksum=checksum,
             not_nfc=composer.others,
-            own_passages=dict(corpus.own_passages.counts),
-            texts={
-                "passages": corpus.sample.facts(),
-                "queries": TextSample(list(queries.texts.values())).facts(),
-            },
+            **{name: observer.facts() for name, observer in corpus.observers.items()},
             warnings=warnings.lines,
             source=source.facts,
         )
@@ -301,13 +297,12 @@ class CorpusWriter:
         self.source = source
         self.path = path
         self.composer = composer
-        self.own_passages = OwnPassages(queries)
+        self.observers = make_observers(queries)
         self.parts = Parts(job, ".arrow")
         self.place = source.places["corpus"]
         self.titles = job.params.title
         self.ids = TextHashes()
         self.statistics = CorpusStatistics()
-        self.sample = TextSample()
 
     def write(self, checksum: tables.Checksum) -> None:
         """Write every passage; without `titles` they are blanked, after `checksum` took them.
@@ -336,8 +331,8 @@ class CorpusWriter:
         """Yield batches of the passages, after hashing them: the part that handles Python strings."""
         for ids, titles, texts, batch in self._chunks():
             self.ids.add(ids)
-            self.sample.add(texts)
-            self.own_passages.add(ids, titles, texts)
+            for observer in self.observers.values():
+                observer.add(ids, titles, texts)
             titled = self.titles and any(titles)
             self.statistics.texts.add(map(join_contents, titles, texts) if titled else texts)
             yield batch

@@ -6,8 +6,7 @@ sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Quer
 """
 
 from array import array
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
 from tandem.data import tables
-from tandem.data.collection import EXCLUDED, LITERAL_MATCH, join_contents
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import Query, Source
 from tandem.data.splits import USUAL_SPLITS, choose_splits, draw_subset, move_share
 from tandem.errors import UserError
@@ -143,49 +142,6 @@ class SelectedQueries:
     def rows(self) -> Iterable[Query]:
         """Return (query id, text, split) of each query."""
         return ((query, text, self.splits[query]) for query, text in self.texts.items())
-
-
-class OwnPassages:
-    """Count the queries that are passages themselves: of the same id and text, as ArguAna's arguments are.
-
-    Ids that coincide by chance, such as numbers, have other texts.
-
-    Attributes:
-        counts: split → number of such queries.
-    """
-
-    def __init__(self, queries: SelectedQueries) -> None:
-        self.queries = queries
-        self.counts = Counter[str]()
-
-    def add(self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> None:
-        """Look at some passages."""
-        for doc, title, text in zip(ids, titles, texts, strict=True):
-            if doc not in self.queries.texts:
-                continue
-            query = _split_words(self.queries.texts[doc])
-            if query in (_split_words(text), _split_words(join_contents(title, text))):
-                self.counts[self.queries.splits[doc]] += 1
-
-    def notes(self) -> Iterator[str]:
-        """Yield what `describe_own_passages` says of each split, where there is something to say."""
-        totals = Counter(self.queries.splits.values())
-        for split, count in self.counts.items():
-            note = describe_own_passages(count, totals[split], split)
-            if note:
-                yield note
-
-
-def describe_own_passages(count: int, queries: int, split: str) -> str:
-    """Say what to do where most queries of a split are passages; empty where only some are."""
-    if 2 * count <= queries:
-        return ""
-    what = f"{count:,} of {queries:,} {split} queries are passages of the corpus, with the same id and text"
-    return f"{what}: each finds itself first, unless ignore_identical_ids is set"
-
-
-def _split_words(text: str) -> list[str]:
-    return text.casefold().split()
 
 
 def prepare_queries(

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import Floats64
+from tandem.data.observers import list_doubts
 from tandem.data.runs import iter_ranking, read_matches, require_run_split
-from tandem.data.validate import describe_own_passages
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     Evaluation,
@@ -173,9 +173,8 @@ def run(job: Job[ScoreParams]) -> None:
                 draft,
                 f"{result.missing} of {len(result.queries)} queries have no result and count as 0",
             )
-        own_passages = "" if job.params.ignore_identical_ids else _warn_of_own_passages(job)
-        if own_passages:
-            warn(job, draft, own_passages)
+        for line in list_doubts(job):
+            warn(job, draft, line)
         if short:
             left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"
             by = (
@@ -206,16 +205,6 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
         judged.source,
         _count_short(ranking, dataset, judged, measures, params.ignore_identical_ids),
     )
-
-
-def _warn_of_own_passages(job: Job[ScoreParams]) -> str:
-    """Return a line where most of the queries are passages of the dataset, each of which finds itself; else empty."""
-    if job.params.members is not None:
-        return ""
-    facts = job.inputs["dataset"].manifest.facts
-    split = job.params.split
-    count = facts.get("own_passages", {}).get(split, 0)
-    return describe_own_passages(count, facts["queries"][split], split) if count else ""
 
 
 def _require_queries(run: Artifact, collection: Collection, split: str) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.work import Parts
 from tandem.data.collection import Collection, join_contents
-from tandem.data.language import warn_of_vocabulary
+from tandem.data.observers import list_doubts
 from tandem.errors import UserError
 from tandem.models.folders import find_longest_input
 from tandem.models.hub import add_markers, hash_tokenizer, load_tokenizer
@@ -188,10 +188,8 @@ class Tokeniser:
         return tokens, {}
 
     def find_gaps(self) -> list[str]:
-        """Return lines about scripts of the collection that the vocabulary lacks."""
-        tokenizer = self.tokenizer
-        pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        return list(warn_of_vocabulary(self.job.inputs["dataset"], pieces))
+        """Return lines about the collection that the vocabulary does not fit."""
+        return list(list_doubts(self.job, self.tokenizer))
 
 
 def run_shard(job: Job[TokensParams]) -> Json:

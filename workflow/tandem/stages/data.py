@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field
 from tandem.config.base import Analyzer
 from tandem.config.datasets import Dataset, Normalize, sources
 from tandem.config.retrieval import Bm25Tuning, LexicalMethod
-from tandem.stages.base import Kind, Params, Part, Planned, Scoring
+from tandem.plugins import Declarations
+from tandem.stages.base import Entry, Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
 # of Anserini's English analyzer, all with its stop words
@@ -49,6 +50,11 @@ LANGUAGES = (
 TEXTS_FILE = "generated.parquet"
 # with the δ of the formula's paper
 FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}
+
+# Name of a fact in a dataset's manifest → the class that observes its texts, an `Observer` of data.observers.
+DATASET_OBSERVERS: Declarations[Entry] = Declarations()
+# Kind of stage → the function that yields lines about the dataset which the stage uses.
+DATASET_DOUBTS: Declarations[Entry] = Declarations()
 
 
 class DatasetParams(Params):

@@ -19,9 +19,9 @@ from tandem.contrib.init.configuration import Choices, compose_configuration, fi
 from tandem.contrib.init.limits import choose_limits, estimate_tables
 from tandem.contrib.init.look import FoundMachine, Look, look
 from tandem.data.fetch import format_bytes
-from tandem.data.language import describe_misfits
 from tandem.errors import NAME, UserError
 from tandem.extras.estimate.estimate import sum_costs
+from tandem.extras.language import describe_misfits
 from tandem.extras.plan import FullPlan
 from tandem.extras.recognition import find_entry
 from tandem.plan.views import views_folder

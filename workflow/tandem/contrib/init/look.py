@@ -23,12 +23,10 @@ from tandem.cluster.scheduler import list_offered
 from tandem.cluster.threads import count_usable_cores
 from tandem.data import tables
 from tandem.data.forms import Composer
-from tandem.data.language import TEXTS_SAMPLED, TextSample
 from tandem.data.sources import DatasetJob, Source, open_source
 from tandem.data.splits import VALIDATED, compute_position
 from tandem.data.statistics import CorpusStatistics, PassageStatistics
 from tandem.data.validate import (
-    OwnPassages,
     TextHashes,
     Warnings,
     count_negative_grades,
@@ -40,6 +38,8 @@ from tandem.data.validate import (
     select_qrels,
 )
 from tandem.errors import UserError
+from tandem.extras.language import TEXTS_SAMPLED, TextSample
+from tandem.extras.own_passages import OwnPassages
 from tandem.extras.split_names import SPLIT_WORDS
 from tandem.store.environment import command_output
 

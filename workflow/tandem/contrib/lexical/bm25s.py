@@ -32,7 +32,7 @@ from tandem.cluster.threads import count_usable_cores
 from tandem.contrib.lexical.options import Bm25sParams
 from tandem.data.collection import Collection, join_contents
 from tandem.data.columns import Floats
-from tandem.data.language import warn_of_language
+from tandem.data.observers import list_doubts
 from tandem.data.rows import Rows
 from tandem.data.runs import order_by_score
 from tandem.data.text import load_segmenter
@@ -107,7 +107,7 @@ def run(job: Job[Bm25sParams]) -> None:
         draft.facts.update(
             passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary)
         )
-        for line in warn_of_language(job.inputs["dataset"], analyzer, language):
+        for line in list_doubts(job):
             warn(job, draft, line)
 
 

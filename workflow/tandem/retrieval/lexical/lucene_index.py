@@ -19,7 +19,7 @@ from tandem.cluster.threads import count_usable_cores
 from tandem.cluster.work import Parts
 from tandem.config.similarities import JavaClass
 from tandem.data.collection import Collection, join_contents
-from tandem.data.language import warn_of_language
+from tandem.data.observers import list_doubts
 from tandem.errors import UserError
 from tandem.retrieval.lexical.lucene import (
     ANSERINI_SEARCHER,
@@ -143,7 +143,6 @@ def run(job: Job[LuceneParams]) -> None:
 
     Execution: `workers` threads, `heap` of Java.
     """
-    params = job.params
     indexing = Indexing(job)
     machine = indexing.machine
     passages = indexing.collection.passages
@@ -155,7 +154,7 @@ def run(job: Job[LuceneParams]) -> None:
         if indexed < passages:
             warn(job, draft, f"{passages - indexed:,} passages have no term to index")
         draft.facts.update(passages=passages, indexed=indexed, lucene=list_versions(machine))
-        for line in warn_of_language(job.inputs["dataset"], params.analyzer, params.language):
+        for line in list_doubts(job):
             warn(job, draft, line)
     indexing.parts.remove()
 

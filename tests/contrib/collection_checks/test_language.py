@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.data.language import (
+from tandem.extras.language import (
     BY_WORD,
     STOP_WORDS,
     TextSample,

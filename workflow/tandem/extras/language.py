@@ -7,10 +7,8 @@ Latin script the language is that whose stop words make up most of it. Short tex
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-
-from tandem.store.artifact import Artifact
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CHARACTERS = 400  # characters of a text
@@ -24,9 +22,9 @@ _LANGUAGE_OF_SCRIPT = {
 }  # fmt: skip
 TEXTS_SAMPLED = 2000  # texts of a collection, at least; at most twice as many
 # of the texts in another language: beyond, the analysis of one language does not fit
-_MOST_OTHERS = 0.2
+MOST_OTHERS = 0.2
 _LEAST_EXPECTED = 0.5  # of the texts in the language that is expected, at least
-_LEAST_NAMED = 0.01
+LEAST_NAMED = 0.01
 _LEAST_OF_SCRIPT = 0.8  # of a vocabulary's pieces
 _LEAST_KANA = 0.1  # share of kana from which a text with Chinese characters is Japanese
 STOP_WORDS = {
@@ -124,37 +122,12 @@ def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
     others = {name: share for name, share in shares.items() if name != language}
     identified = sum(share for name, share in others.items() if name != "latin")
     is_recognised = language in STOP_WORDS or language in _LANGUAGE_OF_SCRIPT.values()
-    fits = identified <= _MOST_OTHERS and shares.get(language, 0.0) >= _LEAST_EXPECTED
+    fits = identified <= MOST_OTHERS and shares.get(language, 0.0) >= _LEAST_EXPECTED
     if not shares or not is_recognised or fits:
         return ""
     return ", ".join(
-        f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED
+        f"{share:.0%} {name}" for name, share in others.items() if share >= LEAST_NAMED
     )
-
-
-def warn_of_language(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
-    """Yield a line for passages, and one for queries, that are not in the language of their analysis."""
-    if analyzer == "whitespace":
-        return
-    if analyzer == "jieba":
-        language = "zh"
-    for side, facts in dataset.manifest.facts.get("texts", {}).items():
-        others = describe_misfits(language, facts["languages"])
-        if others:
-            hint = "say the dataset's language, and perhaps its analyzer"
-            yield f"the {side} are analysed as {language}, but look like {others}: {hint}"
-
-
-def warn_of_vocabulary(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str]:
-    """Yield a line where the passages have another script than the pieces of a vocabulary."""
-    scripts = dataset.manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
-    own = find_vocabulary_script(pieces)
-    others = {name: share for name, share in scripts.items() if name != own}
-    if own is not None and sum(others.values()) > _MOST_OTHERS:
-        shares = ", ".join(
-            f"{share:.0%} {name}" for name, share in others.items() if share >= _LEAST_NAMED
-        )
-        yield f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
 
 
 def find_vocabulary_script(pieces: Sequence[str]) -> str | None:
