@@ -4,10 +4,13 @@ from operator import not_
 
 from pydantic import Field
 
-from tandem.stages.base import Kind, Params
+from tandem.plugins import Declarations
+from tandem.stages.base import Entry, Kind, Params
 
 # Measures whose values follow from the top k alone; the others ask how many passages are relevant anywhere.
 OF_THE_TOP = ("Success", "RR", "P")
+# By name: a provider of ir_measures, before its own; packages register it.
+MEASURE_PROVIDERS: Declarations[Entry] = Declarations()
 
 
 class ScoreParams(Params):

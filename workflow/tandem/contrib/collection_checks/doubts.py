@@ -14,7 +14,7 @@ from tandem.stages.evaluation import ScoreParams
 from tandem.store.job import Job
 
 
-def list_languages(job: Job[Any]) -> Iterator[str]:
+def list_misfits(job: Job[Any]) -> Iterator[str]:
     """Yield a line for passages, and one for queries, that are not in the language of their analysis."""
     analyzer: str = job.params.analyzer
     language: str = job.params.language
