@@ -22,10 +22,9 @@ LITERAL_MATCH = -2
 # Relevance of a passage that counts for a query in no way: it is left out of the query's results before these are
 # scored, and no negative. So ir_datasets marks BRIGHT's excluded ids, problems from where the query is from.
 EXCLUDED = -100
-# Only where the source has them; of passages without a domain it is empty.
+# Only where the source has them.
 ANSWERS = "answers.parquet"
 LISTS = "lists.parquet"
-DOMAINS = "domains.parquet"
 
 
 def join_contents(title: str, text: str) -> str:

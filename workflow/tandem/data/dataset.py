@@ -6,7 +6,6 @@ share the work: a shard writes a stretch of the corpus in parts of a fixed numbe
 them. The stage copies finished parts and reads the rest itself, so that the number of shards shows in no byte.
 """
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -15,13 +14,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from tandem.cluster.progress import Progress, say
 from tandem.cluster.work import Parts
 from tandem.data import tables
-from tandem.data.collection import ANSWERS, CORPUS, DOMAINS, LISTS, QRELS, QUERIES, join_contents
+from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, join_contents
 from tandem.data.forms import PASSAGES_SIDE, Composer
 from tandem.data.observers import make_observers
 from tandem.data.sources import Listed, Source, open_source
@@ -46,9 +44,9 @@ from tandem.data.validate import (
 )
 from tandem.errors import UserError, nearest
 from tandem.stages.base import Json
-from tandem.stages.data import DatasetParams
+from tandem.stages.data import DATASET_PARTS, DatasetParams
 from tandem.store.files import write_json
-from tandem.store.job import Draft, Job, writing
+from tandem.store.job import Draft, Job, load, writing
 
 # of a part
 _PART_SCHEMA = pa.schema(
@@ -58,7 +56,7 @@ _PART_SCHEMA = pa.schema(
 
 def run(job: Job[DatasetParams]) -> None:
     """Write corpus.parquet, queries.parquet, qrels.parquet and statistics.json, and where the source has them
-    answers.parquet, lists.parquet and domains.parquet.
+    answers.parquet, lists.parquet and the parts that packages write.
 
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
     `checksum` and `counts` (the expected ones of the source; others are warnings).
@@ -66,7 +64,7 @@ def run(job: Job[DatasetParams]) -> None:
     source = open_source(job)
     composer = Composer(job.params.normalize)
     warnings = Warnings(f"dataset {job.key}")
-    parts = ("corpus", "queries", "qrels", "answers", "lists", "domains")
+    parts = ("corpus", "queries", "qrels", "answers", "lists", *DATASET_PARTS)
     sums = {name: tables.Checksum() for name in parts}
     with writing(job) as draft:
         judged = tables.make_table(sums["qrels"].of(source.read_qrels()), tables.QRELS_SCHEMA)
@@ -109,7 +107,9 @@ def run(job: Job[DatasetParams]) -> None:
         extra["lists"] = _write_lists(
             sums["lists"].of(source.read_lists()), queries, corpus.ids, draft, warnings
         )
-        domains = _write_domains(sums["domains"], source, corpus.ids, draft, warnings)
+        further: Json = {}
+        for name, entry in DATASET_PARTS.items():
+            further[name] = load(entry)(sums[name], source, corpus.ids, draft, warnings)
         passages = corpus.statistics.summary()
         splits = describe_splits(
             queries.rows(), tables.iterate_rows(qrels), corpus.ids, corpus.statistics
@@ -119,7 +119,7 @@ def run(job: Job[DatasetParams]) -> None:
         for line in source.warnings:
             warnings.add(line)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
-        summary |= {"domains": domains} if domains else {}
+        summary |= {name: counts for name, counts in further.items() if counts}
         write_json(draft.path("statistics.json"), summary)
         draft.facts.update(
             passages=passages["count"],
@@ -211,54 +211,6 @@ def _write_lists(
     dropped = "rows of training lists name documents or queries that are not kept and were dropped"
     warnings.count(counts[False], dropped)
     return counts[True]
-
-
-def _write_domains(
-    checksum: tables.Checksum,
-    source: Source,
-    passages: TextHashes,
-    draft: Draft,
-    warnings: Warnings,
-) -> dict[str, int]:
-    """Write the domain of every passage to domains.parquet, unless the source has none; passages by domain.
-
-    Raises:
-        UserError: a passage has two domains, or none of those that are named is in the corpus.
-    """
-    numbers: dict[str, int] = {}  # of domains, as they come
-    labelled = TextHashes()  # passages that have a domain
-    labels = array("i")  # the number of each one's domain
-    for ids, domains in tables.split_columns(checksum.of(source.read_domains())):
-        labelled.add(ids)
-        for domain in domains:
-            labels.append(numbers.setdefault(domain, len(numbers)))
-    if not numbers:
-        return {}
-
-    def get_id(row: int) -> str:
-        doc, _ = next(islice(source.read_domains(), row, None))
-        return doc
-
-    require_unique("document", "domains", labelled, get_id)
-    rows = labelled.rows(passages)
-    known = int((rows >= 0).sum())
-    if not known:
-        doc, _ = next(source.read_domains())
-        raise UserError(
-            f"domains: none of the {len(labelled):,} ids is a passage's, the first is {doc}; mend the ids"
-        )
-    warnings.count(len(labelled) - known, "domains are of passages that the corpus lacks")
-    warnings.count(len(rows) - known, "passages have no domain")
-
-    names = [*numbers, ""]
-    # The number of a row -1, which is a passage without a domain, is that of the last name.
-    of_passages = np.append(np.frombuffer(labels, np.intc), len(numbers))[rows]
-    docs = tables.stream_rows(draft.path(CORPUS), "doc_id")
-    named = ((doc, names[number]) for (doc,), number in zip(docs, of_passages, strict=True))
-    batches = tables.make_batches(named, tables.DOMAINS_SCHEMA)
-    tables.write_batches(draft.path(DOMAINS), batches, tables.DOMAINS_SCHEMA)
-    counts = np.bincount(of_passages, minlength=len(names))
-    return {name: int(counts[numbers[name]]) for name in sorted(numbers)}
 
 
 def _require_grouped(rows: Iterable[Listed]) -> Iterator[Listed]:

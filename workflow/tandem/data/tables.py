@@ -25,7 +25,6 @@ QRELS_SCHEMA = pa.schema(
     [("query_id", _TEXT), ("doc_id", _TEXT), ("relevance", pa.int32()), ("split", _TEXT)]
 )
 ANSWERS_SCHEMA = pa.schema([("query_id", _TEXT), ("answers", pa.list_(_TEXT))])
-DOMAINS_SCHEMA = pa.schema([("doc_id", _TEXT), ("domain", _TEXT)])
 LISTS_SCHEMA = pa.schema(
     [("query_id", _TEXT), ("doc_id", _TEXT), ("label", pa.int32()), ("score", pa.float32())]
 )

@@ -53,6 +53,9 @@ FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}
 
 # Name of a fact in a dataset's manifest → the class that observes its texts, an `Observer` of data.observers.
 DATASET_OBSERVERS: Declarations[Entry] = Declarations()
+# Name of a further part of datasets → the function that writes its file, and returns what statistics.json says of it:
+# `(checksum, source, passages, draft, warnings) -> counts`.
+DATASET_PARTS: Declarations[Entry] = Declarations()
 # Kind of stage → the function that yields lines about the dataset which the stage uses.
 DATASET_DOUBTS: Declarations[Entry] = Declarations()
 

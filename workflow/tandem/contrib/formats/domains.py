@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from tandem.contrib.formats.options import Domains
-from tandem.data.collection import DOMAINS
+from tandem.contrib.formats.passage_domains import DOMAINS
 from tandem.data.sources import DatasetJob, Passage, dataset_format
 from tandem.data.sources.derived import DerivedSource
 from tandem.data.tables import stream_rows

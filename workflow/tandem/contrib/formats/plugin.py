@@ -1,4 +1,4 @@
-"""Sources of datasets and the models of their entries; what reads them is imported when it is needed."""
+"""Sources of datasets, the models of their entries, and passages' domains; what reads them is imported when needed."""
 
 from tandem.config.datasets import register_source
 from tandem.contrib.formats.options import (
@@ -22,6 +22,7 @@ from tandem.contrib.formats.options import (
     UnionDataset,
     Unlabelled,
 )
+from tandem.stages.data import DATASET_PARTS
 
 register_source(
     Beir,
@@ -44,3 +45,4 @@ register_source(
     UnionDataset,
     Unlabelled,
 )
+DATASET_PARTS["domains"] = "contrib.formats.passage_domains:write_domains"
