@@ -25,6 +25,7 @@ from tiny_project import (
 )
 
 from tandem.data.runs import write_run
+from tandem.extras.absent_lines import write_whole_run
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
@@ -238,7 +239,7 @@ def write_ranked(make_job):
     ) -> Artifact:
         job = make_job(kind, out, params, inputs)
         with writing(job) as draft:
-            write_run(job, draft, lists, keep_absent=keep_absent)
+            (write_whole_run if keep_absent else write_run)(job, draft, lists)
         return open_artifact(job.out)
 
     return make

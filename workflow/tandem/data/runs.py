@@ -7,10 +7,10 @@ corpus.parquet, and the score. Runs of a split that is evaluated also have `run.
 Ties have one rule: by score (as float32, higher first), then by document id (lower first, by Unicode code points).
 Evaluation tools sort by score and break ties each in their own way: tied scores are stored as strictly falling ones.
 
-A released run may name passages that the corpus lacks. They have no row: `absent.py` has their lines.
+A released run may name passages that the corpus lacks. They have no row: a package has a file for their lines.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from math import isnan
 from pathlib import Path
@@ -21,8 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.config.retrieval import Ties
-from tandem.data import absent
-from tandem.data.absent import AbsentLines
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import (
     RUN_SCHEMA,
@@ -32,15 +30,18 @@ from tandem.data.columns import (
     RunBlock,
     open_column_writer,
 )
-from tandem.data.rows import IdRows, PassageOrder, index_passages, index_queries
+from tandem.data.rows import IdRows, PassageOrder, Rows, index_passages, index_queries
 from tandem.data.splits import LEARNED
 from tandem.data.tables import open_parquet
 from tandem.errors import UserError
 from tandem.stages import declaration
+from tandem.stages.retrieval import RUN_LINES
 from tandem.store.artifact import Artifact
-from tandem.store.job import Draft, Job
+from tandem.store.job import Draft, Job, load
 
 NamedRanking = tuple[str, Sequence[str], Sequence[float] | Floats]  # query id, document ids, scores
+# of lines whose passages the corpus lacks: the row of each one's query, its passage's id, its score
+OnUnknown = Callable[[Rows, list[str], Floats], None]
 
 RUN_FILE = "run.parquet"
 TREC_FILE = "run.trec"
@@ -73,12 +74,10 @@ def write_rows(
     draft: Draft,
     lists: Iterable[RankedRows],
     order: PassageOrder | None = None,
-    absent_parts: Sequence[pa.Table] = (),
 ) -> int:
     """Write a run over the input `dataset` as it streams in, in the order of its queries; returns the number of lines.
 
-    A list's passages may come in any order. `order` is that of the dataset, if it has been opened already. What is in
-    `absent_parts` when the lists have ended is the run's `AbsentLines`, which are not among the lines that are counted.
+    A list's passages may come in any order. `order` is that of the dataset, if it has been opened already.
     """
     dataset = job.inputs["dataset"]
     names = DatasetNames(dataset, order)
@@ -94,11 +93,8 @@ def write_rows(
             seen.update(splits.take(queries).unique().to_pylist())
             lines += len(block.scores)
 
-    missing = AbsentLines(absent_parts)
-    if len(missing.table):
-        pq.write_table(missing.table, draft.path(absent.ABSENT_FILE))
     if not lines or seen - LEARNED:
-        write_trec(draft.path(TREC_FILE), missing.ranked(read_rows(path), names), job.key)
+        write_trec(draft.path(TREC_FILE), names.ranked(read_rows(path)), job.key)
     return lines
 
 
@@ -131,14 +127,13 @@ def write_run(
     draft: Draft,
     ranked: Iterable[NamedRanking],
     docs: IdRows | None = None,
-    keep_absent: bool = False,
+    on_unknown: OnUnknown | None = None,
 ) -> int:
     """Write lists by ids as `write_rows` does.
 
     `docs` are the rows of passages' ids, if they have been looked up already.
 
-    With `keep_absent` lines whose passages the corpus lacks become the run's `AbsentLines`; of these lists the scores
-    must fall strictly.
+    `on_unknown` takes the lines whose passages the corpus lacks, which are a mistake without it.
 
     Raises:
         UserError: see `convert_to_rows`.
@@ -146,9 +141,7 @@ def write_run(
     collection = Collection(job.inputs["dataset"])
     docs = docs or index_passages(collection)
     queries = index_queries(collection)
-    parts: list[pa.Table] = []
-    lists = convert_to_rows(job, ranked, docs, queries, parts if keep_absent else None)
-    return write_rows(job, draft, lists, absent_parts=parts)
+    return write_rows(job, draft, convert_to_rows(job, ranked, docs, queries, on_unknown))
 
 
 def convert_to_rows(
@@ -156,11 +149,9 @@ def convert_to_rows(
     ranked: Iterable[NamedRanking],
     docs: IdRows,
     queries: IdRows,
-    absent_parts: list[pa.Table] | None = None,
+    on_unknown: OnUnknown | None = None,
 ) -> Iterator[RankedRows]:
-    """Yield lists by ids as lists by rows.
-
-    Lines whose passages the corpus lacks go to `absent_parts`, where it is a list.
+    """Yield lists by ids as lists by rows; see `write_run`.
 
     Raises:
         UserError: an id that the dataset lacks, a query or one of its documents twice.
@@ -173,15 +164,15 @@ def convert_to_rows(
         for _, listed, _ in block:
             ids += listed
             sizes.append(len(listed))
-        rows = docs.rows(ids, missing_ok=absent_parts is not None)
+        rows = docs.rows(ids, missing_ok=on_unknown is not None)
         query_rows = queries.rows([query for query, _, _ in block])
 
         unknown = np.flatnonzero(rows < 0)
-        if absent_parts is not None and len(unknown):
+        if on_unknown and len(unknown):
             scored = np.concatenate([np.asarray(scores, np.float32) for _, _, scores in block])
             owners = np.repeat(query_rows, sizes)[unknown]
             names = [ids[line] for line in unknown.tolist()]
-            absent_parts.append(AbsentLines.part(owners, names, scored[unknown]))
+            on_unknown(owners, names, scored[unknown])
 
         lists = np.split(rows, np.cumsum(sizes)[:-1])
         for (query, listed, scores), query_row, passages in zip(
@@ -235,8 +226,13 @@ def iter_run(
 def iter_ranking(
     run: Artifact, dataset: Artifact, names: DatasetNames | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """Yield the rankings of a run as evaluation tools see them: `iter_run` with the passages that the corpus lacks."""
-    return AbsentLines.of(run).ranked(iter_rows(run, dataset), names or DatasetNames(dataset))
+    """Yield the rankings of a run as evaluation tools see them: `iter_run` with lines that packages keep beside it."""
+    names = names or DatasetNames(dataset)
+    for file, entry in RUN_LINES.items():
+        if file in run.manifest.files:
+            ranked: Iterator[tuple[str, list[str], Floats]] = load(entry)(run, dataset, names)
+            return ranked
+    return iter_run(run, dataset, names)
 
 
 def read_rows(path: Path) -> Iterator[RankedRows]:

@@ -7,8 +7,9 @@ from pydantic import Field
 
 from tandem.config import retrieval
 from tandem.config.retrieval import Encode, Inference
+from tandem.plugins import Declarations
 from tandem.registry import Registry
-from tandem.stages.base import Kind, Params, Scoring
+from tandem.stages.base import Entry, Kind, Params, Scoring
 
 aggregation: Registry[Callable[..., Any]] = retrieval.aggregation
 # `(pool, parameters) -> fused scores` of one query's documents, which a package of `contrib/` calls.
@@ -21,6 +22,10 @@ pair_scorer: Registry[Callable[..., Any]] = Registry(
 side_encoder: Registry[Any] = Registry(
     "encoder of a side", "side_encoder", "retrieval", decides=False
 )
+
+# File of lines beside a run's columns → the function that yields the run's lists with them, best first:
+# `(run, dataset, names) -> (query id, document ids, scores) of each query`.
+RUN_LINES: Declarations[Entry] = Declarations()
 
 
 class EmbeddingsParams(Encode, Params):

@@ -19,10 +19,9 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, warn
 from tandem.contrib.fusion.options import FuseParams, TuneFusionParams, fusion_grid
-from tandem.data.absent import AbsentLines
 from tandem.data.collection import Collection
 from tandem.data.columns import DatasetNames, Floats, Floats64
-from tandem.data.runs import get_scored_depth, iter_rows, order_by_score, write_run
+from tandem.data.runs import get_scored_depth, iter_rows, order_by_score
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     CHOSEN,
@@ -33,6 +32,7 @@ from tandem.evaluation.measures import (
     warn_undecided,
 )
 from tandem.evaluation.scores import read_relevance
+from tandem.extras.absent_lines import AbsentLines, write_whole_run
 from tandem.extras.normalisation import NORMALIZATIONS
 from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import fusion
@@ -210,7 +210,7 @@ def run(job: Job[FuseParams]) -> None:
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
         source = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
         ranked = fuse_pools(source, job.params.model_copy(update=tuned), progress)
-        lines = write_run(job, draft, ranked, keep_absent=True)
+        lines = write_whole_run(job, draft, ranked)
         draft.facts |= {"queries": progress.done, "lines": lines}
         if tuned:
             draft.facts["tuned"] = tuned

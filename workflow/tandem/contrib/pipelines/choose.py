@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from tandem.cluster.progress import Progress, say, warn
 from tandem.contrib.pipelines.options import ChoosePipelineParams, PipelineParams
 from tandem.data.columns import DatasetNames
-from tandem.data.runs import append_below, get_scored_depth, iter_ranking, iter_run, write_run
+from tandem.data.runs import append_below, get_scored_depth, iter_ranking, iter_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     CHOSEN,
@@ -27,6 +27,7 @@ from tandem.evaluation.measures import (
     warn_undecided,
 )
 from tandem.evaluation.scores import read_relevance
+from tandem.extras.absent_lines import write_whole_run
 from tandem.retrieval.inputs import require_dataset
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
@@ -140,7 +141,7 @@ def run(job: Job[PipelineParams]) -> None:
         ranked = (
             ranked for (ranked,) in iterate_rankings(system, DatasetNames(job.inputs["dataset"]))
         )
-        lines = write_run(job, draft, ranked, keep_absent=True)
+        lines = write_whole_run(job, draft, ranked)
         if by.split == job.params.split:
             warn(job, draft, f"chosen on {by.split}, the queries that are scored")
         draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note]}

@@ -14,9 +14,10 @@ from tandem.contrib.released_runs.options import ImportedParams
 from tandem.contrib.released_runs.run_formats import RUN_FORMATS, RunLine, read_triples
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, index_passages
-from tandem.data.runs import order_by_score, write_run
+from tandem.data.runs import order_by_score
 from tandem.data.validate import Warnings
 from tandem.errors import UserError
+from tandem.extras.absent_lines import write_whole_run
 from tandem.extras.tied_scores import lower_ties
 from tandem.store.job import Job, writing
 
@@ -51,7 +52,7 @@ def run_imported(job: Job[ImportedParams]) -> None:
     read = read_margin_mse if params.format == "margin_mse" else RUN_FORMATS[params.format]
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
         rankings = _rank_lines(read(path), queries, docs, params, dropped, progress)
-        written = write_run(job, draft, rankings, docs, keep_absent=True)
+        written = write_whole_run(job, draft, rankings, docs)
         if not written:
             error = (
                 f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"

@@ -1,8 +1,9 @@
-"""The key `runs`, and the stage that takes over a released run."""
+"""The key `runs`, the stage that takes over a released run, and lines of passages that the corpus lacks."""
 
 from tandem.config.settings import register_section
 from tandem.contrib.released_runs.options import ImportedParams, ImportedRun
 from tandem.stages import Kind, register_stage
+from tandem.stages.retrieval import RUN_LINES
 
 register_section(
     "runs",
@@ -20,3 +21,4 @@ register_stage(
     ),
     in_runs=False,
 )
+RUN_LINES["absent.parquet"] = "extras.absent_lines:iter_whole_run"

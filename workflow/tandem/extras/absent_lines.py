@@ -6,14 +6,25 @@ passage's text read the columns alone.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.data.columns import DatasetNames, Floats, RankedRows
-from tandem.data.rows import Rows
+from tandem.data.rows import IdRows, Rows
+from tandem.data.runs import (
+    RUN_FILE,
+    TREC_FILE,
+    NamedRanking,
+    iter_rows,
+    read_rows,
+    write_run,
+    write_trec,
+)
 from tandem.store.artifact import Artifact
+from tandem.store.job import Draft, Job
 
 ABSENT_FILE = "absent.parquet"
 ABSENT_SCHEMA = pa.schema(
@@ -72,3 +83,38 @@ class AbsentLines:
             yield names.queries[query], *self.among(query, names.of(rows), scores)
         for query in left:
             yield names.queries[query], *self.lines(query)
+
+
+def write_whole_run(
+    job: Job[Any], draft: Draft, ranked: Iterable[NamedRanking], docs: IdRows | None = None
+) -> int:
+    """Write lists by ids as `write_run` does; lines whose passages the corpus lacks become the run's `AbsentLines`.
+
+    The scores of each list must fall strictly.
+
+    Returns:
+        The number of the other lines.
+    """
+    parts: list[pa.Table] = []
+
+    def keep(queries: Rows, absent: list[str], scores: Floats) -> None:
+        """Keep lines whose passages the corpus lacks."""
+        parts.append(AbsentLines.part(queries, absent, scores))
+
+    lines = write_run(job, draft, ranked, docs, keep)
+    missing = AbsentLines(parts)
+    if len(missing.table):
+        pq.write_table(missing.table, draft.path(ABSENT_FILE))
+        trec = draft.path(TREC_FILE)
+        if trec.exists():
+            names = DatasetNames(job.inputs["dataset"])
+            whole = missing.ranked(read_rows(draft.path(RUN_FILE)), names)
+            write_trec(trec, whole, job.key)
+    return lines
+
+
+def iter_whole_run(
+    run: Artifact, dataset: Artifact, names: DatasetNames
+) -> Iterator[tuple[str, list[str], Floats]]:
+    """Yield the lists of a run with its `AbsentLines`."""
+    return AbsentLines.of(run).ranked(iter_rows(run, dataset), names)
