@@ -8,8 +8,8 @@ import pytest
 from file_formats import FORMATS, append, edit, replace
 from tiny_project import ROOT
 
-from tandem.data.sources import Listing
 from tandem.errors import UserError
+from tandem.extras.listing import FolderListing
 from tandem.extras.recognition import find_entry
 from tandem.extras.split_names import group_by_split, match_by_split
 from tandem.plan.planner import Planners
@@ -172,9 +172,9 @@ def test_a_folder_with_the_results_in_it_is_refused(tmp_path, monkeypatch):
 
 def test_a_missing_file_and_two_folders_are_refused(tmp_path):
     with pytest.raises(UserError, match="no such file or folder"):
-        Listing.of([tmp_path / "none"])
+        FolderListing.of([tmp_path / "none"])
     with pytest.raises(UserError, match="a folder beside other data"):
-        Listing.of([tmp_path, tmp_path])
+        FolderListing.of([tmp_path, tmp_path])
 
 
 def test_splits_are_words_of_a_name():
@@ -215,4 +215,4 @@ def test_another_split_of_a_folder_in_beirs_layout_changes_it(tmp_path, configur
 def test_a_damaged_file_is_no_format(tmp_path):
     whole = gzip.compress(SQUAD.encode() * 50)
     (tmp_path / "a.json.gz").write_bytes(whole[:20] + b"\xff" * 20 + whole[40:])
-    assert Listing.of([tmp_path]).head("a.json") == b""
+    assert FolderListing.of([tmp_path]).head("a.json") == b""

@@ -15,8 +15,8 @@ from tiny_project import ROOT
 from tandem.contrib.formats.deb822 import Deb822Source, count_description_words
 from tandem.data.collection import Collection
 from tandem.data.reading import read_fields, read_records
-from tandem.data.sources import Listing
 from tandem.errors import UserError
+from tandem.extras.listing import FolderListing
 from tandem.extras.plan import FullPlan
 
 OTTER = ["An otter is", "a  mammal that eats fish.", ".", "It swims."]
@@ -259,8 +259,8 @@ def test_a_pattern_is_of_names_below_the_folder(configured, lists, pattern):
 
 
 def test_init_recognises_lists(lists, beir):
-    assert Deb822Source.recognise(Listing.of([Path(lists(lzma.compress, ".xz"))])) == {}
-    assert Deb822Source.recognise(Listing.of([beir])) is None
+    assert Deb822Source.recognise(FolderListing.of([Path(lists(lzma.compress, ".xz"))])) == {}
+    assert Deb822Source.recognise(FolderListing.of([beir])) is None
 
 
 def test_the_catalogue_says_how_the_lists_are_had(configured, tmp_path, monkeypatch):

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from tandem.config.datasets import sources
-from tandem.data.sources import Listing, dataset_format
+from tandem.data.sources import dataset_format
 from tandem.errors import UserError
+from tandem.extras.listing import FolderListing
 from tandem.stages.base import Json
 
 # ends of the names of files that hold texts
@@ -24,7 +25,7 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
         raise UserError(f"--data names nothing; allowed: a folder, an archive, files, or {IRDS}ID")
     if data[0].startswith(IRDS):
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
-    listing = Listing.of([Path(name) for name in data])
+    listing = FolderListing.of([Path(name) for name in data])
     formats = [name for name in dataset_format if sources()[name].reads_files]
     # first `beir`, whose names of files are the surest
     formats.sort(key=lambda name: (name == LAST_RESORT, name != "beir"))

@@ -7,19 +7,15 @@ the model of the format's entries. The models of the formats here stand in `tand
 imports none of these modules.
 """
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol
 
 from tandem.config import datasets
 from tandem.config.parsing import read
 from tandem.config.references import parameters_of
-from tandem.data.reading import PACKED_ENDS, PACKING_ERRORS, open_bytes, strip_packing
 from tandem.errors import UserError
 from tandem.registry import Registry
 from tandem.stages.base import Json
@@ -35,80 +31,23 @@ Domain = tuple[str, str]  # document id, domain
 # query id, document id, label, its teacher's score if there is one
 Listed = tuple[str, str, int, float | None]
 DatasetJob = Job[DatasetParams]
-_DEEPEST_FOLDERS = 3  # folders of a listing below the one that is named
-_MOST_FILES = 10_000  # files that are looked at
-_HEAD_BYTES = 1 << 16  # bytes of a file's beginning
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Files below a folder: their paths relative to it, without the end that says how they are packed.
+class Listing(Protocol):
+    """List the files below a folder, by their paths without the end that says how they are packed."""
 
-    Attributes:
-        place: what a dataset's `path` is: the folder, or the archive that has been unpacked there.
-    """
-
-    folder: Path
-    names: tuple[str, ...]
-    place: Path
-
-    @classmethod
-    def of(cls, paths: Sequence[Path]) -> Self:
-        """Return the files of one folder or archive, or some files by their names; not what editors and systems leave.
-
-        Raises:
-            UserError: nothing is there, or several folders are named.
-        """
-        # Here: it brings what downloads, and the formats alone need none of that.
-        from tandem.data.dataset_files import drop_leftovers, is_archive, open_folder
-
-        for path in paths:
-            if not path.exists():
-                raise UserError(f"--data {path}: no such file or folder")
-            if path.is_dir() and len(paths) > 1:
-                raise UserError(
-                    f"--data {path}: a folder beside other data; one folder, or only files, are allowed"
-                )
-        place = folder = paths[0]
-        files = list(paths)
-        if len(paths) == 1 and is_archive(place):
-            folder = open_folder(place)
-        if folder.is_dir():
-            # `*`, `*/*`, … instead of `**`: the files of upper folders come first.
-            found = chain.from_iterable(
-                folder.glob("*/" * depth + "*") for depth in range(_DEEPEST_FOLDERS)
-            )
-            files = drop_leftovers(islice(filter(Path.is_file, found), _MOST_FILES))
-        else:
-            if any(path.is_absolute() for path in files):
-                files = [path.absolute() for path in files]
-            place = folder = Path(os.path.commonpath([path.parent for path in files]))
-        names = (strip_packing(path.relative_to(folder).as_posix()) for path in files)
-        return cls(folder, tuple(sorted(set(names))), place)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return these paths, in order."""
 
     def matching(self, *patterns: str) -> list[str]:
         """Return the names that fit a pattern; `*` does not cross `/`."""
-        names = []
-        for name in self.names:
-            depth = name.count("/")
-            if any(
-                depth == pattern.count("/") and fnmatchcase(name, pattern) for pattern in patterns
-            ):
-                names.append(name)
-        return names
 
     def path(self, name: str) -> Path:
         """Return the file of a name, packed or not."""
-        paths = (self.folder / f"{name}{end}" for end in ("", *PACKED_ENDS))
-        return next((path for path in paths if path.is_file()), self.folder / name)
 
     def head(self, name: str) -> bytes:
         """Return the beginning of a file, unpacked; empty where it cannot be read."""
-        try:
-            with open_bytes(self.path(name)) as file:
-                return file.read(_HEAD_BYTES)
-        except (*PACKING_ERRORS, UserError):
-            return b""
 
 
 class Source(ABC):
