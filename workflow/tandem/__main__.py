@@ -7,13 +7,13 @@ import os
 import sys
 import time
 import traceback
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from tandem.cluster.faults import explain_fault, require_address_space
 from tandem.cluster.launch import lock_output, place, run_as_rank
-from tandem.cluster.progress import keep_progress_file
+from tandem.cluster.progress import JOB_CONTEXTS
 from tandem.cluster.scheduler import Try
 from tandem.cluster.threads import others_compute, sleep_at_once, wait_briefly
 from tandem.errors import UserError
@@ -81,7 +81,7 @@ def choose_waiting(words: list[str], command: str) -> None:
 
 
 def run_stage(words: list[str], attempt: Try) -> int:
-    """Run a stage or a shard, with its lock, its devices and its progress file; the exit status."""
+    """Run a stage or a shard, with its lock, its devices and what packages have it run in; the exit status."""
     require_address_space(words)
     with lock_output(words, os.environ) as finished, run_as_rank():
         if finished:
@@ -90,7 +90,9 @@ def run_stage(words: list[str], attempt: Try) -> int:
             if status:
                 attempt.failed(status)
             return status
-        with keep_progress_file(words):
+        with ExitStack() as contexts:
+            for context in JOB_CONTEXTS.values():
+                contexts.enter_context(load(context)(words))
             if words[0] not in KINDS:
                 run_shard(words[0], words[1:])
                 return 0

@@ -10,8 +10,9 @@ import time
 import pytest
 
 from tandem.cli import run
-from tandem.cluster.progress import Progress, keep_progress_file
+from tandem.cluster.progress import Progress
 from tandem.errors import UserError
+from tandem.extras.running.progress_files import keep_progress_file
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(project):
         path = out.with_name("progress.json")
         assert json.loads(path.read_text())["key"] == "de-0123456789"
         with Progress("train de", 10, "steps") as progress:
-            progress.filed -= 10
+            progress.told -= 10
             progress.add(4, note="loss 0.25")
             facts = json.loads(path.read_text())
             assert (facts["done"], facts["total"], facts["note"], facts["pid"]) == (
@@ -167,7 +168,7 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(project):
             progress.add(1)  # within two seconds: not written again
             assert json.loads(path.read_text())["done"] == 4
             with Progress("rank 1", 10, "steps", quiet=True) as silent:
-                silent.filed -= 10
+                silent.told -= 10
                 silent.add(9)
             assert json.loads(path.read_text())["done"] == 4
     assert not path.exists()
@@ -188,7 +189,8 @@ def test_a_disk_that_is_full_ends_no_job(project):
 def test_a_killed_job_is_silent_after_a_minute(project, run_command):
     out = project.root / "results/toy/bm25/b-0123456789/stage.json"
     words = ["bm25", "--out", str(out)]
-    code = f"import time, tandem.cluster.progress as p\nwith p.keep_progress_file({words!r}):\n print(1, flush=True)\n"
+    code = "import time, tandem.extras.running.progress_files as p\n"
+    code += f"with p.keep_progress_file({words!r}):\n print(1, flush=True)\n"
     code += " time.sleep(60)"
     job = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     job.stdout.readline()

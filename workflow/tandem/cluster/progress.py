@@ -1,32 +1,30 @@
-"""Progress of long work: a bar on a terminal, a line every so often in a log, and a file for `tandem top`.
+"""Progress of long work: a bar on a terminal, a line every so often in a log, and what packages make of it."""
 
-A job's file lies beside its output and is removed when the job ends. It is one line of JSON, replaced as a whole every
-two seconds at most. A job that was killed leaves it: its process is gone then, or the time of writing is long past.
-"""
-
-import os
-import platform
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
-
+from tandem.plugins import Declarations
 from tandem.redaction import without_secrets
-from tandem.stages.base import flag_value
-from tandem.store.artifact import MANIFEST
-from tandem.store.environment import peak_mib
-from tandem.store.files import replacing
 from tandem.store.job import Draft, Job
 
-PROGRESS_FILE = "progress.json"
-SECONDS_PER_WRITE = 2.0  # seconds between two writings of the file
 _SECONDS_PER_LINE = 10.0  # seconds between two lines in a log; a bar moves ten times as often
+
+
+# By name: `module:function` of `(words)`, a context that a job with this command line runs in.
+JOB_CONTEXTS: Declarations[str] = Declarations()
+# Called with a `Progress` and the note of its line, when it begins and every two seconds at most.
+watchers: list[Callable[["Progress", str], None]] = []
+SECONDS_PER_CALL = 2.0  # seconds between two calls of `watchers`
+
+
+def register_job_context(name: str, context: str) -> None:
+    """Add what jobs run in; it may add to `watchers`."""
+    JOB_CONTEXTS[name] = context
 
 
 def format_duration(seconds: float) -> str:
@@ -73,11 +71,11 @@ class Progress:
     def __post_init__(self) -> None:
         self.before, self.tokens, self.bar = self.done, 0, sys.stderr.isatty()
         self.every = _SECONDS_PER_LINE / 10 if self.bar else _SECONDS_PER_LINE
-        self.started = self.printed = self.filed = time.monotonic()
+        self.started = self.printed = self.told = time.monotonic()
 
     def __enter__(self) -> Self:
         if not self.quiet:
-            self._file("")
+            self._tell("")
         return self
 
     def __exit__(
@@ -98,31 +96,24 @@ class Progress:
         now = time.monotonic()
         if now - self.printed >= self.every:
             self._print(note)
-        if now - self.filed >= SECONDS_PER_WRITE:
-            self._file(note)
+        if now - self.told >= SECONDS_PER_CALL:
+            self._tell(note)
 
-    def _pace(self) -> tuple[float, float, float | None]:
+    def _tell(self, note: str) -> None:
+        self.told = time.monotonic()
+        for watch in watchers:
+            watch(self, note)
+
+    def pace(self) -> tuple[float, float, float | None]:
         """Return seconds so far, units per second, and seconds left."""
         seconds = max(time.monotonic() - self.started, 1e-9)
         rate = (self.done - self.before) / seconds
         left = (self.total - self.done) / rate if self.total and rate > 0 else None
         return seconds, rate, left
 
-    def _file(self, note: str) -> None:
-        self.filed = time.monotonic()
-        _, rate, left = self._pace()
-        state = {
-            "label": self.label,
-            "done": self.done,
-            "total": self.total,
-            "unit": self.unit,
-            "note": note,
-        }
-        write_state(**state, rate=round(rate, 3), left=None if left is None else round(left))
-
     def _print(self, note: str = "", end: bool = False) -> None:
         self.printed = time.monotonic()
-        seconds, rate, left = self._pace()
+        seconds, rate, left = self.pace()
         total = f"/{self.total:,}" if self.total else ""
         parts = [
             self.label,
@@ -142,105 +133,3 @@ class Progress:
             say(f"\r\x1b[K[{'█' * filled:<20}] {line}", end="\n" if end else "")
         else:
             say(line)
-
-
-class ProgressRecord(BaseModel):
-    """Describe a job in its progress file: which it is, and what it does now.
-
-    Attributes:
-        pids: the namespace that `pid` is counted in.
-        started: seconds since the epoch, as `updated`.
-        rate: units per second; `left`: seconds.
-        peak_memory_mib: the most of this process, and of its GPU, which is asked only where torch uses it already.
-    """
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-    command: str
-    key: str
-    out: str = ""
-    pid: int
-    node: str
-    pids: str | None = None
-    slurm: str | None = None
-    started: float
-    updated: float
-    label: str = ""
-    done: int | None = None
-    total: int | None = None
-    unit: str | None = None
-    note: str = ""
-    rate: float | None = None
-    left: float | None = None
-    peak_memory_mib: int | None = None
-    gpu_memory_mib: int | None = None
-
-
-# of the job that this process does, and its file
-_current: tuple[ProgressRecord, Path] | None = None
-
-
-def get_progress_path(out: Path) -> Path:
-    """Return the file of the job that makes `out`.
-
-    `progress.json` beside `stage.json`, `<name>.progress.json` of a shard.
-    """
-    return out.with_name(PROGRESS_FILE if out.name == MANIFEST else f"{out.stem}.{PROGRESS_FILE}")
-
-
-def get_pid_namespace() -> str | None:
-    """Return the namespace that process ids are counted in, a machine's or a container's.
-
-    None where that is unknown.
-    """
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
-
-
-@contextmanager
-def keep_progress_file(words: list[str]) -> Iterator[None]:
-    """Keep a progress file while a command line with `--out` runs; of several ranks only the first writes one."""
-    global _current
-    out = Path(flag_value(words, "--out"))
-    if not out.name or os.environ.get("RANK", "0") != "0":
-        yield
-        return
-    path, folder = get_progress_path(out), out.parent if out.name == MANIFEST else out.parents[1]
-    now = round(time.time(), 1)
-    job = ProgressRecord(
-        command=words[0],
-        key=folder.name,
-        out=str(out),
-        pid=os.getpid(),
-        node=platform.node(),
-        pids=get_pid_namespace(),
-        slurm=os.environ.get("SLURM_JOB_ID"),
-        started=now,
-        updated=now,
-    )
-    _current = job, path
-    try:
-        write_state()
-        yield
-    finally:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        _current = None
-
-
-def write_state(**state: Any) -> None:
-    """Replace the job's file by one with another state; a full or read-only disk ends no job."""
-    if _current is None:
-        return
-    job, path = _current
-    state |= {"updated": round(time.time(), 1), "peak_memory_mib": peak_mib()}
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
-        state["gpu_memory_mib"] = int(cuda.max_memory_reserved()) >> 20
-    line = job.model_copy(update=state).model_dump_json(exclude_none=True)
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as partial:
-            partial.write_text(line + "\n", encoding="utf-8")

@@ -15,11 +15,11 @@ import yaml
 from cyclopts import Parameter
 
 from tandem import ROOT
-from tandem.cluster.progress import PROGRESS_FILE as PROGRESS
 from tandem.cluster.threads import count_usable_cores
 from tandem.config.merging import LOADER, Raw, gathered, merged
 from tandem.errors import NAME, UserError
 from tandem.extras.plan import FullPlan
+from tandem.extras.running.progress_files import PROGRESS_FILE as PROGRESS
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.views import views_folder
 from tandem.redaction import redacted

@@ -1,5 +1,6 @@
-"""The commands that look after results."""
+"""The commands that look after results, and the files that tell how far jobs are."""
 
+from tandem.cluster.progress import register_job_context
 from tandem.commands import DATA, OPERATIONS, RESULTS, Command, register_command
 
 for command in (
@@ -21,3 +22,5 @@ for command in (
     Command("prefetch", "contrib.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
 ):  # fmt: skip
     register_command(command)
+
+register_job_context("progress file", "extras.running.progress_files:keep_progress_file")

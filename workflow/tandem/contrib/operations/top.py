@@ -16,14 +16,13 @@ from cyclopts import Parameter
 from pydantic import ValidationError
 
 from tandem.cli import columns
-from tandem.cluster.progress import (
+from tandem.cluster.progress import SECONDS_PER_CALL, format_duration
+from tandem.errors import UserError
+from tandem.extras.running.progress_files import (
     PROGRESS_FILE,
-    SECONDS_PER_WRITE,
     ProgressRecord,
-    format_duration,
     get_pid_namespace,
 )
-from tandem.errors import UserError
 
 SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, or killed
 PAUSE = 2.0
@@ -113,7 +112,7 @@ def list_jobs(host: str, folder: str) -> list[RunningJob]:
 def is_dead(job: RunningJob) -> bool:
     """Return whether a job's process on this machine is gone (another command line is another one); False if unseen."""
     here = job.node == platform.node() and job.pids is not None and job.pids == get_pid_namespace()
-    if not here or job.age < 3 * SECONDS_PER_WRITE:
+    if not here or job.age < 3 * SECONDS_PER_CALL:
         return False
     try:
         words = Path(f"/proc/{job.pid}/cmdline").read_bytes()

@@ -15,11 +15,12 @@ from typing import Annotated, NamedTuple
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from tandem.cluster.progress import PROGRESS_FILE, Progress
+from tandem.cluster.progress import Progress
 from tandem.cluster.threads import count_usable_cores
 from tandem.contrib.operations.bundle import BUNDLE_FILE, REMADE_FOLDER, Bundle, read_bundle
 from tandem.data.fetch import format_bytes
 from tandem.extras import targets
+from tandem.extras.running.progress_files import PROGRESS_FILE
 from tandem.plan.graph import digest
 from tandem.redaction import HIDDEN
 from tandem.stages import KINDS

@@ -14,12 +14,13 @@ from statistics import fmean
 from pydantic import BaseModel, ValidationError
 
 from tandem import ROOT
-from tandem.cluster.progress import ProgressRecord, format_duration, get_progress_path, say
+from tandem.cluster.progress import format_duration, say
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import estimate_stage, is_unknown, new_setting
 from tandem.extras.plan import FullPlan
+from tandem.extras.running.progress_files import ProgressRecord, get_progress_path
 from tandem.extras.targets import list_stages_of_all
 from tandem.plan.graph import Stage, Stages, upstream_first
 from tandem.stages import declaration, holding, rule_names
