@@ -1,9 +1,6 @@
 """Whatever reads embeddings reads fp32 and int8 too: the score that counts is that of the stored vectors."""
 
-import json
-
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from trec import iter_trec
@@ -14,8 +11,6 @@ from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.retrieve import run as retrieve
-from tandem.retrieval.retrieve import run_average_rank as average_rank
-from tandem.store.artifact import open_artifact
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])
@@ -61,21 +56,6 @@ def test_the_run_is_that_of_a_brute_force_search(everything, inputs, scores):
         order = sorted(range(60), key=lambda at: (-row[at], ids[at]))
         assert docs == [ids[at] for at in order]
         assert np.asarray(values, np.float32).tolist() == row[order].tolist()
-
-
-def test_average_ranks_are_places_in_that_run(everything, inputs, tmp_path, make_job):
-    job = make_job("average_rank", tmp_path / "de-0123456789", {"split": "test"}, inputs)
-    average_rank(job)
-    table = pq.read_table(job.out / "scores.parquet")
-    ranks = dict(zip(table["query_id"].to_pylist(), table["value"].to_pylist(), strict=True))
-    relevant = {
-        query: next(iter(judged))
-        for query, judged in Collection(inputs["dataset"]).qrels("test").items()
-    }
-    assert ranks == {
-        query: docs.index(relevant[query]) + 1 for query, (docs, _) in everything.items()
-    }
-    assert json.loads(open_artifact(job.out).path("statistics.json").read_text())["missing"] == 0
 
 
 def test_fp32_is_the_model_s_vector_itself(inputs, dual_model, tokens):

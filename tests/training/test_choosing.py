@@ -110,31 +110,6 @@ def test_few_queries_to_choose_by_are_warned_of():
     assert warn_of_few_queries("last", 16) == ""
 
 
-def test_the_start_is_a_checkpoint_that_dev_may_choose(
-    model_job, make_job, encoder, validation, tmp_path
-):
-    inputs = {}
-    for number, mean in ((0, 0.5), (1, 0.4)):
-        out = tmp_path / f"dual.{number}-0000000000"
-        stage.run(
-            model_job("dual", out, {"choose": "last"}, {"until": [number, 1]}, kind="checkpoint")
-        )
-        inputs |= {
-            f"checkpoint.{number}": out,
-            f"validation.{number}": validation("score", number, "RR@10", mean),
-        }
-    job = make_job(
-        "model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs
-    )
-    stage.run(job)
-    facts = open_artifact(job.out).manifest.facts
-    assert facts["steps"] == 0
-    assert facts["warnings"] == [
-        "training did not help, its start is kept: dev RR@10 0.5000 at the start, 0.4000 after 6 steps"
-    ]
-    assert json.loads((job.out / "model.json").read_text())["best"] == [0.5, 0]
-
-
 def test_a_budget_decides_the_steps_and_stands_in_the_facts(model_job, tmp_path):
     # the tiny encoder does 20 epochs of 20 lists in batches of 4 in far less than a minute
     job = model_job(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Section, by_value
-from tandem.config.references import DatasetRef, NoParameter, Note, Reference, RunRef
+from tandem.config.references import DatasetRef, NoParameter, Note, Reference
 from tandem.errors import UserError
 from tandem.plugins import Declarations
 from tandem.registry import Registry
@@ -249,26 +249,6 @@ class CutDocuments(Inheriting):
     )
 
 
-class Reduced(Derived):
-    """The dev queries of a dataset over a part of its passages."""
-
-    source: Literal["reduced"]
-    of: DatasetRef = Field(description="the dataset")
-    from_: RunRef = Field(
-        "bm25",
-        alias="from",
-        description="the run whose top passages stay, beside all relevant ones",
-    )
-    depth: int = Field(100, ge=1, description="how many of them per query")
-    others: int = Field(
-        0, ge=0, description="further passages per query, drawn by a hash of their ids"
-    )
-
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return dev alone."""
-        return {"dev"}
-
-
 class OfSearched(Inheriting):
     """A dataset over the passages of another, of the one that is searched where it names none."""
 
@@ -293,7 +273,7 @@ DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
     by_value(
         "source",
         *(PyDocs, RocketQA, DuReaderRetrieval),
-        *(Reduced, Group),
+        Group,
     ).items()
 )
 # The classes that read them.

@@ -62,6 +62,9 @@ plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry(
 plans_objective: Registry[Callable[..., tuple[dict[str, Stage], Json]]] = Registry(
     "objective", "plans_objective", "plan"
 )
+# By key of `train`, of trainings in several stages: `(ctx, name, scope, params, upstream, execution) -> stage` of the
+# model; all but the first two are those of a training in one piece.
+plans_training: Registry[Callable[..., Stage]] = Registry("training", "plans_training", "plan")
 # By name: the class of what may be asked for beside tables and the report, see `tandem.plan.plan.View`.
 plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 # By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes beside a run: `labels` in the place of the
@@ -135,22 +138,6 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(item)
 
 
-@dataclass(frozen=True)
-class Validated:
-    """A checkpoint of a model's part, `dual` or `cross`, and the stage of its value on the reduced dataset."""
-
-    model: str
-    part: str
-    checkpoint: Stage
-    reduced: Stage
-
-    @property
-    def row(self) -> dict[str, str]:
-        """Its names and the folders of its stages, as a command line has them."""
-        folders = {"checkpoint": self.checkpoint.folder, "reduced": self.reduced.folder}
-        return {"model": self.model, "part": self.part, **folders}
-
-
 @dataclass
 class Context:
     """One configuration and its stages so far.
@@ -159,7 +146,6 @@ class Context:
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
         checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
-        validated: name → its checkpoints with their values on a reduced dataset, part by part.
         memo: runs, token ids and so on that are planned already.
         splits: dataset → its splits, None where they are unknown.
         notices: dataset → what planning itself changed in it, to be printed.
@@ -169,7 +155,6 @@ class Context:
     stages: Stages
     datasets: dict[str, Dataset] = field(init=False)
     checkpoints: dict[str, dict[int, Stage]] = field(default_factory=dict)
-    validated: dict[str, list[Validated]] = field(default_factory=dict)
     memo: dict[tuple[str, ...], Stage] = field(default_factory=dict)
     splits: dict[str, set[str] | None] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)

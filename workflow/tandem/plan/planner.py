@@ -12,9 +12,8 @@ from tandem.plan import (
     run_expressions,
     scoring,
     starting_encoders,
-    validated_models,
 )
-from tandem.plan.context import Context, Upstream, Validated
+from tandem.plan.context import Context, Upstream
 from tandem.plan.graph import Stage, Stages
 
 
@@ -58,10 +57,6 @@ class Planner:
     def split(self, dataset: str | None = None) -> str:
         """Return the split whose scores are reported."""
         return reported.reported_split(self.ctx, dataset or self.settings.dataset)
-
-    def full_value(self, validated: Validated) -> Stage:
-        """Return the stage that measures a checkpoint on the full corpus; see `validated_models.full_value`."""
-        return validated_models.full_value(self.ctx, validated)
 
 
 class Planners:

@@ -1,12 +1,8 @@
-"""Models as stages: what they start from, are trained on and learn from, and the chain of their checkpoints.
+"""Models as stages: what they start from, are trained on, learn from and are validated on."""
 
-With `train.checkpoints: N` a training is a chain of N stages `<model>.1` … `<model>.N`, each a system like any other;
-the stage `model` takes one of them over, or its start `<model>.0`. How they are validated is in `validation`.
-"""
-
-from dataclasses import replace
 from typing import Any
 
+from tandem.config.base import Section
 from tandem.config.encoders import START_BLOCKS
 from tandem.config.losses import OWN_LOSSES, option_takers
 from tandem.config.models import (
@@ -17,25 +13,28 @@ from tandem.config.models import (
     CrossModel,
     JointModel,
     ModelEntry,
+    Validation,
 )
 from tandem.config.representations import Representation
+from tandem.config.retrieval import OnSplits
 from tandem.config.training import DualTrain
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
-from tandem.plan.candidate_lists import check_lists, training_lists
+from tandem.plan.candidate_lists import check_lists, is_source, training_lists
 from tandem.plan.context import (
     TRAINING,
     Context,
-    Validated,
     checks_entry,
     checks_training,
     json_of,
     plans_entry,
     plans_objective,
+    plans_run,
+    plans_training,
     require_name,
     start_of,
 )
-from tandem.plan.dataset_stages import dataset, require_split
+from tandem.plan.dataset_stages import dataset, may_have_split, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.run_expressions import run
@@ -47,14 +46,6 @@ from tandem.plan.towers import (
     find_start_block,
     towers,
     with_usual,
-)
-from tandem.plan.validated_models import (
-    check_checkpoints,
-    is_validated,
-    reduced_value,
-    reference,
-    validates_in_process,
-    validation_of,
 )
 from tandem.stages.base import Json
 from tandem.stages.training import CROSS_FORMS
@@ -126,7 +117,10 @@ def plan_model(ctx: Context, name: str) -> Stage:
             ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data
         )
     if train.checkpoints:
-        return _train_in_stages(ctx, name, scope, params, upstream, execution)
+        if "checkpoints" not in plans_training:
+            problem = f"{at}.train.checkpoints: no package trains in several stages"
+            raise UserError(f"{problem}; leave it out, or load a plugin that does")
+        return plans_training["checkpoints"](ctx, name, scope, params, upstream, execution)
     return ctx.stage("model", data, name, params, upstream, execution)
 
 
@@ -293,79 +287,30 @@ def check_losses(at: str, entry: ModelEntry) -> None:
                 raise UserError(f"{problem}; used by {', '.join(takers)}")
 
 
-def _train_in_stages(
-    ctx: Context,
-    name: str,
-    scope: Scope,
-    params: Json,
-    upstream: dict[str, Stage | None],
-    execution: Json,
-) -> Stage:
-    """Plan the chain of a model's checkpoints, and the stage that takes over the last or the best of them.
+def validation_of(ctx: Context, name: str) -> Validation:
+    """Return how a model's checkpoints are validated: the configuration's `validation`, the model's own over it."""
+    return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
 
-    `scope`, `params`, `upstream` and `execution` are those of the training in one piece.
+
+def reference(ctx: Context, name: str) -> str:
+    """Return the run whose top is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
+    own = validation_of(ctx, name).from_
+    if own:
+        return own
+    source = ctx.settings.models[name].candidates.from_
+    block = ctx.block_of(source, plans_run)
+    entry = ctx.settings.entries(block, Section)[source] if block else None
+    lacks_dev = isinstance(entry, OnSplits) and not entry.has_split(VALIDATED)
+    return "bm25" if is_source(source) or source == "given" or lacks_dev else source
+
+
+def validates_in_process(ctx: Context, name: str) -> bool:
+    """Return whether a training validates on lists of dev queries itself.
+
+    Training queries are set apart where it cannot.
     """
-    data = scope.dataset
-    train = ctx.settings.models[name].train
-    count = train.checkpoints or 0
-    check_checkpoints(ctx, name, data, count)
-    # Which one is taken over, and how many there are in all, is not part of a segment but its end.
-    segment = {
-        key: value
-        for key, value in params["train"].items()
-        if key not in ("checkpoints", "patience")
-    }
-    segment["choose"] = "last"
-
-    chain: dict[int, Stage] = {}
-    ctx.checkpoints[name] = chain
-    # the start is a checkpoint where it may be the best
-    first_number = 0 if train.choose == "dev" else 1
-    for number in range(first_number, count + 1):
-        after = {"after": chain[number - 1]} if number > 1 else {}
-        own = params | {"train": segment, "until": [number, count]}
-        inputs = upstream | _refreshed_lists(ctx, name, number, scope) | after
-        chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, inputs, execution)
-    ctx.validated[name] = _validate_chain(ctx, name, chain)
-
-    taken = {f"checkpoint.{number}": stage for number, stage in chain.items()}
-    if train.choose == "dev":
-        decisive = ctx.validated[name][: len(chain)]  # those of the part that decides
-        taken |= {
-            f"validation.{number}": value.reduced
-            for number, value in zip(chain, decisive, strict=True)
-        }
-    return ctx.stage("model", data, name, params, taken)
-
-
-def _validate_chain(ctx: Context, name: str, chain: dict[int, Stage]) -> list[Validated]:
-    """Plan the values of a model's checkpoints on the reduced dataset, part by part, the part that decides first."""
-    if not is_validated(ctx, name):
-        return []
-    decisive = validation_of(ctx, name).part
-    parts = sorted(
-        PARTS_OF_OBJECTIVE[ctx.settings.models[name].objective], key=lambda part: part != decisive
-    )
-    validated = []
-    for part in parts:
-        for number, stage in chain.items():
-            validated.append(Validated(name, part, stage, reduced_value(ctx, name, number, part)))
-    return validated
-
-
-def _refreshed_lists(ctx: Context, name: str, number: int, scope: Scope) -> dict[str, Stage]:
-    """Plan the lists of a checkpoint from what an earlier one retrieves, and what is computed from the lists.
-
-    Nothing where they are those of the first checkpoint.
-    """
-    at = f"models.{name}"
     entry = ctx.settings.models[name]
-    refresh = entry.candidates.refresh
-    if refresh is None:
-        return {}
-    searching = number - 1 - refresh.lag  # the checkpoint that retrieves
-    if searching < 1:
-        return {}
-    lists = entry.candidates.model_copy(update={"from_": f"{name}.{searching}"})
-    drawn = training_lists(ctx, at, lists, scope.dataset)
-    return drawn | plan_references(ctx, entry, at, replace(scope, inputs=drawn))
+    if not entry.train.validates:
+        return False
+    data = ctx.trained_on(entry)
+    return ctx.dataset_entry(data).relevance == "qrels" and may_have_split(ctx, data, VALIDATED)

@@ -1,7 +1,5 @@
 """Scores of runs."""
 
-from operator import not_
-
 from pydantic import Field
 
 from tandem.plugins import Declarations
@@ -28,15 +26,6 @@ class ScoreParams(Params):
     )
 
 
-class AverageRankParams(Params):
-    """The mean rank of relevant passages in a small collection."""
-
-    split: str = Field(description="whose queries are ranked")
-    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
-
-
 KINDS = (
     Kind("score", "evaluation.scores:run", ScoreParams, box="Scores", holds="scores", is_packed=True, verb="scoring"),
-    Kind("average_rank", "retrieval.retrieve:run_average_rank", AverageRankParams, version=2, env="search",
-        threads="all", box="Scores", lower_is_better=True),
 )  # fmt: skip

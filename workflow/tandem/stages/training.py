@@ -22,6 +22,9 @@ _STARTS = ("start", "retriever", "reranker")
 # What packages write beside the weights of a trained model, by name: a function of a part's folder, the job, its token
 # ids, the last state of the training, the number of lists, and the sizes that followed from the data.
 PART_NOTES: Declarations[Entry] = Declarations()
+# By role of an input of a model's stage: a function of the job, which writes the model from that input instead of
+# training it.
+MODEL_SOURCES: Declarations[Entry] = Declarations()
 
 
 class EncoderParams(EncoderFiles, Params):
@@ -185,6 +188,4 @@ KINDS = (
     Kind("reranker", "models.cross:run_reranker", Params, env="models", box="Encoder"),
     Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=_STARTS, ranks=True,
         box="Training", holds="training", rule="train", verb="training"),
-    Kind("checkpoint", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=_STARTS,
-        ranks=True, box="Training", holds="checkpoint", verb="training"),
 )  # fmt: skip

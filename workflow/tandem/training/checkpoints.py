@@ -23,14 +23,11 @@ from torch import Tensor, nn
 from tandem.cluster import scheduler
 from tandem.cluster.progress import format_duration
 from tandem.errors import UserError
-from tandem.store.artifact import MANIFEST, Artifact
-from tandem.store.files import replacing, sha256, write_json
+from tandem.store.files import replacing, write_json
 from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
-# beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
-STATE = "state"
-_STEP = "step-"  # how the folder of a checkpoint's state begins; the number of its step follows
+STEP = "step-"  # how the folder of a checkpoint's state begins; the number of its step follows
 _WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 # scancel, preemption, shutdown; Ctrl-C; a closed terminal
@@ -87,7 +84,7 @@ class Checkpoints:
     def save(self, state: State, models: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Write the state, the optimizer's as `<parameter>|<what>`, under a temporary name, then rename it."""
         parameters = list_learning(models)
-        final = self.folder / f"{_STEP}{state.step:08d}"
+        final = self.folder / f"{STEP}{state.step:08d}"
         moments: dict[str, Tensor] = {}
         for name, parameter in parameters.items():
             for what, tensor in optimizer.state[parameter].items():
@@ -110,7 +107,7 @@ class Checkpoints:
         if not complete:
             return
         # A resumption begins at the newest checkpoint and needs the best weights up to its step.
-        newest_step = int(complete[-1].name.removeprefix(_STEP))
+        newest_step = int(complete[-1].name.removeprefix(STEP))
         up_to_newest = [
             path for path in sorted(self.folder.glob("best-*")) if path <= self.best(newest_step)
         ]
@@ -141,26 +138,8 @@ class Checkpoints:
     def complete(self) -> list[Path]:
         """Return the checkpoints to continue from, the newest last."""
         return sorted(
-            path for path in self.folder.glob(f"{_STEP}*") if (path / "state.json").is_file()
+            path for path in self.folder.glob(f"{STEP}*") if (path / "state.json").is_file()
         )
-
-
-def list_state_files(folder: Path) -> dict[str, str]:
-    """Return sha256 of every file of a state, by its place in the folder, without the file that Snakemake adds."""
-    return {
-        str(path.relative_to(folder)): sha256(path) for path in sorted(folder.glob(f"{_STEP}*/*"))
-    }
-
-
-def find_state(checkpoint: Artifact) -> Path:
-    """Return the folder of a finished checkpoint's state; a `UserError` unless it is what the manifest says."""
-    folder = checkpoint.folder / STATE
-    if list_state_files(folder) != checkpoint.manifest.facts[STATE]:
-        problem = "is not what the manifest says" if folder.is_dir() else "is gone"
-        raise UserError(
-            f"{folder}: {problem}; delete {checkpoint.folder / MANIFEST} and let Snakemake make it again"
-        )
-    return folder
 
 
 class Stopped(UserError):

@@ -3,7 +3,6 @@
 Of one that did not help, its log, its manifest, the tables and the report say so.
 """
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,27 +11,19 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from tandem.cluster.progress import warn
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.training import CrossTrain, DualTrain, JointTrain, Train
-from tandem.errors import UserError
 from tandem.stages.base import Json
-from tandem.stages.training import ModelParams
-from tandem.store.files import link, write_json
-from tandem.store.job import Job, writing
 from tandem.training.checkpoints import LogRow
 from tandem.training.instances import count_visits
 from tandem.training.lists import Lists, count_visited
 from tandem.training.losses import SupervisionLoss, find_supervision_loss
-from tandem.training.selection import find_best, read_validation_value, read_worth
 from tandem.training.validation import MEASURE, ValidationSet
 
 _DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 _ENOUGH_QUERIES = 50  # to choose a checkpoint by
 _DEVIATION = 0.4  # of a measure between 0 and 1 over queries of which many have 0 or 1; a usual one
 _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
-# A model's are those of its checkpoint.
-_FACTS_OF_A_CHECKPOINT = ("lists", "steps", "planned_steps", "sizes", "precision", "device")
 
 
 @dataclass(frozen=True)
@@ -226,45 +217,3 @@ def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list
     others = (batch - 1) * float(train.in_batch)
     sizes: list[int] = np.rint(1 + negatives + others * added_by_each).astype(int).tolist()
     return sizes
-
-
-def take_over(job: Job[ModelParams]) -> None:
-    """Turn one of the inputs `checkpoint.<n>` into the model: the last, or by `validation.<n>` the best.
-
-    Its files are hard links to the checkpoint's where the file system has them; the log is that of the whole training.
-    """
-    checkpoints = job.many("checkpoint")
-    validations = job.many("validation")
-    if validations and len(validations) != len(checkpoints):
-        counts = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
-        raise UserError(f"model: {counts}; one each is needed")
-    steps = [int(checkpoint.manifest.facts["steps"]) for checkpoint in checkpoints]
-    worths = [read_worth(validation) for validation in validations]
-    history = [
-        ValidationPoint(step, {"": value}) for step, value in zip(steps, worths, strict=False)
-    ]
-    index = find_best(worths) if worths else len(checkpoints) - 1
-    selected = checkpoints[index]
-    last = checkpoints[-1]
-    with writing(job) as draft:
-        for name in selected.manifest.files:
-            source = last if name == "log.parquet" else selected
-            link(source.path(name), draft.path(name))
-
-        model = json.loads(selected.path("model.json").read_text(encoding="utf-8"))
-        model["best"] = None
-        measure = ""
-        if validations:
-            measure, value = read_validation_value(validations[index])
-            model["best"] = [value, steps[index]]
-        model["checkpoint"] = selected.key
-        draft.path("model.json").unlink()  # a link: writing into it would change the checkpoint's
-        write_json(draft.path("model.json"), model)
-
-        facts = selected.manifest.facts
-        draft.facts |= {name: facts[name] for name in _FACTS_OF_A_CHECKPOINT if name in facts}
-        draft.facts["checkpoint"] = selected.key
-        draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
-        line = warn_of_no_gain(history, "dev", f"dev {measure}")
-        if line:
-            warn(job, draft, line)

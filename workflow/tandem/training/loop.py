@@ -15,8 +15,9 @@ from tandem.config.training import Train
 from tandem.errors import UserError
 from tandem.models.device import keep_memory, make_deterministic
 from tandem.models.ragged import Ids
+from tandem.stages.base import Json
 from tandem.store.job import Job
-from tandem.training.checkpoints import STATE, Checkpoints, State, Stop, find_state, load_weights
+from tandem.training.checkpoints import Checkpoints, State, Stop, load_weights
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Seeds
 from tandem.training.history import (
@@ -41,7 +42,6 @@ class TrainingLoop:
         validate: measures the models on dev, by part; None: nothing to validate on.
         world: the processes that train together; the first one writes and reports.
         topics: topic of each query row (`Instances`); None: batches are of any.
-        until: up to the end of which of how many parts of equal length, up to rounding, this job trains; None: all.
         validations: how many there are after that of the start, where `train.validate_every` does not say.
     """
 
@@ -51,7 +51,6 @@ class TrainingLoop:
     lists: Lists
     validate: Callable[[], dict[str, float]] | None
     world: World = SINGLE_PROCESS
-    until: tuple[int, int] | None = None
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
     topics: Ids | None = None
     validations: int = USUAL_VALIDATIONS
@@ -72,11 +71,7 @@ class TrainingLoop:
             steps = fit_steps(train.budget_minutes, operations, count, per_batch)
         self.visits = count_visits(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
-        part, parts = self.until or (1, 1)
-        if self.steps < parts:
-            only = f"train.checkpoints is {parts}, but there are only {self.steps} steps"
-            raise UserError(f"train {self.job.key}: {only}")
-        self.last = math.ceil(self.steps * part / parts)
+        self.last = self.steps  # up to which this job trains
         usual = math.ceil(self.steps / self.validations) if train.choose == "dev" else None
         self.validate_every = train.validate_every or usual
         self.optimizer = make_optimizer(self.objective.models, train)
@@ -84,9 +79,9 @@ class TrainingLoop:
         self.history: list[ValidationPoint] = []
 
     def run(self) -> State:
-        """Train to the end, or to that of this job's segment; from the newest checkpoint if there is one.
+        """Train to the last step of this job, from the newest checkpoint if there is one.
 
-        The first process' models hold the selected weights afterwards; a segment leaves its state for the next one.
+        The first process' models hold the selected weights afterwards.
         """
         make_deterministic()
         keep_memory()
@@ -131,12 +126,7 @@ class TrainingLoop:
         return state
 
     def finish(self, state: State) -> None:
-        """Leave the state of a segment for the next one, and the selected weights in the models."""
-        if self.until is not None:
-            self.check_weights(state)
-            left = Checkpoints(self.job.out / STATE)
-            left.remove()
-            left.save(state, self.objective.models, self.optimizer)
+        """Leave the selected weights in the models."""
         chosen = find_chosen(self.train, self.history)
         if chosen:
             load_weights(self.objective.models, self.checkpoints.best(chosen.step))
@@ -157,14 +147,19 @@ class TrainingLoop:
         return ""
 
     def resume(self) -> State:
-        """Load this job's newest checkpoint, else the state of the job before, else the start, in all processes."""
-        state = self.checkpoints.load(self.objective.models, self.optimizer)
-        before = self.job.inputs.get("after")
-        if not state.step and before is not None:
-            state = Checkpoints(find_state(before)).load(self.objective.models, self.optimizer)
+        """Load this job's newest checkpoint, else the start, in all processes."""
+        state = self.load_state()
         if state.step and self.world.first:
             say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
         return state
+
+    def load_state(self) -> State:
+        """Return what this job's newest checkpoint holds, else the start, after its weights are in the models."""
+        return self.checkpoints.load(self.objective.models, self.optimizer)
+
+    def describe_end(self) -> Json:
+        """Return facts about what a finished training leaves beside its model."""
+        return {}
 
     def draw(self, first: int) -> Iterator[tuple[Batch, int]]:
         """Yield the batches from step `first` on, each with the number of its tokens."""

@@ -1,4 +1,4 @@
-"""Stages `model`, `checkpoint` and `untrained`: train a dual encoder, a cross-encoder or both, or a part of the way."""
+"""Stages `model` and `untrained`: train a dual encoder, a cross-encoder or both."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,6 +37,7 @@ from tandem.retrieval.pair_scores import open_tokens_of
 from tandem.stages.base import Json, Params
 from tandem.stages.training import (
     CROSS_FORMS,
+    MODEL_SOURCES,
     PART_NOTES,
     ModelParams,
     UntrainedParams,
@@ -46,10 +47,10 @@ from tandem.stages.training import (
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load, writing
-from tandem.training.checkpoints import STATE, Checkpoints, State, list_state_files
+from tandem.training.checkpoints import Checkpoints, State
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
-from tandem.training.history import describe_outcome, find_chosen, read_points, take_over
+from tandem.training.history import describe_outcome, find_chosen, read_points
 from tandem.training.lists import (
     USUAL_VALIDATIONS,
     Lists,
@@ -75,13 +76,14 @@ ModelJob = Job[ModelParams]
 
 
 def run(job: ModelJob) -> None:
-    """Train, up to `until` where the stage is a checkpoint, and write the model's parts, its log and what it is.
+    """Train, and write the model's parts, its log and what it is; of several processes the first one writes.
 
-    A model that has checkpoints is one of them, taken over. Of several processes the first one writes.
+    A model with an input of `MODEL_SOURCES` is made from this instead.
     """
-    if "checkpoint.1" in job.inputs:
-        take_over(job)
-        return
+    for role, write in MODEL_SOURCES.items():
+        if role in job.inputs:
+            load(write)(job)
+            return
     with World.current().joined() as world:
         train_in(job, world)
 
@@ -96,8 +98,8 @@ def run_untrained(job: Job[UntrainedParams]) -> None:
         write_json(draft.path("model.json"), {"objective": "dual", "parts": ["dual"], "steps": 0})
 
 
-def train_in(job: ModelJob, world: World) -> None:
-    """Do one process' part of `run`."""
+def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoop) -> None:
+    """Do one process' part of `run`, by some training loop."""
     train = job.params.train
     use_workers(job.execution.workers)
     ignored = bool(job.inputs["candidates"].params.get("ignore_identical_ids"))
@@ -123,15 +125,13 @@ def train_in(job: ModelJob, world: World) -> None:
         train = train.model_copy(update={"budget_minutes": minutes})
     if train.sizes == "data":
         train = fit_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
-    until = job.params.until
-    training = TrainingLoop(
+    training = loop(
         job,
         train,
         objective,
         lists,
         validate=partial(validate, objective, validation, world) if validation else None,
         world=world,
-        until=until,
         names=data.queries.ids,
         topics=read_query_topics(job, data.queries),
         validations=validations,
@@ -145,7 +145,7 @@ def train_in(job: ModelJob, world: World) -> None:
         return
     effect: Json = {}
     warnings: list[str] = []
-    if until is None or until[0] == until[1]:  # to the end
+    if training.last == training.steps:
         effect, warnings = describe_outcome(train, state.log, lists, validation)
     write_model(job, training, state, effect, warnings)
     Checkpoints(job.out / "checkpoints").remove()
@@ -375,8 +375,7 @@ def write_model(
         }
         if from_data:
             draft.facts["sizes"] = from_data
-        if params.until is not None:
-            draft.facts[STATE] = list_state_files(job.out / STATE)
+        draft.facts |= training.describe_end()
         for line in warnings:
             warn(job, draft, line)
 

@@ -1,14 +1,12 @@
 """Datasets made of others, with other choices of queries."""
 
-import heapq
 from abc import abstractmethod
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from tandem.config import datasets
 from tandem.config.datasets import Dataset
-from tandem.data.collection import CORPUS, QUERIES, Collection
-from tandem.data.runs import RUN_FILE, iter_run, require_run_split
+from tandem.data.collection import CORPUS, QUERIES
+from tandem.data.runs import RUN_FILE
 from tandem.data.sources import (
     Answers,
     DatasetJob,
@@ -18,9 +16,7 @@ from tandem.data.sources import (
     Passage,
     Query,
     Source,
-    dataset_format,
 )
-from tandem.data.splits import VALIDATED, compute_position, draw_subset
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
@@ -90,56 +86,3 @@ class DerivedSource(PartsSource):
         if name not in self.base.manifest.files:
             return iter(())
         return stream_rows(self.base.path(name))
-
-
-@dataset_format("reduced")
-class ReducedSource(DerivedSource):
-    """Keep the dev queries of the input `of` (at most `dev_queries`, by hash), over a part of its passages.
-
-    The corpus is the union over the queries of the top `depth` of the input `run`, the reference, and all relevant
-    passages, as Asyncval (Zhuang and Zuccon 2022) cuts it: a checkpoint is encoded and searched in minutes where the
-    whole corpus takes hours. The top passages are also its lists, none of them a positive, so that the run `given` of
-    the reduced dataset is the reference run again and a cross-encoder can re-rank it.
-    """
-
-    def __init__(self, job: DatasetJob, entry: datasets.Reduced) -> None:
-        super().__init__(job, entry)
-        self._texts = Collection(self.base).queries(VALIDATED)
-        limits = {VALIDATED: job.params.dev_queries}
-        self._selected = draw_subset(dict.fromkeys(self._texts, VALIDATED), limits)
-        run = require_input(job, "run", "run")
-        require_run_split(run, VALIDATED)
-        ranked = iter_run(run, self.base)
-        self._top = {
-            query: docs[: entry.depth] for query, docs, _ in ranked if query in self._selected
-        }
-
-        judged = [
-            row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED
-        ]
-        needed = {doc for _, doc, relevance, _ in judged if relevance > 0}
-        for docs in self._top.values():
-            needed.update(docs)
-        self._docs = needed | _draw_passages(self.base, needed, entry.others * len(self._selected))
-        self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
-        self.facts |= {"run": run.key, "found": len(needed)}
-
-    def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part that stay; the lists are the reference run's top passages, in its order."""
-        match part:
-            case "queries":
-                return ((query, self._texts[query], VALIDATED) for query in self._selected)
-            case "qrels":  # of irrelevant passages only those that stay
-                return iter(self._judged)
-            case "lists":
-                return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
-        selected: Container[str] = self._docs if part in PASSAGE_PARTS else self._selected
-        return (row for row in super().rows(part) if row[0] in selected)
-
-
-def _draw_passages(dataset: Artifact, present: set[str], count: int) -> set[str]:
-    """Draw further passages, those whose ids have the lowest hash: a larger draw contains every smaller one."""
-    if not count:
-        return set()
-    ids = (doc for (doc,) in stream_rows(dataset.path(CORPUS), "doc_id") if doc not in present)
-    return set(heapq.nsmallest(count, ids, key=compute_position))

@@ -9,7 +9,7 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TRAIN = {"choose": "last", "steps": 8, "checkpoints": 4, "queries_per_batch": 2, "list_size": 3}
 
 

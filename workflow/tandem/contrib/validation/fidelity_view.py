@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from tandem.contrib.validation.plan import Validated, full_value, list_validated
 from tandem.errors import UserError
-from tandem.plan.context import Validated, plans_view
+from tandem.plan.context import plans_view
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import Check, ReportPart, View
 
@@ -62,15 +63,15 @@ class FidelityView(View):
         needed = {stage.folder for stage in upstream_first(self.plan.tables.requested_scores())}
         # Of equal models of two names the first is shown.
         checkpoints_of: dict[str, list[Validated]] = {}
-        for name, checkpoints in planner.ctx.validated.items():
+        for name in planner.ctx.checkpoints:
             if name in models and models[name].folder in needed:
-                checkpoints_of.setdefault(models[name].folder, checkpoints)
+                checkpoints_of.setdefault(models[name].folder, list_validated(planner.ctx, name))
 
         compared = []
         for checkpoints in checkpoints_of.values():
             for validated in checkpoints:
                 compared.append(
-                    ValidatedTwice(validated, planner.full_value(validated) if full else None)
+                    ValidatedTwice(validated, full_value(planner.ctx, validated) if full else None)
                 )
         return compared
 

@@ -9,10 +9,17 @@ from several_processes import read_curve
 from tiny_stages import OBJECTIVES
 
 from tandem.errors import UserError
+from tandem.stages import KINDS
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
+from tandem.store.job import load
 
 STEPS = [2, 3, 5, 6]  # six steps in four parts: 1.5, 3, 4.5 and 6, rounded up
+
+
+def run(job):
+    """Make the stage of a job."""
+    load(KINDS[job.kind].run)(job)
 
 
 def weights(folder):
@@ -44,8 +51,6 @@ def segment(model_job, make_job):
 @pytest.fixture(scope="module")
 def chains(segment, tmp_path_factory):
     """Folder of the checkpoints of each objective, four of each."""
-    from tandem.training.stage import run
-
     folder = tmp_path_factory.mktemp("chains")
     for objective in OBJECTIVES:
         for number in range(1, len(STEPS) + 1):
@@ -55,8 +60,6 @@ def chains(segment, tmp_path_factory):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_four_segments_are_the_training_in_one_piece(objective, model_job, chains, tmp_path):
-    from tandem.training.stage import run
-
     job = model_job(objective, tmp_path / f"{objective}-0123456789", {"choose": "last"})
     run(job)
     checkpoints = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
@@ -70,8 +73,6 @@ def test_four_segments_are_the_training_in_one_piece(objective, model_job, chain
 
 
 def test_a_segment_that_was_interrupted_goes_on(segment, chains, tmp_path, monkeypatch, capfd):
-    from tandem.training.stage import run
-
     shutil.copytree(chains / "joint.2-0000000000", tmp_path / "joint.2-0000000000")
     job = segment("joint", tmp_path, 3, checkpoint_seconds=0)
     interrupt(lambda: run(job), 4, monkeypatch)
@@ -85,8 +86,6 @@ def test_a_segment_that_was_interrupted_goes_on(segment, chains, tmp_path, monke
 
 
 def test_a_state_that_is_gone_or_changed_is_refused(segment, chains, tmp_path):
-    from tandem.training.stage import run
-
     before = tmp_path / "cross.1-0000000000"
     shutil.copytree(chains / before.name, before)
     weight = before / "state/step-00000002/weights.safetensors"
@@ -106,8 +105,6 @@ def test_a_state_that_is_gone_or_changed_is_refused(segment, chains, tmp_path):
 
 
 def test_more_checkpoints_than_steps_are_refused(segment, tmp_path):
-    from tandem.training.stage import run
-
     with pytest.raises(UserError, match="train.checkpoints is 7, but there are only 6 steps"):
         run(segment("cross", tmp_path, 1, of=7))
 
@@ -124,8 +121,6 @@ def test_more_checkpoints_than_steps_are_refused(segment, tmp_path):
 def test_the_chosen_checkpoint_becomes_the_model(
     kind, means, chosen, validation, make_job, chains, tmp_path
 ):
-    from tandem.training.stage import run
-
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2, 3, 4)}
     inputs |= {
         f"validation.{n}": validation(kind, n, "RR@10", mean) for n, mean in enumerate(means, 1)
@@ -147,8 +142,6 @@ def test_the_chosen_checkpoint_becomes_the_model(
 
 
 def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp_path):
-    from tandem.training.stage import run
-
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2)}
     inputs["validation.1"] = validation("score", 1, "RR@10", 0.5)
     with pytest.raises(UserError, match="2 checkpoints, but 1 validations; one each is needed"):
@@ -157,3 +150,26 @@ def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp
                 "model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs
             )
         )
+
+
+def test_the_start_is_a_checkpoint_that_dev_may_choose(
+    model_job, make_job, encoder, validation, tmp_path
+):
+    inputs = {}
+    for number, mean in ((0, 0.5), (1, 0.4)):
+        out = tmp_path / f"dual.{number}-0000000000"
+        run(model_job("dual", out, {"choose": "last"}, {"until": [number, 1]}, kind="checkpoint"))
+        inputs |= {
+            f"checkpoint.{number}": out,
+            f"validation.{number}": validation("score", number, "RR@10", mean),
+        }
+    job = make_job(
+        "model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs
+    )
+    run(job)
+    facts = open_artifact(job.out).manifest.facts
+    assert facts["steps"] == 0
+    assert facts["warnings"] == [
+        "training did not help, its start is kept: dev RR@10 0.5000 at the start, 0.4000 after 6 steps"
+    ]
+    assert json.loads((job.out / "model.json").read_text())["best"] == [0.5, 0]

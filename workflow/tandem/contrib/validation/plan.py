@@ -1,20 +1,16 @@
-"""How models are validated: on what, by which measure, and the stages that measure checkpoints.
+"""How checkpoints are validated by other jobs: as systems on a reduced dataset, by which measure.
 
-A training validates on lists of dev queries itself. Checkpoints are validated by other jobs, as systems on a reduced
-dataset.
+And which keys about validation have no effect, those of trainings that validate themselves among them.
 """
 
 import re
+from dataclasses import dataclass
 
-from tandem.config.base import Section
-from tandem.config.datasets import Reduced
-from tandem.config.models import Validation
-from tandem.config.retrieval import OnSplits
 from tandem.config.settings import Settings
+from tandem.contrib.validation.options import Reduced
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
-from tandem.plan.candidate_lists import is_source
-from tandem.plan.context import Context, Validated, lists_unused_keys, plans_dataset, plans_run
+from tandem.plan.context import Context, lists_unused_keys, plans_dataset
 from tandem.plan.dataset_stages import (
     NOTES_OF_THE_WHOLE,
     dataset,
@@ -28,6 +24,23 @@ from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
 from tandem.plan.scoring import score
 from tandem.plan.searches import encode_both_sides
+from tandem.plan.trainings import PARTS_OF_OBJECTIVE, reference, validation_of
+
+
+@dataclass(frozen=True)
+class Validated:
+    """A checkpoint of a model's part, `dual` or `cross`, and the stage of its value on the reduced dataset."""
+
+    model: str
+    part: str
+    checkpoint: Stage
+    reduced: Stage
+
+    @property
+    def row(self) -> dict[str, str]:
+        """Its names and the folders of its stages, as a command line has them."""
+        folders = {"checkpoint": self.checkpoint.folder, "reduced": self.reduced.folder}
+        return {"model": self.model, "part": self.part, **folders}
 
 
 def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
@@ -57,35 +70,6 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
         raise UserError(
             f"validation.method is average_rank, which needs qrels; dataset {data} has answers"
         )
-
-
-def validation_of(ctx: Context, name: str) -> Validation:
-    """Return how a model's checkpoints are validated: the configuration's `validation`, the model's own over it."""
-    return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
-
-
-def reference(ctx: Context, name: str) -> str:
-    """Return the run whose top is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
-    own = validation_of(ctx, name).from_
-    if own:
-        return own
-    source = ctx.settings.models[name].candidates.from_
-    block = ctx.block_of(source, plans_run)
-    entry = ctx.settings.entries(block, Section)[source] if block else None
-    lacks_dev = isinstance(entry, OnSplits) and not entry.has_split(VALIDATED)
-    return "bm25" if is_source(source) or source == "given" or lacks_dev else source
-
-
-def validates_in_process(ctx: Context, name: str) -> bool:
-    """Return whether a training validates on lists of dev queries itself.
-
-    Training queries are set apart where it cannot.
-    """
-    entry = ctx.settings.models[name]
-    if not entry.train.validates:
-        return False
-    data = ctx.trained_on(entry)
-    return ctx.dataset_entry(data).relevance == "qrels" and may_have_split(ctx, data, VALIDATED)
 
 
 def is_validated(ctx: Context, name: str) -> bool:
@@ -204,3 +188,21 @@ def full_value(ctx: Context, validated: Validated) -> Stage:
     subset = dataset(ctx, reduced_dataset(ctx, name)) if validation.queries else None
     where = f"models.{name}.validation"
     return score(ctx, system, where, data, [validation.measure], VALIDATED, {"subset": subset})
+
+
+def list_validated(ctx: Context, name: str) -> list[Validated]:
+    """Return a model's checkpoints with their values on the reduced dataset.
+
+    They stand part by part, the part that decides first.
+    """
+    if not is_validated(ctx, name):
+        return []
+    decisive = validation_of(ctx, name).part
+    parts = sorted(
+        PARTS_OF_OBJECTIVE[ctx.settings.models[name].objective], key=lambda part: part != decisive
+    )
+    validated = []
+    for part in parts:
+        for number, stage in ctx.checkpoints[name].items():
+            validated.append(Validated(name, part, stage, reduced_value(ctx, name, number, part)))
+    return validated

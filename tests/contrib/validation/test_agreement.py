@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tandem.contrib.fidelity.comparison import measure_kendall, measure_pearson
+from tandem.contrib.validation.comparison import measure_kendall, measure_pearson
 
 
 def test_tau_of_four_values_by_hand():

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from trec import iter_trec
 
+from tandem.contrib.validation.average_rank import run
 from tandem.data.collection import EXCLUDED, Collection
 from tandem.retrieval.embeddings import name_block
-from tandem.retrieval.retrieve import run_average_rank as run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing

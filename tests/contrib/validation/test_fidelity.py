@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.cli import run
-from tandem.contrib.fidelity.comparison import ValidationRow, add_validations, open_curves
+from tandem.contrib.validation.comparison import ValidationRow, add_validations, open_curves
 from tandem.errors import UserError
 from tandem.extras.report.sections import list_trained_models
 from tandem.store.artifact import open_artifact

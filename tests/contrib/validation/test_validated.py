@@ -10,7 +10,7 @@ from tandem.extras.plan import FullPlan
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DE, DOTTED = "models/de_bm25neg/train", "models.de_bm25neg.train"
 
 

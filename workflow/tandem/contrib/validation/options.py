@@ -1,0 +1,37 @@
+"""The source of reduced datasets, and the parameters of the stage `average_rank`."""
+
+from operator import not_
+from typing import Literal
+
+from pydantic import Field
+
+from tandem.config.datasets import Derived, SplitsOf
+from tandem.config.references import DatasetRef, RunRef
+from tandem.stages.base import Params
+
+
+class Reduced(Derived):
+    """The dev queries of a dataset over a part of its passages."""
+
+    source: Literal["reduced"]
+    of: DatasetRef = Field(description="the dataset")
+    from_: RunRef = Field(
+        "bm25",
+        alias="from",
+        description="the run whose top passages stay, beside all relevant ones",
+    )
+    depth: int = Field(100, ge=1, description="how many of them per query")
+    others: int = Field(
+        0, ge=0, description="further passages per query, drawn by a hash of their ids"
+    )
+
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return dev alone."""
+        return {"dev"}
+
+
+class AverageRankParams(Params):
+    """The mean rank of relevant passages in a small collection."""
+
+    split: str = Field(description="whose queries are ranked")
+    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")

@@ -1,0 +1,43 @@
+"""Checkpoints that other jobs validate, datasets of source `reduced`, and the command `fidelity`."""
+
+from dataclasses import replace
+
+from tandem.commands import STEPS, Command, register_command
+from tandem.config.datasets import register_source
+from tandem.contrib.validation.options import AverageRankParams, Reduced
+from tandem.stages import KINDS, Kind, register_stage
+from tandem.stages.training import MODEL_SOURCES
+
+register_source(Reduced)
+register_stage(
+    replace(
+        KINDS["model"],
+        name="checkpoint",
+        run="contrib.validation.segments:run",
+        holds="checkpoint",
+        rule="",
+    ),
+    in_runs=False,
+)
+register_stage(
+    Kind(
+        "average_rank",
+        "contrib.validation.average_rank:run",
+        AverageRankParams,
+        version=2,
+        env="search",
+        threads="all",
+        box="Scores",
+        lower_is_better=True,
+    ),
+    in_runs=False,
+)
+MODEL_SOURCES["checkpoint.1"] = "contrib.validation.taking_over:take_over"
+register_command(
+    Command(
+        "fidelity",
+        "contrib.validation.comparison:write_fidelity",
+        STEPS,
+        "How well reduced datasets rank checkpoints.",
+    )
+)
