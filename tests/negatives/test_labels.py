@@ -14,6 +14,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import index_passages
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.extras.validation.validation_sets import set_apart
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.drawing import draw_denoised, draw_undenoised, judge_labelled, make_pool
@@ -23,8 +24,8 @@ from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.instances import Instances, iter_batches
 from tandem.training.lists import join_lists, read_lists
+from tandem.training.numbered import NumberedCollection
 from tandem.training.stage import read_training_lists
-from tandem.training.validation import NumberedCollection, set_apart
 
 TEXTS = Ragged.of([np.array([row]) for row in range(100)])  # each passage is another
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])

@@ -14,9 +14,9 @@ from ranks import together
 from several_processes import write_results
 from tiny_training import BATCH, objective
 
+from tandem.extras.validation.validation_sets import ValidationSet, validate
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, Seeds
-from tandem.training.validation import ValidationSet, validate
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 SMALL = Budget(micro_tokens=60, graph_tokens=60)  # less than the tokens of most lists' pairs

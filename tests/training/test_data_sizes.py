@@ -12,15 +12,13 @@ from tiny_training import objective
 from tandem.config.loading import load_settings
 from tandem.config.training import CrossTrain, DualTrain
 from tandem.errors import UserError
-from tandem.training.lists import OPERATIONS_PER_SECOND, Batch, Lists, fit_validations
+from tandem.training.lists import OPERATIONS_PER_SECOND, Lists
 from tandem.training.optimizer import (
     WEIGHTS_OF_THE_RATES,
     count_layer_weights,
     count_step_operations,
-    count_validation_operations,
     fit_sizes,
 )
-from tandem.training.validation import ValidationSet
 
 
 def lists(queries, positives, negatives=10):
@@ -122,34 +120,3 @@ def test_without_a_budget_nothing_follows(configured):
         UserError, match=r"models.ce_deneg.train.sizes is data, but there is no budget_minutes"
     ):
         load_settings(config, Path(__file__).parents[2])
-
-
-@pytest.mark.parametrize(
-    ("each", "count", "left"),
-    [
-        (0.1, 10, 12 - 11 * 0.1),  # as usual
-        (1.0, 3, 12 - 4 * 1.0),  # a third of twelve minutes is four: the start's and three more
-        (2.5, 1, 12 - 2 * 2.5),
-        (4.0, 1, 12 / 2),  # start and end take eight minutes: two of them come on top
-        (0.0, 10, 12),
-    ],
-)
-def test_a_third_of_a_budget_decides_how_often_a_training_validates(each, count, left):
-    assert fit_validations(12, each * 60 * OPERATIONS_PER_SECOND) == (count, approx(left))
-
-
-def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():
-    lists = np.array([[3, 5, 7], [5, 9, -1]])
-    validation = ValidationSet(Batch(np.array([0, 1]), lists), [{3: 1}, {11: 1}], "two queries")
-    learner = objective("cross")
-    query, passage = (
-        learner.tokens.queries.lengths(np.arange(2)),
-        learner.tokens.passages.lengths(np.arange(12)),
-    )
-    pairs = passage[[3, 5, 7]].sum() + passage[[5, 9]].sum() + 3 * query[0] + 2 * query[1] + 5 * 3
-    expected = 2 * count_layer_weights(learner.models["cross"]) * pairs
-    assert count_validation_operations(learner.models, learner.tokens, validation) == expected
-    learner = objective("dual")
-    texts = passage[[3, 5, 7, 9, 11]].sum() + query.sum() + 7 * 2
-    expected = 2 * count_layer_weights(learner.models["dual"]) * texts
-    assert count_validation_operations(learner.models, learner.tokens, validation) == expected

@@ -6,16 +6,16 @@ from pytest import approx
 from tiny_project import QUESTIONS, SUBJECTS, passages
 from tiny_training import BATCH
 
-from tandem.models.ragged import Ragged
-from tandem.training.lists import Lists, Positives
-from tandem.training.validation import (
-    NumberedCollection,
+from tandem.extras.validation.validation_sets import (
     ValidationSet,
     rank_passages,
     read_validation,
     sum_ndcg,
     validate,
 )
+from tandem.models.ragged import Ragged
+from tandem.training.lists import Lists, Positives
+from tandem.training.numbered import NumberedCollection
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from ranks import skip_without_gpus
 from several_processes import read_curve
 from tiny_stages import OBJECTIVES, TRAIN
 
+from tandem.extras.validation.validation_points import choose_point, read_points
 from tandem.store.files import sha256
-from tandem.training.history import choose_point, read_points
 
 pytestmark = pytest.mark.gpu
 

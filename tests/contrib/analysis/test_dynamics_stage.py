@@ -7,13 +7,13 @@ import torch
 from listed import listed_rows
 
 from tandem.contrib.analysis.dynamics import COMPARED, compare_scores, run, sample_lists
+from tandem.extras.validation.validation_sets import draw_apart
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.training.instances import draw_list
 from tandem.training.lists import read_lists
-from tandem.training.validation import draw_apart
 
 SCORING = {"precision": "fp32", "batch_tokens": 2048}
 

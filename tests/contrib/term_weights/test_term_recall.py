@@ -1,24 +1,11 @@
-"""A model that learns DeepCT's term recall, and which queries its targets are of."""
+"""A model that learns DeepCT's term recall."""
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.contrib.term_weights.static_queries import StaticQueries
 from tandem.models.dual import load_dual
-from tandem.training.stage import read_training_lists, run, split_lists
-from tandem.training.validation import NumberedCollection
-
-
-def test_queries_that_are_validated_on_are_not_learned_from(quick_job, dataset):
-    job = quick_job("dual", train={"choose": "dev"})
-    del job.inputs["validation"]  # a tenth of the training queries is set apart
-    data, drawn = NumberedCollection.of(dataset), read_training_lists(job)
-    known = data.list_positives(drawn)
-    lists, learned, validation = split_lists(job, drawn, known, data)
-    apart = validation.batch.queries
-    assert len(apart) == len(known.look_up(apart)[1]) == 2
-    assert len(learned.look_up(apart)[1]) == 0
-    assert learned.look_up(lists.queries)[1].tolist() == known.look_up(lists.queries)[1].tolist()
+from tandem.training.stage import run
 
 
 def test_a_model_learns_it(quick_job):

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 
 from making_datasets import make  # noqa: F401
 from toy_world import World
-from training_jobs import lists, model_job, runs  # noqa: F401
+from training_jobs import lists, model_job, quick_job, runs  # noqa: F401
 
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing

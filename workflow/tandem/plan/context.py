@@ -62,6 +62,9 @@ plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry(
 plans_objective: Registry[Callable[..., tuple[dict[str, Stage], Json]]] = Registry(
     "objective", "plans_objective", "plan"
 )
+# By key of `train`, or a property of its class: `(ctx, name, data) -> {role: stage}` that the training of a model needs
+# beside the usual ones where it is set; `data` is the model's dataset.
+plans_inputs: Registry[Callable[..., dict[str, Stage]]] = Registry("input", "plans_inputs", "plan")
 # By key of `train`, of trainings in several stages: `(ctx, name, scope, params, upstream, execution) -> stage` of the
 # model; all but the first two are those of a training in one piece.
 plans_training: Registry[Callable[..., Stage]] = Registry("training", "plans_training", "plan")

@@ -1,8 +1,7 @@
-"""Models as stages: what they start from, are trained on, learn from and are validated on."""
+"""Models as stages: what they start from, are trained on and learn from."""
 
 from typing import Any
 
-from tandem.config.base import Section
 from tandem.config.encoders import START_BLOCKS
 from tandem.config.losses import OWN_LOSSES, option_takers
 from tandem.config.models import (
@@ -13,14 +12,11 @@ from tandem.config.models import (
     CrossModel,
     JointModel,
     ModelEntry,
-    Validation,
 )
 from tandem.config.representations import Representation
-from tandem.config.retrieval import OnSplits
 from tandem.config.training import DualTrain
-from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
-from tandem.plan.candidate_lists import check_lists, is_source, training_lists
+from tandem.plan.candidate_lists import check_lists, training_lists
 from tandem.plan.context import (
     TRAINING,
     Context,
@@ -28,16 +24,15 @@ from tandem.plan.context import (
     checks_training,
     json_of,
     plans_entry,
+    plans_inputs,
     plans_objective,
-    plans_run,
     plans_training,
     require_name,
     start_of,
 )
-from tandem.plan.dataset_stages import dataset, may_have_split, require_split
+from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
-from tandem.plan.run_expressions import run
 from tandem.plan.sizes import check_model
 from tandem.plan.starting_encoders import encoder, plan_reranker, texts_of_cross, tokens_to_read
 from tandem.plan.towers import (
@@ -112,10 +107,12 @@ def plan_model(ctx: Context, name: str) -> Stage:
         inputs, more = plans_objective[train.own_objective](ctx, at, entry, data, params)
         upstream |= inputs
         execution |= more
-    if validates_in_process(ctx, name):
-        upstream["validation"] = run(
-            ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data
-        )
+    if train.validates and "validates" not in plans_inputs:
+        problem = f"{at}.train: choose is {train.choose}, but no package validates"
+        raise UserError(f"{problem}; set choose to last and leave validate_every out, or load one")
+    for key in plans_inputs:
+        if getattr(train, key, None):
+            upstream |= plans_inputs[key](ctx, name, data)
     if train.checkpoints:
         if "checkpoints" not in plans_training:
             problem = f"{at}.train.checkpoints: no package trains in several stages"
@@ -285,32 +282,3 @@ def check_losses(at: str, entry: ModelEntry) -> None:
             if value != 1.0 and not set(losses) & set(takers):  # 1.0 is the default of every option
                 problem = f"{where}.{option} is {value}, but {' or '.join(losses)} takes none"
                 raise UserError(f"{problem}; used by {', '.join(takers)}")
-
-
-def validation_of(ctx: Context, name: str) -> Validation:
-    """Return how a model's checkpoints are validated: the configuration's `validation`, the model's own over it."""
-    return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
-
-
-def reference(ctx: Context, name: str) -> str:
-    """Return the run whose top is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
-    own = validation_of(ctx, name).from_
-    if own:
-        return own
-    source = ctx.settings.models[name].candidates.from_
-    block = ctx.block_of(source, plans_run)
-    entry = ctx.settings.entries(block, Section)[source] if block else None
-    lacks_dev = isinstance(entry, OnSplits) and not entry.has_split(VALIDATED)
-    return "bm25" if is_source(source) or source == "given" or lacks_dev else source
-
-
-def validates_in_process(ctx: Context, name: str) -> bool:
-    """Return whether a training validates on lists of dev queries itself.
-
-    Training queries are set apart where it cannot.
-    """
-    entry = ctx.settings.models[name]
-    if not entry.train.validates:
-        return False
-    data = ctx.trained_on(entry)
-    return ctx.dataset_entry(data).relevance == "qrels" and may_have_split(ctx, data, VALIDATED)

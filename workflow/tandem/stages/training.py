@@ -25,6 +25,9 @@ PART_NOTES: Declarations[Entry] = Declarations()
 # By role of an input of a model's stage: a function of the job, which writes the model from that input instead of
 # training it.
 MODEL_SOURCES: Declarations[Entry] = Declarations()
+# By name: a function of a model's job, its lists, the known positives and the numbered collection that returns what
+# looks at the training (`training.loop.Watch`), or None.
+WATCHES: Declarations[Entry] = Declarations()
 
 
 class EncoderParams(EncoderFiles, Params):

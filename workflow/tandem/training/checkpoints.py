@@ -98,26 +98,6 @@ class Checkpoints:
         for old in self.complete()[:-1]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def save_best(self, models: nn.Module, step: int) -> None:
-        """Write the weights of the best validation so far, under their step; remove those that no resumption needs."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self.best(step)) as partial:
-            save_file(on_cpu(list_kept(models)), partial)
-        complete = self.complete()
-        if not complete:
-            return
-        # A resumption begins at the newest checkpoint and needs the best weights up to its step.
-        newest_step = int(complete[-1].name.removeprefix(STEP))
-        up_to_newest = [
-            path for path in sorted(self.folder.glob("best-*")) if path <= self.best(newest_step)
-        ]
-        for old in up_to_newest[:-1]:
-            old.unlink()
-
-    def best(self, step: int) -> Path:
-        """Return the file of the weights that are the best so far after a step."""
-        return self.folder / f"best-{step:08d}.safetensors"
-
     def load(self, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
         """Continue from the newest checkpoint; without one, a fresh state."""
         complete = self.complete()

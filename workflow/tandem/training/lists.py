@@ -17,8 +17,6 @@ from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 # two cores with AVX2 alone do, and half of what two with AVX-512 and bf16 do. `tandem estimate` says what it is here.
 OPERATIONS_PER_SECOND = 0.18e12
 _MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
-USUAL_VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
-_SHARE_FOR_VALIDATIONS = 1 / 3  # of a budget
 _ROWS_PER_BATCH = 1 << 20  # of a candidates.parquet that are read at once
 # a (query row, passage row) pair as one integer: the query above, the passage in these bits
 _PASSAGE_BITS = 32
@@ -217,21 +215,6 @@ def fit_steps(minutes: float, operations: float, instances: int, per_batch: int)
     affordable = minutes * 60 * OPERATIONS_PER_SECOND / max(operations, 1)
     useful = _MOST_EPOCHS * instances / per_batch
     return max(1, int(min(affordable, useful)))
-
-
-def fit_validations(minutes: float, operations: float) -> tuple[int, float]:
-    """Return how often a training validates after its start, and the minutes of its budget that are left for steps.
-
-    A third of the budget decides: as often as it pays for (`operations` each), at least at the end, at most
-    `USUAL_VALIDATIONS` times. What it does not pay for may take half of the budget and then comes on top.
-    """
-    minutes_each = operations / 60 / OPERATIONS_PER_SECOND
-    if not minutes_each:
-        return USUAL_VALIDATIONS, minutes
-    # the start's is paid for as well
-    affordable = minutes * _SHARE_FOR_VALIDATIONS / minutes_each - 1
-    count = int(min(max(affordable, 1), USUAL_VALIDATIONS))
-    return count, minutes - min((count + 1) * minutes_each, minutes / 2)
 
 
 class Positives:

@@ -1,11 +1,11 @@
-"""The training loop, the same for every objective: batches, optimizer steps, log, checkpoints, validation."""
+"""The training loop, the same for every objective: batches, optimizer steps, log, checkpoints."""
 
 import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import torch
 
@@ -17,21 +17,49 @@ from tandem.models.device import keep_memory, make_deterministic
 from tandem.models.ragged import Ids
 from tandem.stages.base import Json
 from tandem.store.job import Job
-from tandem.training.checkpoints import Checkpoints, State, Stop, load_weights
+from tandem.training.checkpoints import Checkpoints, State, Stop
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Seeds
-from tandem.training.history import (
-    ValidationPoint,
-    find_chosen,
-    is_exhausted,
-    log_point,
-    read_points,
-)
 from tandem.training.instances import Instances, count_visits, iter_batches
-from tandem.training.lists import USUAL_VALIDATIONS, Batch, Lists, fit_steps
-from tandem.training.objectives import Objective
+from tandem.training.lists import Batch, Lists, Positives, fit_steps
+from tandem.training.objectives import Objective, Ranker
 from tandem.training.optimizer import count_step_operations, make_optimizer, schedule_lr, set_rate
-from tandem.training.validation import MEASURE
+
+_Train = TypeVar("_Train", bound=Train)
+
+
+class Watch(Protocol):
+    """Describe what looks at a training on its way, and may end it early and select weights: a validation, say.
+
+    Attributes:
+        lists: what is trained on.
+        positives: known ones of their queries.
+    """
+
+    lists: Lists
+    positives: Positives
+
+    @property
+    def label(self) -> str:
+        """What the log says of it."""
+
+    def prepare(self, ranker: Ranker, world: World, train: _Train) -> _Train:
+        """Return the training as it is done: what looking takes may come out of its budget."""
+
+    def begin(self, loop: "TrainingLoop", state: State) -> None:
+        """Look at the start, or at what a resumed training begins with."""
+
+    def follow(self, loop: "TrainingLoop", state: State) -> bool:
+        """Look at the training after a step; whether it ends here."""
+
+    def select(self, loop: "TrainingLoop") -> None:
+        """Put the selected weights into the models of the first process, at the end."""
+
+    def describe_choice(self, train: Train) -> list[float] | None:
+        """Return value and step of the selected weights; None where they are the last ones."""
+
+    def describe_outcome(self, train: Train) -> tuple[Json, list[str]]:
+        """Return facts for the manifest, and warnings."""
 
 
 @dataclass
@@ -39,21 +67,19 @@ class TrainingLoop:
     """Run one training.
 
     Attributes:
-        validate: measures the models on dev, by part; None: nothing to validate on.
+        watch: what looks at the training on its way; None: nothing does.
         world: the processes that train together; the first one writes and reports.
         topics: topic of each query row (`Instances`); None: batches are of any.
-        validations: how many there are after that of the start, where `train.validate_every` does not say.
     """
 
     job: Job[Any]
     train: Train
     objective: Objective
     lists: Lists
-    validate: Callable[[], dict[str, float]] | None
+    watch: "Watch | None"
     world: World = SINGLE_PROCESS
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
     topics: Ids | None = None
-    validations: int = USUAL_VALIDATIONS
 
     def __post_init__(self) -> None:
         train = self.train
@@ -72,11 +98,8 @@ class TrainingLoop:
         self.visits = count_visits(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.last = self.steps  # up to which this job trains
-        usual = math.ceil(self.steps / self.validations) if train.choose == "dev" else None
-        self.validate_every = train.validate_every or usual
         self.optimizer = make_optimizer(self.objective.models, train)
         self.checkpoints = Checkpoints(self.job.out / "checkpoints")
-        self.history: list[ValidationPoint] = []
 
     def run(self) -> State:
         """Train to the last step of this job, from the newest checkpoint if there is one.
@@ -86,9 +109,8 @@ class TrainingLoop:
         make_deterministic()
         keep_memory()
         state = self.resume()
-        self.history = read_points(state.log)
-        if not self.history:
-            self.validate_if_due(state)
+        if self.watch:
+            self.watch.begin(self, state)
         seconds = self.job.execution.checkpoint_seconds
         saved = time.monotonic()
         label = f"train {self.job.key}"
@@ -108,8 +130,7 @@ class TrainingLoop:
                 progress.add(
                     1, tokens, " ".join(f"{name} {value:.4g}" for name, value in values.items())
                 )
-                self.validate_if_due(state)
-                if is_exhausted(self.train, self.history):
+                if self.watch and self.watch.follow(self, state):
                     break
 
                 is_last = state.step >= self.last
@@ -127,9 +148,8 @@ class TrainingLoop:
 
     def finish(self, state: State) -> None:
         """Leave the selected weights in the models."""
-        chosen = find_chosen(self.train, self.history)
-        if chosen:
-            load_weights(self.objective.models, self.checkpoints.best(chosen.step))
+        if self.watch:
+            self.watch.select(self)
         self.check_weights(state)
 
     def check_weights(self, state: State) -> None:
@@ -206,26 +226,6 @@ class TrainingLoop:
         raise UserError(
             f"train {self.job.key}: {problem} at step {state.step + 1} (queries {queries} …){since}"
         )
-
-    def validate_if_due(self, state: State) -> None:
-        """Validate the start, every so many steps and the end; save the weights that are the best so far."""
-        every = self.validate_every
-        if self.validate is None or not every:
-            return
-        if state.step % every != 0 and state.step != self.steps:
-            return
-        point = ValidationPoint(state.step, self.validate())
-        self.history.append(point)
-        state.log += log_point(point)
-        if self.world.first:
-            text = ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
-            say(
-                f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev {MEASURE}: {text}"
-            )
-        if find_chosen(self.train, self.history) is point:
-            self.check_weights(state)
-            if self.world.first:
-                self.checkpoints.save_best(self.objective.models, state.step)
 
     def count_tokens(self, batch: Batch) -> int:
         """Count the tokens of the batch's passages and queries, without special tokens, for the throughput."""

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,13 +14,12 @@ from tandem.config.training import JointTrain, Optimisation, Train
 from tandem.models.tokens import Tokens
 from tandem.training.instances import Instances
 from tandem.training.lists import OPERATIONS_PER_SECOND, Lists, count_visited, fit_steps
-from tandem.training.validation import ValidationSet
 
 _Train = TypeVar("_Train", bound=Train)
 # Operations per weight and token.
-_FORWARD_OPERATIONS = 2
+FORWARD_OPERATIONS = 2
 _BACKWARD_OPERATIONS = 4
-_STEP_OPERATIONS = _FORWARD_OPERATIONS + _BACKWARD_OPERATIONS
+_STEP_OPERATIONS = FORWARD_OPERATIONS + _BACKWARD_OPERATIONS
 # Sizes from the data.
 _SHORTEST_LIST = 2  # passages
 _LONGEST_LIST = 8
@@ -207,25 +205,6 @@ def count_step_operations(
             weights -= _BACKWARD_OPERATIONS / _STEP_OPERATIONS * frozen
         operations += weights * tokens_of_list[part]
     return _STEP_OPERATIONS * train.queries_per_batch * operations
-
-
-def count_validation_operations(
-    models: nn.ModuleDict, tokens: Tokens, validation: ValidationSet
-) -> float:
-    """Return the operations of one validation: forward passes of a dual encoder's queries and pool, or of pairs."""
-    single, pair = tokens.template.extra  # special tokens
-    batch = validation.batch
-    queries = tokens.queries.lengths(batch.queries)
-    passages = tokens.passages.lengths(np.maximum(batch.passages, 0))
-    pool = tokens.passages.lengths(validation.pool)
-    tokens_read = {
-        "dual": (pool + single).sum() + (queries + single).sum(),
-        "cross": np.where(batch.mask, passages + queries[:, None] + pair, 0).sum(),
-    }
-    operations = sum(
-        count_layer_weights(model) * float(tokens_read[part]) for part, model in models.items()
-    )
-    return _FORWARD_OPERATIONS * operations
 
 
 def _average_cut(tokens: Tokens, lists: Lists) -> float:

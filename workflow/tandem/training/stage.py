@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +38,7 @@ from tandem.stages.training import (
     CROSS_FORMS,
     MODEL_SOURCES,
     PART_NOTES,
+    WATCHES,
     ModelParams,
     UntrainedParams,
     Vectors,
@@ -47,30 +47,22 @@ from tandem.stages.training import (
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load, writing
-from tandem.training.checkpoints import Checkpoints, State
+from tandem.training.chance import warn_of_chance
+from tandem.training.checkpoints import Checkpoints, LogRow, State
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
-from tandem.training.history import describe_outcome, find_chosen, read_points
 from tandem.training.lists import (
-    USUAL_VALIDATIONS,
     Lists,
     Positives,
-    fit_validations,
     join_lists,
     merge_lists,
     read_lists,
 )
-from tandem.training.loop import TrainingLoop
+from tandem.training.loop import TrainingLoop, Watch
+from tandem.training.numbered import NumberedCollection
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.optimizer import count_validation_operations, fit_sizes
-from tandem.training.validation import (
-    NumberedCollection,
-    ValidationSet,
-    read_validation,
-    set_apart,
-    validate,
-)
+from tandem.training.optimizer import fit_sizes
 
 ModelJob = Job[ModelParams]
 
@@ -107,22 +99,14 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     drawn = read_training_lists(job)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     positives = data.list_positives(drawn, open_tokens(job).passages)
-    lists, learned, validation = split_lists(job, drawn, positives, data)
+    watch = start_watch(job, drawn, positives, data)
+    lists, learned = (watch.lists, watch.positives) if watch else (drawn, positives)
     objective = build_ranker(job, learned, budget, world)
     if world.first:
-        by = f"validates on {validation.origin}" if validation else "is not validated"
-        say(f"train {job.key} · {by}")
+        say(f"train {job.key} · {watch.label if watch else 'is not validated'}")
 
-    validations = USUAL_VALIDATIONS
-    if (
-        validation
-        and train.budget_minutes
-        and train.choose == "dev"
-        and train.validate_every is None
-    ):
-        cost = count_validation_operations(objective.models, objective.tokens, validation)
-        validations, minutes = fit_validations(train.budget_minutes, cost)
-        train = train.model_copy(update={"budget_minutes": minutes})
+    if watch:
+        train = watch.prepare(objective, world, train)
     if train.sizes == "data":
         train = fit_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
     training = loop(
@@ -130,11 +114,10 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
         train,
         objective,
         lists,
-        validate=partial(validate, objective, validation, world) if validation else None,
+        watch=watch,
         world=world,
         names=data.queries.ids,
         topics=read_query_topics(job, data.queries),
-        validations=validations,
     )
     if world.first and train.sizes == "data":
         sizes = [f"{name} {size:g}" for name, size in list_fitted_sizes(training).items()]
@@ -146,36 +129,37 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     effect: Json = {}
     warnings: list[str] = []
     if training.last == training.steps:
-        effect, warnings = describe_outcome(train, state.log, lists, validation)
+        effect, warnings = describe_outcome(train, state.log, lists, watch)
     write_model(job, training, state, effect, warnings)
     Checkpoints(job.out / "checkpoints").remove()
 
 
-def split_lists(
+def start_watch(
     job: ModelJob, lists: Lists, positives: Positives, data: NumberedCollection
-) -> tuple[Lists, Positives, ValidationSet | None]:
-    """Choose what is validated on, dev queries or training queries set apart, and leave it out of the training.
+) -> Watch | None:
+    """Return what looks at the training; None if nothing does."""
+    for start in WATCHES.values():
+        watch: Watch | None = load(start)(job, lists, positives, data)
+        if watch:
+            return watch
+    return None
 
-    Returns:
-        The lists that are trained on, the positives without those of queries that are validated on, and these.
-    Raises:
-        UserError: `train.choose` is dev, and there are neither.
-    """
-    train = job.params.train
-    validation = None
-    if "validation" in job.inputs:
-        run = job.inputs["validation"]
-        validation = read_validation(data, run, train.validation_queries, train.validation_depth)
-    if validation is None and train.choose == "dev":
-        lists, validation = set_apart(
-            lists, positives, data, train.validation_queries, train.seed or 0
-        )
-        if validation is None:
-            problem = "there is no dev query with a relevant passage and only one training query; set it to last"
-            raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
-    if validation is not None:
-        positives = positives.without(validation.batch.queries)
-    return lists, positives, validation
+
+def describe_outcome(
+    train: DualTrain | CrossTrain | JointTrain,
+    log: Sequence[LogRow],
+    lists: Lists,
+    watch: Watch | None,
+) -> tuple[Json, list[str]]:
+    """Return the facts of a finished training's effect (`at_chance`, what has watched it), and warnings."""
+    at_chance = warn_of_chance(train, log, lists)
+    facts: Json = {"at_chance": bool(at_chance)}
+    warnings = [at_chance] if at_chance else []
+    if watch:
+        more, lines = watch.describe_outcome(train)
+        facts |= more
+        warnings += lines
+    return facts, warnings
 
 
 def build_ranker(
@@ -355,12 +339,11 @@ def write_model(
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
             for note in PART_NOTES.values():
                 load(note)(draft.folder / part, job, tokens, state, len(lists), from_data)
-        chosen = find_chosen(params.train, read_points(state.log))
         description = {
             "objective": params.objective,
             "parts": sorted(objective.models),
             "steps": state.step,
-            "best": [chosen.mean, chosen.step] if chosen else None,
+            "best": training.watch.describe_choice(params.train) if training.watch else None,
         }
         write_json(draft.path("model.json"), description)
         write_log(state, draft.path("log.parquet"))

@@ -14,6 +14,7 @@ from tandem.data.collection import Collection
 from tandem.data.columns import Floats64
 from tandem.data.rows import index_queries
 from tandem.data.splits import draw_subset
+from tandem.extras.validation.validation_sets import draw_apart
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
 from tandem.retrieval.encode import SideEncoder
@@ -23,7 +24,6 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 from tandem.training.instances import draw_list
 from tandem.training.lists import Lists, read_lists
-from tandem.training.validation import draw_apart
 
 COMPARED = ("entropy_de", "entropy_ce", "kl", "tau")
 _DYNAMICS_SCHEMA = pa.schema(

@@ -24,6 +24,7 @@ from tandem.extras.usage import (
     usage_of_tokens,
     write_front_matter,
 )
+from tandem.extras.validation.validation_points import find_chosen, read_points
 from tandem.models.cross import read_cross, read_cross_form
 from tandem.models.folders import read_optional
 from tandem.models.heads import CLASSIFIER_SUFFIX, find_relevant_label, read_architecture
@@ -36,7 +37,6 @@ from tandem.store.environment import provenance
 from tandem.store.files import write_text
 from tandem.store.job import Job, load, plain
 from tandem.training.checkpoints import State
-from tandem.training.history import find_chosen, read_points
 
 _PART_NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 # how to load what sentence-transformers has a class for, by the representation, whose own class says nothing

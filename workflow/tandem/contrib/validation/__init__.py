@@ -1,1 +1,1 @@
-"""Validations of checkpoints: by other jobs on a reduced corpus, and whether these order them as the full one does."""
+"""Validations of a training within it, or of its checkpoints by other jobs on a reduced corpus; the best is chosen."""

@@ -1,16 +1,20 @@
-"""How checkpoints are validated by other jobs: as systems on a reduced dataset, by which measure.
+"""How models are validated: within their training, or checkpoint by checkpoint by other jobs, on a reduced dataset.
 
-And which keys about validation have no effect, those of trainings that validate themselves among them.
+And which keys about validation have no effect.
 """
 
 import re
 from dataclasses import dataclass
 
+from tandem.config.base import Section
+from tandem.config.models import Validation
+from tandem.config.retrieval import OnSplits
 from tandem.config.settings import Settings
 from tandem.contrib.validation.options import Reduced
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
-from tandem.plan.context import Context, lists_unused_keys, plans_dataset
+from tandem.plan.candidate_lists import is_source
+from tandem.plan.context import Context, lists_unused_keys, plans_dataset, plans_inputs, plans_run
 from tandem.plan.dataset_stages import (
     NOTES_OF_THE_WHOLE,
     dataset,
@@ -22,9 +26,39 @@ from tandem.plan.dataset_stages import (
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth
+from tandem.plan.run_expressions import run
 from tandem.plan.scoring import score
 from tandem.plan.searches import encode_both_sides
-from tandem.plan.trainings import PARTS_OF_OBJECTIVE, reference, validation_of
+from tandem.plan.trainings import PARTS_OF_OBJECTIVE
+
+
+def validation_of(ctx: Context, name: str) -> Validation:
+    """Return how a model's checkpoints are validated: the configuration's `validation`, the model's own over it."""
+    return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
+
+
+def reference(ctx: Context, name: str) -> str:
+    """Return the run whose top is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
+    own = validation_of(ctx, name).from_
+    if own:
+        return own
+    source = ctx.settings.models[name].candidates.from_
+    block = ctx.block_of(source, plans_run)
+    entry = ctx.settings.entries(block, Section)[source] if block else None
+    lacks_dev = isinstance(entry, OnSplits) and not entry.has_split(VALIDATED)
+    return "bm25" if is_source(source) or source == "given" or lacks_dev else source
+
+
+@plans_inputs("validates")
+def plan_validation_run(ctx: Context, name: str, data: str) -> dict[str, Stage]:
+    """Plan the run of dev queries on whose lists a training validates itself.
+
+    Nothing where it cannot: training queries are set apart.
+    """
+    if ctx.dataset_entry(data).relevance != "qrels" or not may_have_split(ctx, data, VALIDATED):
+        return {}
+    where = f"models.{name}.validation.from"
+    return {"validation": run(ctx, reference(ctx, name), VALIDATED, where, data)}
 
 
 @dataclass(frozen=True)

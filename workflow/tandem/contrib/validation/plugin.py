@@ -1,4 +1,4 @@
-"""Checkpoints that other jobs validate, datasets of source `reduced`, and the command `fidelity`."""
+"""Validation within trainings and of checkpoints; datasets of source `reduced`; the command `fidelity`."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from tandem.commands import STEPS, Command, register_command
 from tandem.config.datasets import register_source
 from tandem.contrib.validation.options import AverageRankParams, Reduced
 from tandem.stages import KINDS, Kind, register_stage
-from tandem.stages.training import MODEL_SOURCES
+from tandem.stages.training import MODEL_SOURCES, WATCHES
 
 register_source(Reduced)
 register_stage(
@@ -32,6 +32,7 @@ register_stage(
     ),
     in_runs=False,
 )
+WATCHES["validation"] = "contrib.validation.within:start_validation"
 MODEL_SOURCES["checkpoint.1"] = "contrib.validation.taking_over:take_over"
 register_command(
     Command(

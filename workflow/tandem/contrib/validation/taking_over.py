@@ -3,12 +3,13 @@
 import json
 
 from tandem.cluster.progress import warn
+from tandem.contrib.validation.outcomes import warn_of_no_gain
 from tandem.contrib.validation.selection import find_best, read_validation_value, read_worth
 from tandem.errors import UserError
+from tandem.extras.validation.validation_points import ValidationPoint
 from tandem.stages.training import ModelParams
 from tandem.store.files import link, write_json
 from tandem.store.job import Job, writing
-from tandem.training.history import ValidationPoint, warn_of_no_gain
 
 # A model's are those of its checkpoint.
 _FACTS_OF_A_CHECKPOINT = ("lists", "steps", "planned_steps", "sizes", "precision", "device")

@@ -13,16 +13,17 @@ from tandem.extras.estimate.resources import (
     params_of,
 )
 from tandem.extras.estimate.stage_costs import UNLIMITED, count_texts_each, measure_mapped_tokens
+from tandem.extras.validation.validation_points import USUAL_VALIDATIONS, fit_validations
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import count_visits
-from tandem.training.lists import USUAL_VALIDATIONS, fit_steps, fit_validations
+from tandem.training.lists import fit_steps
 
 BYTES_PER_TRAINED_WEIGHT = 16  # itself, its gradient and two moments, float32 each
 FORWARD_AND_BACKWARD = 3  # forward passes that both together cost
 
 _CACHED_FORWARD_AND_BACKWARD = 4  # one more where gradients are cached
-# one of so many is set apart where there is no dev (training/validation.py)
+# one of so many is set apart where there is no dev (extras/validation/validation_sets.py)
 _TRAINING_QUERIES_PER_VALIDATED = 10
 
 

@@ -9,77 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Self
 
 import numpy as np
 
-from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import iter_rows
-from tandem.models.ragged import Ids, Ragged
+from tandem.extras.validation.validation_points import CUT
+from tandem.models.ragged import Ids
 from tandem.store.artifact import Artifact
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.lists import Batch, Lists, Positives
+from tandem.training.numbered import NumberedCollection
 from tandem.training.objectives import Ranker
 
-_CUT = 10
-MEASURE = f"nDCG@{_CUT}"
 _SHARE = 10  # one of so many training queries is set apart where there are no dev queries
 
 RowGrades = dict[int, int]  # row of a relevant passage → its grade
-
-
-@dataclass(frozen=True)
-class NumberedCollection:
-    """Hold a collection, and in which rows its passages and queries stand.
-
-    `own` is the passage of each query's own id, which is not a result of it, -1 for none, shape (queries,).
-    """
-
-    collection: Collection
-    passages: IdRows
-    queries: IdRows
-    own: Ids
-
-    @classmethod
-    def of(cls, dataset: Artifact, ignore_identical_ids: bool = False) -> Self:
-        """Number a dataset's passages and queries; with `ignore_identical_ids` queries may be passages, too."""
-        collection = Collection(dataset)
-        passages = index_passages(collection)
-        queries = index_queries(collection)
-        own = np.full(len(queries), -1)
-        if ignore_identical_ids:
-            own = passages.rows(queries.all.to_pylist(), missing_ok=True)
-        return cls(collection, passages, queries, own)
-
-    def find_grades(self, judged: dict[str, int]) -> RowGrades:
-        """Return the relevant passages of a query that the corpus has, by row."""
-        relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
-        rows = self.passages.rows(list(relevant), missing_ok=True)
-        return {
-            int(row): grade for row, grade in zip(rows, relevant.values(), strict=True) if row >= 0
-        }
-
-    def list_positives(self, lists: Lists, texts: Ragged | None = None) -> Positives:
-        """Return the relevant pairs of the train split and the lists' positives.
-
-        A judge or answers may have labelled the latter. What the corpus lacks is left out; `texts` are the token ids of
-        its passages.
-        """
-        names = []
-        docs = []
-        for query, grades in self.collection.qrels("train").items():
-            relevant = [doc for doc, grade in grades.items() if grade > 0]
-            names += [query] * len(relevant)
-            docs += relevant
-        passages = self.passages.rows(docs, missing_ok=True)
-        queries = self.queries.rows(names)
-
-        is_known = passages >= 0
-        listed_queries, listed_passages = lists.list_positives()
-        queries = np.concatenate([queries[is_known], listed_queries])
-        passages = np.concatenate([passages[is_known], listed_passages])
-        return Positives(queries, passages, texts, self.own)
 
 
 @dataclass(frozen=True)
@@ -111,7 +55,7 @@ class ValidationSet:
         """nDCG@10 of the lists as they stand, if their order is a first stage's."""
         if not self.ordered:
             return None
-        return sum_ndcg(self.batch.passages[:, :_CUT], self.grades) / len(self.grades)
+        return sum_ndcg(self.batch.passages[:, :CUT], self.grades) / len(self.grades)
 
 
 def read_validation(
@@ -129,7 +73,7 @@ def read_validation(
     for query, docs, _ in iter_rows(run, data.collection.artifact):
         if len(queries) == count:
             break
-        grades = data.find_grades(qrels.get(names[query], {}))
+        grades = find_grades(data, qrels.get(names[query], {}))
         if grades:
             queries.append(query)
             tops.append(docs[docs != data.own[query]][:depth])
@@ -141,6 +85,13 @@ def read_validation(
     return ValidationSet(
         Batch(rows, pad_lists(tops)), grades_of_queries, origin, own=data.own[rows]
     )
+
+
+def find_grades(data: NumberedCollection, judged: dict[str, int]) -> RowGrades:
+    """Return the relevant passages of a query that the corpus has, by row."""
+    relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
+    rows = data.passages.rows(list(relevant), missing_ok=True)
+    return {int(row): grade for row, grade in zip(rows, relevant.values(), strict=True) if row >= 0}
 
 
 def set_apart(
@@ -167,7 +118,7 @@ def set_apart(
         top = held.passages[held.offsets[number] : held.offsets[number + 1]]
         tops.append(top.astype(np.int64))
         grades = dict.fromkeys(relevant[owner == number].tolist(), 1)
-        grades_of_queries.append(grades | data.find_grades(qrels.get(query, {})))
+        grades_of_queries.append(grades | find_grades(data, qrels.get(query, {})))
 
     origin = f"{len(apart):,} of {len(known):,} training queries, which are set apart"
     batch = Batch(apart, pad_lists(tops))
@@ -228,7 +179,7 @@ def rank_passages(scores: Ids, passages: Ids) -> Ids:
     """
     scores = np.where(passages >= 0, scores, -np.inf)[:, ::-1]
     passages = passages[:, ::-1]
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :_CUT]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :CUT]
     return np.take_along_axis(passages, order, 1)
 
 
@@ -237,11 +188,11 @@ def sum_ndcg(ranked: Ids, grades: list[RowGrades]) -> float:
 
     `ranked` are rows of the best passages, shape (queries, at most 10); -1 where none stands.
     """
-    discounts = 1 / np.log2(np.arange(_CUT) + 2)
+    discounts = 1 / np.log2(np.arange(CUT) + 2)
     total = 0.0
     for row, own in zip(ranked.tolist(), grades, strict=True):
         gains = np.array([own.get(passage, 0) for passage in row])
-        ideal = np.sort(np.array(list(own.values())))[::-1][:_CUT]
+        ideal = np.sort(np.array(list(own.values())))[::-1][:CUT]
         dcg = (gains * discounts[: len(gains)]).sum()
         ideal_dcg = (ideal * discounts[: len(ideal)]).sum()
         total += float(dcg / ideal_dcg)

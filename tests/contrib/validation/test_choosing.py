@@ -8,10 +8,14 @@ import torch
 from comparing import interrupt
 from safetensors.torch import load_file
 
+from tandem.contrib.validation.outcomes import warn_of_few_queries
+from tandem.contrib.validation.within import start_validation
+from tandem.extras.validation.validation_points import read_points
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.training import stage
-from tandem.training.history import read_points, warn_of_few_queries
+from tandem.training.numbered import NumberedCollection
+from tandem.training.stage import read_training_lists
 
 SAVED = "dual/shared/model.safetensors"
 HARMFUL = {"steps": 6, "choose": "dev", "lr": 0.5, "dropout": 0.0}
@@ -145,3 +149,15 @@ def test_sizes_follow_from_the_data_within_a_budget_and_stand_in_the_facts(
         "sizes from the data: list_size 8, queries_per_batch 4, lr 0.00015, positives 1, steps 100"
     )
     assert line in capfd.readouterr().err
+
+
+def test_queries_that_are_validated_on_are_not_learned_from(quick_job, dataset):
+    job = quick_job("dual", train={"choose": "dev"})
+    del job.inputs["validation"]  # a tenth of the training queries is set apart
+    data, drawn = NumberedCollection.of(dataset), read_training_lists(job)
+    known = data.list_positives(drawn)
+    started = start_validation(job, drawn, known, data)
+    lists, learned, apart = started.lists, started.positives, started.validation.batch.queries
+    assert len(apart) == len(known.look_up(apart)[1]) == 2
+    assert len(learned.look_up(apart)[1]) == 0
+    assert learned.look_up(lists.queries)[1].tolist() == known.look_up(lists.queries)[1].tolist()

@@ -3,28 +3,18 @@
 import math
 
 import numpy as np
-import pytest
 from pytest import approx
 
-from tandem.config.training import CrossTrain, DualTrain, JointTrain
-from tandem.training.history import (
+from tandem.config.training import CrossTrain
+from tandem.contrib.validation.outcomes import warn_of_loss_to_lists, warn_of_no_gain
+from tandem.contrib.validation.within import is_exhausted
+from tandem.extras.validation.validation_points import (
     ValidationPoint,
     choose_point,
-    compute_chance,
-    is_exhausted,
-    list_sizes,
     log_point,
     read_points,
-    warn_of_chance,
-    warn_of_loss_to_lists,
-    warn_of_no_gain,
 )
-from tandem.training.lists import Lists
-from tandem.training.losses import find_supervision_loss
-from tandem.training.validation import rank_passages, sum_ndcg
-
-# a positive and eight negatives
-LISTS = Lists(np.arange(4), np.arange(5) * 9, np.ones(4, np.int64), np.arange(36))
+from tandem.extras.validation.validation_sets import rank_passages, sum_ndcg
 
 
 def history(*values, part="cross"):
@@ -62,73 +52,6 @@ def test_patience_counts_validations_without_a_gain():
     assert not is_exhausted(train, history(0.5, 0.4, 0.6, 0.5))
     assert not is_exhausted(CrossTrain(patience=None), history(0.5, 0.4, 0.3, 0.2))
     assert not is_exhausted(CrossTrain(choose="last", patience=1), history(0.5, 0.4, 0.3))
-
-
-def test_chance_by_hand():
-    assert compute_chance(find_supervision_loss("listwise", CrossTrain()), [4]) == approx(
-        math.log(4)
-    )
-    assert compute_chance(find_supervision_loss("listwise", CrossTrain()), [2, 4]) == approx(
-        (math.log(2) + math.log(4)) / 2
-    )
-    # one of four is relevant, and a bias says no more: the entropy of (1/4, 3/4)
-    entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
-    assert compute_chance(find_supervision_loss("pointwise", CrossTrain()), [4]) == approx(
-        entropy, rel=1e-3
-    )
-    assert compute_chance(find_supervision_loss("hinge", CrossTrain(margin=0.5)), [3]) == approx(
-        0.5
-    )
-
-
-def test_in_batch_lists_are_as_long_as_their_batch():
-    assert list_sizes(CrossTrain(list_size=4), LISTS) == [4] * 4
-    assert list_sizes(CrossTrain(list_size=4, in_batch=True, queries_per_batch=3), LISTS) == [6] * 4
-    assert list_sizes(DualTrain(list_size=4, in_batch=True, queries_per_batch=3), LISTS) == [12] * 4
-    # each list twice in a batch
-    wide = DualTrain(list_size=4, in_batch=True, queries_per_batch=8, steps=5)
-    assert list_sizes(wide, LISTS) == [4 + 7 * 4] * 4
-    assert (
-        list_sizes(wide.model_copy(update={"steps": None, "epochs": 1.0}), LISTS) == [4 + 3 * 4] * 4
-    )
-    assert (
-        list_sizes(CrossTrain(list_size=4, in_batch=True, queries_per_batch=8, steps=5), LISTS)
-        == [7] * 4
-    )
-    assert list_sizes(CrossTrain(list_size=20), LISTS) == [9] * 4
-
-
-@pytest.mark.parametrize(
-    ("train", "name", "value", "warned"),
-    [
-        (CrossTrain(loss="listwise", list_size=4), "loss", 1.358, True),  # ln 4 = 1.386
-        (CrossTrain(loss="listwise", list_size=4), "loss", 1.2, False),
-        (JointTrain(list_size=4), "sup", 1.39, True),
-        (JointTrain(list_size=4, teacher="static"), "sup", 0.0, False),  # nothing is supervised
-        (
-            DualTrain(list_size=2, in_batch=False, passage_centric=0.5, loss="listwise"),
-            "sup",
-            0.35,
-            True,
-        ),
-        # 2 ln 2
-        (
-            DualTrain(list_size=2, in_batch=False, loss="listwise", matryoshka=(8,)),
-            "loss",
-            1.38,
-            True,
-        ),
-        (
-            DualTrain(list_size=2, in_batch=False, loss="listwise", matryoshka=(8,)),
-            "loss",
-            1.0,
-            False,
-        ),
-    ],
-)
-def test_a_loss_near_chance_is_a_warning(train, name, value, warned):
-    log = [(step, row, 1.0 if step < 18 else value) for step in range(20) for row in {name, "loss"}]
-    assert bool(warn_of_chance(train, log, LISTS)) is warned
 
 
 def test_a_training_without_a_gain_is_a_warning():

@@ -1,0 +1,57 @@
+"""What is said of a training's validations: chosen by too few queries, or no better than its start."""
+
+import math
+from collections.abc import Sequence
+
+from tandem.extras.validation.validation_points import MEASURE, ValidationPoint, choose_point
+
+_ENOUGH_QUERIES = 50  # to choose a checkpoint by
+_DEVIATION = 0.4  # of a measure between 0 and 1 over queries of which many have 0 or 1; a usual one
+
+
+def warn_of_few_queries(by: str, queries: int) -> str:
+    """Return a warning if checkpoints are chosen by so few queries that chance decides; else ""."""
+    if by != "dev" or queries >= _ENOUGH_QUERIES:
+        return ""
+    chance = _DEVIATION / math.sqrt(queries)
+    return (
+        f"its checkpoint is chosen by {queries} queries alone: by chance their mean {MEASURE} is off by "
+        f"{chance:.2f} or more in one case of three; more dev queries or train.choose: last would mend it"
+    )
+
+
+def warn_of_no_gain(
+    history: Sequence[ValidationPoint], by: str, measure: str = f"dev {MEASURE}"
+) -> str:
+    """Return a warning if the start is kept, or the end is worse than the start; else "".
+
+    Args:
+        history: validations, the first of them of the start; lower is better where values are negative.
+        by: `train.choose`.
+    """
+    if len(history) < 2:
+        return ""
+    start = history[0]
+    last = history[-1]
+    figures = f"{measure} {_format_values(start)} at the start, {_format_values(last)} after {last.step:,} steps"
+    if by == "dev" and choose_point(history).step == start.step:
+        return f"training did not help, its start is kept: {figures}"
+    any_is_worse = any(last.values[part] < value for part, value in start.values.items())
+    if by == "last" and any_is_worse:
+        return f"ends worse than its start (train.choose: dev keeps the better): {figures}"
+    return ""
+
+
+def _format_values(point: ValidationPoint) -> str:
+    """Return `0.3721`, or `dual 0.3721, cross 0.4012` of several parts."""
+    if len(point.values) == 1:
+        return f"{abs(point.mean):.4f}"
+    return ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
+
+
+def warn_of_loss_to_lists(chosen: ValidationPoint, as_listed: float | None) -> str:
+    """Return a warning if a cross-encoder ranks the dev lists worse than their first stage; else ""."""
+    value = chosen.values.get("cross")
+    if value is None or as_listed is None or value >= as_listed:
+        return ""
+    return f"ranks the dev lists worse than their first stage: {MEASURE} {value:.4f} instead of {as_listed:.4f}"

@@ -1,0 +1,77 @@
+"""The validations of a training as its log has them, which of them decides, and how many a budget pays for."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tandem.config.training import Train
+from tandem.training.checkpoints import LogRow
+from tandem.training.lists import OPERATIONS_PER_SECOND
+
+CUT = 10
+MEASURE = f"nDCG@{CUT}"
+USUAL_VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
+_SHARE_FOR_VALIDATIONS = 1 / 3  # of a budget
+_DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
+
+
+@dataclass(frozen=True)
+class ValidationPoint:
+    """Hold a validation within a training: the value of each part after so many steps."""
+
+    step: int
+    values: dict[str, float]
+
+    @property
+    def mean(self) -> float:
+        """Return the mean over the parts."""
+        return fmean(self.values.values())
+
+
+def log_point(point: ValidationPoint) -> list[LogRow]:
+    """Return a validation as rows of the log, which `read_points` reads back."""
+    return [(point.step, f"{_DEV_ROW}{part})", value) for part, value in point.values.items()]
+
+
+def read_points(log: Iterable[LogRow]) -> list[ValidationPoint]:
+    """Return the validations in a log, in its order: the first is of the start."""
+    values: dict[int, dict[str, float]] = {}
+    for step, name, value in log:
+        if name.startswith(_DEV_ROW):
+            values.setdefault(step, {})[name[len(_DEV_ROW) : -1]] = value
+    return [ValidationPoint(step, parts) for step, parts in values.items()]
+
+
+def choose_point(history: Sequence[ValidationPoint]) -> ValidationPoint:
+    """Return the best validation by the mean over the parts, the first of equals.
+
+    Those at which one part of a joint model is worse than at the start do not count, so that no part loses.
+    """
+    start = history[0].values
+    harmless = []
+    for point in history:
+        if all(value >= start[part] for part, value in point.values.items()):
+            harmless.append(point)
+    return max(harmless, key=lambda point: point.mean)  # of equals, max takes the first
+
+
+def find_chosen(train: Train, history: Sequence[ValidationPoint]) -> ValidationPoint | None:
+    """Return the validation whose weights become the model; None where the last ones do."""
+    if train.choose != "dev" or not history:
+        return None
+    return choose_point(history)
+
+
+def fit_validations(minutes: float, operations: float) -> tuple[int, float]:
+    """Return how often a training validates after its start, and the minutes of its budget that are left for steps.
+
+    A third of the budget decides: as often as it pays for (`operations` each), at least at the end, at most
+    `USUAL_VALIDATIONS` times. What it does not pay for may take half of the budget and then comes on top.
+    """
+    minutes_each = operations / 60 / OPERATIONS_PER_SECOND
+    if not minutes_each:
+        return USUAL_VALIDATIONS, minutes
+    # the start's is paid for as well
+    affordable = minutes * _SHARE_FOR_VALIDATIONS / minutes_each - 1
+    count = int(min(max(affordable, 1), USUAL_VALIDATIONS))
+    return count, minutes - min((count + 1) * minutes_each, minutes / 2)

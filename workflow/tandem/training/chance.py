@@ -1,0 +1,86 @@
+"""Whether a training learned anything: its loss, beside that of equal scores."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+import torch
+
+from tandem.config.losses import OWN_LOSSES
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
+from tandem.training.checkpoints import LogRow
+from tandem.training.instances import count_visits
+from tandem.training.lists import Lists, count_visited
+from tandem.training.losses import SupervisionLoss, find_supervision_loss
+
+_NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
+
+
+def warn_of_chance(
+    train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists
+) -> str:
+    """Return a warning if the supervised loss of the last tenth of the steps is about that of equal scores; else ""."""
+    name, weight = _find_supervision(train)
+    # Own losses are none of scores, and co-training chooses lists by their loss.
+    if not weight or name in OWN_LOSSES or getattr(train, "co_training", None):
+        return ""
+    # The loss stands under its own name only where it is one of several terms.
+    losses = [value for _, row, value in log if row == "sup"]
+    if not losses:
+        losses = [value for _, row, value in log if row == "loss"]
+    if not losses:
+        return ""
+    last_tenth = losses[-max(1, len(losses) // 10) :]
+    value = fmean(last_tenth) / weight
+    expected = compute_chance(find_supervision_loss(name, train), list_sizes(train, lists))
+    if value < _NEAR_CHANCE * expected:
+        return ""
+    figures = f"{name} loss {value:.3f} in the last tenth of its steps, {expected:.3f} if all scores are equal"
+    return f"stays at chance: {figures}"
+
+
+def _find_supervision(train: DualTrain | CrossTrain | JointTrain) -> tuple[str, float]:
+    """Return the name of the loss on the labels, and how often it counts in what the log calls the loss."""
+    if isinstance(train, JointTrain):
+        return train.supervision, float(train.teacher == "dynamic")
+    weight = train.distil.supervision if train.distil else 1.0
+    if isinstance(train, DualTrain):
+        weight *= 1 - train.passage_centric
+        weight *= 1 + len(train.matryoshka)  # a loss of whole vectors, and one of each cut
+    return train.loss, weight
+
+
+def compute_chance(loss: SupervisionLoss, sizes: Sequence[int]) -> float:
+    """Return the least mean loss of lists of these sizes if all scores are the same: ln n for `listwise`.
+
+    For `pointwise` that is the entropy of one positive among n, which a bias alone attains.
+    """
+    lengths, counts = np.unique(sizes, return_counts=True)
+    constants = torch.linspace(-10, 10, 401).tolist()  # scores that tell no passage from another
+    least = []
+    for length in lengths.tolist():
+        mask = torch.ones(1, length, dtype=torch.bool)
+        losses = [float(loss(torch.full((1, length), constant), mask)) for constant in constants]
+        least.append(min(losses))
+    return float(np.average(least, weights=counts))
+
+
+def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list[int]:
+    """Return how many passages each list's loss is over: its own and, in batch, those that others add on average.
+
+    Of several positives each has a loss of its own, among the negatives.
+    """
+    # A single pair is one of its list's: by chance it is known with the list's share of positives.
+    size = train.visit_size if isinstance(train, DualTrain) else train.list_size
+    positives, negatives = count_visited(lists, size, train.positives)
+    batch = min(train.queries_per_batch, len(lists))
+    added_by_each = 1.0  # each positive is added once
+    if isinstance(train, DualTrain):
+        # A batch may have more visits than there are lists, and all of their passages count.
+        steps = 1 if train.budget_minutes else train.steps
+        visits = count_visits(len(lists), train.queries_per_batch, train.epochs, steps)
+        batch = min(train.queries_per_batch, visits)
+        added_by_each = float((positives + negatives).mean())
+    others = (batch - 1) * float(train.in_batch)
+    sizes: list[int] = np.rint(1 + negatives + others * added_by_each).astype(int).tolist()
+    return sizes
