@@ -51,4 +51,4 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.WORKFLOW_STARTED:
             line["dryrun"] = self.common_settings.dryrun
         with suppress(OSError):
-            os.write(self.settings.fd, (json.dumps(line, default=str) + "\n").encode())
+            os.write(self.settings.fd, (json.dumps(line, default=str) + "\n").encode())  # type: ignore[union-attr]
