@@ -32,6 +32,7 @@ from tandem.cluster.import_path import find_library_folder
 from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.parsing import with_secrets
+from tandem.config.table_layouts import TABLE_FORMATS
 from tandem.errors import UserError
 from tandem.extras.archive import archive_of
 from tandem.extras.plan import FullPlan

@@ -18,6 +18,7 @@ from tandem.config.datasets import DATASET_ENTRIES
 from tandem.config.losses import supervision
 from tandem.config.merging import gathered
 from tandem.config.representations import REPRESENTATIONS
+from tandem.config.table_layouts import TABLE_FORMATS
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
 from tandem.stages import KINDS
@@ -39,6 +40,7 @@ print(json.dumps({
     "losses": list(supervision),
     "observers": list(DATASET_OBSERVERS),
     "measures": list(MEASURE_PROVIDERS),
+    "formats": list(TABLE_FORMATS),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -105,6 +107,7 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
             "notes",
             "losses",
             "observers",
+            "formats",
         )
         for name in whole[group]
         if name not in rest[group]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tandem.report.page import PageTable, make_environment, mark_prose, write_markdown
+from tandem.extras.report.page import find_worth, list_numeric, make_environment, mark_prose
+from tandem.report.grids import PageTable, write_markdown
 
 
 @pytest.mark.parametrize(
@@ -14,12 +15,12 @@ from tandem.report.page import PageTable, make_environment, mark_prose, write_ma
     ],
 )  # fmt: skip
 def test_a_cell_is_sorted_by_the_number_that_it_begins_with(cell, number):
-    assert PageTable.worth(cell) == number
+    assert find_worth(cell) == number
 
 
 def test_a_column_of_numbers_may_have_empty_cells_but_no_words():
     rows = [["8", "paper", "37.4", "–", "128"], ["16", "8", "–", "", "128 lists"]]
-    assert PageTable("t", ["size", "semantics", "printed", "none", "words"], rows).numbers == [
+    assert list_numeric(PageTable("t", ["size", "semantics", "printed", "none", "words"], rows)) == [
         True, False, True, False, False,
     ]  # fmt: skip
 

@@ -17,9 +17,9 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.scores import run as score
 from tandem.extras.report.compare import compare_systems
+from tandem.extras.report.page import embed_json
 from tandem.extras.report.sections import count_by_bin, describe_dataset, list_examples
 from tandem.extras.report.stage_graph import group_by_box, list_stage_costs
-from tandem.report.page import embed_json
 from tandem.report.results import read_table
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json

@@ -16,7 +16,7 @@ from tandem.report.formats import (
     draw_conclusion,
     format_comparison,
 )
-from tandem.report.page import format_p, mark
+from tandem.report.grids import format_p, mark
 from tandem.report.results import (
     BestSystem,
     Cell,

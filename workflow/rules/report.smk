@@ -32,13 +32,16 @@ rule table:
         ),
         scores=lambda wildcards: behind(plan.tables.score_manifests(wildcards.table)),
     output:
-        local(multiext(f"{VIEWS}/tables/{{table}}", csv=".csv", md=".md", tex=".tex", json=".json")),
-        report(
-            local(f"{VIEWS}/tables/{{table}}.html"),
-            caption="../report/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        local(multiext(f"{VIEWS}/tables/{{table}}", csv=".csv", md=".md", json=".json")),
+        *[
+            report(
+                local(f"{VIEWS}/tables/{{table}}{ending}"),
+                caption="../report/table.rst",
+                category="Tables",
+                labels={"table": "{table}"},
+            ) if ending == ".html" else local(f"{VIEWS}/tables/{{table}}{ending}")
+            for ending in TABLE_FORMATS
+        ],
         plan=local(f"{VIEWS}/tables/{{table}}.plan"),
     log:
         local(f"{VIEWS}/tables/{{table}}.log"),

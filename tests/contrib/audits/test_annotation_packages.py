@@ -25,8 +25,8 @@ from tandem.contrib.audits.relabel import run as relabel_stage
 from tandem.contrib.audits.sheets import SheetRow
 from tandem.data.collection import EXCLUDED
 from tandem.errors import UserError
+from tandem.extras.report.page import make_environment
 from tandem.extras.targets import Configuration
-from tandem.report.page import make_environment
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk
 

@@ -16,7 +16,7 @@ from tandem.contrib.audits.relabel import run as relabel_stage
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
 from tandem.extras.language_models.prompts import GRADE, write_grade_prompt
-from tandem.report.page import make_environment
+from tandem.extras.report.page import make_environment
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk
 

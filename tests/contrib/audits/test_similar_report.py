@@ -10,7 +10,7 @@ from tandem.contrib.audits.findings import collect_audits
 from tandem.contrib.audits.relabel import run as relabel_stage
 from tandem.contrib.audits.similar_queries import run as similar_stage
 from tandem.evaluation.scores import run as score_stage
-from tandem.report.page import make_environment
+from tandem.extras.report.page import make_environment
 from tandem.store.lineage import walk
 
 NASTY = "<b>bold</b>"

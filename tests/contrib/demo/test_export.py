@@ -14,8 +14,8 @@ from tandem.cli import run
 from tandem.cluster.progress import Progress
 from tandem.contrib.demo.export import CARD, create_folder, write_flat
 from tandem.errors import UserError
+from tandem.extras.report.page import render_markdown
 from tandem.models.saving import DualShape
-from tandem.report.page import render_markdown
 from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import open_artifact
 

@@ -7,6 +7,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from tandem.config.base import Items, Section, problem
 from tandem.plugins import Declarations
 
+# By ending of a file: `module:function` of a filled table, its grids of texts and the CSV's path that returns its text;
+# CSV, JSON and Markdown are always written.
+TABLE_FORMATS: Declarations[str] = Declarations()
 _USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
 
 

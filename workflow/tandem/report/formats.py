@@ -1,26 +1,22 @@
-"""How a table's numbers are written: the same in CSV, Markdown, LaTeX, HTML and on a terminal."""
+"""How a table's numbers are written: the same in every format and on a terminal."""
 
-import sys
 from dataclasses import asdict
 
 from tandem.config.table_layouts import DEVIATIONS, Band
 from tandem.evaluation.layouts import name_system
-from tandem.report.page import (
+from tandem.report.grids import (
     PageTable,
     describe_p,
     format_difference,
     format_four_decimals,
     format_number,
     format_p,
-    make_environment,
     mark,
 )
 from tandem.report.results import Cell, FilledRow, Table
 from tandem.report.scored import COST_HEAD, COST_NOTE, format_costs
 from tandem.store.files import csv_text
 
-# templates of tables call these functions
-make_environment().globals["formats"] = sys.modules[__name__]
 TABLE_LEGEND = (
     "Values in percent, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
     "Holm-corrected over the table's comparisons per measure; without a mark no difference is shown."
@@ -126,24 +122,6 @@ def is_best(table: Table, row: FilledRow, at: int) -> bool:
     """Return whether a row has the highest value of a column that has others."""
     values = {cell.value for cell in table.column(at) if cell.value is not None}
     return len(values) > 1 and row.cells[at].value == max(values)
-
-
-def make_anchor(table: Table, row: FilledRow) -> str:
-    """Return the id of what is behind a row; two rows may show one run."""
-    return f"row-{table.rows.index(row) + 1}"
-
-
-def draw_bar(cell: Cell, column: list[Cell]) -> str:
-    """Return the style of an interval's bar: its ends and its value, in percent of the range of a whole column."""
-    lowest = min(other.low for other in column if other.low is not None)
-    highest = max(other.high for other in column if other.high is not None)
-    width = highest - lowest or 1.0
-    ends = {"low": cell.low, "at": cell.value, "high": cell.high}
-    return "; ".join(
-        f"--{name}: {100 * (end - lowest) / width:.1f}%"
-        for name, end in ends.items()
-        if end is not None
-    )
 
 
 def list_table_notes(table: Table) -> list[str]:

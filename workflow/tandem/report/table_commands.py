@@ -10,11 +10,12 @@ from cyclopts import Parameter, Token
 from pydantic import TypeAdapter, ValidationError
 
 from tandem.config.base import Model
+from tandem.config.table_layouts import TABLE_FORMATS
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import TablePlan, name_system
 from tandem.report import formats
 from tandem.report.filling import fill_table
-from tandem.report.page import align_text, render_template, write_latex, write_markdown
+from tandem.report.grids import align_text, write_markdown
 from tandem.report.results import find_view, is_sweep, list_table_names, read_table
 from tandem.report.scored import (
     ScoredRow,
@@ -22,8 +23,8 @@ from tandem.report.scored import (
     read_scored,
     warn_of_few_seeds,
 )
-from tandem.store.artifact import MANIFEST
 from tandem.store.files import write_text
+from tandem.store.job import load
 from tandem.store.lineage import walk
 
 _Plan = TypeVar("_Plan", bound=Model)
@@ -98,17 +99,14 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     grids = [
         grid for grid in (formats.make_table_grid(table), formats.make_orders_grid(table)) if grid
     ]
-
-    def address(run: str) -> str:
-        return os.path.relpath(Path(run) / MANIFEST, out.parent)
-
-    page = render_template("table.html", title=table.heading, table=table, address=address)
     texts = {
+        ".csv": formats.write_csv(table),
+        ".json": table.to_json(),
         ".md": "\n".join(map(write_markdown, grids)),
-        ".tex": "\n".join(map(write_latex, grids)),
-        ".html": page,
     }
-    write_views(out, texts | {".csv": formats.write_csv(table), ".json": table.to_json()})
+    for ending, write in TABLE_FORMATS.items():
+        texts[ending] = load(write)(table, grids, out)
+    write_views(out, texts)
 
 
 def _check_rows(plan: TablePlan, scored: Sequence[ScoredRow]) -> None:

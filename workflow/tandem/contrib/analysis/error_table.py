@@ -25,16 +25,9 @@ from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
 from tandem.extras.report.charts import draw_bars
+from tandem.extras.report.page import FOLDERS, cut_text, render_macro, render_template, write_latex
 from tandem.extras.report.sections import Addition, PageSection, adds_to_report
-from tandem.report.page import (
-    FOLDERS,
-    PageTable,
-    cut_text,
-    render_macro,
-    render_template,
-    write_latex,
-    write_markdown,
-)
+from tandem.report.grids import PageTable, write_markdown
 from tandem.report.table_commands import CsvOut, write_views
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text

@@ -23,6 +23,7 @@ from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, ScoredRanking, skip_excluded
 from tandem.evaluation.scores import read_relevance
+from tandem.extras.report.page import cut_text
 from tandem.extras.spreadsheets import (
     CHARACTERS_PER_PASSAGE,
     escape_formula,
@@ -31,7 +32,6 @@ from tandem.extras.spreadsheets import (
     write_sheet,
 )
 from tandem.extras.words import Rarity, split_into_terms
-from tandem.report.page import cut_text
 from tandem.retrieval.inputs import require_dataset
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json

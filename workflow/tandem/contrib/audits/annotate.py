@@ -7,7 +7,7 @@ from tandem.contrib.audits.packages import RULE_FILE, AnnotationFolder, Annotati
 from tandem.contrib.audits.plan import plan_pool, read_settings
 from tandem.errors import UserError
 from tandem.extras.targets import Configurations
-from tandem.report.page import align_text
+from tandem.report.grids import align_text
 from tandem.store.artifact import open_artifact
 from tandem.store.files import csv_text, write_text
 

@@ -17,8 +17,9 @@ from tandem.contrib.audits.packages import ReviewSummary
 from tandem.data.columns import Floats64
 from tandem.evaluation.scores import list_measures, read_score_summary, read_scores
 from tandem.extras.report.charts import draw_bars, draw_histogram
+from tandem.extras.report.page import FOLDERS, render_macro, render_template
 from tandem.extras.report.sections import Addition, PageSection, adds_to_report, describe_dataset
-from tandem.report.page import FOLDERS, PageTable, format_number, render_macro, render_template
+from tandem.report.grids import PageTable, format_number
 from tandem.report.table_commands import CsvFiles
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from tandem.data import tables
 from tandem.data.collection import LITERAL_MATCH, QRELS, Collection
 from tandem.errors import UserError
+from tandem.extras.report.page import FOLDERS, cut_text, render_template
 from tandem.extras.spreadsheets import (
     CHARACTERS_PER_PASSAGE,
     FORMULA_MARKS,
@@ -24,7 +25,6 @@ from tandem.extras.spreadsheets import (
     unescape_formula,
     write_sheet,
 )
-from tandem.report.page import FOLDERS, cut_text, render_template
 from tandem.store.files import write_text
 from tandem.store.job import Draft
 

@@ -22,6 +22,7 @@ from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
+from tandem.extras.report.page import render_markdown
 from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
 from tandem.extras.targets import Configuration, format_dataset_override, split_files
 from tandem.extras.usage import POOLING_CODE
@@ -31,7 +32,6 @@ from tandem.models.tokens import Tokens
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
-from tandem.report.page import render_markdown
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.inputs import require_pieces
 from tandem.stages.base import Json

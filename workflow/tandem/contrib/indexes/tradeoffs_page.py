@@ -9,8 +9,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from tandem.extras.report.charts import Series, draw_lines, draw_points
+from tandem.extras.report.page import render_template
 from tandem.extras.tradeoffs_options import TradeoffsParams
-from tandem.report.page import PageTable, render_template, write_markdown
+from tandem.report.grids import PageTable, write_markdown
 from tandem.report.table_commands import CsvOut, write_views
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact

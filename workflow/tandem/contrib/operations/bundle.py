@@ -19,11 +19,11 @@ from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.extras.language_models.options import HostedModel
 from tandem.extras.plan import FullPlan
+from tandem.extras.report.page import render_markdown
 from tandem.extras.targets import Configuration, Configurations, find_artifact, split_files
 from tandem.plan.towers import LOCK
 from tandem.plugins import is_file_name
 from tandem.redaction import redacted
-from tandem.report.page import render_markdown
 from tandem.stages import KINDS, holding
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files

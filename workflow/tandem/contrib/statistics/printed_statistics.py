@@ -10,8 +10,9 @@ from tandem.config.loading import read_section
 from tandem.contrib.statistics.options import StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG_NOTE_PREFIX, read_csv_rows
+from tandem.extras.report.page import UNIT_FACTORS, render_template
 from tandem.extras.report.sections import format_figure
-from tandem.report.page import UNIT_FACTORS, PageTable, render_template, write_markdown
+from tandem.report.grids import PageTable, write_markdown
 from tandem.report.table_commands import JSON, CsvOut, write_views
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact

@@ -21,6 +21,7 @@ from tandem.extras.report.charts import (
     make_specification,
     set_colours,
 )
+from tandem.extras.report.page import FOLDERS, read_asset, render_macro, render_template
 from tandem.extras.report.sections import Addition, PageSection, adds_to_report
 from tandem.extras.sweep_results import (
     SweepLine,
@@ -30,16 +31,12 @@ from tandem.extras.sweep_results import (
     read_result,
     shorten_path,
 )
-from tandem.report.page import (
-    FOLDERS,
+from tandem.report.grids import (
     PageTable,
     format_four_decimals,
     format_number,
     format_p,
     mark,
-    read_asset,
-    render_macro,
-    render_template,
     write_markdown,
 )
 from tandem.report.results import Origin

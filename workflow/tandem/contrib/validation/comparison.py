@@ -11,8 +11,8 @@ from markupsafe import Markup
 from tandem.config.base import Model
 from tandem.contrib.validation.selection import find_best, read_validation_value, read_worth
 from tandem.extras.report.charts import Series, draw_lines, draw_points
+from tandem.extras.report.page import FOLDERS, render_macro, render_template
 from tandem.extras.report.sections import Addition, TrainingCharts, adds_to_report
-from tandem.report.page import FOLDERS, render_macro, render_template
 from tandem.report.table_commands import JSON, CsvOut, write_views
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import csv_text

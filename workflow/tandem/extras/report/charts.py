@@ -16,7 +16,8 @@ import numpy as np
 import vl_convert
 from markupsafe import Markup
 
-from tandem.report.page import PageTable, render_macro
+from tandem.extras.report.page import render_macro
+from tandem.report.grids import PageTable
 
 Datum = dict[str, Any]  # a row of a plot's data
 Specification = dict[str, object]  # a plot as Vega-Lite reads it

@@ -19,7 +19,8 @@ from tandem.extras.report.charts import (
     embed_data,
     make_specification,
 )
-from tandem.report.page import PageTable, cut_text
+from tandem.extras.report.page import cut_text
+from tandem.report.grids import PageTable
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of, open_upstream

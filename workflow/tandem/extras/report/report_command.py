@@ -15,7 +15,7 @@ from tandem.extras.report.report_page import write_report
 from tandem.extras.report.sections import Addition, adds_to_report
 from tandem.extras.targets import CONFIGURATION_SUFFIXES, open_scored
 from tandem.plan.views import views_folder
-from tandem.report.page import (
+from tandem.report.grids import (
     PageTable,
     align_text,
     format_difference,

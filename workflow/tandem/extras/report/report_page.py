@@ -13,6 +13,7 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, System, name_system
 from tandem.extras.report.charts import read_vega
 from tandem.extras.report.compare import collect_page_data, compare_systems
+from tandem.extras.report.page import render_template
 from tandem.extras.report.sections import (
     Addition,
     describe_dataset,
@@ -22,7 +23,6 @@ from tandem.extras.report.sections import (
 from tandem.extras.report.stage_graph import draw_graph, group_by_box, list_stage_costs
 from tandem.extras.report.table_answers import answer_question, rank_rows
 from tandem.extras.stage_tree import tree
-from tandem.report.page import render_template
 from tandem.report.results import Table
 from tandem.report.scored import collect_lines, open_score_artifact
 from tandem.stages.evaluation import ScoreParams

@@ -17,8 +17,9 @@ from tandem.config.losses import OWN_LOSSES
 from tandem.data.collection import CORPUS, QUERIES, join_contents
 from tandem.data.tables import read_value
 from tandem.extras.report.charts import Series, draw_histogram, draw_lines
+from tandem.extras.report.page import cut_text
 from tandem.registry import Registry
-from tandem.report.page import PageTable, cut_text
+from tandem.report.grids import PageTable
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import BuiltStage, input_of

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from tandem.cluster.progress import format_duration
 from tandem.extras.report.charts import draw_svg, embed_data, make_specification, set_colours
-from tandem.report.page import PageTable
+from tandem.report.grids import PageTable
 from tandem.stages.base import BOXES
 from tandem.store.lineage import BuiltStage
 

@@ -1,7 +1,7 @@
 """What a table says in sentences, at the top of the report's page and at the end of `tandem run`."""
 
 from tandem.evaluation.layouts import name_system
-from tandem.report.page import LEVEL, describe_p, format_difference, format_number, mark
+from tandem.report.grids import LEVEL, describe_p, format_difference, format_number, mark
 from tandem.report.results import FilledRow, Table
 
 

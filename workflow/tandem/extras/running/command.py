@@ -30,7 +30,7 @@ from tandem.extras.targets import Configuration, read_configurations, split_file
 from tandem.plan.views import check_owner
 from tandem.redaction import set_aside
 from tandem.report.formats import make_table_grid
-from tandem.report.page import LEVEL, align_text, format_difference, format_number, format_p
+from tandem.report.grids import LEVEL, align_text, format_difference, format_number, format_p
 from tandem.report.results import Table, read_table
 
 LOGS = Path("logs")

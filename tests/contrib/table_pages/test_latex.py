@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from tandem.config.table_layouts import Band, Paper, PrintedOn
+from tandem.extras.report.page import LATEX_ESCAPES, quote_latex, write_latex
 from tandem.report.formats import make_table_grid
-from tandem.report.page import LATEX_ESCAPES, quote_latex, write_latex
 from tandem.report.results import Cell, FilledColumn, FilledRow, Table
 
 ODD = "100 % & $5_a #1 {b} ~^ \\x <y> ▲ ▼ † ‡ Δ – — ± ‖ … “q” ‘r’ [1] ≥ → ·"

@@ -1,0 +1,1 @@
+"""Tables as pages, and in LaTeX."""

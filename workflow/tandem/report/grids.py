@@ -1,0 +1,111 @@
+"""How numbers are written, and tables of texts: as Markdown, and aligned for a terminal."""
+
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+# of p: significant below the first; below the second, not written out
+LEVEL = 0.05
+_LEAST_P = 0.001
+_WIDEST_NOTES = 120
+
+
+def format_number(value: float | None, decimals: int = 2) -> str:
+    """`53.96`; a dash without a value."""
+    return "–" if value is None else f"{value:.{decimals}f}"
+
+
+def format_difference(difference: float | None, decimals: int = 2) -> str:
+    """`+1.25`; a dash without a value."""
+    return "–" if difference is None else f"{difference:+.{decimals}f}".replace("-", "−")
+
+
+def format_four_decimals(value: float | None) -> str:
+    """Four decimals; nothing without a value."""
+    return "" if value is None else f"{value:.4f}"
+
+
+def format_p(p: float | None) -> str:
+    """`0.012`, `<0.001`; a dash where nothing was tested."""
+    return "–" if p is None else f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}"
+
+
+def describe_p(p: float | None) -> str:
+    """`p = 0.012`, `p < 0.001`."""
+    return f"p < {_LEAST_P}" if p is not None and p < _LEAST_P else f"p = {format_p(p)}"
+
+
+def mark(change: float | None, p: float | None) -> str:
+    """▲ above and ▼ below the baseline, significantly; else nothing."""
+    if change is None or p is None or p >= LEVEL:
+        return ""
+    return "▲" if change > 0 else "▼"
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """Hold a table of texts, which every rendering escapes."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    named_by: int = 0  # the column that names a row
+    # the address that a cell leads to, by row and column
+    links: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    align: str = ""  # a letter a column, l for words and r for numbers; empty: words, then numbers
+    caption: str = ""
+    notes: Sequence[str] = ()
+    best: Collection[tuple[int, int]] = ()  # cells in bold, by row and column
+
+    @property
+    def alignment(self) -> str:
+        """Return a letter a column: l for words, r for numbers."""
+        return self.align or "l" + "r" * (len(self.head) - 1)
+
+
+def quote_markdown(text: str) -> str:
+    """Text in which Markdown and HTML see no markup, in one line."""
+    return re.sub(r"[\\`*_\[\]<>|]", r"\\\g<0>", text.replace("\n", " "))
+
+
+def write_markdown(grid: PageTable) -> str:
+    """Return a pipe table with its title above and its notes below."""
+    title = f"**{quote_markdown(grid.title)}**"
+    if grid.caption:
+        title += f" · {quote_markdown(grid.caption)}"
+    rule = ["---" if letter == "l" else "---:" for letter in grid.alignment]
+    lines = [title, "", _join_cells(map(quote_markdown, grid.head)), _join_cells(rule)]
+    for number, row in enumerate(grid.rows):
+        cells = []
+        for at, text in enumerate(row):
+            cell = quote_markdown(text)
+            cells.append(f"**{cell}**" if (number, at) in grid.best else cell)
+        lines.append(_join_cells(cells))
+    for note in grid.notes:
+        lines += ["", quote_markdown(note)]
+    return "\n".join(lines) + "\n"
+
+
+def _join_cells(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def align_text(grid: PageTable) -> str:
+    """Plain text for a terminal: columns padded to their widest cell."""
+    lines = [grid.head, *grid.rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [
+        "  ".join(
+            cell.ljust(width) if letter == "l" else cell.rjust(width)
+            for cell, width, letter in zip(line, widths, grid.alignment, strict=True)
+        )
+        for line in lines
+    ]
+    rule = "─" * len(padded[0])
+    width = max(60, min(len(rule), _WIDEST_NOTES))
+    notes = [line for note in grid.notes for line in textwrap.wrap(note, width)]
+    title = f"{grid.title} · {grid.caption}" if grid.caption else grid.title
+    return "\n".join(
+        line.rstrip() for line in [title, rule, padded[0], rule, *padded[1:], rule, *notes]
+    )
