@@ -19,6 +19,7 @@ from tandem.config.losses import supervision
 from tandem.config.merging import gathered
 from tandem.config.representations import REPRESENTATIONS
 from tandem.config.table_layouts import TABLE_FORMATS
+from tandem.config.training import FITS, OPTIMIZERS
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
 from tandem.stages import KINDS
@@ -41,6 +42,7 @@ print(json.dumps({
     "observers": list(DATASET_OBSERVERS),
     "measures": list(MEASURE_PROVIDERS),
     "formats": list(TABLE_FORMATS),
+    "trainings": [*FITS, *OPTIMIZERS],
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -107,7 +109,9 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
             "notes",
             "losses",
             "observers",
+            "measures",
             "formats",
+            "trainings",
         )
         for name in whole[group]
         if name not in rest[group]

@@ -8,6 +8,7 @@ from tiny_training import objective
 from tandem.config.loading import load_settings
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
+from tandem.extras.training_operations import count_layer_weights, count_step_operations
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder
 from tandem.store.artifact import open_artifact
@@ -16,7 +17,6 @@ from tandem.training.checkpoints import list_learning
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists, Positives
 from tandem.training.loop import TrainingLoop
-from tandem.training.optimizer import count_layer_weights, count_step_operations
 
 PARTS = {"dual": ["dual"], "cross": ["cross"], "joint": ["dual", "cross"]}
 

@@ -6,8 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.errors import UserError
+from tandem.extras.training_budgets import fit_steps
 from tandem.training.instances import Instances, count_visits, draw_list, iter_batches
-from tandem.training.lists import Lists, fit_steps, merge_lists, read_lists
+from tandem.training.lists import Lists, merge_lists, read_lists
 
 
 def write(path, rows):

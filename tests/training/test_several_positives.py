@@ -9,13 +9,13 @@ import torch
 from pytest import approx
 from tiny_training import BATCH, TRAINING, objective
 
+from tandem.extras.training_operations import count_step_operations
 from tandem.training.chance import list_sizes
 from tandem.training.forward import Seeds
 from tandem.training.instances import Instances, draw_list, iter_batches
 from tandem.training.lists import Lists
 from tandem.training.losses import average_over_positives
 from tandem.training.losses.listwise import listwise, pointwise
-from tandem.training.optimizer import count_step_operations
 
 # 3 + 2, 1 + 2 passages
 LISTS = Lists(np.array([7, 9]), np.array([0, 5, 8]), np.array([3, 1]), np.arange(10, 18))

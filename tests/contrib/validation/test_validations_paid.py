@@ -6,10 +6,10 @@ from pytest import approx
 from tiny_training import objective
 
 from tandem.contrib.validation.within import count_validation_operations
-from tandem.extras.validation.validation_points import fit_validations
+from tandem.extras.training_budgets import OPERATIONS_PER_SECOND, fit_validations
+from tandem.extras.training_operations import count_layer_weights
 from tandem.extras.validation.validation_sets import ValidationSet
-from tandem.training.lists import OPERATIONS_PER_SECOND, Batch
-from tandem.training.optimizer import count_layer_weights
+from tandem.training.lists import Batch
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from tandem.extras.estimate.estimate import (
 )
 from tandem.extras.estimate.resources import RATES, START_ENVIRONMENTS, Hardware, Volumes
 from tandem.extras.plan import FullPlan
+from tandem.extras.training_budgets import OPERATIONS_PER_SECOND
 from tandem.plan.graph import upstream_first
 from tandem.plan.reported import run_depth
-from tandem.training.lists import OPERATIONS_PER_SECOND
 
 ROOT = Path(__file__).parents[3]
 BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}

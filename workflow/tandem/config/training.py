@@ -40,6 +40,15 @@ _TEACHING_KEYS = ("distil", "margin_bins", "groups")  # of `SingleTrain`, of tea
 _OBJECTIVE_KEYS = ("live_negatives",)  # of `DualTrain`: each is an entry of `OWN_OBJECTIVES`
 
 
+# By name: `module:function` of groups of parameters and the peak learning rate that returns an optimiser.
+OPTIMIZERS: Declarations[str] = Declarations(
+    (name, f"training.optimizer:make_{name}") for name in ("adamw", "adam")
+)
+# By name: `module:function` of what is learned (`dual`, `cross`, `joint`), the objective, the lists and `train` that
+# returns `train` with what follows from these; under the one name `budget` what `budget_minutes` pays for.
+FITS: Declarations[str] = Declarations()
+
+
 @dataclass(frozen=True)
 class OwnObjective:
     """Describe what a dual encoder learns by in the place of its lists alone, where a key of `DualTrain` is set.
@@ -131,9 +140,7 @@ class Optimisation(Section):
         None, ge=1, description="optimiser steps; null: as many as `epochs` takes"
     )
     lr: float = Field(1e-5, gt=0, description="peak learning rate")
-    optimizer: Literal["adamw", "adam", "lamb", "adafactor"] = Field(
-        "adamw", description="update rule"
-    )
+    optimizer: Annotated[str, Choice(OPTIMIZERS)] = Field("adamw", description="update rule")
     weight_decay: float = Field(
         0.01, ge=0, description="weight decay, not of biases and layer norms"
     )
@@ -231,6 +238,8 @@ class Train(Optimisation):
             raise problem(
                 ".sizes is data, but there is no budget_minutes, which decides how much is learned"
             )
+        if self.budget_minutes is not None:
+            find_code(FITS, "budget", "budget_minutes")
         if self.positives >= self.list_size:
             raise problem(
                 f".positives is {self.positives}, but lists have {self.list_size} passages; raise list_size"

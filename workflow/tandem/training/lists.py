@@ -13,10 +13,6 @@ from tandem.data.tables import open_parquet
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 
-# By which a training's budget in minutes is counted, on every machine, so that the same budget is the same steps: what
-# two cores with AVX2 alone do, and half of what two with AVX-512 and bf16 do. `tandem estimate` says what it is here.
-OPERATIONS_PER_SECOND = 0.18e12
-_MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
 _ROWS_PER_BATCH = 1 << 20  # of a candidates.parquet that are read at once
 # a (query row, passage row) pair as one integer: the query above, the passage in these bits
 _PASSAGE_BITS = 32
@@ -200,21 +196,6 @@ def count_visited(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
     positives = np.minimum(most, lists.positives)
     available = np.diff(lists.offsets) - lists.positives
     return positives, np.minimum(size - positives, available)
-
-
-def fit_steps(minutes: float, operations: float, instances: int, per_batch: int) -> int:
-    """Return the steps, of so many operations each, that a budget pays for: at most `_MOST_EPOCHS`, at least one.
-
-    No clock is read and no machine asked, so that a training is the same wherever it runs.
-
-    >>> fit_steps(minutes=1, operations=0.18e12, instances=3200, per_batch=32)
-    60
-    >>> fit_steps(minutes=1, operations=0.18e12, instances=64, per_batch=32)  # twenty epochs of two steps
-    40
-    """
-    affordable = minutes * 60 * OPERATIONS_PER_SECOND / max(operations, 1)
-    useful = _MOST_EPOCHS * instances / per_batch
-    return max(1, int(min(affordable, useful)))
 
 
 class Positives:

@@ -21,9 +21,9 @@ from tandem.training.checkpoints import Checkpoints, State, Stop
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Seeds
 from tandem.training.instances import Instances, count_visits, iter_batches
-from tandem.training.lists import Batch, Lists, Positives, fit_steps
+from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.objectives import Objective, Ranker
-from tandem.training.optimizer import count_step_operations, make_optimizer, schedule_lr, set_rate
+from tandem.training.optimizer import make_optimizer, schedule_lr, set_rate
 
 _Train = TypeVar("_Train", bound=Train)
 
@@ -86,16 +86,10 @@ class TrainingLoop:
         if train.seed is None:
             raise ValueError("train.seed is None: planning resolves it")
         self.seed = train.seed
-        steps = train.steps
         self.instances = Instances.of(self.lists, train, self.topics)
         count = len(self.instances)
         per_batch = train.queries_per_batch
-        if train.budget_minutes is not None:
-            operations = count_step_operations(
-                self.objective.models, self.objective.tokens, self.lists, train
-            )
-            steps = fit_steps(train.budget_minutes, operations, count, per_batch)
-        self.visits = count_visits(count, per_batch, train.epochs, steps, self.instances.kind)
+        self.visits = count_visits(count, per_batch, train.epochs, train.steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.last = self.steps  # up to which this job trains
         self.optimizer = make_optimizer(self.objective.models, train)

@@ -14,6 +14,7 @@ from tandem.cluster.progress import say, warn
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
 from tandem.config.training import (
+    FITS,
     OWN_OBJECTIVES,
     QUERY_COPIES,
     TEACHING,
@@ -62,7 +63,6 @@ from tandem.training.loop import TrainingLoop, Watch
 from tandem.training.numbered import NumberedCollection
 from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.comparing import Comparing
-from tandem.training.optimizer import fit_sizes
 
 ModelJob = Job[ModelParams]
 
@@ -107,8 +107,8 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
 
     if watch:
         train = watch.prepare(objective, world, train)
-    if train.sizes == "data":
-        train = fit_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
+    for fit in FITS.values():
+        train = load(fit)(job.params.objective, objective, lists, train)
     training = loop(
         job,
         train,

@@ -18,12 +18,12 @@ from tandem.contrib.validation.outcomes import (
     warn_of_no_gain,
 )
 from tandem.errors import UserError
+from tandem.extras.training_budgets import USUAL_VALIDATIONS, fit_validations
+from tandem.extras.training_operations import FORWARD_OPERATIONS, count_layer_weights
 from tandem.extras.validation.validation_points import (
     MEASURE,
-    USUAL_VALIDATIONS,
     ValidationPoint,
     find_chosen,
-    fit_validations,
     log_point,
     read_points,
 )
@@ -51,7 +51,6 @@ from tandem.training.lists import Lists, Positives
 from tandem.training.loop import TrainingLoop
 from tandem.training.numbered import NumberedCollection
 from tandem.training.objectives import Ranker
-from tandem.training.optimizer import FORWARD_OPERATIONS, count_layer_weights
 
 _Train = TypeVar("_Train", bound=Train)
 

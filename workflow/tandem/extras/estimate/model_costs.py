@@ -13,11 +13,10 @@ from tandem.extras.estimate.resources import (
     params_of,
 )
 from tandem.extras.estimate.stage_costs import UNLIMITED, count_texts_each, measure_mapped_tokens
-from tandem.extras.validation.validation_points import USUAL_VALIDATIONS, fit_validations
+from tandem.extras.training_budgets import USUAL_VALIDATIONS, fit_steps, fit_validations
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import count_visits
-from tandem.training.lists import fit_steps
 
 BYTES_PER_TRAINED_WEIGHT = 16  # itself, its gradient and two moments, float32 each
 FORWARD_AND_BACKWARD = 3  # forward passes that both together cost

@@ -1,4 +1,4 @@
-"""The validations of a training as its log has them, which of them decides, and how many a budget pays for."""
+"""The validations of a training as its log has them, and which of them decides."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,9 @@ from statistics import fmean
 
 from tandem.config.training import Train
 from tandem.training.checkpoints import LogRow
-from tandem.training.lists import OPERATIONS_PER_SECOND
 
 CUT = 10
 MEASURE = f"nDCG@{CUT}"
-USUAL_VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
-_SHARE_FOR_VALIDATIONS = 1 / 3  # of a budget
 _DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 
 
@@ -60,18 +57,3 @@ def find_chosen(train: Train, history: Sequence[ValidationPoint]) -> ValidationP
     if train.choose != "dev" or not history:
         return None
     return choose_point(history)
-
-
-def fit_validations(minutes: float, operations: float) -> tuple[int, float]:
-    """Return how often a training validates after its start, and the minutes of its budget that are left for steps.
-
-    A third of the budget decides: as often as it pays for (`operations` each), at least at the end, at most
-    `USUAL_VALIDATIONS` times. What it does not pay for may take half of the budget and then comes on top.
-    """
-    minutes_each = operations / 60 / OPERATIONS_PER_SECOND
-    if not minutes_each:
-        return USUAL_VALIDATIONS, minutes
-    # the start's is paid for as well
-    affordable = minutes * _SHARE_FOR_VALIDATIONS / minutes_each - 1
-    count = int(min(max(affordable, 1), USUAL_VALIDATIONS))
-    return count, minutes - min((count + 1) * minutes_each, minutes / 2)

@@ -11,14 +11,11 @@ from tiny_training import objective
 
 from tandem.config.loading import load_settings
 from tandem.config.training import CrossTrain, DualTrain
+from tandem.contrib.budgets.data_sizes import WEIGHTS_OF_THE_RATES, fit_sizes
 from tandem.errors import UserError
-from tandem.training.lists import OPERATIONS_PER_SECOND, Lists
-from tandem.training.optimizer import (
-    WEIGHTS_OF_THE_RATES,
-    count_layer_weights,
-    count_step_operations,
-    fit_sizes,
-)
+from tandem.extras.training_budgets import OPERATIONS_PER_SECOND
+from tandem.extras.training_operations import count_layer_weights, count_step_operations
+from tandem.training.lists import Lists
 
 
 def lists(queries, positives, negatives=10):
@@ -81,7 +78,7 @@ def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch)
     assert fit_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
         1.5e-4 * math.sqrt(400 / 1601), rel=0.05
     )
-    monkeypatch.setattr("tandem.training.optimizer.WEIGHTS_OF_THE_RATES", own / 4)
+    monkeypatch.setattr("tandem.contrib.budgets.data_sizes.WEIGHTS_OF_THE_RATES", own / 4)
     assert fit_sizes("cross", learner.models, learner.tokens, drawn, train).lr == approx(
         1.5e-4 / 4, rel=0.05
     )
@@ -119,4 +116,4 @@ def test_without_a_budget_nothing_follows(configured):
     with pytest.raises(
         UserError, match=r"models.ce_deneg.train.sizes is data, but there is no budget_minutes"
     ):
-        load_settings(config, Path(__file__).parents[2])
+        load_settings(config, Path(__file__).parents[3])

@@ -1,0 +1,1 @@
+"""Trainings by a budget of minutes, and sizes of their lists and batches that follow from the data."""

@@ -1,0 +1,1 @@
+"""Optimisers of trainings beside Adam's."""
