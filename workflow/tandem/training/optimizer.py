@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from tandem.config.training import OPTIMIZERS, JointTrain, Optimisation
+from tandem.stages.base import Json
 from tandem.store.job import load
 
-Groups = Iterable[dict[str, Any]]  # of parameters, with the options of each
+Groups = Iterable[Json]  # of parameters, with the options of each
 
 
 def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimizer:
@@ -30,7 +31,7 @@ def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimi
         is_decayed = parameter.dim() > 1 and "LayerNorm" not in name
         groups.setdefault((share, is_decayed), []).append(parameter)
 
-    options: list[dict[str, Any]] = []
+    options: list[Json] = []
     for (share, is_decayed), parameters in groups.items():
         decay = train.weight_decay if is_decayed else 0.0
         options.append({"params": parameters, "share": share, "weight_decay": decay})

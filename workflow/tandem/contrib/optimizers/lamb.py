@@ -1,11 +1,11 @@
 """LAMB, and Adafactor as PyTorch has it."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from tandem.stages.base import Json
 from tandem.training.optimizer import Groups
 
 
@@ -30,7 +30,7 @@ class Lamb(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[dict[str, Any]],
+        params: Groups,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
@@ -50,7 +50,7 @@ class Lamb(torch.optim.Optimizer):
                 if weights.grad is not None:
                     self._update(weights, weights.grad, group)
 
-    def _update(self, weights: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, weights: Tensor, gradient: Tensor, group: Json) -> None:
         state = self.state[weights]
         beta1, beta2 = group["betas"]
         if not state:
