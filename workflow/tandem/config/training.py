@@ -47,6 +47,9 @@ OPTIMIZERS: Declarations[str] = Declarations(
 # By name: `module:function` of what is learned (`dual`, `cross`, `joint`), the objective, the lists and `train` that
 # returns `train` with what follows from these; under the one name `budget` what `budget_minutes` pays for.
 FITS: Declarations[str] = Declarations()
+# By key of `DualTrain`, and role of an input: `module:function` of a model's job and the rows of queries that returns
+# how an epoch's instances are arranged (`training.instances.Instances`).
+ARRANGEMENTS: Declarations[str] = Declarations()
 
 
 @dataclass(frozen=True)
@@ -381,6 +384,8 @@ class DualTrain(SingleTrain):
             raise problem(
                 ".budget_minutes does not count what distil.in_batch computes; say steps or epochs"
             )
+        if self.topics:
+            find_code(ARRANGEMENTS, "topics", "topics")
         if self.self_teaching:
             find_code(QUERY_COPIES, "self_teaching", "self_teaching")
         if self.budget_minutes and self.self_teaching:

@@ -1,13 +1,11 @@
 """The stages that search by a dual encoder's vectors: exactly, or through an entry of `indexes` (`<model>@<name>`)."""
 
 from tandem.config.indexes import AnyIndex, Index
-from tandem.config.references import Name
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
-from tandem.plan.context import Context, json_of, plans_index, plans_reference, search
+from tandem.plan.context import Context, json_of, plans_index, search
 from tandem.plan.dataset_stages import corpus_dataset, dataset
 from tandem.plan.graph import Stage
-from tandem.plan.named_entries import Scope
 from tandem.plan.reported import searched
 from tandem.plan.starting_encoders import dual_encoder, tokens_of_dual
 from tandem.stages import KINDS, parameter_names
@@ -44,16 +42,6 @@ def plan_encoding(
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": tokens}
     execution = ctx.execution("attention", "compile")
     return ctx.stage(kind, data, f"{model.name}.{split or 'passages'}", params, upstream, execution)
-
-
-@plans_reference("topics")
-def plan_topics(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
-    """Plan the clusters of the training queries, by the dual encoder that a key of `topics` names."""
-    system = name.names[0]
-    queries = plan_encoding(ctx, "embeddings", system, name.path, scope.dataset, "train")
-    params = {**json_of(name.section), "seed": scope.seed}
-    inputs = {"dataset": dataset(ctx, scope.dataset), "queries": queries}
-    return {"topics": ctx.stage("topics", scope.dataset, system, params, inputs)}
 
 
 def encode_both_sides(

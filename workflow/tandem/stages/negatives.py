@@ -9,7 +9,7 @@ from pydantic import Field
 from tandem.config.models import BelowPositive, Candidates
 from tandem.config.references import parameters_of
 from tandem.registry import Registry
-from tandem.stages.base import Kind, Params, Part
+from tandem.stages.base import Kind, Part
 from tandem.stages.retrieval import ScoringParams
 
 # A source takes the job, its `PositiveLabels`, and the rows of passages' and queries' ids. It gives (query, ids,
@@ -44,17 +44,8 @@ class CandidatesParams(Candidates, ScoringParams):
     )
 
 
-class TopicsParams(Params):
-    """Clusters of the training queries."""
-
-    clusters: int = Field(ge=2, description="how many")
-    seed: int = Field(description="of the queries that they start from")
-
-
 KINDS = (
     Kind("candidates", "negatives.candidates:run", CandidatesParams, version=2, env="models", threads="all",
         gpu=("judge",), shard="negatives.candidates:run_shard", part=Part(1024, "queries"), box="Training lists",
         holds="lists", verb="drawing negatives for"),
-    Kind("topics", "retrieval.faiss_search:run_topics", TopicsParams, env="search", threads="all", box="Training lists",
-        verb="clustering queries of"),
 )  # fmt: skip

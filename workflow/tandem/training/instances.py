@@ -19,6 +19,7 @@ from tandem.store.job import load
 from tandem.training.lists import Batch, Lists
 
 _InstanceKind = Literal["query", "positive", "row"]
+Arrange = Callable[["Instances", Ids, int, int, int], Ids]
 
 
 @dataclass(eq=False)
@@ -33,7 +34,7 @@ class Instances:
         size: passages of a positive and its negatives.
         draw: draws a visit of a list by a teacher's scores, as `draw_list` without, of `query` alone.
         labels: stand-ins for the teacher's scores of what `draw` draws, shape (size,); None: its scores.
-        topics: topic of each query row; an epoch's batches have queries of one topic (`order_by_topic`); None: of any.
+        arrange: `(instances, order, per_batch, seed, epoch) -> order` of an epoch, from a random one; None: that one.
         resample: draw the negatives anew at each visit. Else a list's negatives are dealt out to its positives once,
             in a shuffled order, and again from the first where they do not go round.
     """
@@ -44,7 +45,7 @@ class Instances:
     most: int = 1
     resample: bool = True
     pairs: bool = False
-    topics: Ids | None = None
+    arrange: Arrange | None = None
     draw: Callable[[Lists, int, int, int, int, int], Ids] | None = None
     labels: Floats | None = None
 
@@ -64,7 +65,7 @@ class Instances:
             self.bounds = sum_lengths(lists.positives * self.rows_per_positive)
 
     @classmethod
-    def of(cls, lists: Lists, train: Train, topics: Ids | None = None) -> Self:
+    def of(cls, lists: Lists, train: Train, arrange: Arrange | None = None) -> Self:
         """Return the instances that a training visits."""
         if not isinstance(train, SingleTrain):
             return cls(lists, train.list_size, most=train.positives)
@@ -79,7 +80,7 @@ class Instances:
             most=train.positives,
             resample=train.resample,
             pairs=isinstance(train, CrossTrain),
-            topics=topics,
+            arrange=arrange,
             draw=draw,
             labels=labels,
         )
@@ -90,15 +91,9 @@ class Instances:
     def order(self, per_batch: int, seed: int, epoch: int) -> Ids:
         """Return the instances in the order in which an epoch visits them."""
         order = np.random.default_rng([seed, 0, epoch]).permutation(len(self))
-        if self.topics is None:
+        if self.arrange is None:
             return order
-        indices = np.searchsorted(self.bounds, order, side="right") - 1
-        topics = self.topics[self.lists.queries[indices]]
-        # The batches go on over the end of an epoch: these instances fill up the last one of the epoch before.
-        begun = -epoch * len(self) % per_batch
-        return order_by_topic(
-            order, topics, per_batch, begun, np.random.default_rng([seed, 4, epoch])
-        )
+        return self.arrange(self, order, per_batch, seed, epoch)
 
     def visit(self, number: int, seed: int, epoch: int) -> tuple[int, Ids]:
         """Draw the passages of one visit of an instance.
@@ -195,38 +190,6 @@ def count_visits(
     if kind == "query":
         return max(1, int(np.ceil(epochs * instances)))
     return per_batch * max(1, round(epochs * instances / per_batch))
-
-
-def order_by_topic(
-    order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random.Generator
-) -> Ids:
-    """Return an epoch's order in which each batch is of one topic: topic-aware sampling (Hofstätter et al. 2021).
-
-    Every instance is still visited once an epoch, where the paper draws a topic for each batch. What does not fill a
-    batch of its topic is in batches of several topics, neighbours in the topics' numbers.
-
-    Args:
-        order: the instances in random order.
-        topics: of each of them, same shape.
-        begun: instances that complete the last batch of the epoch before.
-        rng: shuffles the batches.
-    """
-    sizes = np.unique(topics, return_counts=True)[1]
-    groups = np.split(order[np.argsort(topics, kind="stable")], np.cumsum(sizes)[:-1])
-    in_full_batches = []
-    left_over = []
-    for group in groups:
-        cut = len(group) // per_batch * per_batch
-        in_full_batches.append(group[:cut])
-        left_over.append(group[cut:])
-    full = np.concatenate(in_full_batches).reshape(-1, per_batch)
-    rest = np.concatenate(left_over)
-    full = full[rng.permutation(len(full))]
-    # one more batch is broken up for the one that the last epoch began
-    if len(rest) < begun and len(full):
-        rest = np.concatenate([full[-1], rest])
-        full = full[:-1]
-    return np.concatenate([rest[:begun], full.ravel(), rest[begun:]])
 
 
 def iter_batches(

@@ -20,7 +20,7 @@ from tandem.store.job import Job
 from tandem.training.checkpoints import Checkpoints, State, Stop
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Seeds
-from tandem.training.instances import Instances, count_visits, iter_batches
+from tandem.training.instances import Arrange, Instances, count_visits, iter_batches
 from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.objectives import Objective, Ranker
 from tandem.training.optimizer import make_optimizer, schedule_lr, set_rate
@@ -69,7 +69,7 @@ class TrainingLoop:
     Attributes:
         watch: what looks at the training on its way; None: nothing does.
         world: the processes that train together; the first one writes and reports.
-        topics: topic of each query row (`Instances`); None: batches are of any.
+        arrange: arranges the instances of an epoch (`Instances`); None: they are in random order.
     """
 
     job: Job[Any]
@@ -79,14 +79,14 @@ class TrainingLoop:
     watch: "Watch | None"
     world: World = SINGLE_PROCESS
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
-    topics: Ids | None = None
+    arrange: Arrange | None = None
 
     def __post_init__(self) -> None:
         train = self.train
         if train.seed is None:
             raise ValueError("train.seed is None: planning resolves it")
         self.seed = train.seed
-        self.instances = Instances.of(self.lists, train, self.topics)
+        self.instances = Instances.of(self.lists, train, self.arrange)
         count = len(self.instances)
         per_batch = train.queries_per_batch
         self.visits = count_visits(count, per_batch, train.epochs, train.steps, self.instances.kind)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -14,6 +13,7 @@ from tandem.cluster.progress import say, warn
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
 from tandem.config.training import (
+    ARRANGEMENTS,
     FITS,
     OWN_OBJECTIVES,
     QUERY_COPIES,
@@ -31,7 +31,6 @@ from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, keep_layers, set_dropout
 from tandem.models.pair_prompts import PairOptions
-from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.retrieval.pair_scores import open_tokens_of
 from tandem.stages.base import Json, Params
@@ -52,6 +51,7 @@ from tandem.training.chance import warn_of_chance
 from tandem.training.checkpoints import Checkpoints, LogRow, State
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
+from tandem.training.instances import Arrange
 from tandem.training.lists import (
     Lists,
     Positives,
@@ -117,7 +117,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
         watch=watch,
         world=world,
         names=data.queries.ids,
-        topics=read_query_topics(job, data.queries),
+        arrange=find_arrangement(job, data.queries),
     )
     if world.first and train.sizes == "data":
         sizes = [f"{name} {size:g}" for name, size in list_fitted_sizes(training).items()]
@@ -299,14 +299,11 @@ def read_training_lists(job: ModelJob) -> Lists:
     return merge_lists(parts) if job.params.one_list else join_lists(parts)
 
 
-def read_query_topics(job: ModelJob, queries: IdRows) -> Ids | None:
-    """Return the topic of each query row, -1 of other splits' queries; None without the input `topics`."""
-    if "topics" not in job.inputs:
-        return None
-    table = pq.read_table(job.inputs["topics"].path("topics.parquet"))
-    topics = np.full(len(queries), -1, np.int32)
-    topics[queries.rows(table["query_id"].to_pylist())] = table["topic"].to_numpy()
-    return topics
+def find_arrangement(job: ModelJob, queries: IdRows) -> Arrange | None:
+    """Return how a package arranges the instances of an epoch, by one of the inputs."""
+    role = next((role for role in ARRANGEMENTS if role in job.inputs), None)
+    arrange: Arrange | None = load(ARRANGEMENTS[role])(job, queries) if role else None
+    return arrange
 
 
 def list_fitted_sizes(training: TrainingLoop) -> dict[str, float]:

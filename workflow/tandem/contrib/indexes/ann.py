@@ -18,27 +18,20 @@ from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.extras.faiss_gpus import MOST_ON_GPU, NONE, explain_errors, lease_gpus, on_gpus
 from tandem.extras.measuring import compute_recall, compute_recall_by_score
 from tandem.extras.searched_indexes import COPIES_FILE, opened_index, served_index, space_evenly
 from tandem.extras.serving import Served
-from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.embeddings import Embeddings, Stretches
 from tandem.retrieval.exact import (
     PAIRS_PER_CHUNK,
+    STRETCH_BYTES,
     Array,
     BestPassages,
     pack_keys,
     score_vector_pairs,
 )
-from tandem.retrieval.faiss_search import (
-    MOST_ON_GPU,
-    NONE,
-    Threads,
-    explain_errors,
-    lease_gpus,
-    on_gpus,
-    open_threads,
-    search_exactly,
-)
+from tandem.retrieval.faiss_search import QUERIES_PER_THREAD, BlockSearch, Threads, open_threads
 from tandem.retrieval.retrieve import (
     ShortLists,
     iterate_ranked,
@@ -336,3 +329,17 @@ def run(job: Job[AnnParams]) -> None:
             if low:
                 found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
                 warn(job, draft, f"{found}; {index.remedy}")
+
+
+def search_exactly(
+    passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads
+) -> BestPassages:
+    """Return each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
+    best = BestPassages(len(queries), min(depth, passages.rows))
+    with Progress("exact search", passages.rows, "passages") as progress:
+        stretches = Stretches(passages, range(len(passages)), ranks, progress)
+        for pieces, own in stretches.read(STRETCH_BYTES // (4 * passages.dimension)):
+            BlockSearch(stretches.join(pieces), own, passages.temperature).add_to(
+                best, queries, threads, QUERIES_PER_THREAD
+            )
+    return best

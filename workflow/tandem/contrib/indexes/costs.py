@@ -16,7 +16,7 @@ from tandem.extras.searched_indexes import index_size
 from tandem.plan.graph import Stage
 from tandem.retrieval.exact import STRETCH_BYTES
 
-_KMEANS_ROUNDS = 10  # for inverted lists (retrieval/faiss_search.py)
+_KMEANS_ROUNDS = 10  # for inverted lists (extras/kmeans.py)
 # FAISS's own settings of what it learns.
 _CODE_ROUNDS = 25  # of k-means for a part of a code
 _VECTORS_PER_CENTROID = 256  # at most

@@ -29,18 +29,12 @@ from tandem.contrib.indexes.options import IndexParams
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
+from tandem.extras.faiss_gpus import explain_errors, lease_gpus
+from tandem.extras.kmeans import VECTORS_PER_PIECE, Nearest, find_centroids
 from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
 from tandem.retrieval.embeddings import Embeddings, name_block
 from tandem.retrieval.exact import Array
-from tandem.retrieval.faiss_search import (
-    VECTORS_PER_PIECE,
-    Nearest,
-    Threads,
-    explain_errors,
-    find_centroids,
-    lease_gpus,
-    open_threads,
-)
+from tandem.retrieval.faiss_search import Threads, open_threads
 from tandem.store.artifact import check_files
 from tandem.store.files import link, write_json
 from tandem.store.job import Job, plain, writing

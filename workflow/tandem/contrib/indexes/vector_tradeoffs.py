@@ -9,14 +9,15 @@ from itertools import product
 from typing import Any
 
 from tandem.cluster.progress import Progress
-from tandem.contrib.indexes.ann import OpenedIndex, VectorSearcher
+from tandem.contrib.indexes.ann import OpenedIndex, VectorSearcher, search_exactly
 from tandem.data.rows import PassageOrder
+from tandem.extras.faiss_gpus import lease_gpus
 from tandem.extras.measuring import measure_search
 from tandem.extras.searched_indexes import compared_searches, space_evenly
 from tandem.extras.tradeoffs_options import TradeoffsParams, TradeoffSweep
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, BestPassages
-from tandem.retrieval.faiss_search import Threads, lease_gpus, open_threads, search_exactly
+from tandem.retrieval.faiss_search import Threads, open_threads
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages import declaration
 from tandem.store.files import csv_text, write_text

@@ -20,6 +20,7 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
+from tandem.extras.faiss_gpus import MOST_ON_GPU, NONE, lease_gpus
 from tandem.extras.searched_indexes import (
     SearchedIndex,
     compared_searches,
@@ -29,7 +30,7 @@ from tandem.extras.searched_indexes import (
 from tandem.models.ragged import Ids, join_ranges
 from tandem.retrieval.embeddings import Embeddings, FloatVectors
 from tandem.retrieval.exact import Array, BestPassages, pack_keys
-from tandem.retrieval.faiss_search import MOST_ON_GPU, NONE, Threads, lease_gpus, open_threads
+from tandem.retrieval.faiss_search import Threads, open_threads
 from tandem.retrieval.retrieve import (
     ShortLists,
     iterate_ranked,

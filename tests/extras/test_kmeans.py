@@ -7,8 +7,10 @@ import faiss
 import numpy as np
 from clustered import vectors
 
+from tandem.extras import kmeans
+from tandem.extras.kmeans import Nearest, find_centroids
 from tandem.retrieval import faiss_search
-from tandem.retrieval.faiss_search import Nearest, find_centroids, open_threads
+from tandem.retrieval.faiss_search import open_threads
 
 
 def learned(points, count, workers=1, seed=3):
@@ -25,7 +27,7 @@ def test_how_faiss_computes_is_as_before_when_the_threads_are_gone():
 
 
 def test_threads_change_no_bit(monkeypatch):
-    monkeypatch.setattr(faiss_search, "VECTORS_PER_PIECE", 256)
+    monkeypatch.setattr(kmeans, "VECTORS_PER_PIECE", 256)
     points = vectors(3000, 1).astype(np.float32)
     results = [learned(points, 50, workers).tobytes() for workers in (1, 2, 5)]
     assert results[0] == results[1] == results[2]
@@ -34,7 +36,7 @@ def test_threads_change_no_bit(monkeypatch):
 
 def test_as_near_as_faiss():
     points = vectors(4000, 2).astype(np.float32)
-    usual = faiss.Kmeans(points.shape[1], 64, niter=faiss_search.ITERATIONS, spherical=True, seed=1)
+    usual = faiss.Kmeans(points.shape[1], 64, niter=kmeans.ITERATIONS, spherical=True, seed=1)
     usual.train(points)
     ours, theirs = (
         (points @ centres.T).max(axis=1).mean()
@@ -78,15 +80,13 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
                 self.within -= 1
             return None, np.zeros((len(vectors), k), np.int64)
 
-    monkeypatch.setattr(faiss_search, "on_gpus", lambda index, how: index)
-    monkeypatch.setattr(faiss_search, "VECTORS_PER_PIECE", 10)
+    monkeypatch.setattr(kmeans, "on_gpus", lambda index, how: index)
+    monkeypatch.setattr(kmeans, "VECTORS_PER_PIECE", 10)
     # however many this machine has
     monkeypatch.setattr(faiss_search, "count_usable_cores", lambda: 4)
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
         with open_threads(4) as threads:
-            labels = faiss_search.assign(
-                Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads
-            )
+            labels = kmeans.assign(Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
         assert labels.shape == (95,)
         assert max(calls) == most

@@ -10,7 +10,7 @@ from tandem.data.rows import index_queries
 from tandem.stages import KINDS
 from tandem.store.artifact import open_artifact
 from tandem.store.job import load, writing
-from tandem.training.stage import read_query_topics, run
+from tandem.training.stage import find_arrangement, run
 
 TRAIN = {"steps": 4, "choose": "last", "list_size": 2, "topics": {"clusters": 2}}
 DISTIL = {"loss": "margin_mse", "weight": 1.0, "supervision": 0.0}
@@ -50,11 +50,11 @@ def test_queries_of_other_splits_have_no_topic(model_job, dataset, topics, tmp_p
     collection = Collection(dataset)
     job = model_job("dual", tmp_path / "m-0123456789", TRAIN, more={"topics": topics})
     rows = index_queries(collection)
-    row_topics = read_query_topics(job, rows)
+    row_topics = find_arrangement(job, rows).topics
     train, dev = (rows.rows(list(collection.queries(split))) for split in ("train", "dev"))
     assert row_topics[train].tolist() == (np.arange(len(train)) % 2).tolist()
     assert set(row_topics[dev].tolist()) == {-1}
-    assert read_query_topics(model_job("dual", tmp_path / "n-0123456789"), rows) is None
+    assert find_arrangement(model_job("dual", tmp_path / "n-0123456789"), rows) is None
 
 
 def test_what_is_learned_depends_on_topics_and_bins_alone(model_job, topics, scores, tmp_path):

@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from clustered import write_embeddings
 
+from tandem.contrib.topics.query_clusters import run
 from tandem.errors import UserError
-from tandem.retrieval.faiss_search import run_topics as run
 from tandem.store.artifact import open_artifact
 
 DIRECTIONS = np.eye(3, 8) * 4

@@ -1,0 +1,1 @@
+"""Batches of queries about one topic (TAS)."""

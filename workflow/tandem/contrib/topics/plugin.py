@@ -1,0 +1,19 @@
+"""The stage that clusters training queries, and batches of one cluster's."""
+
+from tandem.config.training import ARRANGEMENTS
+from tandem.contrib.topics.options import TopicsParams
+from tandem.stages import Kind, register_stage
+
+ARRANGEMENTS["topics"] = "contrib.topics.topic_batches:read_topics"
+register_stage(
+    Kind(
+        "topics",
+        "contrib.topics.query_clusters:run",
+        TopicsParams,
+        env="search",
+        threads="all",
+        box="Training lists",
+        verb="clustering queries of",
+    ),
+    in_runs=False,
+)

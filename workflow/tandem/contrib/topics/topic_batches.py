@@ -1,0 +1,70 @@
+"""Epochs whose batches have queries of one topic."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tandem.data.rows import IdRows
+from tandem.models.ragged import Ids
+from tandem.stages.training import ModelParams
+from tandem.store.job import Job
+from tandem.training.instances import Instances
+
+
+@dataclass(frozen=True)
+class TopicBatches:
+    """Arrange an epoch by topic; `topics` are those of each query row, -1 of other splits' queries."""
+
+    topics: Ids
+
+    def __call__(
+        self, instances: Instances, order: Ids, per_batch: int, seed: int, epoch: int
+    ) -> Ids:
+        """Return the instances in an order in which each batch is of one topic."""
+        indices = np.searchsorted(instances.bounds, order, side="right") - 1
+        topics = self.topics[instances.lists.queries[indices]]
+        # The batches go on over the end of an epoch: these instances fill up the last one of the epoch before.
+        begun = -epoch * len(instances) % per_batch
+        rng = np.random.default_rng([seed, 4, epoch])
+        return order_by_topic(order, topics, per_batch, begun, rng)
+
+
+def read_topics(job: Job[ModelParams], queries: IdRows) -> TopicBatches:
+    """Return the arrangement by the input `topics`."""
+    table = pq.read_table(job.inputs["topics"].path("topics.parquet"))
+    topics = np.full(len(queries), -1, np.int32)
+    topics[queries.rows(table["query_id"].to_pylist())] = table["topic"].to_numpy()
+    return TopicBatches(topics)
+
+
+def order_by_topic(
+    order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random.Generator
+) -> Ids:
+    """Return an epoch's order in which each batch is of one topic: topic-aware sampling (Hofstätter et al. 2021).
+
+    Every instance is still visited once an epoch, where the paper draws a topic for each batch. What does not fill a
+    batch of its topic is in batches of several topics, neighbours in the topics' numbers.
+
+    Args:
+        order: the instances in random order.
+        topics: of each of them, same shape.
+        begun: instances that complete the last batch of the epoch before.
+        rng: shuffles the batches.
+    """
+    sizes = np.unique(topics, return_counts=True)[1]
+    groups = np.split(order[np.argsort(topics, kind="stable")], np.cumsum(sizes)[:-1])
+    in_full_batches = []
+    left_over = []
+    for group in groups:
+        cut = len(group) // per_batch * per_batch
+        in_full_batches.append(group[:cut])
+        left_over.append(group[cut:])
+    full = np.concatenate(in_full_batches).reshape(-1, per_batch)
+    rest = np.concatenate(left_over)
+    full = full[rng.permutation(len(full))]
+    # one more batch is broken up for the one that the last epoch began
+    if len(rest) < begun and len(full):
+        rest = np.concatenate([full[-1], rest])
+        full = full[:-1]
+    return np.concatenate([rest[:begun], full.ravel(), rest[begun:]])
