@@ -4,7 +4,7 @@ from tandem.config.training import ARRANGEMENTS
 from tandem.contrib.topics.options import TopicsParams
 from tandem.stages import Kind, register_stage
 
-ARRANGEMENTS["topics"] = "contrib.topics.topic_batches:read_topics"
+ARRANGEMENTS["topics"] = "contrib.topics.topic_batches:arrange_by_topic"
 register_stage(
     Kind(
         "topics",

@@ -30,7 +30,7 @@ class TopicBatches:
         return order_by_topic(order, topics, per_batch, begun, rng)
 
 
-def read_topics(job: Job[ModelParams], queries: IdRows) -> TopicBatches:
+def arrange_by_topic(job: Job[ModelParams], queries: IdRows) -> TopicBatches:
     """Return the arrangement by the input `topics`."""
     table = pq.read_table(job.inputs["topics"].path("topics.parquet"))
     topics = np.full(len(queries), -1, np.int32)

@@ -7,8 +7,8 @@ from statistics import fmean
 from tandem.config.training import Train
 from tandem.training.checkpoints import LogRow
 
-CUT = 10
-MEASURE = f"nDCG@{CUT}"
+NDCG_CUT = 10
+MEASURE = f"nDCG@{NDCG_CUT}"
 _DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
 
 

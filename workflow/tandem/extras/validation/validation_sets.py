@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from tandem.data.runs import iter_rows
-from tandem.extras.validation.validation_points import CUT
+from tandem.extras.validation.validation_points import NDCG_CUT
 from tandem.models.ragged import Ids
 from tandem.store.artifact import Artifact
 from tandem.training.distributed import SINGLE_PROCESS, World
@@ -55,7 +55,7 @@ class ValidationSet:
         """nDCG@10 of the lists as they stand, if their order is a first stage's."""
         if not self.ordered:
             return None
-        return sum_ndcg(self.batch.passages[:, :CUT], self.grades) / len(self.grades)
+        return sum_ndcg(self.batch.passages[:, :NDCG_CUT], self.grades) / len(self.grades)
 
 
 def read_validation(
@@ -179,7 +179,7 @@ def rank_passages(scores: Ids, passages: Ids) -> Ids:
     """
     scores = np.where(passages >= 0, scores, -np.inf)[:, ::-1]
     passages = passages[:, ::-1]
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :CUT]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :NDCG_CUT]
     return np.take_along_axis(passages, order, 1)
 
 
@@ -188,11 +188,11 @@ def sum_ndcg(ranked: Ids, grades: list[RowGrades]) -> float:
 
     `ranked` are rows of the best passages, shape (queries, at most 10); -1 where none stands.
     """
-    discounts = 1 / np.log2(np.arange(CUT) + 2)
+    discounts = 1 / np.log2(np.arange(NDCG_CUT) + 2)
     total = 0.0
     for row, own in zip(ranked.tolist(), grades, strict=True):
         gains = np.array([own.get(passage, 0) for passage in row])
-        ideal = np.sort(np.array(list(own.values())))[::-1][:CUT]
+        ideal = np.sort(np.array(list(own.values())))[::-1][:NDCG_CUT]
         dcg = (gains * discounts[: len(gains)]).sum()
         ideal_dcg = (ideal * discounts[: len(ideal)]).sum()
         total += float(dcg / ideal_dcg)
