@@ -11,7 +11,7 @@ from tandem.config.losses import VectorWeights, regulariser
 from tandem.contrib.losses.divergences import kl, kl_elementwise, kl_minmax, kl_reverse, kl_t2
 from tandem.contrib.losses.regression import margin_mse, mse, mse_probability
 from tandem.contrib.losses.regularisers import flops, l1
-from tandem.training.losses import ramp_up
+from tandem.contrib.losses.vector_terms import ramp_up
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
     reference_listwise_distillation,

@@ -40,6 +40,9 @@ _TEACHING_KEYS = ("distil", "margin_bins", "groups")  # of `SingleTrain`, of tea
 _OBJECTIVE_KEYS = ("live_negatives",)  # of `DualTrain`: each is an entry of `OWN_OBJECTIVES`
 
 
+# By key of `DualTrain`: `module:function` of `(train, state, terms)`, the terms of a batch's loss and what they are of
+# (`training.objectives.dual.InBatch`), that returns them with its own.
+BATCH_TERMS: Declarations[str] = Declarations()
 # By name: `module:function` of groups of parameters and the peak learning rate that returns an optimiser.
 OPTIMIZERS: Declarations[str] = Declarations(
     (name, f"training.optimizer:make_{name}") for name in ("adamw", "adam")
@@ -384,6 +387,9 @@ class DualTrain(SingleTrain):
             raise problem(
                 ".budget_minutes does not count what distil.in_batch computes; say steps or epochs"
             )
+        for term in ("passage_centric", "regularise"):
+            if getattr(self, term):
+                find_code(BATCH_TERMS, term, term)
         if self.topics:
             find_code(ARRANGEMENTS, "topics", "topics")
         if self.self_teaching:

@@ -63,14 +63,3 @@ def find_distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
     """Return the loss by a teacher's scores of this name, with the options of its section."""
     loss = distillation[name]
     return partial(loss, **read_options(loss, section))
-
-
-def ramp_up(step: int, steps: int) -> float:
-    """Return min(1, (t / steps)²), t = step + 1: how a regulariser's weight grows in SPLADE; 1 for 0 steps.
-
-    >>> ramp_up(4, 10)
-    0.25
-    """
-    if not steps:
-        return 1.0
-    return min(1.0, ((step + 1) / steps) ** 2)

@@ -8,17 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.losses import Regularise, regulariser
-from tandem.config.training import DualTrain
+from tandem.config.training import BATCH_TERMS, DualTrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
+from tandem.store.job import load
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, list_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import ramp_up
-from tandem.training.losses.listwise import listwise
 from tandem.training.objectives import apply_gradient, make_mask, start_list_loss
 
 Taught = Callable[[Tensor], Tensor]  # a teacher's loss of a batch, from the student's scores
@@ -219,48 +217,12 @@ class BatchDualObjective(DualObjective):
     def terms(self, state: InBatch) -> dict[str, Tensor]:
         """Return the loss's terms by name, each a sum over this process' queries.
 
-        L_Q = `ListLoss`, and a `BatchTeacher`'s loss; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P;
-        with `regularise` also λ times a regulariser of each side's vectors.
+        They are those of the lists, a `BatchTeacher`'s, and what `BATCH_TERMS` makes of them.
         """
         terms = self.list_loss(state.scores, state.mask, state.own, state.batch)
         if state.teach:
             terms["in_batch"] = state.teach(state.score(state.queries, state.passages))
-        alpha = self.train.passage_centric
-        if alpha:
-            terms = {name: (1 - alpha) * term for name, term in terms.items()}
-            terms["passage"] = alpha * compare_queries(state)
-        if self.train.regularise:
-            terms["regularise"] = sum_regularisers(self.train.regularise, state)
+        for key, add in BATCH_TERMS.items():
+            if getattr(self.train, key):
+                terms = load(add)(self.train, state, terms)
         return terms
-
-
-def compare_queries(state: InBatch) -> Tensor:
-    """-log( e^{s(p+,q)} / (e^{s(p+,q)} + Σ_{p-} e^{s(p+,p-)}) ), in nats, summed over queries.
-
-    L_P of PAIR (Ren et al. 2021): the positive is nearer to its query than to the negatives. The negatives p- are those
-    of L_Q here: the list's own and, in batch, the other lists' passages that are no known positive of the query. PAIR's
-    code sets the positive against negative passages and the batch's queries, with one encoder for both sides.
-    """
-    positives = state.own_positives
-    among = list_scores(state.score, positives, state.own_passages, state.batch)
-    scores = torch.cat([state.own[:, :1], among[:, 1:]], 1)
-    if state.scores.shape[1] > scores.shape[1]:
-        scores = torch.cat([scores, state.score(positives, state.passages)], 1)
-    return listwise(scores, state.mask)
-
-
-def sum_regularisers(params: Regularise, state: InBatch) -> Tensor:
-    """Σ λ R(vectors) over both sides and their regularisers, over the batch's texts of all processes.
-
-    A regulariser is no sum over queries: it is multiplied by this process' number of queries, so that the caller's
-    division by the batch's number of queries and the sum over processes count it once. A passage that stands in two
-    lists counts twice. `params` has the weights λ of each side by the regulariser's name, and how many steps they grow.
-    """
-    total = state.queries.new_zeros(())
-    for side, side_weights in (("query", params.query), ("passage", params.passage)):
-        weights = {name: weight for name, weight in side_weights or () if weight}
-        if weights:
-            vectors = state.passages if side == "passage" else state.gather(state.queries)
-            values = [weight * regulariser[name](vectors) for name, weight in weights.items()]
-            total = total + torch.stack(values).sum()
-    return total * ramp_up(state.step, params.ramp) * len(state.batch.queries)

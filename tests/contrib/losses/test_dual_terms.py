@@ -9,11 +9,12 @@ import torch
 from pytest import approx
 
 from tandem.config.losses import Regularise
+from tandem.contrib.losses.vector_terms import compare_queries, sum_regularisers
 from tandem.errors import UserError
 from tandem.models.dual import dot_scores
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
-from tandem.training.objectives.dual import InBatch, compare_queries, sum_regularisers
+from tandem.training.objectives.dual import InBatch
 
 LN2, LN3 = math.log(2), math.log(3)
 BIG, SMALL = Budget(1 << 20, 1 << 20), Budget(micro_tokens=40, graph_tokens=60)
