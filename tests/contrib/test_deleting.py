@@ -18,7 +18,7 @@ from tandem.config.datasets import DATASET_ENTRIES
 from tandem.config.losses import supervision
 from tandem.config.merging import gathered
 from tandem.config.representations import REPRESENTATIONS
-from tandem.config.table_layouts import TABLE_FORMATS
+from tandem.config.table_layouts import TABLE_FORMATS, TABLE_PARTS
 from tandem.config.training import FITS, OPTIMIZERS
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
@@ -42,6 +42,7 @@ print(json.dumps({
     "observers": list(DATASET_OBSERVERS),
     "measures": list(MEASURE_PROVIDERS),
     "formats": list(TABLE_FORMATS),
+    "formats": [*TABLE_FORMATS, *TABLE_PARTS],
     "trainings": [*FITS, *OPTIMIZERS],
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))

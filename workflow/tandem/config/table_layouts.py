@@ -10,6 +10,9 @@ from tandem.plugins import Declarations
 # By ending of a file: `module:function` of a filled table, its grids of texts and the CSV's path that returns its text;
 # CSV, JSON and Markdown are always written.
 TABLE_FORMATS: Declarations[str] = Declarations()
+# By key of a layout: `module:function` that computes what the key asks for: `costs` of a score artifact, `orders` of a
+# filled table's layout, columns, positions and blocks of scores.
+TABLE_PARTS: Declarations[str] = Declarations()
 _USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
 
 
@@ -192,6 +195,15 @@ class TableLayout(Section):
         None,
         description="further rows: the configuration's `systems`, all or those that need no training",
     )
+
+    @model_validator(mode="after")
+    def _parts_exist(self) -> Self:
+        for key in ("costs", "orders"):
+            if getattr(self, key) and key not in TABLE_PARTS:
+                raise problem(
+                    f".{key}: nothing computes it; leave it out, or load a plugin that does"
+                )
+        return self
 
 
 # of a measured band: its rule, the least and the largest width, in points

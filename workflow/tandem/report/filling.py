@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.config.table_layouts import Band
+from tandem.config.table_layouts import TABLE_PARTS, Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, name_system
 from tandem.evaluation.significance import correct_by_holm
@@ -24,13 +24,12 @@ from tandem.report.scored import (
     ScoreBlock,
     ScoredRow,
     describe_origin,
-    fill_orders,
     name_unit,
     read_block,
-    read_costs,
     run_folder,
 )
 from tandem.store.artifact import Artifact
+from tandem.store.job import load
 from tandem.store.lineage import causes, open_upstream, stage_name
 
 # that select a band
@@ -105,7 +104,9 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
         rows=rows,
         seeds=list(dict.fromkeys(score.row.seed for score in scored)),
         best=_find_best(layout, columns[0], positions[0], rows),
-        orders=fill_orders(layout, columns, positions, blocks),
+        orders=load(TABLE_PARTS["orders"])(layout, columns, positions, blocks)
+        if layout.orders
+        else [],
     )
 
 
@@ -347,7 +348,7 @@ def _fill_row(
         instead="; ".join(dict.fromkeys(score.row.instead for score in own if score.row.instead)),
         absent=absent,
         family=row.family,
-        costs=read_costs(own[0].artifact) if layout.costs else None,
+        costs=load(TABLE_PARTS["costs"])(own[0].artifact) if layout.costs else None,
         same_as=_find_same(own),
     )
 

@@ -1,11 +1,7 @@
-"""Scores of a table's rows, query by query, with intervals and tests of the systems searched in one place;
-tests of the layout's orders.
+"""Scores of a table's rows, query by query, with intervals and tests of the systems searched in one place."""
 
-And what a system costs, by the manifests above its scores: what is searched, the time of a query, all training.
-"""
-
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,22 +9,19 @@ import numpy as np
 
 from tandem.data.columns import Floats64
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Column, Layout, PlannedRow, System, name_system
+from tandem.evaluation.layouts import Layout, PlannedRow, System, name_system
 from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import (
     bootstrap_mean,
     compute_margins,
-    correct_by_holm,
     run_seeded_test,
 )
-from tandem.report.results import Cell, Costs, FilledOrder, Origin, to_percent
+from tandem.report.results import Costs, Origin
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
-from tandem.store.lineage import BuiltStage, open_upstream, walk
+from tandem.store.lineage import BuiltStage, open_upstream
 
-# boxes of the stages that answer a query
-_ANSWERING_BOXES = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")
-_TRAININGS = ("training", "checkpoint")  # what stages that train hold
+TRAINING_STAGES = ("training", "checkpoint")  # what stages that train hold
 _ENOUGH_SEEDS = 3  # of two, the only difference may be small by chance
 _FEW_SEEDS = {
     1: "p is of one seed and counts the chance of the queries alone, not that of the training; name three `seeds`",
@@ -120,7 +113,9 @@ def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[
 
 def warn_of_few_seeds(seeds: int, stages: Iterable[BuiltStage]) -> list[str]:
     """Return a warning about p of fewer than three seeds, unless no stage behind the numbers is a training."""
-    if seeds >= _ENOUGH_SEEDS or not any(stage.declared.holds in _TRAININGS for stage in stages):
+    if seeds >= _ENOUGH_SEEDS or not any(
+        stage.declared.holds in TRAINING_STAGES for stage in stages
+    ):
         return []
     return [_FEW_SEEDS[seeds]]
 
@@ -173,16 +168,6 @@ class ScoreBlock:
             self.values, self.systems, [(system, base) for system in systems]
         )
         return run_seeded_test(differences).reshape(len(systems), len(self.measures))
-
-    def compare(self, pairs: Sequence[tuple[System, System]]) -> Floats64:
-        """First minus second of each pair, p of its test, uncorrected, and half the width of its 95 % interval.
-
-        The shape is (pairs, 3, measures).
-        """
-        differences = compute_differences(self.values, self.systems, pairs)
-        halves = compute_margins(differences, *bootstrap_mean(differences.mean(axis=0)))
-        numbers = np.stack([differences.mean(axis=(0, 1)), run_seeded_test(differences), halves])
-        return numbers.reshape(3, len(pairs), len(self.measures)).transpose(1, 0, 2)
 
 
 class Position(NamedTuple):
@@ -257,87 +242,6 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
         high,
         p=dict(zip(tested, p.reshape(by_test), strict=True)),
         margins=dict(zip(tested, halves.reshape(by_test), strict=True)),
-    )
-
-
-def fill_orders(
-    layout: Layout,
-    columns: Sequence[Column],
-    positions: Sequence[dict[System, Position]],
-    blocks: Sequence[ScoreBlock],
-) -> list[FilledOrder]:
-    """Return the layout's orders with difference, p and margin by column, p corrected over those that can be tested.
-
-    Left out are those of rows that were not searched in one place: they have no differences query by query.
-    """
-    pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
-    # of shape (3, measures)
-    tests: dict[tuple[str, str, str], dict[tuple[System, System], Floats64]] = {}
-    for block in blocks:
-        repeated = {score.system for own in block.scored for score in own if score.row.same_as}
-        if present := [pair for pair in pairs if {*pair} <= {*block.systems} - repeated]:
-            tests[block.place] = dict(zip(present, block.compare(present), strict=True))
-    cells = [[Cell(column.measure, None)] * len(pairs) for column in columns]
-    for own, at in zip(cells, positions, strict=True):
-        measured: dict[int, Floats64] = {}
-        for number, (higher, lower) in enumerate(pairs):
-            if higher in at and lower in at and at[higher].block is at[lower].block:
-                place = at[higher].block.place
-                measure = at[higher].measure
-                if (higher, lower) not in tests.get(place, ()):
-                    continue
-                measured[number] = tests[place][higher, lower][:, measure]
-        corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
-        for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
-            own[number] = replace(
-                own[number], change=to_percent(change), p=round(p, 6), margin=to_percent(margin)
-            )
-    orders = [
-        FilledOrder(order.claim, name_system(higher), name_system(lower), list(own))
-        for order, (higher, lower), own in zip(
-            layout.orders, pairs, zip(*cells, strict=True), strict=True
-        )
-    ]
-    return [order for order in orders if any(cell.p is not None for cell in order.cells)]
-
-
-def read_costs(scores: Artifact) -> Costs | None:
-    """Costs of the run behind scores; None for a group of datasets, without a run, and where a stage was deleted."""
-    stages = walk([scores])
-    run = stages[scores.key].upstream.get("run")
-    if run is None or any(
-        len(stage.upstream) < len(stage.artifact.upstream) for stage in stages.values()
-    ):
-        return None
-    answering = [stages[key] for key in dict.fromkeys(_iterate_answering(stages, run))]
-    seconds = sum(stage.seconds for stage in answering if not _is_index(stage))
-    trainings = [stage for stage in stages.values() if stage.declared.holds in _TRAININGS]
-    return Costs(
-        index_bytes=sum(stage.artifact.manifest.bytes for stage in answering if _is_index(stage)),
-        ms_per_query=round(1000 * seconds / scores.manifest.facts["queries"], 1),
-        training_seconds=round(sum(stage.seconds for stage in trainings), 1),
-    )
-
-
-def _iterate_answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
-    """Yield the indexes and the stages between them and a run.
-
-    Left out are what an index is made of, tuning, and vectors that are not read, as an index's codes alone decide.
-    """
-    stage = stages[key]
-    by_codes = "index" in stage.upstream and stage.artifact.params.get("rescore") is False
-    unread = {"tuned", "chosen", *(["passages"] if by_codes else [])}
-    if stage.declared.box in _ANSWERING_BOXES:
-        yield key
-        for role, above in () if _is_index(stage) else stage.upstream.items():
-            if role not in unread:
-                yield from _iterate_answering(stages, above)
-
-
-def _is_index(stage: BuiltStage) -> bool:
-    return stage.artifact.params.get("side") == "passages" or stage.declared.holds in (
-        "index",
-        "lexical index",
     )
 
 

@@ -11,7 +11,7 @@ from tandem.report.formats import make_orders_grid
 from tandem.report.results import Cell, FilledOrder, Table, read_table
 from tandem.report.table_commands import show
 
-PAPERS = Path(__file__).parents[2] / "config/papers"
+PAPERS = Path(__file__).parents[3] / "config/papers"
 SAME = "Same <b>& 1_%"
 LAYOUT = f"""
 title: Orders

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from table_plans import make_table
 
+from tandem.contrib.table_parts.system_costs import read_costs
 from tandem.report.results import read_table
-from tandem.report.scored import COST_HEAD, read_costs
+from tandem.report.scored import COST_HEAD
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 

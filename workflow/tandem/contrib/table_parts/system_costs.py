@@ -1,0 +1,51 @@
+"""What a system costs, by the manifests above its scores: what is searched, the time of a query, all training."""
+
+from collections.abc import Iterator
+
+from tandem.report.results import Costs
+from tandem.report.scored import TRAINING_STAGES
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import BuiltStage, walk
+
+# boxes of the stages that answer a query
+_ANSWERING_BOXES = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")
+
+
+def read_costs(scores: Artifact) -> Costs | None:
+    """Costs of the run behind scores; None for a group of datasets, without a run, and where a stage was deleted."""
+    stages = walk([scores])
+    run = stages[scores.key].upstream.get("run")
+    if run is None or any(
+        len(stage.upstream) < len(stage.artifact.upstream) for stage in stages.values()
+    ):
+        return None
+    answering = [stages[key] for key in dict.fromkeys(_iterate_answering(stages, run))]
+    seconds = sum(stage.seconds for stage in answering if not _is_index(stage))
+    trainings = [stage for stage in stages.values() if stage.declared.holds in TRAINING_STAGES]
+    return Costs(
+        index_bytes=sum(stage.artifact.manifest.bytes for stage in answering if _is_index(stage)),
+        ms_per_query=round(1000 * seconds / scores.manifest.facts["queries"], 1),
+        training_seconds=round(sum(stage.seconds for stage in trainings), 1),
+    )
+
+
+def _iterate_answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
+    """Yield the indexes and the stages between them and a run.
+
+    Left out are what an index is made of, tuning, and vectors that are not read, as an index's codes alone decide.
+    """
+    stage = stages[key]
+    by_codes = "index" in stage.upstream and stage.artifact.params.get("rescore") is False
+    unread = {"tuned", "chosen", *(["passages"] if by_codes else [])}
+    if stage.declared.box in _ANSWERING_BOXES:
+        yield key
+        for role, above in () if _is_index(stage) else stage.upstream.items():
+            if role not in unread:
+                yield from _iterate_answering(stages, above)
+
+
+def _is_index(stage: BuiltStage) -> bool:
+    return stage.artifact.params.get("side") == "passages" or stage.declared.holds in (
+        "index",
+        "lexical index",
+    )
