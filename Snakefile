@@ -28,7 +28,7 @@ elif find_spec("tandem") is None:  # a module that Snakemake takes from a reposi
     sys.exit("tandem is not installed in the environment that runs Snakemake: pip install tandem-retrieval")
 
 from tandem import ROOT
-from tandem.cluster.import_path import find_library_folder
+from tandem.extras.import_path import find_library_folder
 from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.parsing import with_secrets

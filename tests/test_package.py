@@ -228,7 +228,7 @@ def test_an_installed_package_says_its_version_and_commit(wheel, built, tmp_path
 
 def test_a_python_of_conda_s_is_shown_the_package_alone(wheel, tmp_path):
     script = (
-        "from tandem.cluster.import_path import find_library_folder as find; "
+        "from tandem.extras.import_path import find_library_folder as find; "
         "print(find(), find(same_python=False))"
     )
     here, folder = run([wheel[0] / "bin/python", "-c", script], tmp_path).split()

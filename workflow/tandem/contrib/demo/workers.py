@@ -13,10 +13,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import Progress
 from tandem.config.settings import Execution
 from tandem.errors import UserError
+from tandem.extras.import_path import with_library
 from tandem.extras.serving import WORKER_THREADS, PartQuestion, Served
 from tandem.retrieval.lexical.bm25 import find_k1_and_b, open_lexical_engine, require_index
 from tandem.stages.base import Json

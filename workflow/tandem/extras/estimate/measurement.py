@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import say
 from tandem.cluster.threads import busy_seconds, count_usable_cores, wait_briefly
+from tandem.extras.import_path import with_library
 from tandem.store.files import write_json
 
 # Of the layers that are measured: those of MiniLM, with a step's texts as a training's micro-batches have them.

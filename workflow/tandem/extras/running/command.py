@@ -17,11 +17,11 @@ from threading import Thread
 import psutil
 
 from tandem import ROOT
-from tandem.cluster.import_path import with_library
 from tandem.cluster.progress import format_duration, say
 from tandem.cluster.scheduler import SIGNALLED
 from tandem.cluster.threads import count_usable_cores
 from tandem.errors import UserError, nearest
+from tandem.extras.import_path import with_library
 from tandem.extras.plan import FullPlan
 from tandem.extras.report.table_answers import list_hurt, name_losses
 from tandem.extras.running import run_progress
