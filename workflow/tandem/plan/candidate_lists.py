@@ -7,6 +7,7 @@ from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
 from tandem.plan.context import (
     Context,
+    checks_lists,
     json_of,
     plans_reference,
     require_depth,
@@ -30,7 +31,9 @@ def is_source(name: str) -> bool:
 def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     """Refuse training lists that cannot be drawn, or are shorter than the training needs; joined lists, too."""
     lists = entry.candidates
-    check_refresh(at, entry)
+    for key in checks_lists:
+        if any(getattr(drawn, key) for drawn in (lists, *lists.also)):
+            checks_lists[key](at, entry)
     if lists.one_list and not lists.also:
         raise UserError(
             f"{at}.candidates.one_list joins a query's lists, but there is one; name others under also"
@@ -57,34 +60,6 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     if entry.train.sizes == "given" and lists.one_list:
         most = sum(count_negatives(drawn) for drawn in places.values())
         _check_size(at, "candidates", most, entry.train.list_size)
-
-
-def check_refresh(at: str, entry: ModelEntry) -> None:
-    """Refuse lists that are drawn anew for a training without checkpoints, or for one whose length they decide."""
-    lists = entry.candidates
-    train = entry.train
-    if any(more.refresh for more in lists.also):
-        raise UserError(
-            f"{at}.candidates.also: lists that are joined stay as they are; refresh is of candidates itself"
-        )
-    if lists.refresh is None:
-        return
-    if entry.objective != "dual":
-        raise UserError(
-            f"{at}.candidates.refresh is of dual encoders, which retrieve; {at} is {entry.objective}"
-        )
-    if (train.checkpoints or 0) < 2:
-        raise UserError(
-            f"{at}.candidates.refresh needs train.checkpoints, of which each has its own lists; set it to 2 or more"
-        )
-    if train.steps is None:
-        raise UserError(
-            f"{at}.candidates.refresh needs train.steps: later lists must not change how long is trained"
-        )
-    if lists.labels != "qrels":
-        raise UserError(
-            f"{at}.candidates.refresh: labels is {lists.labels}, by which each draw has other queries; set qrels"
-        )
 
 
 def _has_scores(lists: Candidates) -> bool:

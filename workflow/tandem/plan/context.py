@@ -92,6 +92,8 @@ checks_variant: Registry[Callable[..., None]] = Registry("check", "checks_varian
 checks_section: Registry[Callable[..., None]] = Registry("check", "checks_section", "plan")
 # By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.
 checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
+# By key of `candidates`: `(at, entry) -> None` that refuses a model where the key is set in lists and does not fit.
+checks_lists: Registry[Callable[..., None]] = Registry("check", "checks_lists", "plan")
 # By key of `train`: `(ctx, at, entry, data) -> None` that refuses a model where it is set and does not fit; `at` is the
 # model's path, `data` its dataset.
 checks_training: Registry[Callable[..., None]] = Registry("check", "checks_training", "plan")

@@ -113,10 +113,12 @@ def plan_model(ctx: Context, name: str) -> Stage:
     for key in plans_inputs:
         if getattr(train, key, None):
             upstream |= plans_inputs[key](ctx, name, data)
+    if (train.checkpoints or entry.candidates.refresh) and "checkpoints" not in plans_training:
+        problem = f"{at}: no package trains in several stages"
+        raise UserError(
+            f"{problem}; leave train.checkpoints and candidates.refresh out, or load a plugin that does"
+        )
     if train.checkpoints:
-        if "checkpoints" not in plans_training:
-            problem = f"{at}.train.checkpoints: no package trains in several stages"
-            raise UserError(f"{problem}; leave it out, or load a plugin that does")
         return plans_training["checkpoints"](ctx, name, scope, params, upstream, execution)
     return ctx.stage("model", data, name, params, upstream, execution)
 

@@ -6,12 +6,43 @@ the stage `model` takes one of them over, or its start `<model>.0`.
 
 from dataclasses import replace
 
+from tandem.config.models import ModelEntry
 from tandem.contrib.validation.plan import check_checkpoints, list_validated
+from tandem.errors import UserError
 from tandem.plan.candidate_lists import training_lists
-from tandem.plan.context import Context, plans_training
+from tandem.plan.context import Context, checks_lists, plans_training
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.stages.base import Json
+
+
+@checks_lists("refresh")
+def check_refresh(at: str, entry: ModelEntry) -> None:
+    """Refuse lists that are drawn anew for a training without checkpoints, or for one whose length they decide."""
+    lists = entry.candidates
+    train = entry.train
+    if any(more.refresh for more in lists.also):
+        raise UserError(
+            f"{at}.candidates.also: lists that are joined stay as they are; refresh is of candidates itself"
+        )
+    if lists.refresh is None:
+        return
+    if entry.objective != "dual":
+        raise UserError(
+            f"{at}.candidates.refresh is of dual encoders, which retrieve; {at} is {entry.objective}"
+        )
+    if (train.checkpoints or 0) < 2:
+        raise UserError(
+            f"{at}.candidates.refresh needs train.checkpoints, of which each has its own lists; set it to 2 or more"
+        )
+    if train.steps is None:
+        raise UserError(
+            f"{at}.candidates.refresh needs train.steps: later lists must not change how long is trained"
+        )
+    if lists.labels != "qrels":
+        raise UserError(
+            f"{at}.candidates.refresh: labels is {lists.labels}, by which each draw has other queries; set qrels"
+        )
 
 
 @plans_training("checkpoints")
