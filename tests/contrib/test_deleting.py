@@ -41,7 +41,6 @@ print(json.dumps({
     "losses": list(supervision),
     "observers": list(DATASET_OBSERVERS),
     "measures": list(MEASURE_PROVIDERS),
-    "formats": list(TABLE_FORMATS),
     "formats": [*TABLE_FORMATS, *TABLE_PARTS],
     "trainings": [*FITS, *OPTIMIZERS],
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
