@@ -26,6 +26,7 @@ from figures import markdown
 from made_vectors import embeddings, vectors
 
 from tandem.cluster.progress import Progress
+from tandem.config.retrieval import search_engine
 from tandem.retrieval.embeddings import Embeddings, Stretches
 from tandem.retrieval.exact import unpack_keys
 from tandem.store.artifact import open_artifact
@@ -42,10 +43,7 @@ results."""
 
 def ours(engine: str, passages: Embeddings, queries: Any, depth: int, memory: int) -> Any:
     """Rows of the best passages by the stage's search, shape (queries, depth)."""
-    if engine == "faiss":
-        from tandem.retrieval.faiss_search import search_by_faiss as search
-    else:
-        from tandem.retrieval.torch_search import search_by_torch as search
+    search = search_engine[engine]().search
     read = Stretches(
         passages,
         range(len(passages)),

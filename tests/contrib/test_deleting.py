@@ -18,6 +18,7 @@ from tandem.config.datasets import DATASET_ENTRIES
 from tandem.config.losses import supervision
 from tandem.config.merging import gathered
 from tandem.config.representations import REPRESENTATIONS
+from tandem.config.retrieval import search_engine
 from tandem.config.table_layouts import TABLE_FORMATS, TABLE_PARTS
 from tandem.config.training import FITS, OPTIMIZERS
 from tandem.extras.plan import FullPlan
@@ -43,6 +44,7 @@ print(json.dumps({
     "measures": list(MEASURE_PROVIDERS),
     "formats": [*TABLE_FORMATS, *TABLE_PARTS],
     "trainings": [*FITS, *OPTIMIZERS],
+    "engines": list(search_engine),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """
@@ -112,6 +114,7 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
             "measures",
             "formats",
             "trainings",
+            "engines",
         )
         for name in whole[group]
         if name not in rest[group]

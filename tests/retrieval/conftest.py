@@ -1,6 +1,7 @@
 """Embeddings of the tiny collection by the real stage."""
 
 import pytest
+from brute_search import store  # noqa: F401
 
 from tandem.store.artifact import open_artifact
 

@@ -13,9 +13,10 @@ from trec import iter_trec
 from tandem.cluster import work
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-from tandem.retrieval import faiss_search, torch_search
+from tandem.retrieval import faiss_search
 from tandem.retrieval import retrieve as module
-from tandem.retrieval.retrieve import Retrieval, SearchEngine, run
+from tandem.retrieval.exact import SearchEngine
+from tandem.retrieval.retrieve import Retrieval, run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import read_job, run_shard
 
@@ -277,17 +278,18 @@ def test_memory_and_engine_change_no_byte(
     assert (job.out / "run.trec").read_bytes() == alone
 
 
-def test_a_gpu_is_searched_by_torch_unless_told(monkeypatch):
-    engines = {
-        "auto": torch_search.search_by_torch,
-        "faiss": faiss_search.search_by_faiss,
-        "torch": torch_search.search_by_torch,
-    }
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    chosen = {setting: module.open_search_engine(setting).search for setting in engines}
-    assert chosen == engines
+def test_faiss_searches_where_no_gpu_is(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert module.open_search_engine("auto").search is faiss_search.search_by_faiss
+
+
+def test_a_gpu_without_an_engine_is_left_idle_and_a_line_says_so(monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(module, "search_engine", {"faiss": module.search_engine["faiss"]})
+    assert module.open_search_engine("auto").search is faiss_search.search_by_faiss
+    assert "FAISS searches on the CPU" in capsys.readouterr().err
+    with pytest.raises(UserError, match="execution.engine is torch; allowed: faiss"):
+        module.open_search_engine("torch")
 
 
 def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(

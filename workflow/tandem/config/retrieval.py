@@ -26,6 +26,10 @@ aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation
 lexical_engine: Registry[Callable[..., Any]] = Registry(
     "engine", "lexical_engine", "retrieval.lexical"
 )
+# Engines of exact search: `() -> SearchEngine` of `tandem.retrieval.exact`. They compute the same bytes.
+search_engine: Registry[Callable[[], Any]] = Registry(
+    "engine", "search_engine", "retrieval", decides=False
+)
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Engine = Annotated[str, Choice(lexical_engine)]

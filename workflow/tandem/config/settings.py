@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import (
     ConfigDict,
@@ -12,7 +12,7 @@ from pydantic import (
     create_model,
 )
 
-from tandem.config.base import Distinct, Items, Section, Seed
+from tandem.config.base import Choice, Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.indexes import AnyIndex
@@ -27,6 +27,7 @@ from tandem.config.retrieval import (
     Rerank,
     Scorer,
     Sparse,
+    search_engine,
 )
 from tandem.config.table_layouts import Score
 from tandem.errors import UserError, printable
@@ -77,7 +78,7 @@ class ExecutionSettings(Training):
     """The configuration's `execution` block."""
 
     shards: int = Field(1, ge=1, description="jobs that share the work of a stage")
-    engine: Literal["auto", "faiss", "torch"] = Field(
+    engine: Annotated[str, Choice(("auto",), search_engine)] = Field(
         "auto", description="of exact search; auto: torch on CUDA"
     )
     search_memory: int | None = Field(

@@ -1,10 +1,11 @@
 """Exact search: the score of a pair, the order of pairs, and each query's best passages so far.
 
-Engines (`faiss_search.py`, `torch_search.py`) only propose what is within their rounding error of the cut. The score
-that counts is a function of the pair alone: float64 products summed in one fixed order, rounded to float32.
+Engines (`faiss_search.py`, and packages') only propose what is within their rounding error of the cut. The score that
+counts is a function of the pair alone: float64 products summed in one fixed order, rounded to float32.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,16 @@ SLACK_TERMS = 8
 _HALF_BITS = np.uint64(32)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _SIGN_BIT = np.uint32(1 << 31)
+
+
+class SearchEngine(NamedTuple):
+    """Hold a function that searches as `search_by_faiss` does.
+
+    `least_memory`: bytes that it takes at least where no setting says how many.
+    """
+
+    search: Callable[..., Array]
+    least_memory: int = 0
 
 
 def score_vector_pairs(queries: Array, passages: Array, temperature: float) -> Array:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tandem.cluster.threads import count_usable_cores
 from tandem.cluster.work import prefetch_items
+from tandem.config.retrieval import search_engine
 from tandem.retrieval.embeddings import FloatVectors, Stretches
 from tandem.retrieval.exact import (
     EXTRA_PROPOSALS,
@@ -24,6 +25,7 @@ from tandem.retrieval.exact import (
     SLACK_TERMS,
     Array,
     BestPassages,
+    SearchEngine,
     pack_keys,
     score_rows,
 )
@@ -131,6 +133,12 @@ class BlockSearch:
             if k == count or width < k:
                 return labels[:, :width], counts
             k = min(count, 2 * k)
+
+
+@search_engine("faiss")
+def open_faiss_engine() -> SearchEngine:
+    """Return the engine that searches on the CPU."""
+    return SearchEngine(search_by_faiss)
 
 
 def search_by_faiss(

@@ -5,40 +5,36 @@ Shards search a range of blocks each, the stage the others: split, engine and me
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tandem.cluster.progress import Progress, warn
+from tandem.cluster.progress import Progress, say, warn
 from tandem.cluster.scheduler import list_offered
 from tandem.cluster.work import WORK_FOLDER, Pieces, compute_origin
+from tandem.config.retrieval import search_engine
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder, Rows, index_queries
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import FP32, Embeddings, FloatVectors, Stretches, name_block
+from tandem.retrieval.embeddings import FP32, Embeddings, Stretches, name_block
 from tandem.retrieval.exact import (
     Array,
     BestPassages,
+    SearchEngine,
 )
 from tandem.retrieval.inputs import require_dataset, require_one_encoding, require_passages
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Draft, Job, writing
 
+CPU_ENGINE = "faiss"  # the engine of exact search where there is no GPU
 SEARCH_MEMORY_MIB = 2048  # MiB, the default of `execution.search_memory`
 _Stored = TypeVar("_Stored", bound=Embeddings)
-
-
-class SearchEngine(NamedTuple):
-    """Name a search function, and the bytes that it takes at least where no setting says how many."""
-
-    search: Callable[[FloatVectors, Stretches, int, int, int | None], Array]
-    least_memory: int = 0
 
 
 def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Stored]:
@@ -76,17 +72,30 @@ def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Store
 
 
 def open_search_engine(name: str) -> SearchEngine:
-    """Return an engine of exact search (`auto`: torch on a GPU, else FAISS).
+    """Return an engine of exact search (`auto`: a package's on a GPU, else FAISS).
 
     It is imported now: a process holds only one.
+
+    Raises:
+        UserError: no package has the engine.
     """
-    if name == "torch" or (name == "auto" and list_offered(os.environ)):
-        from tandem.retrieval.torch_search import count_default_memory, search_by_torch
+    if name == "auto":
+        name = choose_search_engine()
+    if name not in search_engine:
+        raise UserError(f"execution.engine is {name}; allowed: {', '.join(search_engine)}")
+    engine: SearchEngine = search_engine[name]()
+    return engine
 
-        return SearchEngine(search_by_torch, count_default_memory())
-    from tandem.retrieval.faiss_search import search_by_faiss
 
-    return SearchEngine(search_by_faiss)
+def choose_search_engine() -> str:
+    """Return the engine of exact search that this machine is searched by: on a GPU that of a package, else FAISS."""
+    if not list_offered(os.environ):
+        return CPU_ENGINE
+    for name in search_engine:
+        if name != CPU_ENGINE:
+            return name
+    say("no engine of exact search is for GPUs: FAISS searches on the CPU")
+    return CPU_ENGINE
 
 
 def read_embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:

@@ -15,7 +15,7 @@ from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, FP32, Embeddings, FloatVectors, Stretches
 from tandem.retrieval.exact import unpack_keys
-from tandem.retrieval.torch_search import search_by_torch
+from tandem.retrieval.retrieve import open_search_engine
 from tandem.stages.training import ModelParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
@@ -25,6 +25,7 @@ from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import ListLoss, apply_gradient, make_mask
 from tandem.training.objectives.dual import DualObjective
 
+_ENGINE = "torch"  # a process that trains holds no FAISS
 _USUAL_MEMORY = 2048  # MiB that a search may take
 
 
@@ -45,6 +46,7 @@ class FrozenPassages:
         self.order = PassageOrder(dataset)
         self.memory = int((memory or _USUAL_MEMORY) * (1 << 20))
         self.workers = workers
+        self.engine = open_search_engine(_ENGINE)
 
     def retrieve(self, queries: Tensor, depth: int) -> Ids:
         """Return the rows of the passages with the highest scores, best first, shape (queries, depth).
@@ -63,7 +65,7 @@ class FrozenPassages:
         every = range(len(self.embeddings))
         with Progress("search", self.embeddings.rows, "passages", quiet=True) as progress:
             stretches = Stretches(self.embeddings, every, self.order.ranks, progress)
-            keys = search_by_torch(rounded, stretches, depth, self.memory, self.workers)
+            keys = self.engine.search(rounded, stretches, depth, self.memory, self.workers)
         _, ranks = unpack_keys(keys)
         return self.order.by_rank[ranks].astype(np.int64)
 

@@ -8,7 +8,7 @@ import pytest
 
 CODE = """
 import torch
-from tandem.retrieval.pair_kernel import sum_products
+from tandem.contrib.gpu_search.pair_kernel import sum_products
 
 torch.manual_seed(0)
 for dtype in (torch.float16, torch.float32):

@@ -1,8 +1,8 @@
 """Exact search by torch: vectors stream through a GPU, or a CPU, past the best passages of all queries so far.
 
-Its result equals that of `faiss_search.py` to the last bit. It is there for GPUs: on a CPU, where it finds half as many
-queries a second, it runs only where `execution.engine` is `torch`, to check what a GPU has found. No FAISS: their
-OpenMPs share no process well.
+Its result equals that of `retrieval/faiss_search.py` to the last bit. It is there for GPUs: on a CPU, where it finds
+half as many queries a second, it runs only where `execution.engine` is `torch`, to check what a GPU has found. No
+FAISS: their OpenMPs share no process well.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tandem.cluster.work import prefetch_items
+from tandem.config.retrieval import search_engine
 from tandem.models.device import can_compile, device, use_workers
 from tandem.retrieval.embeddings import FP16, FP32, INT8, FloatVectors, StoredRows, Stretches
 from tandem.retrieval.exact import (
@@ -23,6 +24,7 @@ from tandem.retrieval.exact import (
     FLOAT32_ROUNDING,
     SLACK_TERMS,
     Array,
+    SearchEngine,
     bound_difference,
     score_rows,
     score_vector_pairs,
@@ -336,7 +338,7 @@ class StretchSearch:
     def _sum_products(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """Return q · p of pairs, added up in float64, shape (pairs,)."""
         if self.has_kernel:
-            from tandem.retrieval.pair_kernel import sum_products
+            from tandem.contrib.gpu_search.pair_kernel import sum_products
 
             sums = sum_products(self.queries, stretch.factor, query, row)
         else:
@@ -390,6 +392,12 @@ def count_default_memory() -> int:
     if target.type != "cuda":
         return 0
     return torch.cuda.get_device_properties(target).total_memory // _SHARE_OF_DEVICE
+
+
+@search_engine("torch")
+def open_torch_engine() -> SearchEngine:
+    """Return the engine that searches on a GPU, or on a CPU with the same result."""
+    return SearchEngine(search_by_torch, count_default_memory())
 
 
 @torch.inference_mode()

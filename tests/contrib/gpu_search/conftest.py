@@ -1,0 +1,3 @@
+"""Vectors that are stored as the stage `embeddings` stores them."""
+
+from brute_search import store  # noqa: F401
