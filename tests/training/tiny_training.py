@@ -29,7 +29,6 @@ from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, Joint
-from tandem.training.objectives.comparing import Comparing
 
 WORDS = 200
 TRAINING = dict.fromkeys(
@@ -261,7 +260,9 @@ def objective(
             broken = load("contrib.robustness.self_teaching:BrokenQueries")(BROKEN)
         learner = learn(model, opened, params, POSITIVES, budget, world, teacher, broken)
     elif name in crosses:
-        learn_lists = Comparing if name.startswith("duo") else Cross
+        learn_lists = Cross
+        if name.startswith("duo"):
+            learn_lists = load("contrib.comparisons.pair_objective:ComparisonObjective")
         learner = learn_lists(crosses[name](), opened, params, POSITIVES, budget, world)
     else:
         learner = Joint(

@@ -9,6 +9,7 @@ from pytest import approx
 from tandem.contrib.comparisons import compare_passages as comparisons
 from tandem.contrib.comparisons.compare_passages import (
     aggregate,
+    join_passages,
     list_pairs,
     run,
     run_rerank,
@@ -19,7 +20,7 @@ from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.pair_prompts import PairOptions, join_passages
+from tandem.models.pair_prompts import PairOptions
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Tokens
 from tandem.stages import KINDS

@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.pair_prompts import PairOptions, join_passages
+from tandem.models.pair_prompts import PairOptions
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
@@ -169,9 +169,9 @@ def test_two_passages_are_read_as_one_text_with_words_between(t5, tokenizer, ids
     model = CrossEncoder.start(t5, "decoder", PairOptions(prompt, words, passages=2)).eval()
     template = Template.of(tokenizer)
     queries, passages = ids(TEXTS)
-    first, second = Ragged.of(passages), Ragged.of(passages[::-1])
-    joined = join_passages(first, second, model.separator(template))
-    scores = model.score(queries, joined, template, "fp32", 512)
+    between = model.separator(template)
+    joined = [np.array([*p, *between, *q]) for p, q in zip(passages, passages[::-1], strict=True)]
+    scores = model.score(queries, Ragged.of(joined), template, "fp32", 512)
     whole = [
         prompt.format(query=q, first=p, second=other)
         for (q, p), (_, other) in zip(TEXTS, TEXTS[::-1], strict=True)

@@ -25,7 +25,16 @@ from tandem.config.references import (
     RunRef,
 )
 from tandem.config.representations import AnyRepresentation
-from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora, RankGroup, Train
+from tandem.config.training import (
+    OWN_OBJECTIVES,
+    CrossTrain,
+    DualTrain,
+    JointTrain,
+    Lora,
+    RankGroup,
+    Train,
+    find_code,
+)
 
 _T = TypeVar("_T", "Backfill", "Candidates")
 
@@ -410,23 +419,8 @@ class CrossModel(TrainedModel):
 
     @model_validator(mode="after")
     def _comparison_fits(self) -> Self:
-        train = self.train
-        if not self.compares:
-            return self
-        others = ("distil", "in_batch", "budget_minutes", "checkpoints")
-        if key := next((key for key in others if getattr(train, key)), None):
-            raise problem(
-                f".train.{key} is set, which no model that compares passages has; leave it out"
-            )
-        if train.loss != "pointwise" or train.instance == "row":
-            taken = f"loss is {train.loss}" if train.loss != "pointwise" else "instance is row"
-            raise problem(
-                f".train.{taken}; a model that compares passages takes loss: pointwise, of whole lists"
-            )
-        if self.pooling == "segments":
-            raise problem(
-                ".pooling is segments, of a query and one passage; choose another where passages are compared"
-            )
+        if self.compares:
+            find_code(OWN_OBJECTIVES, "compares", "compares").check(self)
         return self
 
 

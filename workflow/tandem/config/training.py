@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -57,22 +57,24 @@ ARRANGEMENTS: Declarations[str] = Declarations()
 
 @dataclass(frozen=True)
 class OwnObjective:
-    """Describe what a dual encoder learns by in the place of its lists alone, where a key of `DualTrain` is set.
+    """Describe what a model learns by in the place of its lists alone, where a key is set.
+
+    The key is one of `DualTrain`, or one of a cross-encoder's entry.
 
     Attributes:
         start: `module:function` of `(job, model, tokens, train, positives, budget, world)` that returns the objective.
-        check: refuses what does not fit, by `problem`.
+        check: refuses what does not fit, by `problem`; it gets what has the key.
     """
 
     start: str
-    check: "Callable[[DualTrain], None]"
+    check: Callable[[Any], None]
 
 
 OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations()
 
 
 def register_own_objective(key: str, objective: OwnObjective) -> None:
-    """Add what a dual encoder learns by where a key is set; `@plans_objective` (`tandem.plan.context`) plans it."""
+    """Add what a model learns by where a key is set; `@plans_objective` (`tandem.plan.context`) plans a dual one's."""
     OWN_OBJECTIVES[key] = objective
 
 

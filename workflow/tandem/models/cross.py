@@ -77,7 +77,7 @@ class CrossEncoder(nn.Module):
     writes: monoT5, duoT5, RankT5.
 
     Attributes:
-        options: what is read around the texts; with two passages, they count as one text: see `join_passages`.
+        options: what is read around the texts; two passages count as one text, with `separator` between them.
         around: the token ids of a prompt; None: special tokens.
         packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `accelerate`.
         any_rows: whether `score` may compute any number of pairs at once. Set by `accelerate`.

@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from torch import Tensor, nn
 
 from tandem.models.plain_text import PlainTextTokenizer
-from tandem.models.ragged import Ragged, sum_lengths
-from tandem.models.tokens import Inputs, Template
+from tandem.models.tokens import Template
 from tandem.registry import Registry
 
 _PLACES = re.compile(r"\{(?:query|passage|first|second)\}")  # of texts in a prompt
@@ -71,13 +69,6 @@ class Around:
         ids, _ = plain.tokenise([plain.prompt(words.strip()) for words in _PLACES.split(prompt)])
         query, *passages, after = (tuple(row) for row in ids)
         return cls((*start, *query), tuple(passages), (*after, *end))
-
-
-def join_passages(first: Ragged, second: Ragged, between: Sequence[int]) -> Ragged:
-    """Return the two passages of each row as one text, with ids between them."""
-    separators = Ragged.of([np.array(between, np.int64)] * len(first))
-    joined = Inputs.join([(first, 0), (separators, 0), (second, 0)], False, 0)
-    return Ragged(joined.ids, sum_lengths(joined.lengths))
 
 
 def adapt_template(template: Template, around: Around | None, has_segments: bool) -> Template:

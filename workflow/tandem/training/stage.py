@@ -62,7 +62,6 @@ from tandem.training.lists import (
 from tandem.training.loop import TrainingLoop, Watch
 from tandem.training.numbered import NumberedCollection
 from tandem.training.objectives import Cross, Joint, Ranker
-from tandem.training.objectives.comparing import Comparing
 
 ModelJob = Job[ModelParams]
 
@@ -193,10 +192,12 @@ def build_ranker(
                     broken = load(QUERY_COPIES["self_teaching"])(job, train)
                 objective = learn_batch(start, *shared, teacher=teacher, broken=broken)
         case CrossTrain():
-            learn = Comparing if params.compares else Cross
-            objective = learn(
-                start_cross(inputs["start"], params), tokens, train, positives, budget, world
-            )
+            cross = start_cross(inputs["start"], params)
+            if params.compares:
+                start_own = load(OWN_OBJECTIVES["compares"].start)
+                objective = start_own(job, cross, tokens, train, positives, budget, world)
+            else:
+                objective = Cross(cross, tokens, train, positives, budget, world)
         case JointTrain():
             dual = start_dual(inputs["retriever"], params)
             cross = start_cross(inputs["reranker"], params)

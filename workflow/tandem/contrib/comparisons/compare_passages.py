@@ -4,7 +4,7 @@ duoBERT (Nogueira et al. 2019) and duoT5 (Pradeep et al. 2021): each two passage
 both orders. The comparisons are kept, so that every aggregation is one of the same numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from tandem.extras.tied_scores import break_ties_by_place
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.pair_prompts import join_passages
-from tandem.models.tokens import Tokens
+from tandem.models.ragged import Ragged, sum_lengths
+from tandem.models.tokens import Inputs, Tokens
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import (
     require_dataset,
@@ -51,6 +51,13 @@ def list_pairs(count: int) -> tuple[Array, Array]:
     """
     first, second = np.nonzero(~np.eye(count, dtype=bool))
     return first, second
+
+
+def join_passages(first: Ragged, second: Ragged, between: Sequence[int]) -> Ragged:
+    """Return the two passages of each row as one text, with ids between them."""
+    separators = Ragged.of([np.array(between, np.int64)] * len(first))
+    joined = Inputs.join([(first, 0), (separators, 0), (second, 0)], False, 0)
+    return Ragged(joined.ids, sum_lengths(joined.lengths))
 
 
 class Comparing:

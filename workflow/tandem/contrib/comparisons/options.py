@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tandem.config.base import problem
+from tandem.config.models import CrossModel
 from tandem.config.references import NoParameter
 from tandem.config.retrieval import Reranks
 from tandem.stages.base import Params
@@ -41,3 +43,22 @@ class RerankComparedParams(Params):
     aggregate: ComparisonAggregate = Field(
         "sum", description="what of a passage's comparisons is its score"
     )
+
+
+def check_comparing(entry: CrossModel) -> None:
+    """Refuse what a model that compares passages does not learn from."""
+    train = entry.train
+    others = ("distil", "in_batch", "budget_minutes", "checkpoints")
+    if key := next((key for key in others if getattr(train, key)), None):
+        raise problem(
+            f".train.{key} is set, which no model that compares passages has; leave it out"
+        )
+    if train.loss != "pointwise" or train.instance == "row":
+        taken = f"loss is {train.loss}" if train.loss != "pointwise" else "instance is row"
+        raise problem(
+            f".train.{taken}; a model that compares passages takes loss: pointwise, of whole lists"
+        )
+    if entry.pooling == "segments":
+        raise problem(
+            ".pooling is segments, of a query and one passage; choose another where passages are compared"
+        )

@@ -1,11 +1,13 @@
-"""Entries of `comparisons`, and the stages that compare passages and re-rank by it."""
+"""Entries of `comparisons`, the objective of models that compare, and the stages that compare and re-rank by it."""
 
 from tandem.config.settings import register_section
+from tandem.config.training import OwnObjective, register_own_objective
 from tandem.contrib.comparisons.options import (
     LISTS_PER_PART,
     CompareParams,
     Comparison,
     RerankComparedParams,
+    check_comparing,
 )
 from tandem.stages import Kind, register_stage
 from tandem.stages.base import Part, Scoring
@@ -15,6 +17,10 @@ register_section(
     dict[str, Comparison],
     {},
     "models that compare passages, usable where a cross-encoder re-ranks",
+)
+register_own_objective(
+    "compares",
+    OwnObjective("contrib.comparisons.pair_objective:start_comparing", check_comparing),
 )
 register_stage(
     Kind(

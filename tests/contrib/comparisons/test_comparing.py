@@ -8,9 +8,9 @@ import torch
 from pytest import approx
 from tiny_training import BATCH, objective
 
-from tandem.models.pair_prompts import join_passages
+from tandem.contrib.comparisons.compare_passages import join_passages
+from tandem.contrib.comparisons.pair_objective import Comparisons
 from tandem.training.forward import Seeds
-from tandem.training.objectives.comparing import Comparisons
 
 SEEDS = Seeds((1, 2))
 

@@ -8,11 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from tandem.config.training import CrossTrain
+from tandem.contrib.comparisons.compare_passages import join_passages
+from tandem.models.cross import CrossEncoder
 from tandem.models.device import place_array
-from tandem.models.pair_prompts import join_passages
 from tandem.models.ragged import Ids
-from tandem.training.forward import CrossScores, Replayed, Seeds, split_lists
-from tandem.training.lists import Batch
+from tandem.models.tokens import Tokens
+from tandem.stages.training import ModelParams
+from tandem.store.job import Job
+from tandem.training.distributed import World
+from tandem.training.forward import Budget, CrossScores, Replayed, Seeds, split_lists
+from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import Cross, apply_gradient
 
 
@@ -76,7 +82,7 @@ class ComparisonScores(CrossScores):
         yield from split_lists(batch, sizes, self.budget.graph_tokens)
 
 
-class Comparing(Cross):
+class ComparisonObjective(Cross):
     """-log σ(s(q,p+,p-)) - log(1 - σ(s(q,p-,p+))), averaged over a list's pairs and orders, and over queries.
 
     duoBERT's loss (Nogueira et al. 2019, Eq. 3), which is a sum over all pairs; here lists weigh alike.
@@ -112,3 +118,16 @@ class Comparing(Cross):
             places, preferences, accumulate=True
         )
         return {"cross": sums}
+
+
+def start_comparing(
+    job: Job[ModelParams],
+    model: CrossEncoder,
+    tokens: Tokens,
+    train: CrossTrain,
+    positives: Positives,
+    budget: Budget,
+    world: World,
+) -> ComparisonObjective:
+    """Return the objective of a model that compares; nothing of the job is read beside what it gets."""
+    return ComparisonObjective(model, tokens, train, positives, budget, world)
