@@ -103,19 +103,7 @@ def test_without_a_package_the_rest_plans_the_default(without, whole, tmp_path):
     assert rest["stages"] == whole["stages"] != []
     declared = [
         name
-        for group in (
-            "kinds",
-            "commands",
-            "sources",
-            "representations",
-            "notes",
-            "losses",
-            "observers",
-            "measures",
-            "formats",
-            "trainings",
-            "engines",
-        )
+        for group in whole.keys() - {"root", "contrib", "stages", "heavy"}
         for name in whole[group]
         if name not in rest[group]
     ]
