@@ -81,6 +81,9 @@ plans_matches: Registry[Callable[..., Stage]] = Registry("relevance", "plans_mat
 # By a layout's word: `(ctx, name, audited, dataset) -> None` that enters a variant of a dataset under a name; `audited`
 # plans what the variant is made from.
 plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_variant", "plan")
+# By what is tuned, `bm25`: `(ctx, name, at, variant, params, upstream, dataset) -> Stage` that chooses k1 and b by
+# searches as those of a variant of `sparse` whose path is `at`; `params` and `upstream` are its searches'.
+plans_tuning: Registry[Callable[..., Stage]] = Registry("tuning", "plans_tuning", "plan")
 # By engine of lexical search: `(variant, at, params, place) -> params` of the index of a variant of `sparse` whose
 # path is `at`; `place` says the dataset's language, for messages.
 plans_lexical_index: Registry[Callable[..., Json]] = Registry(

@@ -5,6 +5,8 @@ expanded by RM3 or by texts that are generated for a query, searched over fields
 engine or by another classical score.
 """
 
+from collections.abc import Callable
+
 from tandem.config.retrieval import LexicalMethod, Sparse
 from tandem.errors import UserError, nearest, printable
 from tandem.plan.context import (
@@ -14,11 +16,12 @@ from tandem.plan.context import (
     json_of,
     plans_lexical_index,
     plans_run,
+    plans_tuning,
 )
-from tandem.plan.dataset_stages import corpus_dataset, dataset, require_split
+from tandem.plan.dataset_stages import corpus_dataset, dataset
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
-from tandem.plan.reported import cutoff, reported_split, run_depth, searched
+from tandem.plan.reported import reported_split, searched
 from tandem.stages import parameter_names
 from tandem.stages.base import Json
 from tandem.stages.data import ANALYZERS, FORMULAS, LANGUAGES, SPLIT_BEFORE
@@ -56,12 +59,19 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
         options = json_of(variant.similarity, *parameter_names(kind))
         upstream[kind] = ctx.stage(kind, data, name, options, dict(upstream))
     if variant.tuned:
-        upstream["tuned"] = _tune(ctx, name, at, variant, method, upstream, data)
+        upstream["tuned"] = _plan_tuning(at)(ctx, name, at, variant, method, upstream, data)
     elif not variant.similarity:
         bm25 = ctx.settings.bm25
         params["k1"] = bm25.k1 if variant.k1 is None else variant.k1
         params["b"] = bm25.b if variant.b is None else variant.b
     return ctx.stage("bm25", data, f"{name}.{split}", params, upstream | own)
+
+
+def _plan_tuning(at: str) -> Callable[..., Stage]:
+    """Return what plans the choice of k1 and b."""
+    if "bm25" not in plans_tuning:
+        raise UserError(f"{at}.tuned: nothing chooses k1 and b; leave it out, and set them")
+    return plans_tuning["bm25"]
 
 
 def _method_params(variant: Sparse) -> Json:
@@ -99,32 +109,7 @@ def plan_lucene(variant: Sparse, at: str, params: Json, place: str) -> Json:
     return params | {"vectors": variant.rm3 is not None}
 
 
-def _tune(
-    ctx: Context,
-    name: str,
-    at: str,
-    variant: Sparse,
-    method: Json,
-    upstream: dict[str, Stage],
-    data: str,
-) -> Stage:
-    """Plan the choice of k1 and b, by searches as the variant's."""
-    tune = ctx.settings.bm25.tune
-    entry = ctx.dataset_entry(data)
-    if entry.relevance == "answers":
-        raise UserError(f"{at}.tuned needs qrels; dataset {data} has answers")
-    require_split(ctx, data, tune.split, f"{at}: is tuned")
-
-    params = json_of(tune) | method
-    params["depth"] = cutoff(tune.measure) or run_depth(ctx, tune.split, data)
-    params["ignore_identical_ids"] = entry.ignore_identical_ids
-    if _every_field_has_b(variant):
-        params["b"] = params["b"][:1]  # no field reads it, k1 alone is chosen
-    own = plan_references(ctx, variant, at, Scope(data, tune.split))
-    return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, upstream | own)
-
-
-def _every_field_has_b(variant: Sparse) -> bool:
+def every_field_has_b(variant: Sparse) -> bool:
     """Return whether every field that is searched has a b of its own."""
     if variant.fields is None or variant.field_b is None:
         return False
@@ -193,7 +178,7 @@ def _check_fields(variant: Sparse, at: str) -> None:
             raise UserError(
                 f"{at}.field_b.{field} is set, but {at}.fields searches no {field}; give it a weight"
             )
-    if variant.b is not None and _every_field_has_b(variant):
+    if variant.b is not None and every_field_has_b(variant):
         raise UserError(f"{at}.b is set, but every field has its own in {at}.field_b; leave it out")
     if variant.rm3 and variant.fields:
         raise UserError(

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from tandem.config.base import Analyzer
 from tandem.config.datasets import Dataset, Normalize, sources
-from tandem.config.retrieval import Bm25Tuning, LexicalMethod
+from tandem.config.retrieval import LexicalMethod
 from tandem.plugins import Declarations
 from tandem.stages.base import Entry, Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
@@ -150,14 +150,6 @@ class Bm25Params(Bm25Variant):
     )
 
 
-class TuneBm25Params(Bm25Tuning, Bm25Variant):
-    """Choice of k1 and b on a split with labels."""
-
-    ignore_identical_ids: bool = Field(
-        False, description="leave out the document whose id is the query's"
-    )
-
-
 # A shard of `dataset` that fails does so of a line in a file, mostly, and would again.
 KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, version=2, threads="all", shard="data.dataset:run_shard",
@@ -170,6 +162,4 @@ KINDS = (
     Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, version=2, env="lexical", threads="all",
         shard="retrieval.lexical.bm25:run_shard", part=Part(4096, "queries"), box="Sparse search",
         scoring=Scoring(by="lexical", zero="always"), verb="searching"),
-    Kind("tune_bm25", "retrieval.lexical.bm25:run_bm25_tuning", TuneBm25Params, env="lexical", threads="all",
-        box="Sparse search", split_key="bm25.tune.split"),
 )  # fmt: skip

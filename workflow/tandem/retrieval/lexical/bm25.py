@@ -1,4 +1,4 @@
-"""Stages `bm25`, a run of BM25 or of a variant of it, and `tune_bm25`, the choice of k1 and b on a split with labels.
+"""Stage `bm25`, a run of BM25 or of a variant of it.
 
 Two engines search, Lucene and bm25s. Which of tied passages make the cut, and their order, is decided by document id.
 A run is searched in parts, which shards share and from which a killed stage goes on.
@@ -9,13 +9,11 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tandem.cluster.progress import Progress, say, warn
+from tandem.cluster.progress import Progress
 from tandem.cluster.work import Parts
 from tandem.config.retrieval import lexical_engine
 from tandem.data.collection import Collection
@@ -25,12 +23,6 @@ from tandem.data.tables import stream_rows
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     CHOSEN,
-    GRID,
-    count_left_out,
-    evaluate,
-    list_answerable,
-    parse_measures,
-    warn_undecided,
 )
 from tandem.retrieval.inputs import require_passages
 from tandem.retrieval.lexical import LexicalEngine
@@ -40,10 +32,8 @@ from tandem.stages.data import (
     TEXTS_FILE,
     Bm25Params,
     Bm25Variant,
-    TuneBm25Params,
 )
 from tandem.store.artifact import Artifact
-from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
 
@@ -172,45 +162,3 @@ def run(job: Job[Bm25Params]) -> None:
         )
         draft.facts.update(searched[0]["engine"])
     parts.remove()
-
-
-def run_bm25_tuning(job: Job[TuneBm25Params]) -> None:
-    """Search a split once for every k1 and b; writes grid.csv (k1, b, mean) and chosen.json (the best k1, b and mean).
-
-    Inputs and execution are those of `bm25`: one process, one opened index. Of equal means the first in the grid's
-    order is chosen, k1 before b.
-    """
-    params = job.params
-    require_index(job)
-    [measure] = parse_measures([params.measure])
-    collection = Collection(job.inputs["dataset"])
-    qrels = collection.qrels(params.split)
-    judged = set(list_answerable(qrels))
-    queries = [entry for entry in read_queries(job).items() if entry[0] in judged][: params.queries]
-    if not queries:
-        raise UserError(
-            f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on"
-        )
-    names = [query for query, _ in queries]
-    points = list(product(params.k1, params.b))
-    depth = params.depth + count_left_out(
-        {query: qrels[query] for query in names}, params.ignore_identical_ids
-    )
-    grid: list[tuple[float, float, float]] = []
-    with open_lexical_engine(job) as engine, writing(job) as draft:
-        with Progress(f"tune_bm25 {job.key}", len(points) * len(queries), "queries") as progress:
-            for k1, b in points:
-                hits = engine.search(queries, k1, b, depth, progress)
-                ranked = (
-                    (query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits
-                )
-                evaluation = evaluate([measure], qrels, ranked, names, params.ignore_identical_ids)
-                grid.append((k1, b, float(evaluation.values.mean())))
-        k1, b, value = max(grid, key=lambda point: point[2])
-        write_text(draft.path(GRID), csv_text(["k1", "b", params.measure], grid))
-        chosen = {"k1": k1, "b": b, "measure": params.measure, "mean": value}
-        write_json(draft.path(CHOSEN), chosen)
-        say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
-        draft.facts.update(queries=len(queries), chosen=chosen, **engine.facts)
-        for line in warn_undecided(value, "values of k1 and b", params.measure, params.split):
-            warn(job, draft, line)
