@@ -15,7 +15,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.lora import set_dropout
+from tandem.models.learning import set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.store.job import Job

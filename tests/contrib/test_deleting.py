@@ -20,7 +20,7 @@ from tandem.config.merging import gathered
 from tandem.config.representations import REPRESENTATIONS
 from tandem.config.retrieval import search_engine
 from tandem.config.table_layouts import TABLE_FORMATS, TABLE_PARTS
-from tandem.config.training import FITS, OPTIMIZERS
+from tandem.config.training import ADAPTERS, FITS, OPTIMIZERS
 from tandem.extras.plan import FullPlan
 from tandem.plugins import load_contrib
 from tandem.stages import KINDS
@@ -45,6 +45,7 @@ print(json.dumps({
     "formats": [*TABLE_FORMATS, *TABLE_PARTS],
     "trainings": [*FITS, *OPTIMIZERS],
     "engines": list(search_engine),
+    "adapters": list(ADAPTERS),
     "heavy": sorted({"torch", "faiss", "jnius", "transformers"} & sys.modules.keys()),
 }))
 """

@@ -13,7 +13,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.folders import BEHIND_PADDING, read_positions
 from tandem.models.hub import check_length, load_encoder, load_tokenizer
-from tandem.models.lora import set_dropout
+from tandem.models.learning import set_dropout
 from tandem.models.published import check_encoder, run
 from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact

@@ -9,7 +9,7 @@ from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder, load_tokenizer
-from tandem.models.lora import freeze_layers
+from tandem.models.learning import freeze_layers
 from tandem.models.tokens import Template
 
 # ALBERT has one layer, which it passes through several times.

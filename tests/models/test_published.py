@@ -11,7 +11,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tandem.config.settings import Execution
-from tandem.config.training import Lora
+from tandem.config.training import ADAPTERS, Lora
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models import encoding
@@ -20,13 +20,12 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.described import describe_towers
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.hub import load_encoder, load_tokenizer
-from tandem.models.lora import add_lora
 from tandem.models.published import run
 from tandem.models.tokenisation import run as run_tokens
 from tandem.models.tokens import Template, Tokens
 from tandem.retrieval.encode import run as encode
 from tandem.store.artifact import open_artifact
-from tandem.store.job import run_shard
+from tandem.store.job import load, run_shard
 from tandem.training.stage import run_untrained
 
 PROMPTS = {"query": "Instruct: find the animal\nQuery: ", "document": "text: "}
@@ -511,7 +510,7 @@ def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
     }
     ours = DualEncoder.start(folder, True, **TOWERS | {"pooling": "lasttoken"})
     torch.manual_seed(3)
-    add_lora(ours, Lora(rank=2, alpha=6))
+    load(ADAPTERS["lora"].add)(ours, Lora(rank=2, alpha=6))
     torch.manual_seed(3)
     lora = LoraConfig(r=2, lora_alpha=6, target_modules="all-linear")
     theirs = get_peft_model(load_encoder(folder), lora)

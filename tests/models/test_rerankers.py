@@ -8,7 +8,7 @@ import torch
 from trec import iter_trec
 
 from tandem.config.settings import Execution
-from tandem.config.training import Lora
+from tandem.config.training import ADAPTERS, Lora
 from tandem.data.collection import Collection, join_contents
 from tandem.data.runs import write_run
 from tandem.errors import UserError
@@ -18,12 +18,11 @@ from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder, run_reranker
 from tandem.models.heads import HEAD_LAYERS, check_reranker
 from tandem.models.hub import load_tokenizer
-from tandem.models.lora import add_lora
 from tandem.models.tokens import Template
 from tandem.retrieval import rerank
 from tandem.stages.training import ModelParams
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
+from tandem.store.job import load, writing
 from tandem.training.stage import start_cross
 
 QUERIES = ["what does the lynx eat", "how does the owl behave"] * 2
@@ -291,7 +290,7 @@ def test_training_starts_from_the_published_scores_and_learns_its_head(
     assert np.allclose(
         model(*ids, Template.of(tokenizer), "fp32").detach(), theirs(folder), atol=1e-4
     )
-    add_lora(model, Lora(rank=2))
+    load(ADAPTERS["lora"].add)(model, Lora(rank=2))
     model(*ids, Template.of(tokenizer), "fp32").square().sum().backward()
     learned = {
         name

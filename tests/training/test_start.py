@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokeni
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, load_dual
-from tandem.models.lora import keep_layers, set_dropout
+from tandem.models.learning import keep_layers, set_dropout
 from tandem.stages.training import ModelParams
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import check_input_lengths, run, start_cross, start_dual

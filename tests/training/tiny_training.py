@@ -19,7 +19,7 @@ from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
 from tandem.models.dual import SIDES, DualEncoder
-from tandem.models.lora import freeze_layers, set_dropout
+from tandem.models.learning import freeze_layers, set_dropout
 from tandem.models.pair_prompts import Around, PairOptions, reading_head
 from tandem.models.ragged import Ragged
 from tandem.models.saving import TOKEN_VECTORS, Dense, DualShape

@@ -26,7 +26,7 @@ from transformers import (
 
 from tandem.contrib.generation.options import Seq2SeqTrain
 from tandem.contrib.generation.seq2seq import Seq2Seq
-from tandem.models.lora import set_dropout
+from tandem.models.learning import set_dropout
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch

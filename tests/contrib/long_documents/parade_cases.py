@@ -17,7 +17,7 @@ from tiny_training import BATCH, POSITIVES, bert, texts, train_params, weigh
 from tandem.contrib.long_documents.document_tokens import Documents
 from tandem.contrib.long_documents.parade import Options, Parade
 from tandem.models.device import device
-from tandem.models.lora import set_dropout
+from tandem.models.learning import set_dropout
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget
 from tandem.training.objectives import Cross

@@ -17,7 +17,7 @@ from tandem.contrib.pretraining.masking import Vocabulary
 from tandem.contrib.pretraining.options import PRETRAININGS
 from tandem.contrib.pretraining.pretrain import OBJECTIVES, passages_alone
 from tandem.models.dual import DualEncoder
-from tandem.models.lora import set_dropout
+from tandem.models.learning import set_dropout
 from tandem.models.saving import DualShape
 from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Budget

@@ -8,7 +8,7 @@ from tiny_training import spade, train_params, weigh
 
 from tandem.contrib.term_weights.options import SpadeTerms
 from tandem.contrib.term_weights.term_objectives import CoTraining
-from tandem.models.lora import set_dropout
+from tandem.models.learning import set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.training.forward import Budget, Seeds

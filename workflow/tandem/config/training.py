@@ -112,6 +112,28 @@ def register_teaching(code: TeachingCode) -> None:
     TEACHING[_TAUGHT] = code
 
 
+@dataclass(frozen=True)
+class AdapterCode:
+    """Describe how encoders learn where a key of a model is set, each piece of code as `module:function`.
+
+    Attributes:
+        add: `(models, options)` that freezes the encoders among models and adds what learns in their place.
+        save: `(encoder, folder)` that returns the plain encoder that is saved; it may write more into the folder.
+    """
+
+    add: str
+    save: str
+
+
+# By key of models' entries.
+ADAPTERS: Declarations[AdapterCode] = Declarations()
+
+
+def register_adapters(key: str, code: AdapterCode) -> None:
+    """Add how encoders learn where a key of a model is set."""
+    ADAPTERS[key] = code
+
+
 def find_code(codes: Mapping[str, _Code], name: str, key: str) -> _Code:
     """Return what a package has registered under a name for a key that is set; without it the key is refused."""
     if name not in codes:
@@ -138,6 +160,14 @@ class Lora(Section):
             _unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None
         ),
     ] = Field(None, description="names of linear layers; null or all-linear: all")
+
+    @model_validator(mode="after")
+    def _has_code(self) -> Self:
+        if "lora" not in ADAPTERS:
+            raise problem(
+                ": nothing learns adapters; leave the key out, or load a plugin that does"
+            )
+        return self
 
 
 class Optimisation(Section):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.cluster import faults
+from tandem.config.training import ADAPTERS
 from tandem.errors import UserError
 from tandem.models.folders import (
     WEIGHTS_FILE,
@@ -20,6 +21,7 @@ from tandem.models.folders import (
     read_optional,
 )
 from tandem.registry import Registry
+from tandem.store.job import load
 
 # By `model_type` of a family that transformers does not know: a function that makes it known.
 encoder_family: Registry[Callable[[], None]] = Registry(
@@ -334,17 +336,15 @@ def check_length(model: Any, tokens: int, what: str) -> None:
 def save_encoder(
     encoder: Any, tokenizer: Any, folder: Path, save: Callable[[Any, Path], None] | None = None
 ) -> None:
-    """Write an encoder and its tokenizer for transformers; LoRA's adapter is merged, and also written to adapter/.
+    """Write an encoder and its tokenizer for transformers; adapters are merged, and also written beside it.
 
     `save` writes the merged encoder into the folder; None has transformers do it.
     """
-    from tandem.models.lora import merge_lora, save_adapter
-
-    plain = merge_lora(encoder)
+    plain = encoder
+    for adapters in ADAPTERS.values():
+        plain = load(adapters.save)(plain, folder)
     if save is None:
         plain.save_pretrained(folder)
     else:
         save(plain, folder)
     tokenizer.save_pretrained(folder)
-    if plain is not encoder:
-        save_adapter(encoder, folder / "adapter")

@@ -13,6 +13,7 @@ from tandem.cluster.progress import say, warn
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.representations import representation
 from tandem.config.training import (
+    ADAPTERS,
     ARRANGEMENTS,
     FITS,
     OWN_OBJECTIVES,
@@ -29,7 +30,7 @@ from tandem.models.cross import CrossEncoder, load_cross, read_cross_form
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
-from tandem.models.lora import add_lora, freeze_layers, keep_layers, set_dropout
+from tandem.models.learning import freeze_layers, keep_layers, set_dropout
 from tandem.models.pair_prompts import PairOptions
 from tandem.models.tokens import Tokens
 from tandem.retrieval.pair_scores import open_tokens_of
@@ -211,7 +212,8 @@ def build_ranker(
     if train.freeze_layers:
         freeze_layers(objective.models, train.freeze_layers)
     if params.lora:
-        add_lora(objective.models, params.lora)  # adapters have a dropout of their own
+        # adapters have a dropout of their own
+        load(ADAPTERS["lora"].add)(objective.models, params.lora)
     objective.models.to(device())
     accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
     return objective

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tandem.cluster.progress import say, warn
-from tandem.config.training import Optimisation, Train
+from tandem.config.training import ADAPTERS, Optimisation, Train
 from tandem.contrib.generation.contexts import read_contexts
 from tandem.contrib.generation.generators import end_tokens, load_generator, start_token
 from tandem.contrib.generation.options import TrainGeneratorParams
@@ -20,9 +20,9 @@ from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.hub import save_encoder
-from tandem.models.lora import add_lora, set_dropout
+from tandem.models.learning import set_dropout
 from tandem.models.tokens import Template, Tokens
-from tandem.store.job import Job, writing
+from tandem.store.job import Job, load, writing
 from tandem.training.checkpoints import Checkpoints, State
 from tandem.training.distributed import World
 from tandem.training.forward import Budget
@@ -118,7 +118,8 @@ def build(job: TrainJob, model: Any, tokens: Tokens, padding: int, world: World)
     objective = Seq2Seq(model, tokens, job.params.train, padding, budget, world)
     set_dropout(objective.models, job.params.train.dropout)
     if job.params.lora:
-        add_lora(objective.models, job.params.lora)  # adapters have a dropout of their own
+        # adapters have a dropout of their own
+        load(ADAPTERS["lora"].add)(objective.models, job.params.lora)
     objective.models.to(device())
     return objective
 

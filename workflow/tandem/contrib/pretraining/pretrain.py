@@ -24,7 +24,7 @@ from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
-from tandem.models.lora import set_dropout
+from tandem.models.learning import set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.models.tokens import Tokens

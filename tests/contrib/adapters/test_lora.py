@@ -7,11 +7,11 @@ from comparing import interrupt
 from safetensors.torch import load_file
 
 from tandem.config.training import Lora
+from tandem.contrib.adapters.low_rank import add_lora, merge_lora
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder, load_tokenizer
-from tandem.models.lora import add_lora, merge_lora
 from tandem.models.tokens import Tokens
 from tandem.store.files import sha256
 from tandem.training import stage

@@ -1,20 +1,11 @@
-"""What of an encoder learns: low-rank adapters, by `peft`, or its upper layers alone. Also its dropout.
+"""What of an encoder learns: its upper layers alone, or fewer layers. Also its dropout."""
 
-LoRA: h = W x + (alpha / rank) · B A x; W stays, A starts random and B zero (Hu et al. 2021, §4.1). Saving adds
-(alpha / rank) · B A to W.
-"""
-
-import copy
-from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import nn
 
-from tandem.config.training import Lora
 from tandem.errors import UserError
 from tandem.models.hub import cut_configuration
-from tandem.store.files import write_json
 
 
 def list_learning_encoders(models: nn.Module) -> list[Any]:
@@ -33,34 +24,6 @@ def list_learning_encoders(models: nn.Module) -> list[Any]:
         for encoder in encoders
         if any(weights.requires_grad for weights in encoder.parameters())
     ]
-
-
-def add_lora(models: nn.Module, params: Lora) -> None:
-    """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning."""
-    from peft import LoraConfig, inject_adapter_in_model
-
-    for encoder in list_learning_encoders(models):
-        linear = {
-            name.split(".")[-1]
-            for name, module in encoder.named_modules()
-            if isinstance(module, nn.Linear)
-        }
-        if not linear:
-            raise UserError(
-                "lora is set, but the encoder has no linear layer (layers: 0); leave it out"
-            )
-        unknown = sorted(set(params.targets or ()) - linear)
-        if unknown:
-            raise UserError(
-                f"lora.targets: {unknown[0]} is not a linear layer; allowed: {', '.join(sorted(linear))}"
-            )
-        config = LoraConfig(
-            r=params.rank,
-            lora_alpha=params.alpha,
-            lora_dropout=params.dropout,
-            target_modules=list(params.targets) if params.targets else "all-linear",
-        )
-        inject_adapter_in_model(config, encoder)
 
 
 # What encoders name that follows their last layer.
@@ -93,38 +56,6 @@ def freeze_layers(models: nn.Module, count: int) -> None:
                 after = getattr(module, name, None)
                 if after is not None:
                     after.requires_grad_(True)
-
-
-def merge_lora(encoder: Any) -> Any:
-    """Return a copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
-    adapted = [name for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
-    plain = copy.deepcopy(encoder) if adapted else encoder
-    for name in adapted:
-        layer = plain.get_submodule(name)
-        layer.merge()
-        plain.set_submodule(name, layer.get_base_layer())
-    return plain
-
-
-def save_adapter(encoder: Any, folder: Path) -> None:
-    """Write the adapter alone, as `peft.PeftModel.from_pretrained` loads it onto what the training started from."""
-    folder.mkdir(parents=True, exist_ok=True)
-    learned = {
-        name: p.detach().cpu().contiguous()
-        for name, p in encoder.named_parameters()
-        if ".lora_" in name
-    }
-    tensors = {
-        f"base_model.model.{name.replace('.default.', '.')}": tensor
-        for name, tensor in learned.items()
-    }
-    save_file(tensors, folder / "adapter_model.safetensors")
-    # around a model that predicts tokens the adapter is known to the encoder within
-    config = encoder.base_model.peft_config["default"].to_dict()
-    plain = {
-        name: sorted(value) if isinstance(value, set) else value for name, value in config.items()
-    }
-    write_json(folder / "adapter_config.json", dict(sorted(plain.items())))
 
 
 def find_layers(encoder: Any) -> tuple[str, nn.ModuleList | None]:

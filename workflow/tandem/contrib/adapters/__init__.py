@@ -1,0 +1,1 @@
+"""Low-rank adapters: encoders that learn few weights beside their own."""
