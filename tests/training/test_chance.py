@@ -80,3 +80,11 @@ def test_in_batch_lists_are_as_long_as_their_batch():
 def test_a_loss_near_chance_is_a_warning(train, name, value, warned):
     log = [(step, row, 1.0 if step < 18 else value) for step in range(20) for row in {name, "loss"}]
     assert bool(warn_of_chance(train, log, LISTS)) is warned
+
+
+@pytest.mark.parametrize(("value", "warned"), [(0.66, False), (0.693, True)])
+def test_what_counts_as_chance_may_be_an_objectives_own(value, warned):
+    # pairs in both orders: ln 2, where single passages of lists of four have an entropy of .56
+    log = [(step, "loss", value) for step in range(20)]
+    train = CrossTrain(loss="pointwise", list_size=4)
+    assert bool(warn_of_chance(train, log, LISTS, expected=math.log(2))) is warned

@@ -8,6 +8,7 @@ import torch
 from pytest import approx
 from tiny_training import BATCH, objective
 
+from tandem.config.training import OWN_OBJECTIVES
 from tandem.contrib.comparisons.compare_passages import join_passages
 from tandem.contrib.comparisons.pair_objective import Comparisons
 from tandem.training.forward import Seeds
@@ -51,6 +52,13 @@ def test_the_loss_is_duoberts_averaged_over_a_lists_pairs():
             terms.append(math.log1p(math.exp(of_pair(learner, query, negative, passages[0]))))
         expected += sum(terms) / len(terms) / len(BATCH.queries)
     assert learner.backward(BATCH, SEEDS)["loss"] == approx(expected, rel=1e-9)
+
+
+def test_equal_scores_have_the_loss_that_counts_as_chance():
+    learner = objective("duo_bert", loss="pointwise", dtype=torch.float64)
+    for parameter in learner.models.parameters():
+        parameter.data.zero_()
+    assert learner.backward(BATCH, SEEDS)["loss"] == approx(OWN_OBJECTIVES["compares"].chance)
 
 
 def test_validation_ranks_by_the_sum_of_preferences():

@@ -64,10 +64,12 @@ class OwnObjective:
     Attributes:
         start: `module:function` of `(job, model, tokens, train, positives, budget, world)` that returns the objective.
         check: refuses what does not fit, by `problem`; it gets what has the key.
+        chance: its loss if all scores are equal; None: that of the lists.
     """
 
     start: str
     check: Callable[[Any], None]
+    chance: float | None = None
 
 
 OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations()

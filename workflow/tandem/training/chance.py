@@ -17,9 +17,15 @@ _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to n
 
 
 def warn_of_chance(
-    train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists
+    train: DualTrain | CrossTrain | JointTrain,
+    log: Sequence[LogRow],
+    lists: Lists,
+    expected: float | None = None,
 ) -> str:
-    """Return a warning if the supervised loss of the last tenth of the steps is about that of equal scores; else ""."""
+    """Return a warning if the supervised loss of the last tenth of the steps is about that of equal scores; else "".
+
+    That is `expected`, or follows from the loss and the lists.
+    """
     name, weight = _find_supervision(train)
     # Own losses are none of scores, and co-training chooses lists by their loss.
     if not weight or name in OWN_LOSSES or getattr(train, "co_training", None):
@@ -32,7 +38,8 @@ def warn_of_chance(
         return ""
     last_tenth = losses[-max(1, len(losses) // 10) :]
     value = fmean(last_tenth) / weight
-    expected = compute_chance(find_supervision_loss(name, train), list_sizes(train, lists))
+    if expected is None:
+        expected = compute_chance(find_supervision_loss(name, train), list_sizes(train, lists))
     if value < _NEAR_CHANCE * expected:
         return ""
     figures = f"{name} loss {value:.3f} in the last tenth of its steps, {expected:.3f} if all scores are equal"

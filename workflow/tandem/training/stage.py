@@ -129,7 +129,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     effect: Json = {}
     warnings: list[str] = []
     if training.last == training.steps:
-        effect, warnings = describe_outcome(train, state.log, lists, watch)
+        effect, warnings = describe_outcome(train, state.log, lists, watch, find_chance(job.params))
     write_model(job, training, state, effect, warnings)
     Checkpoints(job.out / "checkpoints").remove()
 
@@ -150,9 +150,10 @@ def describe_outcome(
     log: Sequence[LogRow],
     lists: Lists,
     watch: Watch | None,
+    chance: float | None,
 ) -> tuple[Json, list[str]]:
     """Return the facts of a finished training's effect (`at_chance`, what has watched it), and warnings."""
-    at_chance = warn_of_chance(train, log, lists)
+    at_chance = warn_of_chance(train, log, lists, chance)
     facts: Json = {"at_chance": bool(at_chance)}
     warnings = [at_chance] if at_chance else []
     if watch:
@@ -160,6 +161,12 @@ def describe_outcome(
         facts |= more
         warnings += lines
     return facts, warnings
+
+
+def find_chance(params: ModelParams) -> float | None:
+    """Return the loss of equal scores of an objective that a key chooses; None where it is that of the lists."""
+    key = "compares" if params.compares else getattr(params.train, "own_objective", None)
+    return OWN_OBJECTIVES[key].chance if key else None
 
 
 def build_ranker(

@@ -1,5 +1,7 @@
 """Entries of `comparisons`, the objective of models that compare, and the stages that compare and re-rank by it."""
 
+import math
+
 from tandem.config.settings import register_section
 from tandem.config.training import OwnObjective, register_own_objective
 from tandem.contrib.comparisons.options import (
@@ -20,7 +22,11 @@ register_section(
 )
 register_own_objective(
     "compares",
-    OwnObjective("contrib.comparisons.pair_objective:start_comparing", check_comparing),
+    OwnObjective(
+        "contrib.comparisons.pair_objective:start_comparing",
+        check_comparing,
+        chance=math.log(2),  # each pair is learned in both orders: equal scores are right in one
+    ),
 )
 register_stage(
     Kind(
