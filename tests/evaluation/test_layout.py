@@ -64,6 +64,23 @@ def test_hidden_rows_are_baselines_only():
     assert all(row.baseline == (row.first_stage, "") for row in rows if not row.hidden)
 
 
+RERANKED = BASE + """\
+- {system: M, first_stage: A, run: bm25+m}
+- {system: D, first_stage: M, run: bm25+m+d}
+"""
+
+
+def test_what_re_ranks_a_re_rankers_list_is_tested_against_that(tmp_path):
+    baselines = {row.system: row.baseline for row in load(tmp_path, RERANKED).rows}
+    assert baselines == {"A": None, "M": ("A", ""), "D": ("M", "A")}
+
+
+def test_a_first_stage_that_may_be_two_rows_is_asked_for(tmp_path):
+    text = RERANKED + "- {system: M, first_stage: B, run: de+m}\n"
+    with pytest.raises(UserError, match=r"rows\.2\.first_stage: M may be .*; say which"):
+        load(tmp_path, text)
+
+
 def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
     layout = load(
         tmp_path,

@@ -318,8 +318,17 @@ def _resolve_rows(
 def _find_baseline(
     where: str, layout: TableLayout, row: TableRow, ids: list[System]
 ) -> System | None:
-    if row.baseline is None and (row.first_stage, "") in ids:
-        return row.first_stage, ""
+    # A first stage may itself re-rank another one's list.
+    first_stages = [system for system in ids if system[0] == row.first_stage]
+    if row.baseline is None and first_stages:
+        if (row.first_stage, "") in first_stages:
+            return row.first_stage, ""
+        if len(first_stages) == 1:
+            return first_stages[0]
+        shown = ", ".join(map(name_system, first_stages))
+        raise UserError(
+            f"{where}.first_stage: {row.first_stage} may be {shown}; say which by `baseline`"
+        )
     reference = row.baseline or layout.baseline
     if not reference:
         return None
