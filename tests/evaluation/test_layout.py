@@ -64,10 +64,13 @@ def test_hidden_rows_are_baselines_only():
     assert all(row.baseline == (row.first_stage, "") for row in rows if not row.hidden)
 
 
-RERANKED = BASE + """\
+RERANKED = (
+    BASE
+    + """\
 - {system: M, first_stage: A, run: bm25+m}
 - {system: D, first_stage: M, run: bm25+m+d}
 """
+)
 
 
 def test_what_re_ranks_a_re_rankers_list_is_tested_against_that(tmp_path):

@@ -3,16 +3,18 @@
 A package that builds indexes registers the first three under its kind of stage; late interaction searches through them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.data.columns import Floats
+from tandem.cluster.progress import warn
+from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import Rows
 from tandem.plan.graph import Stage
 from tandem.registry import Registry
 from tandem.retrieval.exact import Array, BestPassages
+from tandem.store.job import Draft, Job
 
 COPIES_FILE = "copies.npy"  # of an index whose equal vectors stand in it once: which do
 SIGN_INDEX = "LSH"  # FAISS's name of an index of signs
@@ -77,3 +79,29 @@ def space_evenly(rows: int, most: int) -> Array:
     """
     count = min(rows, most)
     return np.arange(count) * rows // count
+
+
+class ShortLists:
+    """Count the lists of a search that are shorter than `depth`, where exact search would find as many."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.lists = 0
+        self.short = 0
+        self.fewest = depth
+
+    def count(self, ranked: Iterable[RankedRows]) -> Iterator[RankedRows]:
+        """Yield the same lists and count each."""
+        for query, rows, scores in ranked:
+            self.lists += 1
+            self.short += len(rows) < self.depth
+            self.fewest = min(self.fewest, len(rows))
+            yield query, rows, scores
+
+    def warn(self, job: Job[Any], draft: Draft, remedy: str) -> None:
+        """Warn of those that were counted."""
+        if self.short:
+            short = (
+                f"{self.short:,} of {self.lists:,} queries have fewer than {self.depth:,} passages"
+            )
+            warn(job, draft, f"{short}, the least {self.fewest:,}; {remedy}")

@@ -13,8 +13,7 @@ from tandem.report.grids import (
     format_p,
     mark,
 )
-from tandem.report.results import Cell, FilledRow, Table
-from tandem.report.scored import COST_HEAD, COST_NOTE, format_costs
+from tandem.report.results import Cell, Costs, FilledRow, Table
 from tandem.store.files import csv_text
 
 TABLE_LEGEND = (
@@ -64,6 +63,16 @@ _CSV_HEAD = [
     "margin",
     "before",
 ]
+
+
+COST_HEAD = ["index bytes", "ms a query", "training s"]
+COST_NOTE = (
+    "Index: bytes of what is searched. ms a query: wall time of encoding, searching and re-ranking all queries "
+    "together, loading included, by the number of those scored; pairs that another system had scored before cost "
+    "nothing. Training: "
+    "seconds of every training that the system descends from, its teachers, judges and earlier models included. "
+    "A dash: not run, or something behind the number was deleted since."
+)
 
 
 def format_cell(cell: Cell) -> str:
@@ -346,6 +355,17 @@ def format_comparison(cell: Cell, above: str = "above", below: str = "below") ->
         return "–"
     words = {"above": above, "below": below}.get(conclusion, conclusion)
     return f"{words}: {format_difference(cell.change)}, {describe_p(cell.p)}"
+
+
+def format_costs(costs: Costs | None) -> list[str]:
+    """Return costs in the columns `COST_HEAD`; dashes without any."""
+    if costs is None:
+        return ["–"] * len(COST_HEAD)
+    return [
+        f"{costs.index_bytes:,}",
+        f"{costs.ms_per_query:,.1f}",
+        f"{costs.training_seconds:,.0f}",
+    ]
 
 
 def make_orders_grid(table: Table) -> PageTable | None:

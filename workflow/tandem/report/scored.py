@@ -16,7 +16,7 @@ from tandem.evaluation.significance import (
     compute_margins,
     run_seeded_test,
 )
-from tandem.report.results import Costs, Origin
+from tandem.report.results import Origin
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, open_upstream
@@ -28,14 +28,6 @@ _FEW_SEEDS = {
     2: "p is of two seeds, which hardly tell how far trainings lie apart, and errs towards no difference; name three "
     "`seeds`",
 }
-COST_HEAD = ["index bytes", "ms a query", "training s"]
-COST_NOTE = (
-    "Index: bytes of what is searched. ms a query: wall time of encoding, searching and re-ranking all queries "
-    "together, loading included, by the number of those scored; pairs that another system had scored before cost "
-    "nothing. Training: "
-    "seconds of every training that the system descends from, its teachers, judges and earlier models included. "
-    "A dash: not run, or something behind the number was deleted since."
-)
 
 
 def open_score_artifact(folder: str, run: str = "") -> Artifact:
@@ -243,14 +235,3 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
         p=dict(zip(tested, p.reshape(by_test), strict=True)),
         margins=dict(zip(tested, halves.reshape(by_test), strict=True)),
     )
-
-
-def format_costs(costs: Costs | None) -> list[str]:
-    """Costs in the columns `COST_HEAD`; dashes without any."""
-    if costs is None:
-        return ["–"] * len(COST_HEAD)
-    return [
-        f"{costs.index_bytes:,}",
-        f"{costs.ms_per_query:,.1f}",
-        f"{costs.training_seconds:,.0f}",
-    ]

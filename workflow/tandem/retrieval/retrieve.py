@@ -5,14 +5,14 @@ Shards search a range of blocks each, the stage the others: split, engine and me
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tandem.cluster.progress import Progress, say, warn
+from tandem.cluster.progress import Progress, say
 from tandem.cluster.scheduler import list_offered
 from tandem.cluster.work import WORK_FOLDER, Pieces, compute_origin
 from tandem.config.retrieval import search_engine
@@ -30,7 +30,7 @@ from tandem.retrieval.exact import (
 from tandem.retrieval.inputs import require_dataset, require_one_encoding, require_passages
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
-from tandem.store.job import Draft, Job, writing
+from tandem.store.job import Job, writing
 
 CPU_ENGINE = "faiss"  # the engine of exact search where there is no GPU
 SEARCH_MEMORY_MIB = 2048  # MiB, the default of `execution.search_memory`
@@ -109,32 +109,6 @@ def iterate_ranked(best: BestPassages, queries: Rows, order: PassageOrder) -> It
     for row, query in enumerate(queries.tolist()):
         ranks, scores = best.rank(row)
         yield query, order.by_rank[ranks].astype(np.int64), scores
-
-
-class ShortLists:
-    """Count the lists of a search that are shorter than `depth`, where exact search would find as many."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.lists = 0
-        self.short = 0
-        self.fewest = depth
-
-    def count(self, ranked: Iterable[RankedRows]) -> Iterator[RankedRows]:
-        """Yield the same lists and count each."""
-        for query, rows, scores in ranked:
-            self.lists += 1
-            self.short += len(rows) < self.depth
-            self.fewest = min(self.fewest, len(rows))
-            yield query, rows, scores
-
-    def warn(self, job: Job[Any], draft: Draft, remedy: str) -> None:
-        """Warn of those that were counted."""
-        if self.short:
-            short = (
-                f"{self.short:,} of {self.lists:,} queries have fewer than {self.depth:,} passages"
-            )
-            warn(job, draft, f"{short}, the least {self.fewest:,}; {remedy}")
 
 
 # blocks, and what a shard has retrieved in them: packed, shape (queries, depth)

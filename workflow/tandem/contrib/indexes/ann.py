@@ -20,7 +20,13 @@ from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.extras.faiss_gpus import MOST_ON_GPU, NONE, explain_errors, lease_gpus, on_gpus
 from tandem.extras.measuring import compute_recall, compute_recall_by_score
-from tandem.extras.searched_indexes import COPIES_FILE, opened_index, served_index, space_evenly
+from tandem.extras.searched_indexes import (
+    COPIES_FILE,
+    ShortLists,
+    opened_index,
+    served_index,
+    space_evenly,
+)
 from tandem.extras.serving import Served
 from tandem.retrieval.embeddings import Embeddings, Stretches
 from tandem.retrieval.exact import (
@@ -33,7 +39,6 @@ from tandem.retrieval.exact import (
 )
 from tandem.retrieval.faiss_search import QUERIES_PER_THREAD, BlockSearch, Threads, open_threads
 from tandem.retrieval.retrieve import (
-    ShortLists,
     iterate_ranked,
     open_embeddings,
     read_embedded_rows,

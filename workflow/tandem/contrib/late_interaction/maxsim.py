@@ -23,6 +23,7 @@ from tandem.errors import UserError
 from tandem.extras.faiss_gpus import MOST_ON_GPU, NONE, lease_gpus
 from tandem.extras.searched_indexes import (
     SearchedIndex,
+    ShortLists,
     compared_searches,
     opened_index,
     space_evenly,
@@ -32,7 +33,6 @@ from tandem.retrieval.embeddings import Embeddings, FloatVectors
 from tandem.retrieval.exact import Array, BestPassages, pack_keys
 from tandem.retrieval.faiss_search import Threads, open_threads
 from tandem.retrieval.retrieve import (
-    ShortLists,
     iterate_ranked,
     open_embeddings,
     read_embedded_rows,
