@@ -9,8 +9,8 @@ import pytest
 from table_plans import make_table
 
 from tandem.contrib.table_parts.system_costs import read_costs
+from tandem.report.formats import COST_HEAD
 from tandem.report.results import read_table
-from tandem.report.scored import COST_HEAD
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 
