@@ -110,6 +110,17 @@ def plan_of(configured):
     return make
 
 
+@pytest.fixture
+def plan_sparse(configured):
+    """`plan_sparse(sparse, **bm25)`: the default's plan with variants, and with other keys of `bm25`."""
+    from tandem.extras.plan import FullPlan
+
+    def make(sparse, **bm25):
+        return FullPlan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def configured():
     """`configured()`: a copy of the default configuration; `configured(path, value)`: with one key set, a.b.c."""

@@ -249,6 +249,18 @@ def run_here(line):
     return (1, f"{text}{status}\n") if isinstance(status, str) else (status or 0, text)
 
 
+def run_tandem(*words):
+    """Run a command of Tandem that has to succeed; its output."""
+    status, output = run_here([sys.executable, "-m", "tandem", *map(str, words)])
+    assert status == 0, output
+    return output
+
+
+def find_run(plan, system, split="test"):
+    """The stage that writes a system's run."""
+    return plan.planner.run(system, split, "here")
+
+
 @contextmanager
 def printing_into(file):
     """Have a file take what is printed by this process, and by those that it starts."""

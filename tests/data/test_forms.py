@@ -1,11 +1,10 @@
 """Unicode forms: texts that look alike are alike, or a warning says how many are not."""
 
 import json
-import sys
 import unicodedata
 
 import pytest
-from tiny_project import ROOT, run_here
+from tiny_project import ROOT, run_tandem
 
 from tandem.data.collection import Collection
 from tandem.data.forms import Composer
@@ -14,12 +13,6 @@ from tandem.store.artifact import open_artifact
 
 COMPOSED, DECOMPOSED = "Br\u00fccke", "Bru\u0308cke"
 NOTE = "1 passages, 1 queries, 1 answers not in Unicode's form NFC"
-
-
-def tandem(*words):
-    status, output = run_here([sys.executable, "-m", "tandem", *map(str, words)])
-    assert status == 0, output
-    return output
 
 
 @pytest.fixture
@@ -47,7 +40,7 @@ def test_a_decomposed_query_finds_a_composed_passage(bridges, tmp_path, normaliz
     # they are, the first word of q1 stands in d3 alone, and d1 comes second by the other; q2's stands in d1 alone.
     at = {kind: tmp_path / kind / "x-0" for kind in ("dataset", "bm25s", "bm25", "score")}
     words = ["--params.source", "beir", "--params.normalize", normalize, "--run.path", bridges]
-    output = tandem("dataset", *words, "--out", at["dataset"] / "stage.json")
+    output = run_tandem("dataset", *words, "--out", at["dataset"] / "stage.json")
     done = (
         "were put into it"
         if normalize == "nfc"
@@ -59,12 +52,16 @@ def test_a_decomposed_query_finds_a_composed_passage(bridges, tmp_path, normaliz
     assert facts["not_nfc"] == {"passages": 1, "queries": 1, "answers": 1}
     assert len(facts["warnings"]) == (normalize == "none")
     analyzer = ["--params.analyzer", "whitespace"]
-    tandem("bm25s", *analyzer, "--in.dataset", at["dataset"], "--out", at["bm25s"] / "stage.json")
+    run_tandem(
+        "bm25s", *analyzer, "--in.dataset", at["dataset"], "--out", at["bm25s"] / "stage.json"
+    )
     inputs = ["--in.dataset", at["dataset"]]
     how = ["--params.k1", 0.9, "--params.b", 0.4, "--params.depth", 10, "--params.split", "test"]
-    tandem("bm25", *how, *inputs, "--in.bm25s", at["bm25s"], "--out", at["bm25"] / "stage.json")
+    run_tandem("bm25", *how, *inputs, "--in.bm25s", at["bm25s"], "--out", at["bm25"] / "stage.json")
     params = ["--params.measures", '["RR@10"]', "--params.split", "test"]
-    tandem("score", *params, *inputs, "--in.run", at["bm25"], "--out", at["score"] / "stage.json")
+    run_tandem(
+        "score", *params, *inputs, "--in.run", at["bm25"], "--out", at["score"] / "stage.json"
+    )
     mean = json.loads((at["score"] / "statistics.json").read_text())["mean"]["RR@10"]
     assert mean == pytest.approx(sum(ranks) / 2)
 

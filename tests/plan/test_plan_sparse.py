@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from messages import unknown_key
+from tiny_project import find_run
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -12,31 +13,16 @@ from tandem.stages.data import Bm25Params, LuceneParams
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def planned(configured):
-    """`planned(sparse, **bm25)`: the default's plan with variants, and with other keys of `bm25`."""
-
-    def make(sparse, **bm25):
-        return FullPlan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
-
-    return make
-
-
-def run(plan, system, split="test"):
-    """The stage that writes a system's run."""
-    return plan.planner.run(system, split, "here")
-
-
-def test_plain_bm25_is_as_it_was(planned):
-    plan = planned({"rm3": {"rm3": {}}})
-    bm25 = run(plan, "bm25")
+def test_plain_bm25_is_as_it_was(plan_sparse):
+    plan = plan_sparse({"rm3": {"rm3": {}}})
+    bm25 = find_run(plan, "bm25")
     assert bm25.params == Bm25Params(k1=0.9, b=0.4, depth=1000, split="test")
     assert bm25.upstream.keys() == {"dataset", "lucene"}
     assert bm25.upstream["lucene"].params == LuceneParams(analyzer="default", language="en")
 
 
-def test_variants_say_what_differs_and_share_the_rest(planned):
-    plan = planned(
+def test_variants_say_what_differs_and_share_the_rest(plan_sparse):
+    plan = plan_sparse(
         {
             "same": {},
             "wide": {"k1": 2},
@@ -44,14 +30,14 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
             "split": {"fields": {"title": 2, "text": 1}},
         }
     )
-    bm25, same, wide = (run(plan, name) for name in ("bm25", "same", "wide"))
+    bm25, same, wide = (find_run(plan, name) for name in ("bm25", "same", "wide"))
     assert same is bm25
     assert (wide.name, wide.values["k1"], wide.upstream["lucene"]) == (
         "wide.test",
         2.0,
         bm25.upstream["lucene"],
     )
-    expanded, split = (run(plan, name) for name in ("expanded", "split"))
+    expanded, split = (find_run(plan, name) for name in ("expanded", "split"))
     assert expanded.values["rm3"] == {"fb_terms": 10, "fb_docs": 5, "original_query_weight": 0.5}
     assert expanded.upstream["lucene"].params == LuceneParams(vectors=True)
     assert split.values["fields"] == {"title": 2.0, "text": 1.0}
@@ -112,7 +98,7 @@ def test_a_variant_stands_wherever_a_run_does(configured):
         ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),
     ],
 )
-def test_what_is_wrong_with_a_variant_is_one_line(planned, name, entry, message):
+def test_what_is_wrong_with_a_variant_is_one_line(plan_sparse, name, entry, message):
     with pytest.raises(UserError, match=message) as error:
-        planned({name: entry})
+        plan_sparse({name: entry})
     assert "\n" not in str(error.value)

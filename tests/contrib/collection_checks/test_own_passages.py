@@ -1,24 +1,17 @@
 """Queries that are passages, as ArguAna's: said where the dataset is made, warned of where scores suffer from it."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import run_here
+from tiny_project import run_tandem
 
 from tandem.data.runs import write_run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
 LINE = "2 of 3 test queries are passages of the corpus, with the same id and text"
-
-
-def tandem(*words):
-    status, output = run_here([sys.executable, "-m", "tandem", *map(str, words)])
-    assert status == 0, output
-    return output
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def arguments(tmp_path):
 
 def test_the_dataset_says_it_and_the_scores_warn_of_it(arguments, make_job, tmp_path):
     dataset = tmp_path / "dataset" / "x-0"
-    output = tandem(
+    output = run_tandem(
         "dataset",
         "--params.source",
         "beir",
@@ -72,7 +65,7 @@ def test_the_dataset_says_it_and_the_scores_warn_of_it(arguments, make_job, tmp_
     for ignored, mean, warned in ((False, 2 / 3, True), (True, 1.0, False)):
         out = tmp_path / "score" / f"{ignored}-0"
         more = ["--params.ignore_identical_ids", json.dumps(ignored)]
-        tandem("score", *params, *more, *inputs, "--out", out / "stage.json")
+        run_tandem("score", *params, *more, *inputs, "--out", out / "stage.json")
         assert json.loads((out / "statistics.json").read_text())["mean"]["RR@10"] == pytest.approx(
             mean
         )
@@ -82,7 +75,7 @@ def test_the_dataset_says_it_and_the_scores_warn_of_it(arguments, make_job, tmp_
 
 def test_init_says_it_and_leaves_them_out(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert LINE in tandem("init", "mine", "--data", "beir")
+    assert LINE in run_tandem("init", "mine", "--data", "beir")
     entry = yaml.safe_load(Path("mine.yaml").read_text())["datasets"]["mine"]
     assert (entry["ignore_identical_ids"], entry["normalize"]) == (True, "nfc")
 
@@ -93,7 +86,7 @@ def test_ids_that_coincide_by_chance_are_no_finding(arguments, tmp_path):
     )
     (arguments / "qrels/test.tsv").write_text("a\tb\t1\nb\tc\t1\n")
     out = tmp_path / "dataset" / "y-0"
-    output = tandem(
+    output = run_tandem(
         "dataset", "--params.source", "beir", "--run.path", arguments, "--out", out / "stage.json"
     )
     assert "ignore_identical_ids" not in output

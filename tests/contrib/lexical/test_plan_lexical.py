@@ -2,6 +2,7 @@
 
 import pytest
 from messages import unknown_key
+from tiny_project import find_run
 
 from tandem import ROOT
 from tandem.config.settings import ExecutionSettings
@@ -13,23 +14,8 @@ from tandem.extras.estimate.stage_costs import estimate_tune_bm25
 from tandem.extras.plan import FullPlan
 
 
-@pytest.fixture
-def planned(configured):
-    """`planned(sparse, **bm25)`: the default's plan with variants, and with other keys of `bm25`."""
-
-    def make(sparse, **bm25):
-        return FullPlan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
-
-    return make
-
-
-def run(plan, system, split="test"):
-    """The stage that writes a system's run."""
-    return plan.planner.run(system, split, "here")
-
-
-def test_variants_of_bm25s_say_what_differs(planned):
-    plan = planned(
+def test_variants_of_bm25s_say_what_differs(plan_sparse):
+    plan = plan_sparse(
         {
             "apart": {
                 "engine": "bm25s",
@@ -45,18 +31,18 @@ def test_variants_of_bm25s_say_what_differs(planned):
             "stemless": {"engine": "bm25s", "analyzer": "none", "formula": "bm25+"},
         }
     )
-    apart = run(plan, "apart")
+    apart = find_run(plan, "apart")
     assert (apart.values["field_b"], apart.values["b"]) == ({"title": 0.3, "text": None}, 0.4)
     assert apart.upstream["bm25s"].params == Bm25sParams(fields=True)
-    assert run(plan, "k1").upstream["tuned"].values["b"] == [0.2]
-    stemless = run(plan, "stemless")
+    assert find_run(plan, "k1").upstream["tuned"].values["b"] == [0.2]
+    stemless = find_run(plan, "stemless")
     assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
     assert stemless.upstream.keys() == {"dataset", "bm25s"}
     assert stemless.upstream["bm25s"].params == Bm25sParams(analyzer="none", language="en")
 
 
-def test_classical_scores_search_the_index_of_their_engine_and_have_no_k1(planned):
-    plan = planned(
+def test_classical_scores_search_the_index_of_their_engine_and_have_no_k1(plan_sparse):
+    plan = plan_sparse(
         {
             "likelihood": {"similarity": {"type": "dirichlet"}},
             "cosine": {"similarity": {"type": "tf_idf"}},
@@ -65,7 +51,7 @@ def test_classical_scores_search_the_index_of_their_engine_and_have_no_k1(planne
         }
     )
     bm25, likelihood, cosine, latent = (
-        run(plan, name) for name in ("bm25", "likelihood", "cosine", "latent")
+        find_run(plan, name) for name in ("bm25", "likelihood", "cosine", "latent")
     )
     assert likelihood.upstream["lucene"] is bm25.upstream["lucene"]
     assert likelihood.values["similarity"] == {"type": "dirichlet", "mu": 1000.0}
@@ -73,20 +59,23 @@ def test_classical_scores_search_the_index_of_their_engine_and_have_no_k1(planne
     assert cosine.upstream.keys() == {"dataset", "bm25s"}
     assert latent.upstream["bm25s"] is cosine.upstream["bm25s"]
     assert latent.upstream["lsi"].params == LsiParams(dimensions=20)
-    assert (run(plan, "and").values["match"], run(plan, "and").values["k1"]) == ("all", 0.9)
+    assert (find_run(plan, "and").values["match"], find_run(plan, "and").values["k1"]) == (
+        "all",
+        0.9,
+    )
     assert "match" not in bm25.values
 
 
-def test_the_engine_of_all_is_one_key(planned):
-    plan = planned({"java": {"engine": "lucene", "analyzer": "krovetz"}}, engine="bm25s")
-    assert run(plan, "bm25").upstream.keys() == {"dataset", "bm25s"}
-    assert run(plan, "bm25.none").upstream["bm25s"].values["analyzer"] == "none"
-    assert run(plan, "java").upstream.keys() == {"dataset", "lucene"}
+def test_the_engine_of_all_is_one_key(plan_sparse):
+    plan = plan_sparse({"java": {"engine": "lucene", "analyzer": "krovetz"}}, engine="bm25s")
+    assert find_run(plan, "bm25").upstream.keys() == {"dataset", "bm25s"}
+    assert find_run(plan, "bm25.none").upstream["bm25s"].values["analyzer"] == "none"
+    assert find_run(plan, "java").upstream.keys() == {"dataset", "lucene"}
     with pytest.raises(
         UserError,
         match="bm25.analyzer is krovetz, which bm25s lacks; allowed: default, porter, none, w",
     ):
-        run(plan, "bm25.krovetz")
+        find_run(plan, "bm25.krovetz")
 
 
 @pytest.mark.parametrize(
@@ -142,9 +131,9 @@ def test_the_engine_of_all_is_one_key(planned):
         ({"similarity": {"type": "dfr", "mu": 1}}, unknown_key("sparse.v.similarity.mu")),
     ],
 )
-def test_what_is_wrong_with_a_variant_is_one_line(planned, entry, message):
+def test_what_is_wrong_with_a_variant_is_one_line(plan_sparse, entry, message):
     with pytest.raises(UserError, match=message) as error:
-        planned({"v": entry})
+        plan_sparse({"v": entry})
     assert "\n" not in str(error.value)
 
 
@@ -164,7 +153,7 @@ def test_what_a_grid_costs_follows_from_its_points(configured):
     # 10 dev queries of the 500 are asked 2 x 3 times; a query costs for itself what 12 million passages add to it.
     config = configured("sparse", {"best": {"tuned": True, "engine": "bm25s"}})
     config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
-    stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]
+    stage = find_run(FullPlan(config, ROOT), "best").upstream["tuned"]
     size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
     depth = stage.values["depth"]
     about = Setting(

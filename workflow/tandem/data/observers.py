@@ -27,7 +27,7 @@ def make_observers(queries: SelectedQueries) -> dict[str, Observer]:
     return {name: load(entry)(queries) for name, entry in DATASET_OBSERVERS.items()}
 
 
-def list_doubts(job: Job[Any], *details: Any) -> Iterator[str]:
-    """Yield lines about the dataset that a job uses, by its kind of stage."""
-    if job.kind in DATASET_DOUBTS:
-        yield from load(DATASET_DOUBTS[job.kind])(job, *details)
+def list_doubts(use: str, job: Job[Any], *details: Any) -> Iterator[str]:
+    """Yield lines about the dataset that a job uses, by what it does with it: a name of `DATASET_DOUBTS`."""
+    if use in DATASET_DOUBTS:
+        yield from load(DATASET_DOUBTS[use])(job, *details)

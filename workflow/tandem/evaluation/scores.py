@@ -173,7 +173,7 @@ def run(job: Job[ScoreParams]) -> None:
                 draft,
                 f"{result.missing} of {len(result.queries)} queries have no result and count as 0",
             )
-        for line in list_doubts(job):
+        for line in list_doubts("scored", job):
             warn(job, draft, line)
         if short:
             left = f"{short} of {len(result.queries)} queries keep fewer results than the measures look at"

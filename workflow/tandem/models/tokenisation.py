@@ -189,7 +189,7 @@ class Tokeniser:
 
     def find_gaps(self) -> list[str]:
         """Return lines about the collection that the vocabulary does not fit."""
-        return list(list_doubts(self.job, self.tokenizer))
+        return list(list_doubts("tokenised", self.job, self.tokenizer))
 
 
 def run_shard(job: Job[TokensParams]) -> Json:

@@ -56,7 +56,8 @@ DATASET_OBSERVERS: Declarations[Entry] = Declarations()
 # Name of a further part of datasets → the function that writes its file, and returns what statistics.json says of it:
 # `(checksum, source, passages, draft, warnings) -> counts`.
 DATASET_PARTS: Declarations[Entry] = Declarations()
-# Kind of stage → the function that yields lines about the dataset which the stage uses.
+# What a stage does with a dataset (`analysed`, `tokenised`, `scored`) → the function of its job and of what it did that
+# with, which yields lines about the dataset.
 DATASET_DOUBTS: Declarations[Entry] = Declarations()
 
 

@@ -84,7 +84,7 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
+def files_changed_since(commit: str, paths: tuple[Path, ...]) -> list[str]:
     """Return the files of `paths` that differ from a commit, relative to the package.
 
     None if git does not know the commit.
@@ -100,7 +100,7 @@ def modules_hash(kind: str) -> str:
 
     What a job reaches by names of its configuration is not among them: `hash_module` of each is in its manifest.
     """
-    return _hash_files(tuple(sources_of_kind(kind)))
+    return _hash_files(sources_of_kind(kind))
 
 
 def hash_looked_up(kind: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ def hash_looked_up(kind: str) -> dict[str, str]:
 
 def hash_module(name: str) -> str:
     """10 hex digits over the sources of a module and of what it imports; no digits of one that is there no more."""
-    return _hash_files(tuple(sources(name)))
+    return _hash_files(sources(name))
 
 
 @cache
@@ -132,7 +132,8 @@ def _hash_files(files: tuple[Path, ...]) -> str:
     return digest.hexdigest()[:10] if files else ""
 
 
-def sources(name: str) -> list[Path]:
+@cache
+def sources(name: str) -> tuple[Path, ...]:
     """Return the files of a module of this package and of what that imports, directly or not."""
     visited: set[Path] = set()
     waiting = [name]
@@ -148,18 +149,18 @@ def sources(name: str) -> list[Path]:
                     module,
                     *(f"{module}.{name.strip()}" for name in names.strip("()").split(",")),
                 ]
-    return sorted(visited)
+    return tuple(sorted(visited))
 
 
 def _decides(module: str) -> bool:
     return module.split(".")[1] not in GENERAL
 
 
-def sources_of_kind(kind: str) -> list[Path]:
+def sources_of_kind(kind: str) -> tuple[Path, ...]:
     """Return the files that decide a kind's result: its module and what that imports, directly or not."""
     run = KINDS[kind].run
     if not isinstance(run, str):  # a plugin's
-        return [Path(inspect.getfile(run))]
+        return (Path(inspect.getfile(run)),)
     return sources(f"tandem.{run.partition(':')[0]}")
 
 

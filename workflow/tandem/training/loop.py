@@ -43,7 +43,7 @@ class Watch(Protocol):
     def label(self) -> str:
         """What the log says of it."""
 
-    def prepare(self, ranker: Ranker, world: World, train: _Train) -> _Train:
+    def prepare(self, ranker: Ranker, train: _Train) -> _Train:
         """Return the training as it is done: what looking takes may come out of its budget."""
 
     def begin(self, loop: "TrainingLoop", state: State) -> None:

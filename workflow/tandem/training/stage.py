@@ -106,7 +106,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
         say(f"train {job.key} · {watch.label if watch else 'is not validated'}")
 
     if watch:
-        train = watch.prepare(objective, world, train)
+        train = watch.prepare(objective, train)
     for fit in FITS.values():
         train = load(fit)(job.params.objective, objective, lists, train)
     training = loop(

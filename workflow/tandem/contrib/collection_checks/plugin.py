@@ -4,7 +4,6 @@ from tandem.stages.data import DATASET_DOUBTS, DATASET_OBSERVERS
 
 DATASET_OBSERVERS["own_passages"] = "contrib.collection_checks.text_observers:OwnPassagesObserver"
 DATASET_OBSERVERS["texts"] = "contrib.collection_checks.text_observers:TextsObserver"
-for kind in ("lucene", "bm25s"):
-    DATASET_DOUBTS[kind] = "contrib.collection_checks.doubts:list_misfits"
-DATASET_DOUBTS["tokens"] = "contrib.collection_checks.doubts:list_scripts"
-DATASET_DOUBTS["score"] = "contrib.collection_checks.doubts:list_own_passages"
+DATASET_DOUBTS["analysed"] = "contrib.collection_checks.doubts:list_misfits"
+DATASET_DOUBTS["tokenised"] = "contrib.collection_checks.doubts:list_scripts"
+DATASET_DOUBTS["scored"] = "contrib.collection_checks.doubts:list_own_passages"

@@ -107,7 +107,7 @@ def run(job: Job[Bm25sParams]) -> None:
         draft.facts.update(
             passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary)
         )
-        for line in list_doubts(job):
+        for line in list_doubts("analysed", job):
             warn(job, draft, line)
 
 

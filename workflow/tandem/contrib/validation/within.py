@@ -46,7 +46,6 @@ from tandem.training.checkpoints import (
     load_weights,
     on_cpu,
 )
-from tandem.training.distributed import World
 from tandem.training.lists import Lists, Positives
 from tandem.training.loop import TrainingLoop
 from tandem.training.numbered import NumberedCollection
@@ -66,6 +65,7 @@ class Validating:
         validations: how many there are after that of the start, where `train.validate_every` does not say.
         every: steps between two of them.
         history: those so far.
+        ranker: whose scores are measured.
     """
 
     lists: Lists
@@ -74,15 +74,16 @@ class Validating:
     validations: int = USUAL_VALIDATIONS
     every: int = 0
     history: list[ValidationPoint] = field(default_factory=list)
+    ranker: Ranker = field(init=False)
 
     @property
     def label(self) -> str:
         """See `Watch`."""
         return f"validates on {self.validation.origin}"
 
-    def prepare(self, ranker: Ranker, world: World, train: _Train) -> _Train:
+    def prepare(self, ranker: Ranker, train: _Train) -> _Train:
         """See `Watch`: where dev chooses, validations are paid for by the budget."""
-        self.ranker, self.world = ranker, world
+        self.ranker = ranker
         if not train.budget_minutes or train.choose != "dev" or train.validate_every is not None:
             return train
         cost = count_validation_operations(ranker.models, ranker.tokens, self.validation)
@@ -108,18 +109,18 @@ class Validating:
             return
         if state.step % self.every != 0 and state.step != loop.steps:
             return
-        values = validate(self.ranker, self.validation, self.world)
+        values = validate(self.ranker, self.validation, loop.world)
         point = ValidationPoint(state.step, values)
         self.history.append(point)
         state.log += log_point(point)
-        if self.world.first:
+        if loop.world.first:
             text = ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
             say(
                 f"train {loop.job.key} · step {state.step:,}/{loop.steps:,} · dev {MEASURE}: {text}"
             )
         if find_chosen(loop.train, self.history) is point:
             loop.check_weights(state)
-            if self.world.first:
+            if loop.world.first:
                 save_best(loop.checkpoints, loop.objective.models, state.step)
 
     def select(self, loop: TrainingLoop) -> None:

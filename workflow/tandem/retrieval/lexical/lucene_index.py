@@ -154,7 +154,7 @@ def run(job: Job[LuceneParams]) -> None:
         if indexed < passages:
             warn(job, draft, f"{passages - indexed:,} passages have no term to index")
         draft.facts.update(passages=passages, indexed=indexed, lucene=list_versions(machine))
-        for line in list_doubts(job):
+        for line in list_doubts("analysed", job):
             warn(job, draft, line)
     indexing.parts.remove()
 
