@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from tandem.config import retrieval as retrieval_options
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, read_behind_inputs, read_by_views
 from tandem.plan.planner import Planners
@@ -152,6 +153,14 @@ def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
         assert stage.how == "--run.engine faiss --run.search_memory 64"
         assert plan.placement.gpus("retrieve", stage.key) == 0
         assert len(plan.placement.shards("retrieve", stage.key)) == 2
+
+
+def test_a_search_asks_for_no_gpu_where_no_package_searches_on_one(configured, monkeypatch):
+    plan = FullPlan(configured("execution", {}), ROOT)
+    searches = [stage for stage in plan.stages.values() if stage.kind == "retrieve"]
+    assert {plan.placement.gpus("retrieve", stage.key) for stage in searches} == {1}
+    monkeypatch.setattr(retrieval_options, "search_engine", ["faiss"])
+    assert {plan.placement.gpus("retrieve", stage.key) for stage in searches} == {0}
 
 
 def test_nodes_are_started_by_srun_with_their_devices_each(configured):

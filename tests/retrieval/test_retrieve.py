@@ -11,6 +11,7 @@ import pytest
 from trec import iter_trec
 
 from tandem.cluster import work
+from tandem.config import retrieval as retrieval_options
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.retrieval import faiss_search
@@ -285,7 +286,9 @@ def test_faiss_searches_where_no_gpu_is(monkeypatch):
 
 def test_a_gpu_without_an_engine_is_left_idle_and_a_line_says_so(monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr(module, "search_engine", {"faiss": module.search_engine["faiss"]})
+    engines = {"faiss": module.search_engine["faiss"]}
+    for holder in (module, retrieval_options):
+        monkeypatch.setattr(holder, "search_engine", engines)
     assert module.open_search_engine("auto").search is faiss_search.search_by_faiss
     assert "FAISS searches on the CPU" in capsys.readouterr().err
     with pytest.raises(UserError, match="execution.engine is torch; allowed: faiss"):

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from tandem.cluster.progress import say
 from tandem.cluster.scheduler import RESTARTS, lease
+from tandem.config.retrieval import searches_on_gpu
 from tandem.errors import UserError
 from tandem.stages import is_stage, kind_of_command
 from tandem.stages.base import flag_value
@@ -99,9 +100,10 @@ def place(words: list[str]) -> int | None:
     if "RANK" in os.environ or kind is None:
         return None
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
-    # exact search, which runs on a GPU by torch alone
-    on_cpu = flag_value(words, "--run.engine") == "faiss"
-    if not kind.uses_gpu(roles) or on_cpu:
+    if not kind.uses_gpu(roles):
+        return None
+    engine = flag_value(words, "--run.engine")
+    if engine and not searches_on_gpu(engine):
         return None
     devices = _count(words, "devices") if kind.ranks else 1
     nodes = _count(words, "nodes") if kind.ranks else 1

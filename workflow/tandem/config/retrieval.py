@@ -30,6 +30,21 @@ lexical_engine: Registry[Callable[..., Any]] = Registry(
 search_engine: Registry[Callable[[], Any]] = Registry(
     "engine", "search_engine", "retrieval", decides=False
 )
+CPU_ENGINE = "faiss"  # the engine of exact search where no package has one, or no GPU is
+
+
+def find_gpu_engine() -> str | None:
+    """Return the engine of exact search for GPUs, which a package has; None where no package does."""
+    return next((name for name in search_engine if name != CPU_ENGINE), None)
+
+
+def searches_on_gpu(engine: str) -> bool:
+    """Return whether exact search by this `execution.engine` computes on a GPU where there is one."""
+    if engine == "auto":
+        return find_gpu_engine() is not None
+    return engine != CPU_ENGINE
+
+
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Engine = Annotated[str, Choice(lexical_engine)]

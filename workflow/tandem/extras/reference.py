@@ -3,6 +3,7 @@
 `python -m tandem.extras.reference` writes them, with the keys of `tandem.extras.reference_pages`; a test compares them.
 """
 
+import argparse
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -172,6 +173,7 @@ def render_generated() -> dict[str, str]:
 
 def main() -> None:
     """Write the generated files into the checkout."""
+    argparse.ArgumentParser("tandem.extras.reference", description=main.__doc__).parse_args()
     for name, content in render_generated().items():
         (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / name).write_text(content, encoding="utf-8")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from tandem.config.retrieval import searches_on_gpu
 from tandem.config.settings import ExecutionSettings
 from tandem.redaction import set_aside
 from tandem.stages import KINDS, Kind, Params
@@ -246,8 +247,9 @@ class Placement:
         stage = self.stages.find(kind, key)
         if "index_gpu" in stage.execution:  # it makes an index, or searches through one
             return 0 if stage.execution["index_gpu"] == "none" else self.execution.devices
-        elsewhere = stage.execution.get("engine") == "faiss" or "endpoint" in stage.execution
-        if elsewhere or not stage.declared.uses_gpu(stage.upstream):
+        if "endpoint" in stage.execution or not stage.declared.uses_gpu(stage.upstream):
+            return 0
+        if "engine" in stage.execution and not searches_on_gpu(stage.execution["engine"]):
             return 0
         return self.execution.devices if stage.declared.ranks else 1
 

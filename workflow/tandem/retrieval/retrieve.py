@@ -15,7 +15,7 @@ import numpy as np
 from tandem.cluster.progress import Progress, say
 from tandem.cluster.scheduler import list_offered
 from tandem.cluster.work import WORK_FOLDER, Pieces, compute_origin
-from tandem.config.retrieval import search_engine
+from tandem.config.retrieval import CPU_ENGINE, find_gpu_engine, search_engine
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder, Rows, index_queries
@@ -32,7 +32,6 @@ from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Job, writing
 
-CPU_ENGINE = "faiss"  # the engine of exact search where there is no GPU
 SEARCH_MEMORY_MIB = 2048  # MiB, the default of `execution.search_memory`
 _Stored = TypeVar("_Stored", bound=Embeddings)
 
@@ -91,11 +90,11 @@ def choose_search_engine() -> str:
     """Return the engine of exact search that this machine is searched by: on a GPU that of a package, else FAISS."""
     if not list_offered(os.environ):
         return CPU_ENGINE
-    for name in search_engine:
-        if name != CPU_ENGINE:
-            return name
-    say("no engine of exact search is for GPUs: FAISS searches on the CPU")
-    return CPU_ENGINE
+    engine = find_gpu_engine()
+    if engine is None:
+        say("no engine of exact search is for GPUs: FAISS searches on the CPU")
+        return CPU_ENGINE
+    return engine
 
 
 def read_embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
