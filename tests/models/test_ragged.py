@@ -52,3 +52,9 @@ def test_taken_rows_are_the_rows_one_by_one(tmp_path):
     assert again.offsets.tolist() == ragged.offsets.tolist()
     assert Ragged.of(ragged) is ragged
     assert len(Ragged.of([])) == 0
+
+
+def test_a_row_is_a_copy_of_the_first_one_with_its_ids():
+    rows = [np.array(ids, np.uint16) for ids in ([5, 6], [], [5], [5, 6], [6, 5], [], [5, 6])]
+    assert Ragged.of(rows).find_first_copies().tolist() == [0, 1, 2, 0, 4, 1, 0]
+    assert Ragged.of([]).find_first_copies().tolist() == []

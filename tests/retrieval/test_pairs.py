@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,6 +60,21 @@ def test_only_what_is_new_is_computed_and_order_and_repeats_do_not_matter(cross_
     scores = pairs.score(QUERIES[order], PASSAGES[order])
     assert pairs.computed == 200 + len({i for i in order.tolist() if i % 2})
     assert scores.tobytes() == direct(cross_model, tokens, QUERIES, PASSAGES)[order].tobytes()
+
+
+def test_a_query_that_stands_twice_is_scored_once(cross_model, tokens):
+    pairs = PairScores(cross_model, tokens, "fp32", 512)
+    first, second = 40, 41
+    pairs.tokens = replace(
+        pairs.tokens, queries=pairs.tokens.queries.take(np.array([first, first]))
+    )
+    passages = np.arange(5)
+    scores = pairs.score(np.zeros(5, np.int64), passages)
+    again = pairs.score(np.ones(5, np.int64), passages)
+    assert again.tobytes() == scores.tobytes()
+    assert pairs.computed == 5
+    other = PairScores(cross_model, tokens, "fp32", 512)
+    assert not np.array_equal(other.score(np.full(5, second), passages), scores)
 
 
 def test_precision_budget_and_model_have_scores_of_their_own(cross_model, joint_model, tokens):
@@ -115,7 +131,7 @@ def test_a_killed_process_leaves_what_it_has_scored(cross_model, tokens, tmp_pat
     script = (
         "import sys, time, numpy as np; from pathlib import Path\n"
         "from tandem.store.artifact import open_artifact; from tandem.retrieval import pair_scores as pairs\n"
-        "pairs.PAIRS_BETWEEN_CHECKS, pairs.PENDING = 40, 40\n"
+        "pairs.TEXTS_BETWEEN_CHECKS, pairs.PENDING = 40, 40\n"
         "append = pairs.PairStore.append\n"
         "pairs.PairStore.append = lambda *args: (append(*args), print('kept', flush=True), time.sleep(0.5))\n"
         "model, tokens = (open_artifact(Path(folder)) for folder in sys.argv[1:3])\n"
@@ -135,7 +151,7 @@ def test_a_killed_process_leaves_what_it_has_scored(cross_model, tokens, tmp_pat
 
 
 def test_many_chunks_and_parts_give_the_same(cross_model, tokens, monkeypatch):
-    monkeypatch.setattr(module, "PAIRS_BETWEEN_CHECKS", 7)
+    monkeypatch.setattr(module, "TEXTS_BETWEEN_CHECKS", 7)
     monkeypatch.setattr(module, "PENDING", 10)
     scores = PairScores(cross_model, tokens, "fp32", 512).score(QUERIES, PASSAGES)
     assert scores.tobytes() == direct(cross_model, tokens, QUERIES, PASSAGES).tobytes()

@@ -271,7 +271,7 @@ def test_killed_and_resumed_gives_the_same_bytes(
         "import sys, time\n"
         "from tandem import __main__\n"
         "from tandem.retrieval import pair_scores as pairs\n"
-        "append, pairs.PAIRS_BETWEEN_CHECKS, pairs.PENDING = pairs.PairStore.append, 16, 40\n"
+        "append, pairs.TEXTS_BETWEEN_CHECKS, pairs.PENDING = pairs.PairStore.append, 16, 40\n"
         "pairs.PairStore.append = lambda *args: (append(*args), print('kept', flush=True), time.sleep(0.5))\n"
         "sys.argv[1:1] = ['teacher']\n"
         "sys.exit(__main__.main())\n"

@@ -11,6 +11,9 @@ from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.cross import load_cross
 from tandem.models.tokens import Tokens
+from tandem.retrieval import pair_scores
+from tandem.retrieval.pair_scores import PairScores
+from tandem.retrieval.pair_store import PairStore
 from tandem.retrieval.rerank import run as rerank
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run as train
@@ -132,6 +135,18 @@ def test_the_trained_model_reranks_documents_as_it_scores_them(
         UserError, match=r"was made from tiny-0000000001; expected windows of tiny-0000000001"
     ):
         rerank(other)
+
+
+def test_scores_of_documents_are_stored_as_they_come(trained, read, monkeypatch):
+    """All windows of a document are read: three a look at the clock are one document, not three."""
+    stored = list[int]()
+    monkeypatch.setattr(pair_scores, "TEXTS_BETWEEN_CHECKS", CUT["most"])
+    monkeypatch.setattr(pair_scores, "PENDING", 1)
+    monkeypatch.setattr(PairStore, "append", lambda store, keys, scores: stored.append(len(keys)))
+    documents = np.arange(20, 26)  # which no other test re-ranks
+    scores = PairScores(trained, read, "fp32", 512).score(np.full(6, 45), documents)
+    assert stored == [1] * 6
+    assert np.isfinite(scores).all()
 
 
 def test_the_cards_example_runs(trained, monkeypatch):

@@ -280,7 +280,7 @@ def _with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
     if base is None:
         return own
     if not isinstance(base, str) or base not in models:
-        hint = nearest(str(base), list(models))
+        hint = nearest(str(base), [other for other in models if other != name])
         raise UserError(
             f"models.{printable(name)}.like is {printable(base)}, which is not a model{hint}"
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -79,6 +80,17 @@ class Ragged:
     def count_texts(self, rows: Ids) -> Ids:
         """Return how many texts an encoder reads for each of some rows: one."""
         return np.ones(np.shape(rows), np.int64)
+
+    def find_first_copies(self) -> Ids:
+        """Return for each row the first one that has the same ids, int64, shape (rows,)."""
+        data = np.ascontiguousarray(self.ids).tobytes()
+        bounds = (np.asarray(self.offsets) * self.ids.itemsize).tolist()
+        firsts = dict[bytes, int]()
+        copies = (
+            firsts.setdefault(data[start:end], row)
+            for row, (start, end) in enumerate(pairwise(bounds))
+        )
+        return np.fromiter(copies, np.int64, len(self))
 
     def among(self, ids: Ids | Sequence[int]) -> Ids:
         """Return how many tokens of each row are among some ids, shape (rows,)."""

@@ -37,7 +37,7 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load
 
-PAIRS_BETWEEN_CHECKS = 2048  # pairs between two looks at the clock
+TEXTS_BETWEEN_CHECKS = 2048  # texts that are read with a query between two looks at the clock
 # pairs are stored after this time, or when there are this many
 _SECONDS = 30.0
 PENDING = 1 << 15
@@ -87,9 +87,11 @@ class PairScores:
     def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
         """Logits of pairs, float32, shape (pairs,); those that are not stored yet are computed and stored.
 
-        `queries` and `passages` are rows, shape (pairs,); `progress` counts pairs, computed or looked up.
+        `queries` and `passages` are rows, shape (pairs,); `progress` counts pairs, computed or looked up. Queries of
+        the same tokens, as those that stand in several splits, share their scores.
         """
-        keys, inverse = np.unique(pair_keys(queries, passages), return_inverse=True)
+        same = self.first_copies[queries]
+        keys, inverse = np.unique(pair_keys(same, passages), return_inverse=True)
         scores = self.store.lookup(keys)
         missing = np.flatnonzero(np.isnan(scores))
         if progress:
@@ -115,8 +117,11 @@ class PairScores:
         scores = np.empty(len(keys), np.float32)
         stored = 0
         since = time.monotonic()
-        for start in range(0, len(order), PAIRS_BETWEEN_CHECKS):
-            at = order[start : start + PAIRS_BETWEEN_CHECKS]
+        # of a document, all windows are read
+        most_texts = int(texts.count_texts(passages).max(initial=1))
+        step = max(1, TEXTS_BETWEEN_CHECKS // most_texts)
+        for start in range(0, len(order), step):
+            at = order[start : start + step]
             pairs = self.tokens.queries.take(queries[at]), texts.take(passages[at])
             scores[at] = model.score(*pairs, template, self.mode, self.budget)
             if not np.isfinite(scores[at]).all():
@@ -132,6 +137,11 @@ class PairScores:
             if progress:
                 progress.add(len(at), tokens=int(lengths[at].sum()))
         return scores
+
+    @cached_property
+    def first_copies(self) -> Array:
+        """Return for each query the first one of the same tokens, int64, shape (queries,)."""
+        return self.tokens.queries.find_first_copies()
 
     @cached_property
     def model(self) -> CrossEncoder | DualEncoder:
