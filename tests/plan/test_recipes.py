@@ -43,6 +43,7 @@ SYSTEMS = [
     "deepct",
     "unicoil",
     "splade",
+    "lex_mae",
     "uhd_bert",
     "spade",
     "colbert",
@@ -57,6 +58,7 @@ SYSTEMS = [
     "repbert",
     "cocondenser",
     "retromae",
+    "cot_mae",
     "contriever",
     "bert_reranker",
     "tfr_bert",
@@ -609,6 +611,18 @@ def test_the_second_splade_learns_a_re_rankers_margins(surveyed):
     assert [stage.values["train"]["in_batch"] for stage in (first, second)] == [True, False]
 
 
+def test_lex_mae_goes_on_with_its_own_negatives_and_then_a_re_rankers_distribution(surveyed):
+    rounds = [model(surveyed, f"lex_mae_{number}") for number in (1, 2, 3)]
+    assert {stage.upstream["start"].name for stage in rounds} == {"lex_mae_pretrained"}
+    runs = [stage.upstream["candidates"].upstream["run"].name for stage in rounds]
+    assert [name.partition(".")[0] for name in runs] == ["bm25", "lex_mae_1", "lex_mae_2"]
+    terms = [stage.values["train"]["regularise"] for stage in rounds]
+    assert [term["query"]["flops"] / term["passage"]["flops"] for term in terms] == [
+        pytest.approx(0.75)
+    ] * 3
+    assert ["teacher" in stage.upstream for stage in rounds] == [False, False, True]
+
+
 SMALL_SYSTEMS = ("small/rocketqa", "small/systems")
 
 
@@ -623,7 +637,7 @@ def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch)
     papers = ["review/table1", "rocketqav2/table2", "rocketqav2/table3"]
     plan = planned(*files, tables=["systems", *papers])
     rows = plan.tables.rows("systems")
-    assert len(rows) == 65
+    assert len(rows) == 68
     assert not [row for row in rows if row.absent]
     stages = upstream_first(plan.tables.requested_scores())
     assert {stage.values["source"] for stage in stages if stage.kind == "encoder"} == {"package"}

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import math
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from tandem.contrib.audits.false_negatives import fuse_ranks, run
+from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
@@ -185,6 +187,55 @@ def test_judges_rank_and_give_a_verdict(
     assert summary["positives"]["likely"] == likely
     assert summary["positives"]["per_query_with_likely"] == pytest.approx(1 + likely / 20)
     assert len(sheet) == sum(row["asked"] for row in pool)
+
+
+def test_labelled_positives_say_what_the_scores_of_a_judge_of_lists_mean(
+    make_job, make_run, dataset, tokens, cross_model, tmp_path
+):
+    names = Collection(dataset).doc_ids().to_pylist()
+    test = list(Collection(dataset).queries("test"))
+    found = {q: [names[(7 * i + 5 * j) % 60] for j in range(6)] for i, q in enumerate(test)}
+    inputs = {
+        "dataset": dataset,
+        "run.0": make_run(tmp_path / "r" / "s.test-0123456789", dataset, "test", found),
+        "judge.0": cross_model,
+        "judge_tokens.0": tokens,
+    }
+    how = {"precision": "fp32", "batch_tokens": 512, "depth": 6}
+    _, plain, *_ = audit(make_job, tmp_path / "a-0123456789", inputs, **how)
+    artifact, pool, _, summary = audit(
+        make_job, tmp_path / "b-0123456789", inputs, calibrate=True, **how
+    )
+    logits = {
+        (row["query_id"], row["doc_id"]): math.log(row["score"] / (1 - row["score"]))
+        for row in plain
+    }
+    fit = artifact.manifest.facts["calibration"]
+    expected = [
+        1
+        / (1 + math.exp(-fit["slope"] * logits[row["query_id"], row["doc_id"]] - fit["intercept"]))
+        for row in pool
+    ]
+    assert [row["score"] for row in pool] == pytest.approx(expected, abs=1e-4)
+    labelled = sum(len(docs) for docs in Collection(dataset).qrels("test").values())
+    pooled = sum(row["relevance"] is not None for row in pool)
+    assert (fit["positives"], fit["others"]) == (labelled, len(pool) - pooled)
+    assert summary["scored_by"] == f"calibrated mean probability of {cross_model.key}"
+
+
+def test_without_a_labelled_positive_nothing_is_calibrated(
+    make_job, make_run, make_collection, make_tokens, dataset, cross_model, tmp_path
+):
+    passages = [(f"p{i}", "", "the moon and the sea") for i in range(3)]
+    data = make_collection(
+        tmp_path / "bare" / "dataset" / "bare-0123456789", passages, [("q", "moon", "test")]
+    )
+    tokens = make_tokens(tmp_path / "bare" / "tokens" / "bare-0123456789", data)
+    ranked = make_run(tmp_path / "r" / "s.test-0123456789", data, "test", {"q": ["p0", "p1"]})
+    inputs = {"dataset": data, "run.0": ranked, "judge.0": cross_model, "judge_tokens.0": tokens}
+    artifact, *_ = audit(make_job, tmp_path / "a-0123456789", inputs, calibrate=True)
+    assert "calibration" not in artifact.manifest.facts
+    assert any("no labelled positive" in line for line in artifact.manifest.facts["warnings"])
 
 
 def test_a_split_without_judgements_is_all_unlabelled(

@@ -89,17 +89,28 @@ def test_similar_queries_may_have_judges_of_their_own(beir, plan_of):
     assert planned.view("audits").pool().upstream["judge.0"].kind == "model"
 
 
+@pytest.mark.parametrize(
+    ("train", "decides"), [({"loss": "pointwise"}, True), ({"loss": "listwise"}, False)]
+)
+def test_a_cross_encoder_that_only_orders_lists_does_not_say_what_is_similar(
+    train, decides, beir, plan_of
+):
+    """Of a listwise loss no score is enough: the vectors' cosine decides, and its verdicts are calibrated."""
+    entry = {"source": "beir", "path": beir("d", ["train", "test"]), "dev_from_train": None}
+    planned = plan_of({"d": entry}, "d", models={"ce_bm25neg": {"train": train}})
+    similar = plan_similar_queries(planned.planner.ctx, "d")
+    assert ("judge.0" in similar.upstream) == decides
+    assert similar.values["threshold"] == (0.5 if decides else 0.8)
+    pool = planned.view("audits").pool()
+    assert pool.upstream["judge.0"].name == "ce_bm25neg"
+    assert pool.values.get("calibrate", False) == (not decides)
+
+
 def test_audits_with_training_queries(beir, plan_of):
     entry = {"source": "beir", "path": beir("d", ["train", "test"]), "dev_from_train": None}
     planned = plan_of({"d": entry}, "d")
     similar = plan_similar_queries(planned.planner.ctx, "d")
-    assert set(similar.upstream) == {
-        "dataset",
-        "judge.0",
-        "judge_tokens.0",
-        "vectors.train",
-        "vectors.test",
-    }
+    assert set(similar.upstream) == {"dataset", "vectors.train", "vectors.test"}
     assert similar.values["splits"] == ["test"]
     rows = {row.system: stage for row, stage in planned.tables["dureader_retrieval/table6"]}
     assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}

@@ -116,6 +116,16 @@ def test_rows_are_sorted_and_a_higher_threshold_keeps_only_the_same_words(
     assert keys == sorted(keys)
 
 
+@pytest.mark.parametrize(("splits", "doubted"), [(None, True), (["dev"], False)])
+def test_it_doubts_what_finds_most_training_queries_similar(
+    splits, doubted, make_job, collection, tmp_path
+):
+    """Four of the five are similar to queries of any split, two to one of dev."""
+    artifact, _ = audit(make_job, tmp_path / "a-0123456789", {"dataset": collection}, splits=splits)
+    warnings = artifact.manifest.facts.get("warnings", [])
+    assert any("training queries count as similar" in line for line in warnings) == doubted
+
+
 def test_the_same_words_count_beyond_the_depth(make_job, collection, tmp_path):
     _, results = audit(
         make_job, tmp_path / "a-0123456789", {"dataset": collection}, depth=1, threshold=0.9

@@ -5,16 +5,16 @@ top 5 are labelled by people. A pool is what any system retrieved for a query, r
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, warn
 from tandem.contrib.audits.options import FalseNegativesParams
 from tandem.contrib.audits.sheets import read_judgements, write_pool_sheets
 from tandem.data import statistics
@@ -26,15 +26,23 @@ from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
+from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
 
+if TYPE_CHECKING:
+    from tandem.negatives.judging import Calibration
+
 Results = dict[str, Array]  # query id → rows of its passages, best first
 
 _FUSION_CONSTANT = 60  # the constant of reciprocal rank fusion
 _BINS = 20
+_NOTHING_TO_CALIBRATE = (
+    "no labelled positive says what their scores mean, and verdicts say little, of cross-encoders that have only "
+    "learned to order lists"
+)
 _QUERIES_PER_GROUP = 32  # queries judged together: a line of progress after each
 POOL_SCHEMA = pa.schema([
     ("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int32()), ("score", pa.float32()),
@@ -100,7 +108,8 @@ Rank = Callable[[Sequence[Pool]], Iterable[tuple[Array, float]]]
 def run(job: Job[FalseNegativesParams]) -> None:
     """Pool the systems' results, rank them and write what annotators need.
 
-    Inputs: dataset; `run.<i>`; `judge.<i>` and `judge_tokens.<i>` (cross-encoders, whose mean probability ranks).
+    Inputs: dataset; `run.<i>`; `judge.<i>` and `judge_tokens.<i>` (cross-encoders, whose mean probability ranks; with
+    `params.calibrate` it is calibrated first, see `JudgedRanking.calibrate`).
     Without judges reciprocal rank fusion of the runs ranks, and there is no verdict.
     Writes pool.parquet, queries.parquet (query_id, split: what was looked at), sheet.csv and sheet.html (to fill
     in, for `relabel`), and summary.json.
@@ -123,22 +132,22 @@ def run(job: Job[FalseNegativesParams]) -> None:
     if len(set(names)) < len(names):
         names = [run.key for run in runs]
 
-    if judges:
-        scored_by = f"mean probability of {', '.join(judges)}"
-        rank = judge_ranking(job, index_queries(collection))
-    else:
-        scored_by = f"reciprocal rank fusion (k = {_FUSION_CONSTANT})"
-        rank = partial(map, _rank_by_fusion)
+    judged = read_judgements(collection, params.split)
 
+    def gather() -> Iterator[Pool]:
+        """Yield the pools, which are read twice where judges are calibrated by them."""
+        return gather_pools(results, judged, queries, docs)
+
+    ranking = choose_ranking(job, index_queries(collection), gather)
     counts = PoolStatistics(
         names, params.top, params.threshold if judges else None, params.labelled
     )
     sheet_rows: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
-        pools = gather_pools(results, read_judgements(collection, params.split), queries, docs)
+        pools = gather()
         with Progress(f"false_negatives {job.key}", len(queries), "queries") as progress:
             while group := list(islice(pools, _QUERIES_PER_GROUP)):
-                for pool, (scores, best) in zip(group, rank(group), strict=True):
+                for pool, (scores, best) in zip(group, ranking.rank(group), strict=True):
                     pool.rank(scores, best, docs)
                     counts.add(pool)
                 progress.add(len(group))
@@ -150,7 +159,9 @@ def run(job: Job[FalseNegativesParams]) -> None:
                 )
 
         pairs = pa.concat_tables(sheet_rows)
-        write_pool_sheets(draft, pairs, queries, collection, job.key, scored_by, params.labelled)
+        write_pool_sheets(
+            draft, pairs, queries, collection, job.key, ranking.scored_by, params.labelled
+        )
         looked_at = {"query_id": list(queries), "split": [params.split] * len(queries)}
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
         summary = counts.summarise()
@@ -158,7 +169,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
             draft.path("summary.json"),
             {
                 "split": params.split,
-                "scored_by": scored_by,
+                "scored_by": ranking.scored_by,
                 "judges": judges,
                 **summary,
                 **params.model_dump(include={"depth", "top", "threshold"}),
@@ -167,8 +178,39 @@ def run(job: Job[FalseNegativesParams]) -> None:
         draft.facts |= {
             "queries": summary["queries"],
             "asked": summary["asked"],
-            "scored_by": scored_by,
+            "scored_by": ranking.scored_by,
+            **ranking.facts,
         }
+        for line in ranking.doubts:
+            warn(job, draft, line)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Hold how pools are ranked: by what, facts for the manifest, and doubts to warn of."""
+
+    rank: Rank
+    scored_by: str
+    facts: Json = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+
+
+def choose_ranking(
+    job: Job[FalseNegativesParams], queries: IdRows, gather: Callable[[], Iterator[Pool]]
+) -> Ranking:
+    """Return the ranking by the judges, calibrated where that is asked for; without judges that by fused ranks."""
+    judges = ", ".join(model.key for model in job.many("judge"))
+    if not judges:
+        scored_by = f"reciprocal rank fusion (k = {_FUSION_CONSTANT})"
+        return Ranking(partial(map, _rank_by_fusion), scored_by)
+    rank = JudgedRanking(job, queries)
+    scored_by = f"mean probability of {judges}"
+    if not job.params.calibrate:
+        return Ranking(rank, scored_by)
+    calibration = rank.calibrate(gather())
+    if calibration is None:
+        return Ranking(rank, scored_by, doubts=(f"{_NOTHING_TO_CALIBRATE}: {judges}",))
+    return Ranking(rank, f"calibrated {scored_by}", {"calibration": asdict(calibration)})
 
 
 def read_run(
@@ -229,29 +271,73 @@ def _rank_by_fusion(pool: Pool) -> tuple[Array, float]:
     return scores, float(scores[np.isin(pool.rows, positives)].max(initial=0))
 
 
-def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
-    """Return the mean probability of the inputs `judge.<i>` with their `judge_tokens.<i>` (DuReader-retrieval A.1).
+class JudgedRanking:
+    """Rank pools by the judges' mean probability (DuReader-retrieval A.1): inputs `judge.<i>` and `judge_tokens.<i>`.
 
     The best positive is scored whether pooled or not; pairs that were scored before come from their stores.
     """
-    # The judges bring torch, which takes seconds to import.
-    from tandem.models.device import use_workers
-    from tandem.retrieval.pair_scores import average_probabilities, open_judges
 
-    use_workers(job.execution.workers)
-    judges = open_judges(job)
+    def __init__(self, job: Job[FalseNegativesParams], queries: IdRows) -> None:
+        # The judges bring torch, which takes seconds to import.
+        from tandem.models.device import use_workers
+        from tandem.retrieval.pair_scores import open_judges
 
-    def rank(group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
-        """Yield for each pool the judges' mean probabilities of its passages, and that of its best positive."""
-        passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
-        sizes = [len(rows) for rows in passages]
-        repeated = np.repeat(queries.rows([pool.query for pool in group]), sizes)
-        scores = average_probabilities(judges, repeated, np.concatenate(passages))
-        for pool, own in zip(group, np.split(scores, np.cumsum(sizes)[:-1]), strict=True):
+        use_workers(job.execution.workers)
+        self.judges = open_judges(job)
+        self.queries = queries
+        self.calibration: Calibration | None = None
+
+    def calibrate(self, pools: Iterator[Pool]) -> "Calibration | None":
+        """Let the labelled positives and all other passages say what the judges' scores mean; see `fit_line`.
+
+        A judge that has only learned to order lists has no score that is enough. None where one kind is missing.
+        """
+        from tandem.negatives.judging import Calibration, fit_line
+        from tandem.retrieval.pair_scores import average_logits
+
+        positives = [np.empty(0, np.float32)]
+        others = [np.empty(0, np.float32)]
+        while group := list(islice(pools, _QUERIES_PER_GROUP)):
+            logits = average_logits(self.judges, *self._list_pairs(group))
+            for pool, own in zip(group, self._split(group, logits), strict=True):
+                is_other = ~np.isin(pool.rows, pool.positives)
+                others.append(own[: len(pool.rows)][is_other])
+                positives.append(own[len(pool.rows) :])
+        right = np.concatenate(positives)
+        wrong = np.concatenate(others)
+        if len(right) and len(wrong):
+            self.calibration = Calibration(*fit_line(right, wrong), len(right), len(wrong))
+        return self.calibration
+
+    def __call__(self, group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
+        """Yield for each pool the judges' probabilities of its passages, and that of its best positive."""
+        from tandem.retrieval.pair_scores import (
+            average_logits,
+            average_probabilities,
+            to_probability,
+        )
+
+        pairs = self._list_pairs(group)
+        fit = self.calibration
+        if fit is None:
+            scores = average_probabilities(self.judges, *pairs)
+        else:
+            logits = average_logits(self.judges, *pairs)
+            scores = to_probability(fit.slope * logits + fit.intercept).astype(np.float32)
+        for pool, own in zip(group, self._split(group, scores), strict=True):
             positives = own[len(pool.rows) :]
             yield own[: len(pool.rows)], float(positives.max()) if len(positives) else float("nan")
 
-    return rank
+    def _list_pairs(self, group: Sequence[Pool]) -> tuple[Array, Array]:
+        """Return query row and passage row of what is judged: each pool's passages, then its positives."""
+        passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
+        queries = self.queries.rows([pool.query for pool in group])
+        return np.repeat(queries, [len(rows) for rows in passages]), np.concatenate(passages)
+
+    def _split(self, group: Sequence[Pool], values: Array) -> list[Array]:
+        """Return each pool's values, in the order of `_list_pairs`."""
+        sizes = [len(pool.rows) + len(pool.positives) for pool in group]
+        return np.split(values, np.cumsum(sizes)[:-1])
 
 
 def list_pool_rows(

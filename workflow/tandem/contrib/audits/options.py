@@ -25,12 +25,17 @@ class SimilarQueries(Section):
     """Training queries that are similar to dev or test queries, and who decides."""
 
     depth: int = Field(10, ge=1, description="neighbours of a query that are judged")
-    threshold: float = Field(
-        0.5, ge=0, le=1, description="pairs with a higher probability are similar"
+    threshold: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="pairs above it are similar; null: 0.5 of the judges' probability or of the words' cosine, "
+        "0.8 of the vectors' cosine",
     )
     judges: Items[CrossEncoderRef] | None = Field(
         None,
-        description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges`",
+        description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges` that "
+        "have learned what probability is enough, as published ones and those of `loss: pointwise` have",
     )
 
 
@@ -168,6 +173,7 @@ class NoiseParams(NoiseAudit, Params):
 class SimilarQueriesParams(SimilarQueries, Inference, Params):
     """Training queries that are similar to queries of other splits."""
 
+    threshold: float = Field(0.5, ge=0, le=1, description="pairs above it are similar")
     splits: tuple[str, ...] | None = Field(None, description="compared with train; null: all")
 
 
@@ -176,6 +182,11 @@ class FalseNegativesParams(FalseNegativesAudit, Inference, Params):
     """Unlabelled passages that may be relevant."""
 
     split: str = Field(description="of the runs")
+    calibrate: bool = Field(
+        False,
+        exclude_if=not_,
+        description="the labelled positives and the other passages say what the judges' scores mean",
+    )
 
 
 class RelabelParams(Params):

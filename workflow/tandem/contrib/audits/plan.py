@@ -6,6 +6,7 @@ from pathlib import Path
 from tandem.config.base import Section
 from tandem.config.datasets import UNSPACED
 from tandem.config.references import CROSS_PARTS
+from tandem.config.training import CrossTrain, JointTrain
 from tandem.contrib.audits.options import Audits, Dissimilar
 from tandem.contrib.audits.packages import list_decisive_files
 from tandem.data.splits import sort_key
@@ -39,6 +40,11 @@ from tandem.store.files import fingerprint, sha256_once
 # blocks of the configuration whose entries judge
 _JUDGING_BLOCKS = ("models", "rerankers", "ensembles")
 _SIMILAR = "similar_queries"
+# above them two queries are similar
+_SIMILAR_PROBABILITY = 0.5  # of the judges; of the words' cosine, too
+_SIMILAR_VECTORS = (
+    0.8  # cosine of a dual encoder's vectors: of unlike queries of one field it is often above 0.5
+)
 
 
 def read_settings(ctx: Context) -> Audits:
@@ -100,6 +106,19 @@ def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> li
     ]
 
 
+def knows_probabilities(ctx: Context, name: str) -> bool:
+    """Return whether a cross-encoder has learned what probability is enough, and not only to order lists.
+
+    A published one has, and one that learned from labels by the pointwise loss.
+    """
+    if name in ctx.settings.rerankers:
+        return True
+    train = ctx.settings.models[ctx.model_name(name)].train
+    if isinstance(train, JointTrain):
+        return train.supervision == "pointwise"
+    return isinstance(train, CrossTrain) and train.loss == "pointwise" and train.distil is None
+
+
 def find_retriever(ctx: Context, data: str) -> str | None:
     """Return the dual encoder that proposes pairs of queries, under the same condition."""
     name = read_settings(ctx).retriever
@@ -155,18 +174,25 @@ def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
 def plan_similar_queries(ctx: Context, data: str) -> Stage:
     """Return the audit of training queries that are similar to others."""
     entry = read_settings(ctx).similar_queries
-    where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
-    judged = judges(ctx, list_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
-    upstream = {"dataset": dataset(ctx, data), **judged}
+    names = list_judges(ctx, data, entry.judges)
+    where = "audits.similar_queries.judges"
+    if entry.judges is None:
+        names = [name for name in names if knows_probabilities(ctx, name)]
+        where = "audits.judges"
+    upstream = {"dataset": dataset(ctx, data), **judges(ctx, names, where, data, CROSS_PARTS)}
 
     known = splits(ctx, data) or {"train", "dev", "test"}
     others = sorted(known - {"train"}, key=sort_key)
-    if retriever := find_retriever(ctx, data):
+    retriever = find_retriever(ctx, data)
+    if retriever:
         for split in ("train", *others):
             upstream[f"vectors.{split}"] = plan_encoding(
                 ctx, "embeddings", retriever, "audits.retriever", data, split
             )
-    params = {**json_of(entry), "splits": others, **ctx.scoring}
+    threshold = entry.threshold
+    if threshold is None:
+        threshold = _SIMILAR_VECTORS if retriever and not names else _SIMILAR_PROBABILITY
+    params = {**json_of(entry), "threshold": threshold, "splits": others, **ctx.scoring}
     return ctx.stage(_SIMILAR, data, "similar", params, upstream)
 
 
@@ -182,8 +208,11 @@ def plan_pool(ctx: Context, data: str) -> Stage:
     """Return the audit of unlabelled passages that a judge finds relevant."""
     split = reported_split(ctx, data)
     upstream = {"dataset": dataset(ctx, data), **plan_runs(ctx, split, data)}
-    upstream |= judges(ctx, list_judges(ctx, data), "audits.judges", data, CROSS_PARTS)
-    params = {**json_of(read_settings(ctx).false_negatives), "split": split, **ctx.scoring}
+    names = list_judges(ctx, data)
+    upstream |= judges(ctx, names, "audits.judges", data, CROSS_PARTS)
+    calibrate = not all(knows_probabilities(ctx, name) for name in names)
+    entry = json_of(read_settings(ctx).false_negatives)
+    params = {**entry, "split": split, "calibrate": calibrate, **ctx.scoring}
     return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
 
 

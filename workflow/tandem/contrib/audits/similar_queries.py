@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, warn
 from tandem.config.retrieval import Inference
 from tandem.contrib.audits import query_similarity as similarity
 from tandem.contrib.audits.options import SimilarQueriesParams
@@ -37,6 +37,7 @@ _PAIRS_SCHEMA = pa.schema([
 ])  # fmt: skip
 _BINS = 20  # of the histogram of scores
 _EXAMPLES = 12
+_MOST_SIMILAR = 0.5  # share of the training queries above which what decides is doubted
 _CHARACTERS_PER_EXAMPLE = 300
 
 
@@ -97,6 +98,13 @@ def run(job: Job[SimilarQueriesParams]) -> None:
         write_json(draft.path("summary.json"), summary)
         write_json(draft.path("examples.json"), choose_examples(pairs, others, train))
         train_similar = len(np.unique(pairs.train[pairs.similar]))
+        if train_similar > _MOST_SIMILAR * len(train):
+            share = f"{train_similar:,} of {len(train):,} training queries count as similar"
+            warn(
+                job,
+                draft,
+                f"{share} ({decided_by} above {params.threshold:g}): what decides may say little",
+            )
         draft.facts |= {
             "pairs": len(rows),
             "train_similar": train_similar,
