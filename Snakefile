@@ -38,7 +38,8 @@ from tandem.extras.archive import archive_of
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.storage import check_storage, keep_objects
 from tandem.plan.graph import read_behind_inputs, read_by_views
-from tandem.plan.views import check_owner, record_owner, view_pattern, views_folder
+from tandem.extras.view_owners import check_owner, record_owner
+from tandem.plan.views import view_pattern, views_folder
 from tandem.plugins import find_rules
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST

@@ -1,18 +1,13 @@
-"""The folder of a configuration's tables, report and other views, and which configuration has written what is in it."""
+"""The folder of a configuration's tables, report and other views."""
 
-import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from tandem import ROOT
-from tandem.errors import UserError
 from tandem.plan.context import plans_view
-from tandem.store.files import write_text
 
-# in the folder: the files of the configuration that its views are of
-_RECORD = "configuration.json"
 _OWN_VIEWS = ("tables", "report.html")
 
 
@@ -66,40 +61,3 @@ def view_pattern() -> str:
     """Return a regular expression of their files: `(tables/.+|report\\.html|…)`."""
     files = [re.escape(name) if Path(name).suffix else f"{name}/.+" for name in list_views()]
     return f"({'|'.join(files)})"
-
-
-def check_owner(views: str, files: Sequence[Path]) -> None:
-    """Refuse to replace the views of another configuration of the same name, as long as its files exist.
-
-    Files of the same content are one configuration: a copied project may be run by the original's.
-
-    Args:
-        views: the folder, as `views_folder` has it.
-        files: the configuration's files.
-    """
-    record = Path(views, _RECORD)
-    if not record.is_file() or not any(Path(views, name).exists() for name in list_views()):
-        return
-    owner = json.loads(record.read_text(encoding="utf-8"))
-    own = _recorded(files)
-    if owner == own or not all(Path(file).is_file() for file in owner):
-        return
-    if [Path(file).read_bytes() for file in owner] == [Path(file).read_bytes() for file in own]:
-        return
-    theirs = " ".join(owner) or "config/config.yaml"
-    ours = " ".join(own) or "config/config.yaml"
-    raise UserError(
-        f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them"
-    )
-
-
-def record_owner(views: str, files: Sequence[Path]) -> None:
-    """Write which configuration the views of a folder are of."""
-    write_text(Path(views, _RECORD), json.dumps(_recorded(files)) + "\n")
-
-
-def _recorded(files: Sequence[Path]) -> list[str]:
-    """Return the files as they lie from the working folder, so that a project can be moved; of the default none."""
-    default = (ROOT / "config/config.yaml").resolve()
-    paths = [file.resolve() for file in files]
-    return [os.path.relpath(path, Path.cwd().resolve()) for path in paths if path != default]

@@ -27,7 +27,7 @@ from tandem.extras.report.table_answers import list_hurt, name_losses
 from tandem.extras.running import run_progress
 from tandem.extras.running.failures import explain_failure
 from tandem.extras.targets import Configuration, read_configurations, split_files
-from tandem.plan.views import check_owner
+from tandem.extras.view_owners import check_owner
 from tandem.redaction import set_aside
 from tandem.report.formats import make_table_grid
 from tandem.report.grids import LEVEL, align_text, format_difference, format_number, format_p

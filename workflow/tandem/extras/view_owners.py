@@ -1,0 +1,51 @@
+"""Which configuration has written the views in a folder: another one of the same name does not replace them."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tandem import ROOT
+from tandem.errors import UserError
+from tandem.plan.views import list_views
+from tandem.store.files import write_text
+
+# in the folder: the files of the configuration that its views are of
+_RECORD = "configuration.json"
+
+
+def check_owner(views: str, files: Sequence[Path]) -> None:
+    """Refuse to replace the views of another configuration of the same name, as long as its files exist.
+
+    Files of the same content are one configuration: a copied project may be run by the original's.
+
+    Args:
+        views: the folder, as `views_folder` has it.
+        files: the configuration's files.
+    """
+    record = Path(views, _RECORD)
+    if not record.is_file() or not any(Path(views, name).exists() for name in list_views()):
+        return
+    owner = json.loads(record.read_text(encoding="utf-8"))
+    own = _recorded(files)
+    if owner == own or not all(Path(file).is_file() for file in owner):
+        return
+    if [Path(file).read_bytes() for file in owner] == [Path(file).read_bytes() for file in own]:
+        return
+    theirs = " ".join(owner) or "config/config.yaml"
+    ours = " ".join(own) or "config/config.yaml"
+    raise UserError(
+        f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them"
+    )
+
+
+def record_owner(views: str, files: Sequence[Path]) -> None:
+    """Write which configuration the views of a folder are of."""
+    write_text(Path(views, _RECORD), json.dumps(_recorded(files)) + "\n")
+
+
+def _recorded(files: Sequence[Path]) -> list[str]:
+    """Return the files as they lie from the working folder, so that a project can be moved; of the default none."""
+    default = (ROOT / "config/config.yaml").resolve()
+    paths = [file.resolve() for file in files]
+    return [os.path.relpath(path, Path.cwd().resolve()) for path in paths if path != default]
