@@ -40,11 +40,10 @@ from tandem.store.files import fingerprint, sha256_once
 # blocks of the configuration whose entries judge
 _JUDGING_BLOCKS = ("models", "rerankers", "ensembles")
 _SIMILAR = "similar_queries"
-# above them two queries are similar
-_SIMILAR_PROBABILITY = 0.5  # of the judges; of the words' cosine, too
-_SIMILAR_VECTORS = (
-    0.8  # cosine of a dual encoder's vectors: of unlike queries of one field it is often above 0.5
-)
+# Two queries are similar above a probability, or a cosine of their words, of 0.5. Vectors of a dual encoder are often
+# nearer than that where queries are of one field and ask for different things.
+_SIMILAR_PROBABILITY = 0.5
+_SIMILAR_VECTORS = 0.8
 
 
 def read_settings(ctx: Context) -> Audits:
