@@ -220,6 +220,8 @@ def test_labelled_positives_say_what_the_scores_of_a_judge_of_lists_mean(
     labelled = sum(len(docs) for docs in Collection(dataset).qrels("test").values())
     pooled = sum(row["relevance"] is not None for row in pool)
     assert (fit["positives"], fit["others"]) == (labelled, len(pool) - pooled)
+    # scores of a model that has learned nothing: each has the share of positives, more or less
+    assert np.mean(expected) == pytest.approx(labelled / (labelled + fit["others"]), abs=0.1)
     assert summary["scored_by"] == f"calibrated mean probability of {cross_model.key}"
 
 

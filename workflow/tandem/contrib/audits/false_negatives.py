@@ -4,6 +4,7 @@ DuReader-retrieval §2.3 and A.1: the union of five systems' top 50 is ranked by
 top 5 are labelled by people. A pool is what any system retrieved for a query, ranked by judges or by their ranks.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -290,7 +291,8 @@ class JudgedRanking:
     def calibrate(self, pools: Iterator[Pool]) -> "Calibration | None":
         """Let the labelled positives and all other passages say what the judges' scores mean; see `fit_line`.
 
-        A judge that has only learned to order lists has no score that is enough. None where one kind is missing.
+        A judge that has only learned to order lists has no score that is enough. A probability of 1/2 then means that as
+        many labelled positives as other passages have such a score. None where one kind is missing.
         """
         from tandem.negatives.judging import Calibration, fit_line
         from tandem.retrieval.pair_scores import average_logits
@@ -306,7 +308,10 @@ class JudgedRanking:
         right = np.concatenate(positives)
         wrong = np.concatenate(others)
         if len(right) and len(wrong):
-            self.calibration = Calibration(*fit_line(right, wrong), len(right), len(wrong))
+            slope, intercept = fit_line(right, wrong)
+            # to `fit_line` both kinds weigh the same, but a pool has many passages for each positive
+            intercept += math.log(len(right) / len(wrong))
+            self.calibration = Calibration(slope, intercept, len(right), len(wrong))
         return self.calibration
 
     def __call__(self, group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
