@@ -291,8 +291,8 @@ class JudgedRanking:
     def calibrate(self, pools: Iterator[Pool]) -> "Calibration | None":
         """Let the labelled positives and all other passages say what the judges' scores mean; see `fit_line`.
 
-        A judge that has only learned to order lists has no score that is enough. A probability of 1/2 then means that as
-        many labelled positives as other passages have such a score. None where one kind is missing.
+        A judge that has only learned to order lists has no score that is enough. A probability of 1/2 then means that
+        as many labelled positives as other passages have such a score. None where one kind is missing.
         """
         from tandem.negatives.judging import Calibration, fit_line
         from tandem.retrieval.pair_scores import average_logits
