@@ -274,6 +274,11 @@ def test_the_machines_verdict_is_marked_as_such(
     assert changes["positives_per_query"]["after"] == summary["positives"]["per_query_with_likely"]
     none, _, _ = relabel(make_job, tmp_path / "b-0123456789", both, threshold=1.0)
     assert none.manifest.facts["new_positives"] == 0
+    warned = [
+        any("labels stay as they are" in line for line in each.manifest.facts.get("warnings", []))
+        for each in (none, artifact)
+    ]
+    assert warned == [True, False]
 
 
 def test_the_score_stage_takes_the_new_labels(make_job, inputs, tmp_path):

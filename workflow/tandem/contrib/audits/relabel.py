@@ -96,9 +96,13 @@ def _ask_judges(params: RelabelParams, pool: Artifact) -> Relabelling:
     threshold = params.threshold
     if threshold is None:
         threshold = pool.params_as(FalseNegativesParams).threshold
-    return Relabelling(
-        judge_by_machine(pool, threshold), {"verdict": "machine", "threshold": threshold}
-    )
+    answers = judge_by_machine(pool, threshold)
+    verdicts = [verdict for own in answers.values() for verdict in own.values()]
+    warnings = []
+    if not any(verdicts):
+        none = f"the judges find none of {len(verdicts):,} passages relevant (above {threshold:g})"
+        warnings = [f"{none}, and labels stay as they are; people's verdicts are read from a sheet"]
+    return Relabelling(answers, {"verdict": "machine", "threshold": threshold}, warnings)
 
 
 def _read_packages(folder: Path, expected: str | None, pool: Artifact) -> Relabelling:
