@@ -66,14 +66,17 @@ class Judge:
 
     def __call__(self, group: list[QueryPool]) -> None:
         """Give each pool the probabilities of its window's passages and of its positives."""
-        queries, passages = list_pairs(group)
-        fit = self.calibration
-        if fit is None:
-            probabilities = average_probabilities(self.judges, queries, passages)
-        else:
-            logits = average_logits(self.judges, queries, passages)
-            probabilities = to_probability(fit.slope * logits + fit.intercept).astype(np.float32)
-        give(group, probabilities)
+        give(group, judge_calibrated(self.judges, self.calibration, *list_pairs(group)))
+
+
+def judge_calibrated(
+    judges: list[PairScores], fit: Calibration | None, queries: Array, passages: Array
+) -> Array:
+    """Return the judges' probabilities of pairs, float32, shape (pairs,); without calibration the mean of their σ."""
+    if fit is None:
+        return average_probabilities(judges, queries, passages)
+    logits = average_logits(judges, queries, passages)
+    return to_probability(fit.slope * logits + fit.intercept).astype(np.float32)
 
 
 def fit_calibration(

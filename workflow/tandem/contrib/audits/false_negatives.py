@@ -316,19 +316,9 @@ class JudgedRanking:
 
     def __call__(self, group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
         """Yield for each pool the judges' probabilities of its passages, and that of its best positive."""
-        from tandem.retrieval.pair_scores import (
-            average_logits,
-            average_probabilities,
-            to_probability,
-        )
+        from tandem.negatives.judging import judge_calibrated
 
-        pairs = self._list_pairs(group)
-        fit = self.calibration
-        if fit is None:
-            scores = average_probabilities(self.judges, *pairs)
-        else:
-            logits = average_logits(self.judges, *pairs)
-            scores = to_probability(fit.slope * logits + fit.intercept).astype(np.float32)
+        scores = judge_calibrated(self.judges, self.calibration, *self._list_pairs(group))
         for pool, own in zip(group, self._split(group, scores), strict=True):
             positives = own[len(pool.rows) :]
             yield own[: len(pool.rows)], float(positives.max()) if len(positives) else float("nan")
