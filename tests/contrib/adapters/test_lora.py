@@ -6,12 +6,13 @@ import torch
 from comparing import interrupt
 from safetensors.torch import load_file
 
+from tandem import registry
 from tandem.config.training import Lora
 from tandem.contrib.adapters.low_rank import add_lora, merge_lora
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.hub import load_encoder, load_tokenizer
+from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
 from tandem.models.tokens import Tokens
 from tandem.store.files import sha256
 from tandem.training import stage
@@ -92,7 +93,20 @@ def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
             together.encoder.layer[1].attention.self.query.weight, by_hand, atol=1e-12
         )
     assert together.state_dict().keys() == plain.state_dict().keys()
-    assert merge_lora(plain) is plain
+
+
+def test_an_encoder_without_adapters_is_saved_as_it_is_and_needs_no_code_of_theirs(
+    encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(registry, "LOOKED_UP", set())
+    plain, tokenizer = load_encoder(encoder.folder / "hf"), load_tokenizer(encoder.folder / "hf")
+    save_encoder(plain, tokenizer, tmp_path / "plain")
+    assert not registry.LOOKED_UP
+    assert not (tmp_path / "plain" / "adapter").exists()
+    add_lora(plain, Lora(**LORA))
+    save_encoder(plain, tokenizer, tmp_path / "adapted")
+    assert {"tandem.contrib.adapters.low_rank"} == registry.LOOKED_UP
+    assert (tmp_path / "adapted" / "adapter" / "adapter_model.safetensors").exists()
 
 
 def test_only_named_layers_get_an_adapter(encoder):

@@ -121,10 +121,12 @@ class AdapterCode:
     Attributes:
         add: `(models, options)` that freezes the encoders among models and adds what learns in their place.
         save: `(encoder, folder)` that returns the plain encoder that is saved; it may write more into the folder.
+        mark: the attribute that layers have where the code has been added.
     """
 
     add: str
     save: str
+    mark: str
 
 
 # By key of models' entries.

@@ -342,7 +342,8 @@ def save_encoder(
     """
     plain = encoder
     for adapters in ADAPTERS.values():
-        plain = load(adapters.save)(plain, folder)
+        if any(hasattr(module, adapters.mark) for module in encoder.modules()):
+            plain = load(adapters.save)(plain, folder)
     if save is None:
         plain.save_pretrained(folder)
     else:

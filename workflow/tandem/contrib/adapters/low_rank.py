@@ -46,9 +46,9 @@ def add_lora(models: nn.Module, params: Lora) -> None:
 
 
 def merge_lora(encoder: Any) -> Any:
-    """Return a copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
+    """Return a copy of an encoder with adapters, with plain layers of W + (alpha / rank) · B A."""
     adapted = [name for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
-    plain = copy.deepcopy(encoder) if adapted else encoder
+    plain = copy.deepcopy(encoder)
     for name in adapted:
         layer = plain.get_submodule(name)
         layer.merge()
@@ -57,11 +57,9 @@ def merge_lora(encoder: Any) -> Any:
 
 
 def save_merged(encoder: Any, folder: Path) -> Any:
-    """Return an encoder as it is saved, without adapters; one that has some also writes them to `adapter/`."""
-    plain = merge_lora(encoder)
-    if plain is not encoder:
-        save_adapter(encoder, folder / "adapter")
-    return plain
+    """Return an encoder with adapters as it is saved, without them; write them to `adapter/`."""
+    save_adapter(encoder, folder / "adapter")
+    return merge_lora(encoder)
 
 
 def save_adapter(encoder: Any, folder: Path) -> None:

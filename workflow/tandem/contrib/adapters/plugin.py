@@ -4,5 +4,9 @@ from tandem.config.training import AdapterCode, register_adapters
 
 register_adapters(
     "lora",
-    AdapterCode("contrib.adapters.low_rank:add_lora", "contrib.adapters.low_rank:save_merged"),
+    AdapterCode(
+        add="contrib.adapters.low_rank:add_lora",
+        save="contrib.adapters.low_rank:save_merged",
+        mark="lora_A",
+    ),
 )
