@@ -1,0 +1,143 @@
+"""What 8 bits would cost an encoder's vectors and save of its time, with a scale of its own for each token.
+
+    python benchmarks/eight_bits.py [--encoder FOLDER] [--texts 500] [--tokens 1024] [--seconds 3]
+
+A scale for each token, unlike one for each batch, keeps vectors independent of what they are batched with. Weights have
+a scale for each output. For all linear layers, for those of attention and for the two wide ones: the cosine with fp32
+of vectors whose other layers stay in fp32, and the time of the layers' products in bf16 over that of finding scales,
+rounding, PyTorch's product of 8 bits and scaling back.
+"""
+
+import argparse
+import copy
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from texts import documentation
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AutoModel, AutoTokenizer
+
+LONGEST = 128  # tokens of a passage, as in encoding.py
+BATCH = 32
+LARGEST = 127  # of 8 bits with a sign, so that zero is in the middle
+
+
+class EightBits(nn.Module):
+    """A linear layer whose inputs are rounded by token and whose weights are rounded by output."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        weight = layer.weight.detach().float()
+        self.scale = weight.abs().amax(1) / LARGEST
+        # inputs by outputs, as the product takes it
+        self.weight = (weight / self.scale[:, None]).round().to(torch.int8).t().contiguous()
+        self.bias = layer.bias.detach().float()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the layer's outputs, (..., outputs), in the inputs' precision."""
+        rows = inputs.flatten(0, -2)
+        scale = rows.abs().amax(1, keepdim=True).float().clamp_min(1e-8) / LARGEST
+        rounded = (rows / scale).round_().to(torch.int8)
+        product = torch._int_mm(rounded, self.weight).float()
+        outputs = product.mul_(scale).mul_(self.scale).add_(self.bias)
+        return outputs.to(inputs.dtype).unflatten(0, inputs.shape[:-1])
+
+
+def is_wide(layer: nn.Linear) -> bool:
+    """Whether a layer belongs to BERT's two wide ones."""
+    return layer.in_features != layer.out_features
+
+
+CHOICES: dict[str, Callable[[nn.Linear], bool]] = {
+    "all": lambda layer: True,
+    "attention": lambda layer: not is_wide(layer),
+    "wide": is_wide,
+}
+
+
+def replace_layers(module: nn.Module, chosen: Callable[[nn.Linear], bool]) -> None:
+    """Have the chosen linear layers within a module compute in 8 bits."""
+    for name, child in module.named_children():
+        if not isinstance(child, nn.Linear):
+            replace_layers(child, chosen)
+        elif chosen(child):
+            setattr(module, name, EightBits(child))
+
+
+def encode(model: Any, tokenizer: Any, texts: list[str]) -> Tensor:
+    """Return the mean vectors of texts at length 1, (texts, dimension)."""
+    vectors = []
+    with torch.inference_mode():
+        for start in range(0, len(texts), BATCH):
+            batch = tokenizer(
+                texts[start : start + BATCH],
+                padding=True,
+                truncation=True,
+                max_length=LONGEST,
+                return_tensors="pt",
+            )
+            states = model(**batch).last_hidden_state
+            is_token = batch["attention_mask"][..., None]
+            vectors.append(functional.normalize((states * is_token).sum(1), dim=1))
+    return torch.cat(vectors)
+
+
+def measure(layers: list[nn.Module], inputs: list[Tensor], seconds: float) -> float:
+    """Return the median seconds of a pass through layers, each with its own input."""
+    taken = []
+    end = time.perf_counter() + seconds
+    with torch.inference_mode():
+        while time.perf_counter() < end:
+            began = time.perf_counter()
+            for layer, rows in zip(layers, inputs, strict=True):
+                layer(rows)
+            taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--encoder", type=Path, help="its folder; otherwise the embedded default's")
+    parser.add_argument("--texts", type=int, default=500)
+    parser.add_argument("--tokens", type=int, default=1024, help="of a pass")
+    parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        from training import default_encoder
+
+        folder = str(options.encoder or default_encoder(Path(temporary)))
+        tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    passages = [group[0] for group in documentation(options.texts, 1).passages]
+    exact = encode(model.eval(), tokenizer, passages)
+    for choice, chosen in CHOICES.items():
+        rounded = copy.deepcopy(model)
+        replace_layers(rounded.encoder, chosen)
+        cosines = (encode(rounded, tokenizer, passages) * exact).sum(1)
+        print(f"cosine_{choice}\t{cosines.mean():.5f}\t\t\tmean, with fp32")
+        print(f"cosine_{choice}\t{cosines.min():.5f}\t\t\tleast, with fp32")
+        layers = [
+            layer
+            for layer in model.encoder.modules()
+            if isinstance(layer, nn.Linear) and chosen(layer)
+        ]
+        inputs = [
+            torch.randn(options.tokens, layer.in_features, dtype=torch.bfloat16) for layer in layers
+        ]
+        eight = measure([EightBits(layer) for layer in layers], inputs, options.seconds)
+        plain = measure(
+            [copy.deepcopy(layer).bfloat16() for layer in layers], inputs, options.seconds
+        )
+        print(f"time_{choice}\t{plain / eight:.2f}\t\t\tof bf16's products over those of 8 bits")
+
+
+if __name__ == "__main__":
+    main()
