@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from comparing import interrupt
 from several_processes import kill_and_resume, read_curve
+from transformers import AutoModelForMaskedLM
 
+from tandem.contrib.pretraining.pretrain import build, passages_alone
 from tandem.contrib.pretraining.pretrain import run as pretrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
@@ -12,6 +15,8 @@ from tandem.models.tokens import Tokens
 from tandem.stages.training import ModelParams
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
+from tandem.training.distributed import World
+from tandem.training.forward import Budget
 
 SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions": 64}
 TRAIN = {
@@ -159,6 +164,42 @@ def test_a_model_starts_from_it_and_so_does_a_further_pretraining(
     assert open_artifact(tmp_path / "further-0123456789").upstream["start"] == str(
         pretrained.folder
     )
+
+
+@pytest.fixture
+def begun(make_job, vocabularies, undisturbed, tmp_path):
+    """`begun(start, head)`: the objective `retromae` before its first step, from another objective's artifact."""
+
+    def make(start, head):
+        train = TRAIN | OBJECTIVES["retromae"] | {"head": head, "dropout": 0.0}
+        params = {"objective": "retromae", **VECTOR, "train": train}
+        inputs = {"start": undisturbed(start), "tokens": vocabularies(1)[1]}
+        job = make_job("pretrain", tmp_path / f"{start}-{head}-0123456789", params, inputs)
+        tokens, _ = passages_alone(Tokens.open(job.inputs["tokens"]))
+        return build(job, tokens, Budget(200, 400), World()), job.inputs["start"].folder / "hf"
+
+    return make
+
+
+def test_the_head_starts_as_the_one_that_the_start_has(begun):
+    """The logits are those of transformers' own masked language model."""
+    objective, folder = begun("mlm", "start")
+    whole = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    ids = torch.arange(5, 17)[None]
+    with torch.no_grad():
+        states = objective.encoder.eval()(ids).last_hidden_state
+        embeddings = objective.encoder.get_input_embeddings().weight
+        logits = objective.head.compute_logits(states, embeddings)
+        assert torch.allclose(logits, whole(ids).logits, atol=1e-6)
+        assert logits.std() > 0.1
+
+
+@pytest.mark.parametrize(("start", "head"), [("mlm", "random"), ("crop", "start")])
+def test_the_head_is_drawn_where_it_shall_be_and_where_the_start_has_none(start, head, begun):
+    objective, _ = begun(start, head)
+    assert (objective.head.bias == 0).all()
+    assert (objective.head.norm.weight == 1).all()
+    assert objective.head.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
 
 def test_sentence_transformers_gives_the_same_vectors(undisturbed, vocabularies):

@@ -1,12 +1,14 @@
 """Layers that pre-training puts above an encoder: BERT's head that predicts tokens, and layers of decoders."""
 
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from tandem.contrib.pretraining.masking import IGNORED
+from tandem.models.hub import from_folder
 
 
 def initialise(module: nn.Module, config: Any) -> None:
@@ -62,34 +64,77 @@ class LanguageHead(nn.Module):
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
+class FamilyHead:
+    """The parts of the head of a family's `…ForMaskedLM`, where it is `LanguageHead`: BERT's and its relatives'.
+
+    Attributes:
+        dense, norm: as in `LanguageHead`.
+        output: the layer whose weights are the encoder's embeddings; its bias is the head's.
+    """
+
+    def __init__(self, dense: nn.Linear, norm: nn.LayerNorm, output: Any) -> None:
+        self.dense, self.norm, self.output = dense, norm, output
+
+    @classmethod
+    def find(cls, whole: Any) -> Self | None:
+        """Return the parts of a model with its head; None where the family's head is another one."""
+        base, output = whole.base_model_prefix, whole.get_output_embeddings()
+        parts = [
+            part
+            for name, part in whole.named_modules()
+            if name.split(".")[0] != base and part is not output
+        ]
+        dense = [part for part in parts if isinstance(part, nn.Linear)]
+        norms = [part for part in parts if isinstance(part, nn.LayerNorm)]
+        if len(dense) != 1 or len(norms) != 1 or dense[0].bias is None or output.bias is None:
+            return None
+        return cls(dense[0], norms[0], output)
+
+
+def _predicts_by_gelu(config: Any) -> bool:
+    """Whether a family predicts tokens, by a head with gelu where it is a dense layer and a norm."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+    activation = getattr(config, "hidden_act", getattr(config, "activation", "gelu"))
+    return type(config) in MODEL_FOR_MASKED_LM_MAPPING and activation == "gelu"
+
+
+def start_head(head: LanguageHead, encoder: Any, folder: Path) -> bool:
+    """Give a head the weights that an encoder's folder has beside it; say whether it has any that fit."""
+    from transformers import AutoModelForMaskedLM
+
+    if not _predicts_by_gelu(encoder.config):
+        return False
+    whole, report = from_folder(AutoModelForMaskedLM, folder)
+    found = FamilyHead.find(whole)
+    if found is None or report["missing_keys"] or report["mismatched_keys"]:
+        return False
+    if found.dense.weight.shape != head.dense.weight.shape:
+        return False
+    head.dense.load_state_dict(found.dense.state_dict())
+    head.norm.load_state_dict(found.norm.state_dict())
+    head.bias.data.copy_(found.output.bias.data)
+    return True
+
+
 def join_head(encoder: Any, head: LanguageHead) -> Any:
     """Return the encoder with its head as its family's `…ForMaskedLM`; alone where the family's head is another one.
 
     BERT's relatives have this head: a dense layer, gelu, a norm, and the embeddings with a bias.
     """
     from transformers import AutoModelForMaskedLM
-    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-    config = encoder.config
-    activation = getattr(config, "hidden_act", getattr(config, "activation", "gelu"))
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or activation != "gelu":
+    if not _predicts_by_gelu(encoder.config):
         return encoder
-    whole = AutoModelForMaskedLM.from_config(config)
-    base, output = whole.base_model_prefix, whole.get_output_embeddings()
-    parts = [
-        part
-        for name, part in whole.named_modules()
-        if name.split(".")[0] != base and part is not output
-    ]
-    dense = [part for part in parts if isinstance(part, nn.Linear)]
-    norms = [part for part in parts if isinstance(part, nn.LayerNorm)]
-    if len(dense) != 1 or len(norms) != 1 or dense[0].bias is None or output.bias is None:
+    whole = AutoModelForMaskedLM.from_config(encoder.config)
+    found = FamilyHead.find(whole)
+    if found is None:
         return encoder
-    setattr(whole, base, encoder)
+    setattr(whole, whole.base_model_prefix, encoder)
     whole.tie_weights()
-    dense[0].load_state_dict(head.dense.state_dict())
-    norms[0].load_state_dict(head.norm.state_dict())
-    output.bias.data.copy_(head.bias.data)
+    found.dense.load_state_dict(head.dense.state_dict())
+    found.norm.load_state_dict(head.norm.state_dict())
+    found.output.bias.data.copy_(head.bias.data)
     return whole
 
 

@@ -24,7 +24,7 @@ from tandem.contrib.pretraining.options import (
     CondenserTrain,
     CropTrain,
     Masking,
-    Pretrain,
+    Predicting,
     RetroMaeTrain,
     Spans,
 )
@@ -40,7 +40,7 @@ from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import add, apply_gradient
 from tandem.training.objectives.dual import BatchDualObjective
 
-T = TypeVar("T", bound=Pretrain)
+T = TypeVar("T", bound=Predicting)
 M = TypeVar("M", bound=Masking)
 R = TypeVar("R", bound=RetroMaeTrain)
 

@@ -63,7 +63,16 @@ class MocoTrain(CropTrain):
     )
 
 
-class Masking(Pretrain):
+class Predicting(Pretrain):
+    """A head that predicts tokens."""
+
+    head: Literal["start", "random"] = Field(
+        "start",
+        description="first weights of the head that predicts tokens: the start's own, where it has some, or random",
+    )
+
+
+class Masking(Predicting):
     """Masked language modelling."""
 
     mask_probability: float = Field(
@@ -80,7 +89,7 @@ class ShortHead(Masking):
     )
 
 
-class Decoder(Pretrain):
+class Decoder(Predicting):
     """A shallow decoder that restores a text from a vector."""
 
     decoder_layers: int = Field(2, ge=1, description="layers of the decoder")

@@ -7,17 +7,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from tandem.cluster.progress import say
 from tandem.config.settings import Execution
 from tandem.config.training import Optimisation, Train
 from tandem.contrib.pretraining.condenser import Condenser
 from tandem.contrib.pretraining.cot_mae import CotMae
 from tandem.contrib.pretraining.dup_mae import DupMae
 from tandem.contrib.pretraining.ict import Ict
-from tandem.contrib.pretraining.layers import join_head
+from tandem.contrib.pretraining.layers import join_head, start_head
 from tandem.contrib.pretraining.lex_mae import LexMae
 from tandem.contrib.pretraining.masking import Vocabulary
 from tandem.contrib.pretraining.moco import Moco
-from tandem.contrib.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
+from tandem.contrib.pretraining.objectives import (
+    CoCondenser,
+    Crop,
+    Mlm,
+    Pretraining,
+    RetroMae,
+)
 from tandem.contrib.pretraining.options import PretrainParams
 from tandem.contrib.pretraining.tsdae import Tsdae
 from tandem.errors import UserError
@@ -101,6 +108,13 @@ def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Obj
         Vocabulary.of(load_tokenizer(start.folder / "hf"), start.key) if kind.hides_tokens else None
     )
     objective: Objective = kind(model, tokens, train, vocabulary, budget, world)
+    if isinstance(objective, Pretraining):
+        brought = objective.train.head == "start" and start_head(
+            objective.head, encoder, start.folder / "hf"
+        )
+        say(
+            f"{job.kind} {job.key} · head that predicts tokens: {'of the start' if brought else 'random'}"
+        )
     set_dropout(objective.models, train.dropout)
     objective.models.to(device())
     # what is predicted stands in a grid
