@@ -34,7 +34,7 @@ CASES = {
     "retromae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5},
     "cocondenser": {**SPANS, "mask_probability": 0.15, "head_layers": 2, "skip_from": None},
     "condenser": {"mask_probability": 0.15, "head_layers": 2, "skip_from": None},
-    "tsdae": {"deletion_probability": 0.6, "decoder_layers": 2},
+    "tsdae": {"deletion_probability": 0.6},
     "ict": {**SPANS, "keep_probability": 0.3},
     "cot_mae": {
         **SPANS,

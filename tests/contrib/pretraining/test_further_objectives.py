@@ -9,11 +9,13 @@ from pretrain_cases import ROWS, VOCABULARY, objective
 from pytest import approx
 from test_pretrain_losses import STEP, masked_lm, padded
 from tiny_training import texts
+from transformers import DistilBertConfig, DistilBertModel
 
 from tandem.contrib.pretraining.dup_mae import bag_of_words_loss
 from tandem.contrib.pretraining.ict import Ict
 from tandem.contrib.pretraining.lex_mae import lexicon_bottleneck
 from tandem.contrib.pretraining.masking import IGNORED, delete_tokens, make_generator
+from tandem.contrib.pretraining.tsdae import make_decoder
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds
@@ -65,6 +67,20 @@ def test_condenser_is_the_sum_of_its_parts():
     assert values["loss"] == approx(np.mean(mlm) + np.mean(head), rel=1e-9)
 
 
+def decode(encoder, decoder, ids, vector):
+    """The states of TSDAE's decoder, written out with the encoder's own layers."""
+    length = ids.shape[1]
+    later = torch.full((length, length), -math.inf, dtype=torch.float64).triu(1)[None, None]
+    states = encoder.embeddings(ids)
+    for layer, decoding in zip(encoder.encoder.layer, decoder.encoder.layer, strict=True):
+        attended = layer.attention(states, later)[0]
+        # attention to one key is its value
+        cross = decoding.crossattention
+        given = cross.output.LayerNorm(cross.output.dense(cross.self.value(vector)) + attended)
+        states = layer.output(layer.intermediate(given), given)
+    return states
+
+
 def test_tsdae_restores_each_token_from_the_vector_and_the_earlier_ones():
     pretraining, values = evaluated("tsdae", pooling="mean")
     whole, passages = masked_lm(pretraining), texts().passages.take(ROWS)
@@ -74,17 +90,30 @@ def test_tsdae_restores_each_token_from_the_vector_and_the_earlier_ones():
         inputs, _ = padded(pretraining, one(damaged, row), one(damaged, row))
         vector = pretraining.encoder(**inputs).last_hidden_state[0].mean(0)
         complete, _ = padded(pretraining, one(passages, row), one(passages, row))
-        embedded = pretraining.encoder.embeddings(complete["input_ids"])[0]
         ids = passages[row].tolist()
-        own = []
-        for at, token in enumerate(ids):
-            # [CLS] and the tokens before this one, behind the vector
-            prefix = torch.cat([vector[None], embedded[: 1 + at]])[None]
-            causal = torch.ones(1, len(prefix[0]), len(prefix[0]), dtype=torch.bool).tril()
-            logits = whole.cls(through(pretraining.decoder, prefix, causal))[0, -1]
-            own.append(float(-logits.log_softmax(0)[token].detach()))
-        losses.append(np.mean(own))
+        states = decode(pretraining.encoder, pretraining.decoder, complete["input_ids"], vector)
+        # [CLS] predicts the first token, the last one [SEP], which is not restored
+        logits = whole.cls(states)[0, : len(ids)]
+        chances = logits.log_softmax(1)[torch.arange(len(ids)), torch.tensor(ids)]
+        losses.append(float(-chances.mean().detach()))
     assert values["loss"] == approx(np.mean(losses), rel=1e-9)
+
+
+def test_tsdaes_decoder_learns_with_the_encoder():
+    pretraining, _ = evaluated("tsdae", pooling="mean")
+    own = {name for name, _ in pretraining.models.named_parameters() if "decoder." in name}
+    assert own
+    assert all("crossattention" in name for name in own)
+    layer = pretraining.decoder.encoder.layer[0].attention.self.query
+    assert layer.weight is pretraining.encoder.encoder.layer[0].attention.self.query.weight
+
+
+def test_tsdae_refuses_an_encoder_that_is_no_decoder():
+    encoder = DistilBertModel(
+        DistilBertConfig(vocab_size=30, dim=8, n_layers=1, n_heads=2, hidden_dim=8)
+    )
+    with pytest.raises(UserError, match="distilbert is none"):
+        make_decoder(encoder)
 
 
 def test_deletion_by_hand_and_in_its_proportion():

@@ -50,9 +50,9 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
 
     operations = shape.forward(count, length)
     if not isinstance(train, CropTrain | IctTrain):
-        head = replace(
-            shape, layers=_HEAD_LAYERS.get(objective, getattr(train, "decoder_layers", 2))
-        )
+        # TSDAE's decoder is the encoder once more
+        own = shape.layers if objective == "tsdae" else getattr(train, "decoder_layers", 2)
+        head = replace(shape, layers=_HEAD_LAYERS.get(objective, own))
         projected = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
         operations += head.forward(count, length) + 2 * projected * shape.hidden * shape.vocabulary
 

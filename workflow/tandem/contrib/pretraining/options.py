@@ -99,8 +99,8 @@ class CondenserTrain(ShortHead):
     """Condenser: a short head restores tokens from the vector and early states."""
 
 
-class TsdaeTrain(Decoder):
-    """TSDAE: a decoder restores a passage from the vector of what is left of it."""
+class TsdaeTrain(Predicting):
+    """TSDAE: the encoder as a decoder restores a passage from the vector of what is left of it."""
 
     deletion_probability: float = Field(
         0.6, ge=0, lt=1, description="share of the tokens that are deleted"

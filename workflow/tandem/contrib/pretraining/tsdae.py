@@ -1,26 +1,53 @@
 """TSDAE (Wang, Reimers & Gurevych 2021)."""
 
-from typing import ClassVar
+import copy
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from tandem.contrib.pretraining.layers import Block
 from tandem.contrib.pretraining.masking import delete_tokens, make_generator
 from tandem.contrib.pretraining.objectives import Separable
 from tandem.contrib.pretraining.options import TsdaeTrain
+from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds
+
+
+def make_decoder(encoder: Any) -> Any:
+    """Return an encoder's family as a decoder with the encoder's weights, which attends to given states as well.
+
+    What attends to them is its own, and drawn. A `UserError` for a family that transformers has as an encoder alone.
+    """
+    from transformers import AutoModel
+
+    config = copy.deepcopy(encoder.config)
+    config.is_decoder = True
+    config.add_cross_attention = True
+    config.use_cache = False
+    decoder = AutoModel.from_config(config)
+    if not any("crossattention" in name for name, _ in decoder.named_modules()):
+        raise UserError(
+            f"objective tsdae needs an encoder that is a decoder, too, as BERT is; {config.model_type} is none"
+        )
+    if getattr(decoder, "pooler", None) is not None:
+        decoder.pooler = None
+    shared = dict(encoder.named_parameters())
+    for path, _ in list(decoder.named_parameters()):
+        if path in shared:
+            module, _, name = path.rpartition(".")
+            setattr(decoder.get_submodule(module), name, shared[path])
+    return decoder
 
 
 class Tsdae(Separable[TsdaeTrain]):
     """-log p(x_t | h(x̃), x_1 … x_{t-1}), averaged over the tokens of a passage x.
 
     The denoising auto-encoder of Wang, Reimers and Gurevych (2021, Eq. 1): x̃ is x without `deletion_probability` of
-    its tokens, h its vector, and a decoder of `decoder_layers` restores x from left to right, by
-    softmax(E · head(state)) with E the encoder's embeddings. Two things are not the paper's: its decoder has the
-    encoder's layers and shares their weights; and there every layer attends to h by a part of its own, where here h
-    stands before the tokens, so that every layer attends to it beside them.
+    its tokens, h its vector, and a decoder restores x from left to right, by softmax(E · head(state)) with E the
+    encoder's embeddings. The decoder has the encoder's layers and shares their weights; every layer attends to h, its
+    only key there, by a part of its own (§3.1). The state of h itself predicts the first token where none stands
+    before it.
     """
 
     names = ("loss",)
@@ -28,10 +55,7 @@ class Tsdae(Separable[TsdaeTrain]):
 
     def further(self) -> dict[str, nn.Module]:
         """Return the decoder."""
-        self.embeddings = self.embedder("tsdae")
-        self.decoder = nn.ModuleList(
-            Block(self.encoder.config) for _ in range(self.train.decoder_layers)
-        )
+        self.decoder = make_decoder(self.encoder)
         return {"decoder": self.decoder}
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
@@ -45,11 +69,8 @@ class Tsdae(Separable[TsdaeTrain]):
         [damaged] = drawn
         inputs = self.inputs(damaged)
         vector = self.vector(self.encoder(**inputs).last_hidden_state, inputs)
-        tokens = self.embeddings(self.inputs(texts)["input_ids"])
-        # The vector stands before the first token: position i sees it and the tokens before i, and predicts token i.
-        hidden = torch.cat([vector, tokens], 1)
-        width = hidden.shape[1]
-        earlier = torch.ones(width, width, dtype=torch.bool, device=hidden.device).tril()[None]
-        for block in self.decoder:
-            hidden = block(hidden, hidden, earlier)
-        return {"restored": self.predict(hidden[:, :-1], texts).sum()}
+        complete = self.inputs(texts)
+        states = self.decoder(**complete, encoder_hidden_states=vector).last_hidden_state
+        # a state predicts the token behind it
+        before = torch.cat([vector.to(states.dtype), states[:, :-1]], 1)
+        return {"restored": self.predict(before, texts).sum()}
