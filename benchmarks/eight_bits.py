@@ -50,7 +50,7 @@ class EightBits(nn.Module):
 
 
 def is_wide(layer: nn.Linear) -> bool:
-    """Whether a layer belongs to BERT's two wide ones."""
+    """Return whether a layer is one of BERT's two wide ones."""
     return layer.in_features != layer.out_features
 
 

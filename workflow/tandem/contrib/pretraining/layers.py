@@ -65,7 +65,7 @@ class LanguageHead(nn.Module):
 
 
 class FamilyHead:
-    """The parts of the head of a family's `…ForMaskedLM`, where it is `LanguageHead`: BERT's and its relatives'.
+    """Hold the parts of the head of a family's `…ForMaskedLM`, where it is `LanguageHead`: BERT's and its relatives'.
 
     Attributes:
         dense, norm: as in `LanguageHead`.
@@ -92,7 +92,7 @@ class FamilyHead:
 
 
 def _predicts_by_gelu(config: Any) -> bool:
-    """Whether a family predicts tokens, by a head with gelu where it is a dense layer and a norm."""
+    """Return whether a family predicts tokens, with gelu as activation, which `LanguageHead` has."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
     activation = getattr(config, "hidden_act", getattr(config, "activation", "gelu"))
@@ -100,7 +100,7 @@ def _predicts_by_gelu(config: Any) -> bool:
 
 
 def start_head(head: LanguageHead, encoder: Any, folder: Path) -> bool:
-    """Give a head the weights that an encoder's folder has beside it; say whether it has any that fit."""
+    """Give a head the weights that an encoder's folder has for one; return whether it has any that fit."""
     from transformers import AutoModelForMaskedLM
 
     if not _predicts_by_gelu(encoder.config):

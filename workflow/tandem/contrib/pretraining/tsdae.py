@@ -15,9 +15,9 @@ from tandem.training.forward import Seeds
 
 
 def make_decoder(encoder: Any) -> Any:
-    """Return an encoder's family as a decoder with the encoder's weights, which attends to given states as well.
+    """Return a decoder of an encoder's family that shares the encoder's weights and also attends to given states.
 
-    What attends to them is its own, and drawn. A `UserError` for a family that transformers has as an encoder alone.
+    The weights that attend to them are its own, and random. A `UserError` for a family without a decoder.
     """
     from transformers import AutoModel
 
@@ -46,8 +46,7 @@ class Tsdae(Separable[TsdaeTrain]):
     The denoising auto-encoder of Wang, Reimers and Gurevych (2021, Eq. 1): x̃ is x without `deletion_probability` of
     its tokens, h its vector, and a decoder restores x from left to right, by softmax(E · head(state)) with E the
     encoder's embeddings. The decoder has the encoder's layers and shares their weights; every layer attends to h, its
-    only key there, by a part of its own (§3.1). The state of h itself predicts the first token where none stands
-    before it.
+    only key there, by a part of its own (§3.1). A first token without another one before it is predicted from h.
     """
 
     names = ("loss",)
