@@ -20,6 +20,7 @@ OTHERS = {
     "matryoshka",
     "perturbed",
     "pretraining",
+    "pretraining_bert",
     "scifact",
     "systems",
     "systems_squad",
@@ -696,6 +697,17 @@ def test_published_encoders_are_searched_as_they_are(published_folders):
     kinds = {stage.kind for stage in upstream_first(plan.tables.requested_scores())}
     assert {"untrained", "retrieve", "retrieve_sparse"} <= kinds
     assert not kinds & {"model", "candidates"}
+
+
+def test_objectives_of_pretraining_start_from_the_vectors_of_a_published_one(published_folders):
+    files = ("small/pretraining", "small/pretraining_bert")
+    plan = planned(*files, encoders={"bert-tiny": {"sha256": None}})
+    assert not [row for row in plan.tables.rows("pretraining") if row.absent]
+    stages = upstream_first(plan.tables.requested_scores())
+    pretrained = [stage for stage in stages if stage.kind == "pretrain"]
+    assert len(pretrained) == 11
+    assert {stage.upstream["start"].name for stage in pretrained} == {"bert-tiny"}
+    assert not any("representation" in stage.values for stage in pretrained)  # one vector a text
 
 
 def test_systems_that_weigh_terms_may_start_from_a_published_one(published_folders):
