@@ -10,20 +10,18 @@ rounding, PyTorch's product of 8 bits and scaling back.
 
 import argparse
 import copy
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from products import LONGEST, measure_pass
 from texts import documentation
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 
-LONGEST = 128  # tokens of a passage, as in encoding.py
 BATCH = 32
 LARGEST = 127  # of 8 bits with a sign, so that zero is in the middle
 
@@ -34,6 +32,7 @@ class EightBits(nn.Module):
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
         weight = layer.weight.detach().float()
+        self.in_features = layer.in_features
         self.scale = weight.abs().amax(1) / LARGEST
         # inputs by outputs, as the product takes it
         self.weight = (weight / self.scale[:, None]).round().to(torch.int8).t().contiguous()
@@ -88,19 +87,6 @@ def encode(model: Any, tokenizer: Any, texts: list[str]) -> Tensor:
     return torch.cat(vectors)
 
 
-def measure(layers: list[nn.Module], inputs: list[Tensor], seconds: float) -> float:
-    """Return the median seconds of a pass through layers, each with its own input."""
-    taken = []
-    end = time.perf_counter() + seconds
-    with torch.inference_mode():
-        while time.perf_counter() < end:
-            began = time.perf_counter()
-            for layer, rows in zip(layers, inputs, strict=True):
-                layer(rows)
-            taken.append(time.perf_counter() - began)
-    return statistics.median(taken)
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -129,12 +115,11 @@ def main() -> None:
             for layer in model.encoder.modules()
             if isinstance(layer, nn.Linear) and chosen(layer)
         ]
-        inputs = [
-            torch.randn(options.tokens, layer.in_features, dtype=torch.bfloat16) for layer in layers
-        ]
-        eight = measure([EightBits(layer) for layer in layers], inputs, options.seconds)
-        plain = measure(
-            [copy.deepcopy(layer).bfloat16() for layer in layers], inputs, options.seconds
+        rounded_layers = [EightBits(layer) for layer in layers]
+        plain_layers = [copy.deepcopy(layer).bfloat16() for layer in layers]
+        eight, plain = (
+            measure_pass(some, torch.bfloat16, options.tokens, options.seconds)
+            for some in (rounded_layers, plain_layers)
         )
         print(f"time_{choice}\t{plain / eight:.2f}\t\t\tof bf16's products over those of 8 bits")
 

@@ -11,8 +11,9 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from texts import documentation
@@ -42,10 +43,8 @@ def make_layers(encoder: Path, dtype: torch.dtype, rows: int) -> Iterator[Frozen
             yield FrozenLinear(nn.Linear(*size, bias=False), dtype, rows, gelu=False)
 
 
-def measure_pass(
-    layers: list[FrozenLinear], dtype: torch.dtype, tokens: int, seconds: float
-) -> float:
-    """Return the median seconds of all layers' products of so many tokens."""
+def measure_pass(layers: Sequence[Any], dtype: torch.dtype, tokens: int, seconds: float) -> float:
+    """Return the median seconds of all layers' products of so many tokens; a layer has `in_features`."""
     widths = {layer.in_features for layer in layers}
     inputs = {width: torch.randn(tokens, width, dtype=dtype) for width in widths}
     taken = []
