@@ -10,6 +10,7 @@ stored vectors. `codes` decides by the index's codes, `stored` by the stored vec
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -86,6 +87,7 @@ def measure_ours(
 ) -> Iterator[Line]:
     """Yield a line for each way to search our index."""
     manifest = artifact.manifest
+    name = Path(manifest.key).name.rpartition("-")[0]  # without the hash
     with open_threads(threads) as pool:
         index = OpenedIndex(artifact, pool)
         for decides in ("codes", "stored"):
@@ -99,7 +101,7 @@ def measure_ours(
                     asked = f"{lists} lists, {factor} × {DEPTH} tokens"
                     yield Line(
                         f"ours, {decides}",
-                        manifest.name,
+                        name,
                         asked,
                         manifest.bytes,
                         manifest.seconds,
@@ -176,7 +178,7 @@ def main() -> None:
     # our run ranks passages by their names: numbers of `passages` become ranks
     ranks = search.order.ranks[passages]
     peer = measure_peer(options.folder, options.plaid, len(queries), exact, ranks, options.threads)
-    for measured in (*ours, *peer):
+    for measured in itertools.chain(ours, peer):
         lines.append(str(measured))
         print(lines[-1], flush=True)
     if options.out:
