@@ -1,11 +1,11 @@
 """Late interaction through a compressed index: share of the exact top ten against milliseconds, beside fast-plaid.
 
     python benchmarks/late_interaction.py CONFIG... --system colbert@two_bits --plaid PYTHON --folder FOLDER
-                                          [--queries 200] [--threads 1] [--out FILE]
+                                          [--bits 2] [--queries 200] [--threads 1] [--out FILE]
 
 Snakemake makes what is missing of the system: vectors of tokens and an index. FOLDER gets the same vectors for
-fast-plaid (PyLate's index), whose PYTHON is that of an environment of its own, and its indexes, of 2 and of 4 bits a
-number. Both search for the same queries, one at a time, on so many threads; the exact top is ours, MaxSim of all
+fast-plaid (PyLate's index), whose PYTHON is that of an environment of its own, and its indexes, one for each number of
+bits. Both search for the same queries, one at a time, on so many threads; the exact top is ours, MaxSim of all
 stored vectors. `codes` decides by the index's codes, `stored` by the stored vectors of what the index proposes.
 """
 
@@ -112,12 +112,14 @@ def measure_ours(
 
 
 def measure_peer(
-    folder: Path, python: str, count: int, exact: list[Array], texts: Array, threads: int
+    options: argparse.Namespace, count: int, exact: list[Array], texts: Array
 ) -> Iterator[Line]:
     """Yield a line for each way to search the peer's indexes; `texts` are its passages by our numbers."""
+    threads = options.threads
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), threads)
     environment = os.environ | {name: str(value) for name, value in limits.items()}
-    command = [python, str(PEER), str(folder), str(count), str(DEPTH)]
+    command = [options.plaid, str(PEER), str(options.folder), str(count), str(DEPTH)]
+    command += map(str, options.bits)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)
@@ -144,6 +146,7 @@ def main() -> None:
     parser.add_argument("--system", required=True, help="late interaction through an index")
     parser.add_argument("--plaid", required=True, help="the Python that has fast-plaid")
     parser.add_argument("--folder", type=Path, required=True, help="gets vectors and indexes")
+    parser.add_argument("--bits", type=int, nargs="+", default=[2], help="a number, of the peer's")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1, help="of both sides")
     parser.add_argument("--cores", type=int, default=1, help="that make what is missing")
@@ -177,7 +180,7 @@ def main() -> None:
     ours = measure_ours(search, inputs["index"], queries, exact, options.threads)
     # our run ranks passages by their names: numbers of `passages` become ranks
     ranks = search.order.ranks[passages]
-    peer = measure_peer(options.folder, options.plaid, len(queries), exact, ranks, options.threads)
+    peer = measure_peer(options, len(queries), exact, ranks)
     for measured in itertools.chain(ours, peer):
         lines.append(str(measured))
         print(lines[-1], flush=True)

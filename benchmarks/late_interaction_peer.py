@@ -1,6 +1,6 @@
 """The side of fast-plaid in `late_interaction.py`, run by the Python of an environment that has it: numpy, torch alone.
 
-    PYTHON benchmarks/late_interaction_peer.py FOLDER QUERIES DEPTH
+    PYTHON benchmarks/late_interaction_peer.py FOLDER QUERIES DEPTH BITS…
 
 FOLDER has `passages.npy` and `queries.npy`, float16 vectors of tokens end to end, and `…_offsets.npy`. A line of JSON
 for each way to search: bits, lists that are probed, passages that are scored, bytes, seconds to build, milliseconds,
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from fast_plaid import search
 
-BITS = (2, 4)
 PROBED = (1, 4, 8, 16, 32)
 SCORED = (1024, 4096)
 
@@ -50,7 +49,7 @@ def main() -> None:
     """Search each index in each way."""
     folder, count, depth = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     queries = read_vectors(folder, "queries")[:count]
-    for bits in BITS:
+    for bits in map(int, sys.argv[4:]):
         index, seconds = build(folder, bits)
         size = sum(path.stat().st_size for path in (folder / f"plaid_{bits}").rglob("*"))
         for scored in SCORED:
