@@ -87,7 +87,7 @@ def measure_ours(
 ) -> Iterator[Line]:
     """Yield a line for each way to search our index."""
     manifest = artifact.manifest
-    name = Path(manifest.key).name.rpartition("-")[0]  # without the hash
+    name = manifest.key.rpartition("-")[0]  # without the hash
     with open_threads(threads) as pool:
         index = OpenedIndex(artifact, pool)
         for decides in ("codes", "stored"):
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--system", required=True, help="late interaction through an index")
     parser.add_argument("--plaid", required=True, help="the Python that has fast-plaid")
     parser.add_argument("--folder", type=Path, required=True, help="gets vectors and indexes")
-    parser.add_argument("--bits", type=int, nargs="+", default=[2], help="a number, of the peer's")
+    parser.add_argument("--bits", type=int, nargs="+", default=[2], help="of a number in the peer's indexes")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1, help="of both sides")
     parser.add_argument("--cores", type=int, default=1, help="that make what is missing")
