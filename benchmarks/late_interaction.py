@@ -146,7 +146,9 @@ def main() -> None:
     parser.add_argument("--system", required=True, help="late interaction through an index")
     parser.add_argument("--plaid", required=True, help="the Python that has fast-plaid")
     parser.add_argument("--folder", type=Path, required=True, help="gets vectors and indexes")
-    parser.add_argument("--bits", type=int, nargs="+", default=[2], help="of a number in the peer's indexes")
+    parser.add_argument(
+        "--bits", type=int, nargs="+", default=[2], help="of a number in the peer's indexes"
+    )
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1, help="of both sides")
     parser.add_argument("--cores", type=int, default=1, help="that make what is missing")
