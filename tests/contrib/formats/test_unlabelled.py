@@ -5,6 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.contrib.formats.unlabelled import choose_share
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.data.splits import compute_position, move_share
@@ -59,6 +60,19 @@ def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
     }
     assert answered == {"q1", "q2", "q3"} - lost
     assert dataset.manifest.facts["warnings"] == []
+
+
+@pytest.mark.parametrize("kept", ["lowest", "highest"])
+def test_a_share_of_queries_that_the_same_hash_has_chosen(kept):
+    """Of 400 queries 160 lose their labels, also where `train_queries` has left the lower end of the hash."""
+    ids = sorted((f"q{i}" for i in range(1000)), key=compute_position)
+    chosen = ids[:400] if kept == "lowest" else ids[-400:]
+    assert choose_share(chosen, 0.4) == set(chosen[:160])
+
+
+def test_a_share_of_evenly_spread_queries_is_a_threshold():
+    ids = [f"q{i}" for i in range(1000)]
+    assert choose_share(ids, 0.4) == {query for query in ids if compute_position(query) < 0.4}
 
 
 def test_another_datasets_training_queries(base, derive, beir, make):

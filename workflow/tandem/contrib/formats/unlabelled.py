@@ -1,5 +1,7 @@
 """A dataset with further queries that have no labels."""
 
+import heapq
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,13 +16,15 @@ from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource
 from tandem.data.splits import compute_position
 from tandem.errors import UserError
 
+_CHANCE = 5  # standard deviations that a threshold on evenly spread hashes never misses a share by
+
 
 @dataset_format("unlabelled")
 class UnlabelledSource(DerivedSource):
     """Add to the dataset of the input `of` queries without labels, split `unlabelled`, for a cross-encoder to label.
 
     They are the training queries of the input `queries`; else those of the file `unlabelled.query.txt` (id, text, by
-    tabs); else a share of the dataset's own training queries, those whose ids hash below `share`, which lose their
+    tabs); else a share of the dataset's own training queries, those whose ids have the lowest sha1, which lose their
     labels. Ids of queries from elsewhere get `unlabelled-` before them. A query whose text the dataset already asks is
     left out, whatever its Unicode form: it would leak into training what is scored.
     """
@@ -70,6 +74,20 @@ class UnlabelledSource(DerivedSource):
 
     @cached_property
     def _losing(self) -> set[str]:
-        share = self._share or 0
-        training = (query for query, _, split in super().rows("queries") if split == "train")
-        return {query for query in training if compute_position(query) < share}
+        training = [query for query, _, split in super().rows("queries") if split == "train"]
+        return choose_share(training, self._share) if self._share else set()
+
+
+def choose_share(queries: Sequence[str], share: float) -> set[str]:
+    """Return a share of some queries: those whose ids hash below it, or as many of the lowest.
+
+    Where `train_queries` or `dev_from_train` has chosen the queries by the same hash, far more or fewer than the share
+    lie below it: the lowest are counted then. Otherwise the threshold decides, which cuts every collection with these
+    ids alike.
+    """
+    expected = share * len(queries)
+    deviation = math.sqrt(expected * (1 - share))
+    below = {query for query in queries if compute_position(query) < share}
+    if abs(len(below) - expected) <= _CHANCE * deviation:
+        return below
+    return set(heapq.nsmallest(round(expected), queries, key=compute_position))
