@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from pkgutil import resolve_name
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -24,8 +25,10 @@ from tiny_project import (
     write_qrels_folder,
 )
 
+from tandem.cluster.threads import WAITING
 from tandem.data.runs import write_run
 from tandem.extras.absent_lines import write_whole_run
+from tandem.extras.running.warm_server import serve_warm
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
@@ -78,6 +81,17 @@ def pytest_collection_finish():
     """Leave what is imported and collected out of every search for garbage: it stays."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm():
+    """Stages that Snakemake starts begin with their libraries imported, as under `tandem run`; see `warm_server`.
+
+    How threads wait is decided, since it would depend on what else computes.
+    """
+    decided = {"GOMP_SPINCOUNT": WAITING["GOMP_SPINCOUNT"]}
+    with serve_warm(os.environ | decided) as address, patch.dict(os.environ, decided | address):
+        yield
 
 
 @pytest.fixture(scope="session")

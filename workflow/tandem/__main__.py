@@ -1,110 +1,23 @@
-"""The command line: `python -m tandem <command> …`.
-
-Stages, which rules call forty times in a run, start here without the machinery of `cli.py`.
-"""
+"""The command line: `python -m tandem <command> …`."""
 
 import os
 import sys
-import time
-import traceback
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import NoReturn
 
-from tandem.cluster.faults import explain_fault, require_address_space
-from tandem.cluster.launch import lock_output, place, run_as_rank
-from tandem.cluster.progress import JOB_CONTEXTS
-from tandem.cluster.scheduler import Try
-from tandem.cluster.threads import others_compute, sleep_at_once, wait_briefly
-from tandem.errors import UserError
-from tandem.plugins import load_plugins
-from tandem.redaction import without_secrets
-from tandem.stages import KINDS, is_stage
-from tandem.stages.base import flag_value, parse_value
-from tandem.store.job import load, read_job, run_shard
+from tandem.warm import run_warm
 
 
 def main() -> int:
     """Run one command; a user's mistake is one line on standard error and, as a rule, exit status 1."""
-    words = sys.argv[1:]
-    command, attempt = words[0] if words else "", None
-    choose_waiting(words, command)
-    try:
-        # they may declare the kind of stage itself
-        if plugins := flag_value(words, "--run.plugins"):
-            load_plugins(parse_value(plugins))
-        # `tandem encoder NAME` says how its vectors are made
-        shown = command == "encoder" and "--out" not in words
-        if is_stage(command) and "--help" not in words[1:2] and not shown:
-            attempt = Try(words)
-            return run_stage(words, attempt)
-        from tandem.cli import run  # a tenth of a second, which stages need not wait for
+    status = run_warm(sys.argv[1:])
+    if status is not None:
+        return status
+    from tandem.start import (
+        run_command,
+    )  # half a second, which a process that is warm has behind it
 
-        return run(words)
-    except UserError as error:
-        print(f"tandem {command}: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        print(
-            f"tandem {command}: stopped; the same command goes on with what is done",
-            file=sys.stderr,
-        )
-        return 130
-    except SystemExit:
-        raise
-    except BaseException as error:  # a panic of a library in Rust is no `Exception`
-        if attempt:
-            attempt.failed()
-        line = explain_fault(error)
-        text = (
-            "".join(traceback.format_exception(error))
-            if line is None
-            else f"tandem {command}: {line}\n"
-        )
-        print(without_secrets(text), end="", file=sys.stderr)
-        return 1
-
-
-def choose_waiting(words: list[str], command: str) -> None:
-    """Have libraries that are loaded from now on let their threads wait so that most gets done on these cores now.
-
-    `tandem run` computes nothing and leaves it to the stages that it starts. The threads of a stage with one thread
-    wait for nobody.
-    """
-    if command == "run":
-        return
-    alone = not is_stage(command) or flag_value(words, "--run.workers") == "1"
-    if alone or not others_compute():
-        wait_briefly(os.environ)
-    else:
-        sleep_at_once(os.environ)
-
-
-def run_stage(words: list[str], attempt: Try) -> int:
-    """Run a stage or a shard, with its lock, its devices and what packages have it run in; the exit status."""
-    require_address_space(words)
-    with lock_output(words, os.environ) as finished, run_as_rank():
-        if finished:
-            return 0
-        if (status := place(words)) is not None:
-            if status:
-                attempt.failed(status)
-            return status
-        with ExitStack() as contexts:
-            for context in JOB_CONTEXTS.values():
-                contexts.enter_context(load(context)(words))
-            if words[0] not in KINDS:
-                run_shard(words[0], words[1:])
-                return 0
-            started = time.monotonic()
-            # importing torch is a part of the time that a stage takes
-            function = load(KINDS[words[0]].run)
-            function(read_job(words[0], words[1:], started))
-            if "RANK" not in os.environ and not (out := Path(flag_value(words, "--out"))).is_file():
-                raise UserError(
-                    f"has ended without {out}; a stage's function writes it at the end of `with writing(job)`"
-                )
-            return 0
+    return run_command()
 
 
 def leave(status: int) -> NoReturn:

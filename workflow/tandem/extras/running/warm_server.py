@@ -1,0 +1,260 @@
+"""Processes that have imported the libraries and fork themselves for each command: `python -m … FOLDER LIFELINE`.
+
+Importing torch and transformers takes a stage four to five seconds of a core, and a run has forty stages and more. Two
+servers wait at sockets in FOLDER: one with what every stage imports, and one with torch, transformers and what computes
+with models. `tandem.warm` asks the first one, which names the second for stages that compute with a model. A process
+that is forked for a command takes over the words, folder, environment, standard files and ignored signals of the one
+that asked, and goes on as if it had begun with them. It is killed when the one that asked ends; servers end when
+LIFELINE, the end of a pipe, is closed at its other side and the last of their processes has ended.
+"""
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from threadpoolctl import threadpool_limits
+
+from tandem.__main__ import leave
+from tandem.cluster.threads import WAITING, wait_briefly
+from tandem.stages import KINDS, Kind, kind_of_command
+from tandem.start import run_command
+from tandem.store.job import load, paused_gc
+from tandem.warm import (
+    ADDRESS,
+    ELSEWHERE,
+    MODELS,
+    NUMBER_BYTES,
+    STAGES,
+    UNLIKE,
+    describe_process,
+    encode_number,
+    receive,
+)
+
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_PATIENCE_SECONDS = 10.0  # for a request, which comes in one piece
+_RESET_PEAK = "5"  # of /proc/self/clear_refs: the peak of memory begins anew
+
+
+@contextmanager
+def serve_warm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Start the servers for processes with an environment; yield what tells these of them."""
+    # as rules have it: what is compiled is kept
+    environment = {
+        name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
+    with TemporaryDirectory(prefix="tandem-warm-") as folder:
+        lifeline, end = os.pipe()
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, folder, str(lifeline)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=environment, pass_fds=[lifeline], start_new_session=True,
+        )  # fmt: skip
+        os.close(lifeline)
+        try:
+            yield {ADDRESS: folder}
+        finally:
+            os.close(end)
+
+
+@dataclass
+class Request:
+    """What a process asks for that is to end as the one forked for it does."""
+
+    words: list[str]
+    folder: str
+    environment: dict[str, str]
+    ignored: list[int]
+    process: list[str]
+    files: list[int]
+
+
+class WarmServer:
+    """Fork a process for each request at a socket.
+
+    Args:
+        listener: the socket.
+        lifeline: the file whose end says that no more requests are to be taken.
+        process: what decides how a process runs, of this one when it began.
+        computes: whether this server has imported what computes with models.
+    """
+
+    def __init__(
+        self, listener: socket.socket, lifeline: int, process: list[str], computes: bool
+    ) -> None:
+        self._listener = listener
+        self._lifeline = lifeline
+        self._process = process
+        self._computes = computes
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(lifeline, selectors.EVENT_READ, self._close)
+
+    def serve(self) -> Request | None:
+        """Serve until the lifeline ends; return a request in the process forked for it, None in the server."""
+        while self._selector.get_map():
+            for key, _ in self._selector.select():
+                request: Request | None = key.data()
+                if request is not None:
+                    return request
+        return None
+
+    def _close(self) -> None:
+        """Take no more requests."""
+        for file in (self._listener, self._lifeline):
+            self._selector.unregister(file)
+        self._listener.close()
+
+    def _accept(self) -> Request | None:
+        """Take a request; return it in the process that is forked for it."""
+        connection, _ = self._listener.accept()
+        try:
+            request = _receive_request(connection)
+            refusal = self._refuse(request)
+            if refusal is not None:
+                connection.sendall(encode_number(refusal))
+        except (OSError, ValueError):  # it has ended meanwhile
+            refusal, request = UNLIKE, Request([], "", {}, [], [], [])
+        if refusal is None:
+            process = os.fork()
+            if process == 0:
+                for key in list(self._selector.get_map().values()):
+                    os.close(key.fd)
+                self._selector.close()
+                connection.close()
+                return request
+            self._watch(process, connection)
+        else:
+            connection.close()
+        for file in request.files:
+            os.close(file)
+        return None
+
+    def _refuse(self, request: Request) -> int | None:
+        """Return why no process of this server is to do what is asked for; None where one is."""
+        if request.process != self._process:
+            return UNLIKE
+        kind = kind_of_command(request.words[0]) if request.words else None
+        if kind and not self._computes and _computes_with_model(kind, request.words):
+            return ELSEWHERE
+        return None
+
+    def _watch(self, process: int, connection: socket.socket) -> None:
+        """Say when a process has ended, and kill it where the one that asked for it ends before."""
+        end = os.pidfd_open(process)
+
+        def report() -> None:
+            """Send the status."""
+            _, status = os.waitpid(process, 0)
+            with suppress(OSError):
+                connection.sendall(encode_number(os.waitstatus_to_exitcode(status)))
+            self._selector.unregister(end)
+            os.close(end)
+            with suppress(KeyError):  # the one that asked has ended before
+                self._selector.unregister(connection)
+            connection.close()
+
+        def kill() -> None:
+            """End the process: nobody waits for it any more."""
+            self._selector.unregister(connection)
+            with suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+
+        with suppress(OSError):
+            connection.sendall(encode_number(process))
+        self._selector.register(end, selectors.EVENT_READ, report)
+        self._selector.register(connection, selectors.EVENT_READ, kill)
+
+
+def _computes_with_model(kind: Kind, words: Sequence[str]) -> bool:
+    """Return whether a stage's command line names an input that it computes with on a GPU, or a CPU in its place."""
+    return kind.uses_gpu([word.removeprefix("--in.") for word in words if word.startswith("--in.")])
+
+
+def _receive_request(connection: socket.socket) -> Request:
+    """Receive a request; an `OSError` where its process has ended, or says nothing."""
+    connection.settimeout(_PATIENCE_SECONDS)
+    header, files, _, _ = socket.recv_fds(connection, NUMBER_BYTES, 3)
+    size = int.from_bytes(header, "big", signed=True)
+    try:
+        words, folder, environment, ignored, process = json.loads(receive(connection, size))
+    except (OSError, ValueError):
+        for file in files:
+            os.close(file)
+        raise
+    connection.settimeout(None)
+    return Request(words, folder, environment, ignored, process, files)
+
+
+def take_over(request: Request) -> list[str]:
+    """Make this process what the one that asked for it is; return its words."""
+    os.setsid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    for standard, file in enumerate(request.files):
+        os.dup2(file, standard)
+        os.close(file)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in request.ignored:
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir(request.folder)
+    waiting = {name: value for name, value in os.environ.items() if name in WAITING}
+    os.environ.clear()
+    os.environ.update(waiting | request.environment)
+    if threads := os.environ.get("OMP_NUM_THREADS", ""):
+        threadpool_limits(int(threads))
+    sys.path[0] = request.folder
+    sys.argv = ["tandem", *request.words]
+    return request.words
+
+
+def import_stages(computing: bool) -> None:
+    """Import what the stages run that compute with models, or the others; what is not installed is left out."""
+    for kind in KINDS.values():
+        if isinstance(kind.run, str) and (kind.env == "models") == computing:
+            with suppress(ImportError):
+                load(kind.run)
+
+
+def main(folder: str, lifeline: int) -> int:
+    """Serve, and in each process that is forked for it run a command; the exit status."""
+    process = describe_process()
+    os.environ.pop(ADDRESS, None)
+    wait_briefly(os.environ)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    listeners = {name: socket.socket(socket.AF_UNIX) for name in (STAGES, MODELS)}
+    for name, listener in listeners.items():
+        listener.bind(f"{folder}/{name}")
+        listener.listen()
+    with paused_gc():
+        import_stages(computing=False)
+    other = os.fork()
+    name = STAGES if other else MODELS
+    if other == 0:
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        with paused_gc():
+            import_stages(computing=True)
+    listeners.pop(MODELS if other else STAGES).close()
+    request = WarmServer(listeners[name], lifeline, process, name == MODELS).serve()
+    if request is None:
+        if other:
+            os.waitpid(other, 0)
+        return 0
+    take_over(request)
+    return run_command()
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1], int(sys.argv[2])))
