@@ -188,7 +188,9 @@ def test_an_environment_has_what_its_stages_and_commands_import(path, commands):
         kind.run for kind in KINDS.values() if kind.env == path.stem and isinstance(kind.run, str)
     }
     entries |= {COMMANDS[name].entry for name in commands[path.stem]}
-    modules = sorted({f"tandem.{entry.split(':')[0]}" for entry in entries} | {"tandem.__main__"})
+    modules = sorted(
+        {f"tandem.{entry.split(':')[0]}" for entry in entries} | {"tandem.__main__", "tandem.start"}
+    )
     line = [sys.executable, "-c", ALONE, json.dumps(packages), json.dumps(modules)]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

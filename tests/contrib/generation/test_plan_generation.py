@@ -343,6 +343,13 @@ MISTAKES = [
         "generators.own.length is 600, but minilm takes 512",
     ),
     (
+        {
+            "generators": {"own": {"source": "train", "heads": 5}},
+            "generations": {"asked": {"by": "own"}},
+        },
+        "generators.own.heads is 5, which does not divide 384",
+    ),
+    (
         {"generators": {"own": {"source": "train", "hidden": 30, "heads": 4}}},
         "generators.own.hidden is 30",
     ),

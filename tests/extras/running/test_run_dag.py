@@ -18,6 +18,7 @@ from building import make_stage
 from tiny_project import LAYOUT, tiny_config, write_beir
 
 from tandem import ROOT
+from tandem.extras.import_path import with_library
 from tandem.extras.running.command import Snakemake, read_request
 from tandem.extras.running.run_progress import Forecast, ProgressLine
 from tandem.extras.targets import Configuration
@@ -280,7 +281,7 @@ def test_ctrl_c_while_the_line_is_refreshed_stops_snakemake_too(place, monkeypat
     request = read_request(["mine.yaml", "words", "--", "--forcerun", "bm25s"])
     plan, before = request.configuration.plan(), signal.getsignal(signal.SIGINT)
     line = InterruptedLine(plan.stages, Forecast(plan, []))
-    snakemake = Snakemake(request.words, Path("logs/interrupted.log"))
+    snakemake = Snakemake(request.words, Path("logs/interrupted.log"), with_library(os.environ))
     status = snakemake.follow(line)[1]
     assert line.pressed
     assert snakemake.stopped

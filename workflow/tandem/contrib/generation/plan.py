@@ -173,8 +173,23 @@ def _plan_new(ctx: Context, name: str, entry: TrainedGenerator, seed: int) -> St
     params = json_of(entry, *NewGenerator.model_fields) | {"seed": seed}
     params["layers"] = entry.layers or NEW_LAYERS
     params["decoder_layers"] = entry.decoder_layers or NEW_LAYERS
-    upstream = {"encoder": encoder(ctx, ctx.settings.encoder)}
-    return ctx.stage("new_generator", "shared", name, params, upstream)
+    start = encoder(ctx, ctx.settings.encoder)
+    shape = known_shape(ctx, start)
+    if entry.hidden is None and shape and shape.hidden % entry.heads:
+        raise UserError(
+            f"generators.{name}.heads is {entry.heads}, which does not divide {shape.hidden}, the dimension of encoder "
+            f"{ctx.settings.encoder}; allowed: {list_divisors(shape.hidden)}"
+        )
+    return ctx.stage("new_generator", "shared", name, params, {"encoder": start})
+
+
+def list_divisors(number: int) -> str:
+    """Return what divides a number.
+
+    >>> list_divisors(12)
+    '1, 2, 3, 4, 6, 12'
+    """
+    return ", ".join(str(each) for each in range(1, number + 1) if number % each == 0)
 
 
 def _plan_encoder_decoder(ctx: Context, name: str, entry: TrainedGenerator, seed: int) -> Stage:

@@ -26,6 +26,7 @@ from tandem.extras.plan import FullPlan
 from tandem.extras.report.table_answers import list_hurt, name_losses
 from tandem.extras.running import run_progress
 from tandem.extras.running.failures import explain_failure
+from tandem.extras.running.warm_server import serve_warm
 from tandem.extras.targets import Configuration, read_configurations, split_files
 from tandem.extras.view_owners import check_owner
 from tandem.redaction import set_aside
@@ -100,8 +101,10 @@ def main(words: list[str]) -> int:
         plan, run_progress.list_requested_stages(plan, request.targets)
     )
     line = run_progress.ProgressLine(plan.stages, forecast)
-    snakemake = Snakemake(request.words, log)
-    run, status = snakemake.follow(line)
+    environment = with_library(os.environ)
+    with serve_warm(environment) as address:
+        snakemake = Snakemake(request.words, log, environment | address)
+        run, status = snakemake.follow(line)
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
     elif status:
@@ -176,11 +179,12 @@ class Snakemake:
     Args:
         words: of its command line: targets first.
         log: the file that its output goes to, and that of its jobs.
+        environment: of its process, and so of the stages.
     Raises:
         UserError: the log cannot be written.
     """
 
-    def __init__(self, words: list[str], log: Path) -> None:
+    def __init__(self, words: list[str], log: Path, environment: dict[str, str]) -> None:
         self.stopped = False
         self._interrupted: set[psutil.Process] = set()  # stages that were sent a signal
         self._events: SimpleQueue[run_progress.Event | signal.Signals | None] = SimpleQueue()
@@ -198,7 +202,7 @@ class Snakemake:
             f"--logger-tandem-fd={write}",
         ]
         words, secrets = set_aside(words, "CONFIG")  # Snakemake's log begins with its command
-        environment = with_library(os.environ) | secrets
+        environment = environment | secrets
         try:
             log.parent.mkdir(exist_ok=True)
             with log.open("ab") as output, _heed_interrupts():

@@ -2,10 +2,11 @@
 
 Importing torch and transformers takes a stage four to five seconds of a core, and a run has forty stages and more. Two
 servers wait at sockets in FOLDER: one with what every stage imports, and one with torch, transformers and what computes
-with models. `tandem.warm` asks the first one, which names the second for stages that compute with a model. A process
-that is forked for a command takes over the words, folder, environment, standard files and ignored signals of the one
-that asked, and goes on as if it had begun with them. It is killed when the one that asked ends; servers end when
-LIFELINE, the end of a pipe, is closed at its other side and the last of their processes has ended.
+with models. `tandem.cluster.warm` asks the first one, which names the second for stages that compute with a model.
+
+A process that is forked for a command takes over the words, folder, environment, standard files and ignored signals of
+the one that asked, and goes on as if it had begun with them. It is killed when the one that asked ends. Servers end
+when LIFELINE, the end of a pipe, is closed at its other side and the last of their processes has ended.
 """
 
 import ctypes
@@ -24,12 +25,8 @@ from tempfile import TemporaryDirectory
 
 from threadpoolctl import threadpool_limits
 
-from tandem.__main__ import leave
 from tandem.cluster.threads import WAITING, wait_briefly
-from tandem.stages import KINDS, Kind, kind_of_command
-from tandem.start import run_command
-from tandem.store.job import load, paused_gc
-from tandem.warm import (
+from tandem.cluster.warm import (
     ADDRESS,
     ELSEWHERE,
     MODELS,
@@ -38,8 +35,12 @@ from tandem.warm import (
     UNLIKE,
     describe_process,
     encode_number,
+    leave,
     receive,
 )
+from tandem.stages import KINDS, Kind, kind_of_command
+from tandem.start import run_command
+from tandem.store.job import load, paused_gc
 
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _PATIENCE_SECONDS = 10.0  # for a request, which comes in one piece

@@ -16,7 +16,9 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from tandem.cluster.threads import is_waiting_decided, others_compute
 
@@ -45,13 +47,15 @@ _GROUPS = Path("/proc/self/cgroup")
 
 def describe_process() -> list[str]:
     """Return what decides how a process of this machine runs, beside its words, folder and further environment."""
-    sources = Path(__file__).parent.rglob("*.py")
+    sources = Path(__file__).parents[1].rglob("*.py")
     read_at_loading = {
         name: value
         for name, value in sorted(os.environ.items())
         if _READ_AT_LOADING.fullmatch(name) and not _THREADS.fullmatch(name)
     }
     affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    mask = os.umask(0)  # which cannot be read in another way
+    os.umask(mask)
     described = [
         sys.executable,
         sys.flags,
@@ -61,7 +65,7 @@ def describe_process() -> list[str]:
         read_at_loading,
         affinity,
         os.getpriority(os.PRIO_PROCESS, 0),
-        (os.getuid(), os.getgid()),
+        (os.getuid(), os.getgid(), mask),
         [resource.getrlimit(limit) for limit in _LIMITS],
         _GROUPS.read_text() if _GROUPS.is_file() else "",
     ]
@@ -69,13 +73,13 @@ def describe_process() -> list[str]:
 
 
 def run_warm(words: Sequence[str]) -> int | None:
-    """Have a server's process run a command, and end as it does.
+    """Have a server's process run a stage's command, or another that makes a file, and end as it does.
 
     Returns:
         Its exit status; None where no server is, or none like this process: it is to run the command itself.
     """
     folder = os.environ.get(ADDRESS)
-    if not folder or _waits_otherwise(words):
+    if not folder or "--out" not in words or _waits_otherwise(words):
         return None
     request = json.dumps(
         [list(words), os.getcwd(), dict(os.environ), _list_ignored(), describe_process()]
@@ -95,7 +99,7 @@ def run_warm(words: Sequence[str]) -> int | None:
 
 
 def _waits_otherwise(words: Sequence[str]) -> bool:
-    """Return whether a stage's threads are to sleep at once, since other programs compute: libraries read that as they load."""
+    """Return whether a stage's threads are to sleep at once beside other programs: libraries read that as they load."""
     alone = "--run.workers" in words and words[words.index("--run.workers") + 1] == "1"
     return not (alone or is_waiting_decided(os.environ)) and others_compute()
 
@@ -157,3 +161,13 @@ def receive(connection: socket.socket, size: int) -> bytes:
             raise ConnectionResetError("the other side has ended")
         received += piece
     return received
+
+
+def leave(status: int) -> NoReturn:
+    """End this process; after a failure without the libraries' clean-up, which without memory fails at length."""
+    if status:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(status)
+    sys.exit()
