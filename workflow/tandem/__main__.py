@@ -7,9 +7,6 @@ from tandem.cluster.warm import leave, run_warm
 
 def main() -> int:
     """Run one command; a user's mistake is one line on standard error and, as a rule, exit status 1."""
-    status = run_warm(sys.argv[1:])
-    if status is not None:
-        return status
     # its imports take half a second, which a process that is warm has behind it
     from tandem.start import run_command
 
@@ -17,4 +14,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    leave(main())
+    status = run_warm(sys.argv[1:])
+    leave(main() if status is None else status)

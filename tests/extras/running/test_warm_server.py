@@ -163,20 +163,27 @@ def test_a_process_that_would_be_another_one_begins_by_itself(start, seen, diffe
     assert process.returncode == 7
 
 
-def test_servers_end_when_the_last_of_their_processes_has(tmp_path):
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    with serve_warm(os.environ) as variables:
-        while not Path(variables[ADDRESS], "stages").exists():
+STARTS = """
+import os, time
+from tandem.extras.running.warm_server import serve_warm
+with serve_warm(os.environ) as address:
+    print(*address.values(), flush=True)
+    time.sleep(60 * {ends})
+"""
+
+
+@pytest.mark.parametrize("ends", ["by itself", "killed"])
+def test_servers_end_with_the_process_that_has_started_them(ends):
+    script = STARTS.format(ends=int(ends == "killed"))
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    folder = process.stdout.readline().strip()
+    if ends == "killed":
+        while not Path(folder, "models").exists():
             time.sleep(0.1)
-        servers = {child.pid for child in psutil.Process().children(recursive=True)} - before
-        assert servers
-    deadline = time.monotonic() + 60
-    living = servers
-    while living and time.monotonic() < deadline:
-        living = {
-            pid
-            for pid in living
-            if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-        }
-        time.sleep(0.1)
-    assert not living
+        process.kill()
+    process.wait(30)
+    servers = [
+        each for each in psutil.process_iter(["cmdline"]) if folder in (each.info["cmdline"] or [])
+    ]
+    assert all(has_ended(server.pid) for server in servers)
+    assert Path(folder).exists() == (ends == "killed")

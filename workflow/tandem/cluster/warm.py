@@ -38,7 +38,7 @@ SIGNALS = (
 # Variables that Python and the libraries read as they are loaded, but for numbers of threads, which can be set later.
 _READ_AT_LOADING = re.compile(
     "(ATEN|DNNL|GOMP|HF|HUGGINGFACE|KMP|LC|LD|MALLOC|MKL|OMP|ONEDNN|OPENBLAS|PYTHON|TOKENIZERS|TRANSFORMERS)_?[A-Z_0-9]*"
-    "|LANG"
+    "|LANG|TZ"
 )
 _THREADS = re.compile("[A-Z]+_NUM_THREADS")
 _LIMITS = [getattr(resource, name) for name in sorted(vars(resource)) if name.startswith("RLIMIT_")]

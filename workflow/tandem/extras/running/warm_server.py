@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 from threadpoolctl import threadpool_limits
 
-from tandem.cluster.threads import WAITING, wait_briefly
+from tandem.cluster.threads import WAITING, count_usable_cores, wait_briefly
 from tandem.cluster.warm import (
     ADDRESS,
     ELSEWHERE,
@@ -44,28 +44,36 @@ from tandem.store.job import load, paused_gc
 
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _PATIENCE_SECONDS = 10.0  # for a request, which comes in one piece
+_THREADS = "OMP_NUM_THREADS"
 _RESET_PEAK = "5"  # of /proc/self/clear_refs: the peak of memory begins anew
 
 
 @contextmanager
 def serve_warm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Start the servers for processes with an environment; yield what tells these of them."""
+    """Start the servers for processes with an environment; yield what tells these of them.
+
+    They end with the block. Where this process is killed, they end when what they have forked has ended.
+    """
     # as rules have it: what is compiled is kept
-    environment = {
+    inherited = {
         name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"
     }
+    # where OpenMP's threads come of others than the main one, for which a forked process sets its own number
+    inherited[_THREADS] = "1"
     with TemporaryDirectory(prefix="tandem-warm-") as folder:
         lifeline, end = os.pipe()
-        subprocess.Popen(
+        server = subprocess.Popen(
             [sys.executable, "-m", __name__, folder, str(lifeline)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env=environment, pass_fds=[lifeline], start_new_session=True,
+            env=inherited, pass_fds=[lifeline], start_new_session=True,
         )  # fmt: skip
         os.close(lifeline)
         try:
             yield {ADDRESS: folder}
         finally:
             os.close(end)
+            server.kill()  # and the kernel what it has forked
+            server.wait()
 
 
 @dataclass
@@ -214,8 +222,8 @@ def take_over(request: Request) -> list[str]:
     waiting = {name: value for name, value in os.environ.items() if name in WAITING}
     os.environ.clear()
     os.environ.update(waiting | request.environment)
-    if threads := os.environ.get("OMP_NUM_THREADS", ""):
-        threadpool_limits(int(threads))
+    threads = os.environ.get(_THREADS, "")
+    threadpool_limits(int(threads) if threads.isdecimal() else count_usable_cores())
     sys.path[0] = request.folder
     sys.argv = ["tandem", *request.words]
     return request.words
