@@ -11,7 +11,7 @@ import pytest
 from faults_kit import Copy, chosen, one_line
 from tiny_project import write_beir
 
-from tandem.cluster.warm import ADDRESS
+from tandem.extras.running.warm import ADDRESS
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import sys
 
-from tandem.cluster.warm import leave, run_warm
+from tandem.extras.running.warm import leave, run_warm
 
 
 def main() -> int:

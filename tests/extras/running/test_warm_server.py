@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tandem.cluster.warm import ADDRESS
+from tandem.extras.running.warm import ADDRESS
 from tandem.extras.running.warm_server import serve_warm
 
 # A stage that writes what it sees, and then does what its parameter says.

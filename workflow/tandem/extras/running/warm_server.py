@@ -2,7 +2,7 @@
 
 Importing torch and transformers takes a stage four to five seconds of a core, and a run has forty stages and more. Two
 servers wait at sockets in FOLDER: one with what every stage imports, and one with torch, transformers and what computes
-with models. `tandem.cluster.warm` asks the first one, which names the second for stages that compute with a model.
+with models. A command asks the first one (`warm.py`), which names the second for stages that compute with a model.
 
 A process that is forked for a command takes over the words, folder, environment, standard files and ignored signals of
 the one that asked, and goes on as if it had begun with them. It is killed when the one that asked ends. Servers end
@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from threadpoolctl import threadpool_limits
 
 from tandem.cluster.threads import WAITING, count_usable_cores, wait_briefly
-from tandem.cluster.warm import (
+from tandem.extras.running.warm import (
     ADDRESS,
     ELSEWHERE,
     MODELS,

@@ -47,7 +47,7 @@ _GROUPS = Path("/proc/self/cgroup")
 
 def describe_process() -> list[str]:
     """Return what decides how a process of this machine runs, beside its words, folder and further environment."""
-    sources = Path(__file__).parents[1].rglob("*.py")
+    sources = Path(__file__).parents[2].rglob("*.py")
     read_at_loading = {
         name: value
         for name, value in sorted(os.environ.items())
