@@ -52,8 +52,12 @@ _RESET_PEAK = "5"  # of /proc/self/clear_refs: the peak of memory begins anew
 def serve_warm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Start the servers for processes with an environment; yield what tells these of them.
 
-    They end with the block. Where this process is killed, they end when what they have forked has ended.
+    They end with the block. Where this process is killed, they end when what they have forked has ended. Only Linux has
+    the files that tell of a process' end; elsewhere nothing is started, and commands begin by themselves.
     """
+    if not hasattr(os, "pidfd_open"):
+        yield {}
+        return
     # as rules have it: what is compiled is kept
     inherited = {
         name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"
