@@ -15,6 +15,7 @@ import pytest
 import yaml
 from tiny_encoders import FAMILIES, SIZE
 from tiny_project import (
+    FOR_STAGES,
     ROOT,
     Project,
     passages,
@@ -85,12 +86,12 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session", autouse=True)
 def warm():
-    """Stages that Snakemake starts begin with their libraries imported, as under `tandem run`; see `warm_server`.
+    """Stages of the Snakemake that `run_here` runs begin with their libraries imported, as under `tandem run`.
 
     How threads wait is decided, since it would depend on what else computes.
     """
     decided = {"GOMP_SPINCOUNT": WAITING["GOMP_SPINCOUNT"]}
-    with serve_warm(os.environ | decided) as address, patch.dict(os.environ, decided | address):
+    with serve_warm(os.environ | decided) as address, patch.dict(FOR_STAGES, decided | address):
         yield
 
 

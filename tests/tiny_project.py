@@ -153,6 +153,11 @@ def write_collection(
     write_json(folder / "statistics.json", {})
 
 
+FOR_STAGES: dict[
+    str, str
+] = {}  # variables of those that `run_here` has Snakemake run; see conftest.warm
+
+
 UNCALIBRATED = {
     "by": "ce_bm25neg",
     "negative_below": 0.9,
@@ -224,9 +229,10 @@ def run_here(line):
     from tandem.__main__ import main
 
     _, _, program, *words = map(str, line)
+    told = {} if program == "tandem" else FOR_STAGES
     argv, environment = (
         patch.object(sys, "argv", [program, *words]),
-        patch.dict(os.environ, CUDA_VISIBLE_DEVICES=""),
+        patch.dict(os.environ, told, CUDA_VISIBLE_DEVICES=""),
     )
     ended_by = signal.getsignal(signal.SIGTERM)
     with (
