@@ -117,6 +117,8 @@ class WarmServer:
         """Serve until the lifeline ends; return a request in the process forked for it, None in the server."""
         while self._selector.get_map():
             for key, _ in self._selector.select():
+                if self._selector.get_map().get(key.fd) is not key:
+                    continue  # what came before it has closed it
                 request: Request | None = key.data()
                 if request is not None:
                     return request
@@ -178,10 +180,11 @@ class WarmServer:
             connection.close()
 
         def kill() -> None:
-            """End the process: nobody waits for it any more."""
+            """End the process, and what it has started: nobody waits for it any more."""
             self._selector.unregister(connection)
             with suppress(ProcessLookupError):
-                os.killpg(process, signal.SIGKILL)
+                signal.pidfd_send_signal(end, signal.SIGKILL)
+                os.killpg(process, signal.SIGKILL)  # which it may not lead yet
 
         with suppress(OSError):
             connection.sendall(encode_number(process))
