@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ from tandem.redaction import set_aside
 from tandem.report.formats import make_table_grid
 from tandem.report.grids import LEVEL, align_text, format_difference, format_number, format_p
 from tandem.report.results import Table, read_table
+from tandem.stages import declaration
 
 LOGS = Path("logs")
 # rules that print and make nothing
@@ -102,7 +103,13 @@ def main(words: list[str]) -> int:
     )
     line = run_progress.ProgressLine(plan.stages, forecast)
     environment = with_library(os.environ)
-    with serve_warm(environment) as address:
+    computing = any(declaration(each.kind).uses_gpu(each.upstream) for each in forecast.stages)
+    with ExitStack() as servers:
+        address = (
+            servers.enter_context(serve_warm(environment, computing=computing))
+            if forecast.stages
+            else {}
+        )
         snakemake = Snakemake(request.words, log, environment | address)
         run, status = snakemake.follow(line)
     if snakemake.stopped:

@@ -1,4 +1,6 @@
-"""Processes that have imported the libraries and fork themselves for each command: `python -m … FOLDER LIFELINE`.
+"""Processes that have imported the libraries, and fork themselves for each command.
+
+    python -m tandem.extras.running.warm_server FOLDER LIFELINE NAME …
 
 Importing torch and transformers takes a stage four to five seconds of a core, and a run has forty stages and more. Two
 servers wait at sockets in FOLDER: one with what every stage imports, and one with torch, transformers and what computes
@@ -6,7 +8,8 @@ with models. A command asks the first one (`warm.py`), which names the second fo
 
 A process that is forked for a command takes over the words, folder, environment, standard files and ignored signals of
 the one that asked, and goes on as if it had begun with them. It is killed when the one that asked ends. Servers end
-when LIFELINE, the end of a pipe, is closed at its other side and the last of their processes has ended.
+when LIFELINE, the end of a pipe, is closed at its other side and the last of their processes has ended. NAME is of a
+socket: `stages`, and `models` where a stage computes with one.
 """
 
 import ctypes
@@ -49,8 +52,12 @@ _RESET_PEAK = "5"  # of /proc/self/clear_refs: the peak of memory begins anew
 
 
 @contextmanager
-def serve_warm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def serve_warm(
+    environment: Mapping[str, str], *, computing: bool = True
+) -> Iterator[dict[str, str]]:
     """Start the servers for processes with an environment; yield what tells these of them.
+
+    Without `computing` the one with what computes with models is left out: who asks for it begins by itself.
 
     They end with the block. Where this process is killed, they end when what they have forked has ended. Only Linux has
     the files that tell of a process' end; elsewhere nothing is started, and commands begin by themselves.
@@ -67,7 +74,7 @@ def serve_warm(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
     with TemporaryDirectory(prefix="tandem-warm-") as folder:
         lifeline, end = os.pipe()
         server = subprocess.Popen(
-            [sys.executable, "-m", __name__, folder, str(lifeline)],
+            [sys.executable, "-m", __name__, folder, str(lifeline), STAGES, *([MODELS] if computing else [])],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env=inherited, pass_fds=[lifeline], start_new_session=True,
         )  # fmt: skip
@@ -244,28 +251,30 @@ def import_stages(computing: bool) -> None:
                 load(kind.run)
 
 
-def main(folder: str, lifeline: int) -> int:
+def main(folder: str, lifeline: int, names: Sequence[str]) -> int:
     """Serve, and in each process that is forked for it run a command; the exit status."""
     process = describe_process()
     os.environ.pop(ADDRESS, None)
     wait_briefly(os.environ)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    listeners = {name: socket.socket(socket.AF_UNIX) for name in (STAGES, MODELS)}
+    listeners = {name: socket.socket(socket.AF_UNIX) for name in names}
     for name, listener in listeners.items():
         listener.bind(f"{folder}/{name}")
         listener.listen()
     with paused_gc():
         import_stages(computing=False)
-    other = os.fork()
+    other = os.fork() if MODELS in names else -1
     name = STAGES if other else MODELS
     if other == 0:
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         with paused_gc():
             import_stages(computing=True)
-    listeners.pop(MODELS if other else STAGES).close()
+    for each, listener in listeners.items():
+        if each != name:
+            listener.close()
     request = WarmServer(listeners[name], lifeline, process, name == MODELS).serve()
     if request is None:
-        if other:
+        if other > 0:
             os.waitpid(other, 0)
         return 0
     take_over(request)
@@ -273,4 +282,4 @@ def main(folder: str, lifeline: int) -> int:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1], int(sys.argv[2])))
+    leave(main(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
