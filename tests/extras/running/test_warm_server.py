@@ -187,3 +187,8 @@ def test_servers_end_with_the_process_that_has_started_them(ends):
     ]
     assert all(has_ended(server.pid) for server in servers)
     assert Path(folder).exists() == (ends == "killed")
+
+
+def test_where_the_variable_is_set_nothing_is_started():
+    with serve_warm(os.environ | {ADDRESS: ""}) as variables:
+        assert variables == {}

@@ -60,9 +60,10 @@ def serve_warm(
     Without `computing` the one with what computes with models is left out: who asks for it begins by itself.
 
     They end with the block. Where this process is killed, they end when what they have forked has ended. Only Linux has
-    the files that tell of a process' end; elsewhere nothing is started, and commands begin by themselves.
+    the files that tell of a process' end; elsewhere, and where the variable is set already, nothing is started, and
+    commands begin by themselves.
     """
-    if not hasattr(os, "pidfd_open"):
+    if not hasattr(os, "pidfd_open") or ADDRESS in environment:
         yield {}
         return
     # as rules have it: what is compiled is kept
