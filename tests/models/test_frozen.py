@@ -55,6 +55,17 @@ def test_any_number_of_rows(dtype, error, bias):
         assert float((outputs - expected).abs().max()) < error
 
 
+@onednn
+def test_without_bf16_in_onednn_rounded_numbers_are_multiplied_as_float32(monkeypatch):
+    monkeypatch.setattr("tandem.models.acceleration.can_onednn_use_bf16", lambda: False)
+    torch.manual_seed(0)
+    plain, inputs = nn.Linear(384, 96), torch.randn(5, 384)
+    outputs = FrozenLinear(plain, torch.bfloat16, rows=64, gelu=False)(inputs)
+    rounded = [each.detach().bfloat16().float() for each in (inputs, plain.weight, plain.bias)]
+    assert outputs.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs, nn.functional.linear(*rounded).bfloat16())
+
+
 @pytest.mark.parametrize("family", ENCODERS)
 def test_every_family_gives_the_same_vectors(family, family_folder):
     folder = family_folder(family)

@@ -15,6 +15,7 @@ from tandem.errors import UserError
 from tandem.models.cross import Classifier, CrossEncoder
 from tandem.models.device import (
     can_compile,
+    can_onednn_use_bf16,
     device,
     has_bf16,
     is_onednn_used,
@@ -162,7 +163,8 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
 class FrozenLinear(nn.Module):
     """`nn.Linear` whose weights are cast and laid out once; GELU is computed while a product is still in the cache.
 
-    `dtype` is of the product's factors and of the result; sums are float32. Weights are laid out for about `rows` rows.
+    `dtype` is of the product's factors and of the result; sums are float32. Where oneDNN does not multiply bfloat16, as
+    without AVX-512, numbers are rounded to it and multiplied as float32. Weights are laid out for about `rows` rows.
     """
 
     def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
@@ -173,18 +175,22 @@ class FrozenLinear(nn.Module):
         self.activation: tuple[str, list[float], str] = (
             ("gelu", [], "none") if gelu else _NO_ACTIVATION
         )
-        weight = plain.weight.detach().to(dtype).contiguous()
+        is_rounded = dtype == torch.bfloat16 and not can_onednn_use_bf16()
+        self.multiplied = torch.float32 if is_rounded else dtype
+        weight = plain.weight.detach().to(dtype).to(self.multiplied).contiguous()
         self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        self.bias = None if plain.bias is None else plain.bias.detach().to(dtype)
+        self.bias = (
+            None if plain.bias is None else plain.bias.detach().to(dtype).to(self.multiplied)
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Shape (…, in_features) → (…, out_features)."""
-        rows = inputs.to(self.dtype)
+        rows = inputs.to(self.dtype).to(self.multiplied)
         alone = rows.numel() == self.in_features
         # for a single row, as of a wide head and one pair, oneDNN has another kernel, and sums in another order
         product = _multiply(
             torch.cat([rows, rows]) if alone else rows, self.weight, self.bias, *self.activation
-        )
+        ).to(self.dtype)
         return product[:1] if alone else product
 
 

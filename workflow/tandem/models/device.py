@@ -129,17 +129,24 @@ def describe_kernels(mode: str) -> str:
     if device().type == "cuda":
         rows = "rows in bf16" if mode == "bf16" else "rows in fp32"
         return f"cuda, {torch.cuda.get_device_name(device())}, {rows}"
-    tiles = " in AMX's tiles" if rows_change_bits(mode) else ""
-    return f"cpu, oneDNN{tiles} and attention in fp32" if is_onednn_used() else "cpu"
+    if not is_onednn_used():
+        return "cpu"
+    how = " in AMX's tiles" if rows_change_bits(mode) else ""
+    if mode == "bf16" and not can_onednn_use_bf16():
+        how = " in float32, of numbers rounded to bf16,"
+    return f"cpu, oneDNN{how} and attention in fp32"
+
+
+def can_onednn_use_bf16() -> bool:
+    """Return whether oneDNN multiplies bfloat16 here, natively or not; without AVX-512 it refuses."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def has_bf16() -> bool:
     """Return whether the device multiplies bfloat16 natively; emulation would be slower than float32."""
     if device().type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return (
-        bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_avx512_bf16_supported()
-    )
+    return can_onednn_use_bf16() and torch.cpu._is_avx512_bf16_supported()
 
 
 @cache
