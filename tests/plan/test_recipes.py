@@ -34,6 +34,7 @@ COLLECTIONS = {
     "debian",
     "debian_domains",
     "debian_cross_lingual",
+    "debian_generated",
     "debian_near",
 }
 SMALL = sorted(
