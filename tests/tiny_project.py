@@ -153,11 +153,8 @@ def write_collection(
     write_json(folder / "statistics.json", {})
 
 
-FOR_STAGES: dict[
-    str, str
-] = {}  # variables of those that `run_here` has Snakemake run; see conftest.warm
-
-
+# variables of stages that `run_here` has Snakemake run; conftest.warm fills them
+FOR_STAGES: dict[str, str] = {}
 UNCALIBRATED = {
     "by": "ce_bm25neg",
     "negative_below": 0.9,

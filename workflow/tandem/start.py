@@ -14,7 +14,12 @@ from tandem.cluster.faults import explain_fault, require_address_space
 from tandem.cluster.launch import lock_output, place, run_as_rank
 from tandem.cluster.progress import JOB_CONTEXTS
 from tandem.cluster.scheduler import Try
-from tandem.cluster.threads import others_compute, sleep_at_once, wait_briefly
+from tandem.cluster.threads import (
+    is_waiting_decided,
+    others_compute,
+    sleep_at_once,
+    wait_briefly,
+)
 from tandem.errors import UserError
 from tandem.plugins import load_plugins
 from tandem.redaction import without_secrets
@@ -73,7 +78,8 @@ def choose_waiting(words: list[str], command: str) -> None:
     if command == "run":
         return
     alone = not is_stage(command) or flag_value(words, "--run.workers") == "1"
-    if alone or not others_compute():
+    # where it is decided, as in a process that is warm, nothing has to be looked for
+    if alone or is_waiting_decided(os.environ) or not others_compute():
         wait_briefly(os.environ)
     else:
         sleep_at_once(os.environ)

@@ -143,11 +143,10 @@ class WarmServer:
         connection, _ = self._listener.accept()
         try:
             request = _receive_request(connection)
-            refusal = self._refuse(request)
-            if refusal is not None:
-                connection.sendall(encode_number(refusal))
-        except (OSError, ValueError):  # it has ended meanwhile
-            refusal, request = UNLIKE, Request([], "", {}, [], [], [])
+        except (OSError, ValueError):  # it has ended meanwhile, or is no command of ours
+            connection.close()
+            return None
+        refusal = self._refuse(request)
         if refusal is None:
             process = os.fork()
             if process == 0:
@@ -158,6 +157,8 @@ class WarmServer:
                 return request
             self._watch(process, connection)
         else:
+            with suppress(OSError):
+                connection.sendall(encode_number(refusal))
             connection.close()
         for file in request.files:
             os.close(file)
@@ -220,8 +221,8 @@ def _receive_request(connection: socket.socket) -> Request:
     return Request(words, folder, environment, ignored, process, files)
 
 
-def take_over(request: Request) -> list[str]:
-    """Make this process what the one that asked for it is; return its words."""
+def take_over(request: Request) -> None:
+    """Make this process what the one that asked for it is."""
     os.setsid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -241,7 +242,6 @@ def take_over(request: Request) -> list[str]:
     threadpool_limits(int(threads) if threads.isdecimal() else count_usable_cores())
     sys.path[0] = request.folder
     sys.argv = ["tandem", *request.words]
-    return request.words
 
 
 def import_stages(computing: bool) -> None:
