@@ -186,7 +186,7 @@ def test_servers_end_with_the_process_that_has_started_them(ends):
         each for each in psutil.process_iter(["cmdline"]) if folder in (each.info["cmdline"] or [])
     ]
     assert all(has_ended(server.pid) for server in servers)
-    assert Path(folder).exists() == (ends == "killed")
+    assert not Path(folder).exists()
 
 
 def test_where_the_variable_is_set_nothing_is_started():

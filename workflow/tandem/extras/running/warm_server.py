@@ -16,6 +16,7 @@ import ctypes
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -277,6 +278,8 @@ def main(folder: str, lifeline: int, names: Sequence[str]) -> int:
     if request is None:
         if other > 0:
             os.waitpid(other, 0)
+        if name == STAGES:  # who has made the folder was killed
+            shutil.rmtree(folder, ignore_errors=True)
         return 0
     take_over(request)
     return run_command()
