@@ -20,6 +20,7 @@ CASES = {
     "encoder": ({}, {}),
     "adafactor": ({"optimizer": "adafactor"}, {}),
     "lora": ({"label_smoothing": 0.1}, {"lora": {"rank": 2, "dropout": 0.1}}),
+    "qlora": ({}, {"lora": {"rank": 2, "bits": 4}}),
 }
 
 

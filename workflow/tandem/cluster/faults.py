@@ -40,6 +40,7 @@ DISK = {
 # Packages that not everybody needs → the extra of pyproject.toml that brings them.
 EXTRAS = {
     "openai": "llm",
+    "bitsandbytes": "qlora",
     **dict.fromkeys(("jupyter_client", "nbclient", "nbconvert", "nbformat"), "notebooks"),
 }
 RUN_AGAIN = "then run the same command again: it goes on with what is done"

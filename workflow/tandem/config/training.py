@@ -164,6 +164,10 @@ class Lora(Section):
             _unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None
         ),
     ] = Field(None, description="names of linear layers; null or all-linear: all")
+    bits: IfSet[Literal[4] | None] = Field(
+        None,
+        description="of a weight that stays: 4 as in QLoRA (NF4, by bitsandbytes); null: its own",
+    )
 
     @model_validator(mode="after")
     def _has_code(self) -> Self:

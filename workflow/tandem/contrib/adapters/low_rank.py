@@ -1,7 +1,7 @@
 """Low-rank adapters (LoRA) of encoders, by `peft`.
 
 h = W x + (alpha / rank) · B A x; W stays, A starts random and B zero (Hu et al. 2021, §4.1). Saving adds
-(alpha / rank) · B A to W.
+(alpha / rank) · B A to W. With `bits` W is kept in four bits, and what is saved has W as it was computed with.
 """
 
 import copy
@@ -42,18 +42,34 @@ def add_lora(models: nn.Module, params: Lora) -> None:
             lora_dropout=params.dropout,
             target_modules=list(params.targets) if params.targets else "all-linear",
         )
+        if params.bits:
+            from tandem.contrib.adapters.four_bits import store_in_four_bits
+
+            store_in_four_bits(encoder)
+        # by this peft knows which adapter goes beside such a layer
+        encoder.is_loaded_in_4bit = params.bits == 4
         inject_adapter_in_model(config, encoder)
+        del encoder.is_loaded_in_4bit
 
 
 def merge_lora(encoder: Any) -> Any:
     """Return a copy of an encoder with adapters, with plain layers of W + (alpha / rank) · B A."""
     adapted = [name for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
-    plain = copy.deepcopy(encoder)
+    merged = copy.deepcopy(encoder)
     for name in adapted:
-        layer = plain.get_submodule(name)
-        layer.merge()
-        plain.set_submodule(name, layer.get_base_layer())
-    return plain
+        layer = merged.get_submodule(name)
+        plain = layer.get_base_layer()
+        if hasattr(plain, "restore"):
+            # peft's own merging would round the sum to four bits again
+            plain = plain.restore()
+            plain.weight.data += layer.get_delta_weight("default").detach()
+        else:
+            layer.merge()
+        merged.set_submodule(name, plain)
+    for name, layer in list(merged.named_modules()):
+        if hasattr(layer, "restore"):
+            merged.set_submodule(name, layer.restore())
+    return merged
 
 
 def save_merged(encoder: Any, folder: Path) -> Any:

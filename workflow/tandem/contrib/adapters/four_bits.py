@@ -1,0 +1,76 @@
+"""Weights that stay in four bits (QLoRA), by `bitsandbytes`, which is imported with this module.
+
+A weight is one of sixteen numbers, the quantiles of a normal distribution, times the largest of its block of 64; these
+largest numbers are kept in eight bits (NF4 with double quantization, Dettmers et al. 2023, §3). A layer computes with W
+as it reads it from these bits; adapters learn beside it in full precision.
+"""
+
+from typing import Any
+
+import torch
+from bitsandbytes import matmul_4bit
+from bitsandbytes.functional import dequantize_4bit
+from bitsandbytes.nn import Linear4bit, Params4bit
+from torch import Tensor, nn
+
+from tandem.errors import UserError
+from tandem.models.device import device
+
+_KIND = "nf4"
+
+
+class FourBitLinear(Linear4bit):  # type: ignore[misc]
+    """A linear layer in four bits that computes in the precision in which `nn.Linear` would.
+
+    The library's own takes that of its first input for good, and rounds its bias to it; on processors with bf16 it lays
+    its weights out anew for a validation, in an order that has no gradients.
+    """
+
+    def __init__(self, plain: nn.Linear) -> None:
+        has_bias = plain.bias is not None
+        super().__init__(
+            plain.in_features, plain.out_features, has_bias, quant_type=_KIND, device="meta"
+        )
+        weight = Params4bit(plain.weight.detach(), requires_grad=False, quant_type=_KIND)
+        # moving it is what quantizes it
+        self.weight = weight.to(device())
+        self.bias = plain.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (…, in_features) → (…, out_features)."""
+        place = x.device.type
+        autocast = torch.is_autocast_enabled(place)
+        dtype = torch.get_autocast_dtype(place) if autocast else x.dtype
+        bias = None if self.bias is None else self.bias.to(dtype)
+        product: Tensor = matmul_4bit(
+            x.to(dtype), self.weight, bias=bias, quant_state=self.weight.quant_state
+        )
+        return product
+
+    def restore(self) -> nn.Linear:
+        """Return the plain layer that computes the same."""
+        plain = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        weight = dequantize_4bit(self.weight.data, self.weight.quant_state)
+        plain.weight = nn.Parameter(weight, requires_grad=False)
+        plain.bias = self.bias
+        return plain
+
+
+def store_in_four_bits(encoder: Any) -> None:
+    """Have an encoder keep the weights of its linear layers in four bits, in place, on the device that computes.
+
+    What predicts tokens keeps its weights, and what transformers computes in float32 in every precision (T5's `wo`).
+    """
+    kept = {*(getattr(encoder, "_keep_in_fp32_modules", None) or ())}
+    head = encoder.get_output_embeddings()
+    chosen = [
+        (name, layer)
+        for name, layer in encoder.named_modules()
+        if type(layer) is nn.Linear and layer is not head and not kept & {*name.split(".")}
+    ]
+    if not chosen:
+        raise UserError(
+            "lora.bits is 4, but the encoder has no linear layer to store so; leave it out"
+        )
+    for name, plain in chosen:
+        encoder.set_submodule(name, FourBitLinear(plain))
