@@ -56,10 +56,13 @@ def plain(name):
 
 @pytest.fixture(scope="module")
 def lock():
-    """The version of each package that the tests run with: of the lock file, else of the job for storage in CI."""
-    texts = [
-        (ROOT / name).read_text() for name in (".github/workflows/ci.yml", "envs/requirements.lock")
-    ]
+    """The version of each package that the tests run with: of a lock file, else of the job for storage in CI."""
+    files = (
+        ".github/workflows/ci.yml",
+        "envs/requirements-tests.lock",
+        "envs/requirements.lock",
+    )
+    texts = [(ROOT / name).read_text() for name in files]
     pins = re.findall(r"(?m)(?:^|\")([\w.-]+)(?:\[[\w,]+\])?==([\w.+]+)", "\n".join(texts))
     return {plain(name): version for name, version in pins}
 
