@@ -10,8 +10,8 @@
 # make machines           Snakemake on a controller and three nodes, each in namespaces of this machine; a quarter of an hour, as root
 # Cores that may be used, by affinity and by a container's quota, which nproc may not know.
 CORES ?= $(shell $${PYTHON:-python3} -IS workflow/tandem/cluster/threads.py 2>/dev/null || nproc)
-# Of tests: one more than there are cores, since tests wait for processes that they start, kill or watch.
-WORKERS = $(shell expr $(CORES) + 1)
+# Of tests: two more than there are cores, since tests wait for processes that they start, kill or watch.
+WORKERS = $(shell expr $(CORES) + 2)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # A checkout that was copied or moved runs its own code, not that of the one where .venv was made.
 export PYTHONPATH := $(CURDIR)/workflow
