@@ -27,6 +27,7 @@ from tandem.extras.plan import FullPlan
 from tandem.extras.training_budgets import OPERATIONS_PER_SECOND
 from tandem.plan.graph import upstream_first
 from tandem.plan.reported import run_depth
+from tandem.plan.sizes import EncoderShape
 
 ROOT = Path(__file__).parents[3]
 BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
@@ -106,6 +107,26 @@ def test_a_training_by_hand(plan, machine):
     assert cost.seconds == approx(by_hand / 1e12)
     assert cost.wall == approx(by_hand / 1e12 + 3)
     assert cost.measured is None
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_adapters_need_little_memory_and_spare_the_gradients_of_the_weights_that_stay(
+    bits, plan, machine
+):
+    lora = FullPlan(merged(MINE, {"models": {"de": {"lora": {"rank": 8, "bits": bits}}}}), ROOT)
+    whole, adapted = (
+        estimate_stage(
+            variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine
+        )
+        for variant in (plan, lora)
+    )
+    assert adapted.operations == approx(whole.operations * 2 / 3)
+
+    matrices = 12 * (4 * 768**2 + 2 * 768 * 3072)
+    adapters = 12 * 8 * (4 * 2 * 768 + 2 * (768 + 3072))
+    # a gradient and two moments of four bytes each; a weight of four bits has half a byte
+    spared = 12 * EncoderShape(**BERT).parameters + (3.5 * matrices if bits else 0)
+    assert whole.memory - adapted.memory == approx(spared - 16 * adapters)
 
 
 def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine):

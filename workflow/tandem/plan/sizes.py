@@ -60,15 +60,21 @@ class EncoderShape:
     def parameters(self) -> int:
         """Weights of BERT without its pooling layer: embeddings (two segments), matrices, biases and norms."""
         biases_and_norms = 9 * self.hidden + self.feed_forward
-        layer = self._products + biases_and_norms
+        layer = self.products + biases_and_norms
         # two segments, and the norm's weight and bias
         embeddings = self.vocabulary + self.positions + 4
         return embeddings * self.hidden + self.layers * layer
 
     @property
-    def _products(self) -> int:
+    def products(self) -> int:
         """Weights of a layer's matrix products: 4 h² of attention and 2 h f of the feed-forward network."""
         return 4 * self.hidden**2 + 2 * self.hidden * self.feed_forward
+
+    def adapters(self, rank: int) -> int:
+        """Return the weights of low-rank adapters of all these products: rank · (inputs + outputs) each."""
+        attention = 4 * (self.hidden + self.hidden)
+        feed_forward = 2 * (self.hidden + self.feed_forward)
+        return self.layers * rank * (attention + feed_forward)
 
     def forward(self, texts: float, tokens: float) -> float:
         """Return the floating-point operations of one forward pass; a multiplication and its addition are two.
@@ -80,7 +86,7 @@ class EncoderShape:
             texts: number of texts (or pairs).
             tokens: their mean length, special tokens included.
         """
-        of_token = 2 * self._products + 4 * tokens * self.hidden
+        of_token = 2 * self.products + 4 * tokens * self.hidden
         return texts * tokens * self.layers * of_token
 
     def activations(self, tokens: float, length: float, bytes_each: int = 2) -> float:

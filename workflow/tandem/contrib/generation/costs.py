@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import ceil
 
 from tandem.contrib.generation.options import EncoderDecoderParams
-from tandem.extras.estimate.model_costs import BYTES_PER_TRAINED_WEIGHT, FORWARD_AND_BACKWARD
+from tandem.extras.estimate.model_costs import FORWARD_AND_BACKWARD, measure_learning_weights
 from tandem.extras.estimate.resources import (
     PROCESS_BYTES,
     TOKENS_PER_SENTENCE,
@@ -91,10 +91,11 @@ def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
     activations = encoder.activations(
         setting.execution.micro_tokens, read, setting.activation_bytes
     )
-    memory = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * weights + 2 * activations
-    return Work(
-        "dual", FORWARD_AND_BACKWARD * forward * steps, memory=memory, disk=4 * weights, steps=steps
-    )
+    memory = PROCESS_BYTES + setting.held + 2 * activations
+    memory += sum(measure_learning_weights(shape, params.lora) for shape in (encoder, decoder))
+    # beside adapters the gradient of the weights that stay is not computed
+    passes = FORWARD_AND_BACKWARD - (1 if params.lora else 0)
+    return Work("dual", passes * forward * steps, memory=memory, disk=4 * weights, steps=steps)
 
 
 @cost("generated")

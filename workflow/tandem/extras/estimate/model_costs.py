@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from tandem.config.training import Lora
 from tandem.extras.estimate.resources import (
     DUAL_SPECIAL,
     PROCESS_BYTES,
@@ -24,6 +25,15 @@ FORWARD_AND_BACKWARD = 3  # forward passes that both together cost
 _CACHED_FORWARD_AND_BACKWARD = 4  # one more where gradients are cached
 # one of so many is set apart where there is no dev (extras/validation/validation_sets.py)
 _TRAINING_QUERIES_PER_VALIDATED = 10
+
+
+def measure_learning_weights(shape: EncoderShape, lora: Lora | None) -> float:
+    """Return the bytes of an encoder's weights while it learns; beside adapters they stay, perhaps in four bits."""
+    if lora is None:
+        return BYTES_PER_TRAINED_WEIGHT * shape.parameters
+    saved = 4 - (lora.bits or 32) / 8
+    stays = 4 * shape.parameters - saved * shape.layers * shape.products
+    return stays + BYTES_PER_TRAINED_WEIGHT * shape.adapters(lora.rank)
 
 
 def count_encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
@@ -167,6 +177,7 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
     list_size = 0 if vectors else train.visit_size
     dev_queries, dev_depth = count_validated(stage, setting)
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
+    memory: float = PROCESS_BYTES + setting.held
 
     if objective != "cross":
         tokens = stage.upstream["tokens"]
@@ -182,20 +193,17 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         forward = encoders * _count_encoding(shape, queries, list_size, lengths, head)
         if getattr(train, "self_teaching", None):  # each query's broken copy
             forward += encoders * shape.forward(queries, query + DUAL_SPECIAL)
-        operations += forward * (passes - _count_spared_passes(shape, train.freeze_layers))
+        operations += forward * (passes - _count_spared_passes(shape, params))
         validation += encoders * _count_encoding(shape, dev_queries, dev_depth, lengths, head)
         weights += separate_weights * shape.parameters
+        memory += separate_weights * measure_learning_weights(shape, params.lora)
         activations += encoders * measure_activations(shape, tokens_per_step, setting, passage)
 
     if objective != "dual":
         tokens = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
         shape, length = setting.shape(tokens), setting.pair_length(tokens)
         is_frozen = getattr(train, "teacher", None) == "static"
-        passes = (
-            1
-            if is_frozen
-            else FORWARD_AND_BACKWARD - _count_spared_passes(shape, train.freeze_layers)
-        )
+        passes = 1 if is_frozen else FORWARD_AND_BACKWARD - _count_spared_passes(shape, params)
 
         texts = count_texts_each(stage, tokens, setting)
         readings, dev_readings = list_size * texts, dev_depth * texts  # of each list
@@ -206,11 +214,11 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         operations += shape.forward(queries * readings, length) * passes
         validation += shape.forward(dev_queries * dev_readings, length)
         weights += shape.parameters
+        memory += measure_learning_weights(shape, params.lora)
         if not is_frozen:
             activations += measure_activations(shape, queries * readings * length, setting, length)
 
-    memory = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * weights + activations
-    memory += measure_mapped_tokens(tokens, setting)
+    memory += activations + measure_mapped_tokens(tokens, setting)
 
     teacher_tokens = stage.upstream.get("in_batch_tokens")
     if teacher_tokens:  # a frozen teacher's forward pass
@@ -244,9 +252,16 @@ def _count_encoding(
     return shape.forward(queries, query) + shape.forward(queries * list_size, passage) + above
 
 
-def _count_spared_passes(shape: EncoderShape, frozen: int) -> float:
-    """Return the forward passes that a backward pass costs less where so many layers are frozen."""
-    return (FORWARD_AND_BACKWARD - 1) * min(1.0, frozen / shape.layers) if frozen else 0.0
+def _count_spared_passes(shape: EncoderShape, params: Any) -> float:
+    """Return the forward passes that a backward pass costs less where weights stay.
+
+    It ends above the layers that are frozen; through those beside which adapters learn it goes, without the gradient of
+    their weights.
+    """
+    if params.lora:
+        return 1.0
+    frozen: int = params.train.freeze_layers
+    return (FORWARD_AND_BACKWARD - 1) * min(1.0, frozen / max(1, shape.layers))
 
 
 def measure_activations(
