@@ -23,6 +23,7 @@ OTHERS = {
     "pretraining_bert",
     "scifact",
     "systems",
+    "systems_debian",
     "systems_squad",
     "zero_shot",
 }
