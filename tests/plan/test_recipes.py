@@ -46,6 +46,7 @@ SYSTEMS = [
     "deepct",
     "unicoil",
     "splade",
+    "sparterm",
     "lex_mae",
     "uhd_bert",
     "spade",

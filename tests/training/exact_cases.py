@@ -54,6 +54,7 @@ CASES = {
     "coil distilled": ("coil", {"distil": DISTIL}),
     "sparse regularised": ("sparse", {"in_batch": True, "regularise": REGULARISE}),
     "sparse distilled": ("sparse", {"distil": DISTIL}),
+    "sparterm": ("sparterm", {"in_batch": True}),
     "unicoil": ("unicoil", {"in_batch": True}),
     "unicoil term recall": ("unicoil", {"loss": "term_recall"}),
     "uhd": ("uhd", {"in_batch": True}),

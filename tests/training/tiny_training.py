@@ -32,7 +32,7 @@ from tandem.training.objectives import Cross, Joint
 
 WORDS = 200
 TRAINING = dict.fromkeys(
-    ("dual", "multi", "me_bert", "coil", "sparse", "unicoil", "uhd", "spade", "poly"),
+    ("dual", "multi", "me_bert", "coil", "sparse", "sparterm", "unicoil", "uhd", "spade", "poly"),
     parameters_of(DualTrain),
 )
 TRAINING |= dict.fromkeys(
@@ -83,11 +83,11 @@ def bert():
         return BertModel(bert_config(), add_pooling_layer=False)
 
 
-def sparse():
+def sparse(kind="sparse"):
     """A sparse encoder over two tiny BERTs with heads; `objective` sets their weights."""
     with torch.random.fork_rng():
         towers = [BertForMaskedLM(bert_config()) for _ in ("query", "passage")]
-        return representation["sparse"](*towers, shape(REPRESENTATIONS["sparse"]()))
+        return representation[kind](*towers, shape(REPRESENTATIONS[kind]()))
 
 
 def shape(options, *more):
@@ -235,6 +235,7 @@ def objective(
         "me_bert": lambda: late_interaction(shared, **first),
         "coil": coil,
         "sparse": sparse,
+        "sparterm": lambda: sparse("sparterm"),
         "unicoil": unicoil,
         "uhd": uhd,
         "spade": spade,

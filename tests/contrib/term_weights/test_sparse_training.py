@@ -58,9 +58,10 @@ CO_TRAINED = {"regularise": None, "co_training": 0.5, "lr": 1e-4}
     ("kind", "train", "towers"),
     [
         ("sparse", {}, ["shared"]),
+        ("sparterm", {"regularise": None, "lr": 1e-4}, ["shared"]),
         ("spade", CO_TRAINED, ["passage", "passage/2_Dense", "expansion"]),
     ],
-    ids=["sparse", "spade"],
+    ids=["sparse", "sparterm", "spade"],
 )
 def test_killed_and_resumed_it_ends_with_the_same_bytes(
     sparse_job, monkeypatch, kind, train, towers

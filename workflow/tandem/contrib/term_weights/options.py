@@ -44,6 +44,29 @@ class SparseTerms(Terms):
         return vocabulary
 
 
+class GatedTerms(Terms):
+    """Weights of a text's own terms alone, by a head that predicts tokens (SparTerm, its gate the text's words)."""
+
+    type: Literal["sparterm"] = Field("sparterm", description="which representation it is")
+    queries: Literal["encoded", "tokens"] = Field(
+        "encoded", description="tokens: 1 for each of its tokens, no model"
+    )
+    top: int | None = Field(
+        None, ge=1, description="only so many of a text's weights, the largest; null: all"
+    )
+
+    pooling: ClassVar[str] = "sum"
+    activation: ClassVar[str] = "none"
+
+    def head(self, vocabulary: int) -> int:
+        """Return a number for each entry of the vocabulary."""
+        return vocabulary
+
+    def active_terms(self, tokens: float) -> float:
+        """Those of its tokens, were all of them different."""
+        return tokens
+
+
 class UniCoilTerms(Terms):
     """A weight for each token of a text, by a linear layer on its state (uniCOIL without expansion)."""
 

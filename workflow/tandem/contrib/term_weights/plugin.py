@@ -4,6 +4,7 @@ from tandem.config.indexes import register_index
 from tandem.config.losses import OwnLoss, register_own_loss
 from tandem.config.representations import register_representation
 from tandem.contrib.term_weights.options import (
+    GatedTerms,
     SpadeTerms,
     SparseTerms,
     UniCoilTerms,
@@ -25,7 +26,7 @@ from tandem.models.folders import FolderForm, register_folder_form
 from tandem.stages import Kind, register_stage
 from tandem.stages.base import Scoring
 
-for representation in (SparseTerms, UniCoilTerms, WinnersTakeAll, SpadeTerms):
+for representation in (SparseTerms, GatedTerms, UniCoilTerms, WinnersTakeAll, SpadeTerms):
     register_representation(representation)
 
 register_own_loss(

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from tandem.config.representations import representation
-from tandem.contrib.term_weights.options import SparseTerms
+from tandem.contrib.term_weights.options import GatedTerms, SparseTerms
 from tandem.contrib.term_weights.static_queries import (
     POOLING,
     SPARSE_MODULES,
@@ -86,7 +86,7 @@ class SparseEncoder(StaticSide):
     Towers are masked language models, that of queries perhaps `StaticQueries`.
     """
 
-    options: SparseTerms
+    options: SparseTerms | GatedTerms
     packs = False  # logits of packed rows would be cut by text again
     load_tower = staticmethod(load_masked_lm)
 
@@ -199,7 +199,12 @@ class SparseEncoder(StaticSide):
 
         inputs = place_all(template.single_inputs(texts, side).padded(multiple))
         vectors = compute_in_rows(weigh, inputs, self.dimension if layers is None else TERMS)
+        vectors = self.choose_terms(vectors, texts)
         return keep_largest(vectors, self.options.top) if self.options.top else vectors
+
+    def choose_terms(self, weights: Tensor, texts: TokenTexts) -> Tensor:
+        """Return the weights of texts, shape (texts, vocabulary), with 0 for terms that a text cannot have."""
+        return weights
 
 
 def take_last_layer(tower: nn.Module) -> nn.Linear:
@@ -234,7 +239,8 @@ def weigh_terms(
     Args:
         logits: of a text's tokens over the vocabulary, shape (texts, length, vocabulary).
         mask: 1 for tokens and 0 for padding, shape (texts, length); None: there is no padding.
-        activation: `log1p_relu`: f(x) = log(1 + log(1 + ReLU(x))), of OpenSearch's models (Geng et al. 2025).
+        activation: `log1p_relu`: f(x) = log(1 + log(1 + ReLU(x))), of OpenSearch's models (Geng et al. 2025); `none`:
+            f(x) = ReLU(x).
     Returns:
         Shape (texts, vocabulary), float32 at least.
     """
@@ -245,8 +251,8 @@ def weigh_terms(
         logits = logits if padding is None else logits.masked_fill(padding, -torch.inf)
         # amax is several times faster, but would share the gradient among equal logits.
         highest = logits.max(1).values if logits.requires_grad else logits.amax(1)
-        return _take_logarithm(highest.to(wide), activation)
-    weights = _take_logarithm(logits.to(wide), activation)
+        return _activate(highest.to(wide), activation)
+    weights = _activate(logits.to(wide), activation)
     return (weights if padding is None else weights.masked_fill(padding, 0.0)).sum(1)
 
 
@@ -294,7 +300,9 @@ def compute_in_rows(
     return torch.cat([compute(dict(zip(inputs, part, strict=True))) for part in parts])
 
 
-def _take_logarithm(logits: Tensor, activation: str) -> Tensor:
+def _activate(logits: Tensor, activation: str) -> Tensor:
+    if activation == "none":
+        return logits.relu()
     weights = logits.relu().log1p()
     return weights.log1p() if activation == "log1p_relu" else weights
 

@@ -30,6 +30,13 @@ SPARSE_MODULES: Mapping[str, str] = {
 }
 
 
+def locate_terms(texts: Ragged, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return of each token of some texts which text it stands in, and which term it is."""
+    rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
+    terms = texts.ids.astype(np.int64)
+    return torch.from_numpy(rows).to(device), torch.from_numpy(terms).to(device)
+
+
 class StaticQueries(nn.Module):
     """Hold a query tower without a network: each token has a fixed weight, usually 1; special tokens have none.
 
@@ -70,10 +77,9 @@ class StaticQueries(nn.Module):
     def forward(self, texts: Ragged) -> Tensor:
         """Token ids without special tokens → shape (texts, vocabulary)."""
         weight = self.weight
-        rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
-        at = torch.from_numpy(np.stack([rows, texts.ids.astype(np.int64)])).to(weight.device)
+        rows, terms = locate_terms(texts, weight.device)
         vectors = weight.new_zeros(len(texts), len(weight))
-        vectors[at[0], at[1]] = weight[at[1]]
+        vectors[rows, terms] = weight[terms]
         # a leaf with a gradient, so that a backward pass through it ends here
         return vectors.requires_grad_(torch.is_grad_enabled())
 
