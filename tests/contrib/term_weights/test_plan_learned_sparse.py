@@ -123,7 +123,7 @@ def test_deepct_is_searched_as_the_frequencies_of_bm25(splade):
     assert "index" not in stages["retrieve_sparse", "splade.test"].values
 
 
-@pytest.mark.parametrize("representation", ["uhd", "spade"])
+@pytest.mark.parametrize("representation", ["sparterm", "uhd", "spade"])
 def test_weights_of_other_models_are_searched_in_the_same_ways(splade, representation):
     splade["models"]["other"] = splade["models"]["splade"] | {
         "representation": representation,

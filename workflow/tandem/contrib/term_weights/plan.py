@@ -20,6 +20,7 @@ LUCENE = "lucene"
 
 
 @search("sparse")
+@search("sparterm")
 @search("unicoil")
 @search("uhd")
 @search("spade")
