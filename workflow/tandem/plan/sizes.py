@@ -70,12 +70,6 @@ class EncoderShape:
         """Weights of a layer's matrix products: 4 h² of attention and 2 h f of the feed-forward network."""
         return 4 * self.hidden**2 + 2 * self.hidden * self.feed_forward
 
-    def adapters(self, rank: int) -> int:
-        """Return the weights of low-rank adapters of all these products: rank · (inputs + outputs) each."""
-        attention = 4 * (self.hidden + self.hidden)
-        feed_forward = 2 * (self.hidden + self.feed_forward)
-        return self.layers * rank * (attention + feed_forward)
-
     def forward(self, texts: float, tokens: float) -> float:
         """Return the floating-point operations of one forward pass; a multiplication and its addition are two.
 

@@ -28,12 +28,17 @@ _TRAINING_QUERIES_PER_VALIDATED = 10
 
 
 def measure_learning_weights(shape: EncoderShape, lora: Lora | None) -> float:
-    """Return the bytes of an encoder's weights while it learns; beside adapters they stay, perhaps in four bits."""
+    """Return the bytes of an encoder's weights while it learns; beside adapters they stay, perhaps in four bits.
+
+    A product's adapter has rank · (inputs + outputs) weights; `targets` may name fewer products than all.
+    """
     if lora is None:
         return BYTES_PER_TRAINED_WEIGHT * shape.parameters
     saved = 4 - (lora.bits or 32) / 8
     stays = 4 * shape.parameters - saved * shape.layers * shape.products
-    return stays + BYTES_PER_TRAINED_WEIGHT * shape.adapters(lora.rank)
+    inputs_and_outputs = 4 * 2 * shape.hidden + 2 * (shape.hidden + shape.feed_forward)
+    adapters = shape.layers * lora.rank * inputs_and_outputs
+    return stays + BYTES_PER_TRAINED_WEIGHT * adapters
 
 
 def count_encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
@@ -214,7 +219,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         operations += shape.forward(queries * readings, length) * passes
         validation += shape.forward(dev_queries * dev_readings, length)
         weights += shape.parameters
-        memory += measure_learning_weights(shape, params.lora)
+        # a static teacher gets no adapters
+        memory += measure_learning_weights(shape, None if is_frozen else params.lora)
         if not is_frozen:
             activations += measure_activations(shape, queries * readings * length, setting, length)
 
