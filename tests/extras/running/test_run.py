@@ -17,7 +17,7 @@ from tandem.errors import UserError
 from tandem.extras.running.command import interrupt_in_background, list_answer_lines, read_request
 from tandem.extras.running.failures import explain_failure, read_failed_words
 from tandem.extras.running.run_progress import (
-    PRIOR_SECONDS,
+    LEAST_PRIOR_SECONDS,
     SECONDS_WITHOUT_ESTIMATE,
     BegunJob,
     Event,
@@ -205,18 +205,31 @@ def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
     # half of a; b, which has not begun, each encoding as that of a, and the target as a short job
     whole = 100 + 300 + 2 * 50 + SECONDS_WITHOUT_ESTIMATE
     # half as fast as estimated
-    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + PRIOR_SECONDS)
+    prior = LEAST_PRIOR_SECONDS
+    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + prior)
     share, left = forecast(run)
     assert share == pytest.approx(50 / whole)
-    assert left == pytest.approx((whole - 50) * (2 * 50 + 2 * PRIOR_SECONDS) / (50 + PRIOR_SECONDS))
+    assert left == pytest.approx((whole - 50) * (2 * 50 + 2 * prior) / (50 + prior))
     run.take(
         Event.model_validate(
             begins(2, "train", "model", "b-0", "b.txt") | {"output": ["b-0/stage.json"]}
         )
     )
-    done = 50 + 2 * 50 + PRIOR_SECONDS  # b keeps no progress: its seconds so far
+    done = 50 + 2 * 50 + prior  # b keeps no progress: its seconds so far
     # of the same whole: the share never shrinks
     assert forecast(run)[0] == pytest.approx(done / whole, abs=1e-3)
+
+
+def test_slow_first_stages_of_a_long_run_do_not_double_what_is_left(monkeypatch):
+    forecast = Forecast(Configuration().plan(), [])
+    forecast.seconds = {("dataset", "a-0"): 5.0, ("model", "a-0"): 2995.0}
+    run = reported(
+        {"event": "run_info", "stats": {"dataset": 1, "train": 1, "total": 2}},
+        begins(1, "dataset", "dataset", "a-0"),
+        {"event": "job_finished", "job_id": 1},
+    )
+    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 35)  # for 5 estimated seconds
+    assert forecast(run)[1] == pytest.approx(2995 * (35 + 150) / (5 + 150))
 
 
 def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):

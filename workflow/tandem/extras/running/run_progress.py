@@ -29,8 +29,9 @@ from tandem.store.lineage import stage_name
 
 # seconds of a job without an estimate: its process starts, and a moment
 SECONDS_WITHOUT_ESTIMATE = 3.0
-# seconds of estimated work after which the pace so far counts as much as the estimate
-PRIOR_SECONDS = 30.0
+# The estimate counts as much as this share of the run at its pace, in seconds at least and at most: a run begins with
+# short stages that start a process each, and their pace says little of hours of training.
+_PRIOR_SHARE, LEAST_PRIOR_SECONDS, _MOST_PRIOR_SECONDS = 0.05, 30.0, 300.0
 _ALMOST_DONE = 0.95  # the most that a job without a progress file is taken to have done
 _SLOW_FACTOR = 5  # times its estimate: from here on a stage is said to be slow
 _EARLY_SECONDS = 60.0  # seconds before anything is said: a pause is not a pace
@@ -213,7 +214,8 @@ class Forecast:
         waiting = sum(count * self._mean(rule, begun_stages) for rule, count in to_come.items())
 
         whole = finished + running + waiting
-        pace = (now - self.began + PRIOR_SECONDS) / (done + PRIOR_SECONDS)
+        prior = min(max(_PRIOR_SHARE * whole, LEAST_PRIOR_SECONDS), _MOST_PRIOR_SECONDS)
+        pace = (now - self.began + prior) / (done + prior)
         return done / whole, (whole - done) * pace
 
     def slowness(self, job: BegunJob, record: ProgressRecord) -> tuple[float, float] | None:
