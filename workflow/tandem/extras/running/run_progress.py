@@ -29,9 +29,11 @@ from tandem.store.lineage import stage_name
 
 # seconds of a job without an estimate: its process starts, and a moment
 SECONDS_WITHOUT_ESTIMATE = 3.0
-# The estimate counts as much as this share of the run at its pace, in seconds at least and at most: a run begins with
-# short stages that start a process each, and their pace says little of hours of training.
-_PRIOR_SHARE, LEAST_PRIOR_SECONDS, _MOST_PRIOR_SECONDS = 0.05, 30.0, 300.0
+# The pace so far counts as much as the estimate once this share of the run is done, within these seconds. A run begins
+# with short stages, each of which starts a process: their pace says little of the trainings to come.
+_PRIOR_SHARE = 0.05
+LEAST_PRIOR_SECONDS = 30.0
+_MOST_PRIOR_SECONDS = 300.0
 _ALMOST_DONE = 0.95  # the most that a job without a progress file is taken to have done
 _SLOW_FACTOR = 5  # times its estimate: from here on a stage is said to be slow
 _EARLY_SECONDS = 60.0  # seconds before anything is said: a pause is not a pace
