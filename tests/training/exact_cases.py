@@ -55,6 +55,8 @@ CASES = {
     "sparse regularised": ("sparse", {"in_batch": True, "regularise": REGULARISE}),
     "sparse distilled": ("sparse", {"distil": DISTIL}),
     "sparterm": ("sparterm", {"in_batch": True}),
+    "sparterm, a learned gate": ("gated", {"in_batch": True}),
+    "sparterm expansion terms": ("gated", {"loss": "expansion_terms"}),
     "unicoil": ("unicoil", {"in_batch": True}),
     "unicoil term recall": ("unicoil", {"loss": "term_recall"}),
     "uhd": ("uhd", {"in_batch": True}),

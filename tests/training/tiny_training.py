@@ -32,7 +32,19 @@ from tandem.training.objectives import Cross, Joint
 
 WORDS = 200
 TRAINING = dict.fromkeys(
-    ("dual", "multi", "me_bert", "coil", "sparse", "sparterm", "unicoil", "uhd", "spade", "poly"),
+    (
+        "dual",
+        "multi",
+        "me_bert",
+        "coil",
+        "sparse",
+        "sparterm",
+        "gated",
+        "unicoil",
+        "uhd",
+        "spade",
+        "poly",
+    ),
     parameters_of(DualTrain),
 )
 TRAINING |= dict.fromkeys(
@@ -88,6 +100,17 @@ def sparse(kind="sparse"):
     with torch.random.fork_rng():
         towers = [BertForMaskedLM(bert_config()) for _ in ("query", "passage")]
         return representation[kind](*towers, shape(REPRESENTATIONS[kind]()))
+
+
+def gated():
+    """SparTerm over two tiny BERTs with heads, and a third that is its gate."""
+    with torch.random.fork_rng():
+        towers = [BertForMaskedLM(bert_config()) for _ in ("query", "passage", "gate")]
+    options = REPRESENTATIONS["sparterm"](gate="learned")
+    model = representation["sparterm"](*towers[:2], shape(options))
+    model.towers["gate"] = towers[2]
+    model.learn_gate(False)
+    return model
 
 
 def shape(options, *more):
@@ -236,6 +259,7 @@ def objective(
         "coil": coil,
         "sparse": sparse,
         "sparterm": lambda: sparse("sparterm"),
+        "gated": gated,
         "unicoil": unicoil,
         "uhd": uhd,
         "spade": spade,
@@ -249,9 +273,9 @@ def objective(
         "duo_bert": lambda: CrossEncoder(bert(), "mean", None, PairOptions(passages=2)),
         "duo_t5": lambda: writing(["true", "false"], passages=2),
     }
-    if getattr(params, "loss", "") == "term_recall":
-        learn = load(OWN_LOSSES["term_recall"].objective)
-        learner = learn(unicoil(), opened, params, POSITIVES, budget, world)
+    own = OWN_LOSSES.get(getattr(params, "loss", ""))
+    if own:
+        learner = load(own.objective)(duals[name](), opened, params, POSITIVES, budget, world)
     elif name in duals:
         teacher = teacher_of(params, opened, budget, dtype)
         model = duals[name]()

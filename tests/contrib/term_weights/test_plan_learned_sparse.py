@@ -138,6 +138,36 @@ def test_weights_of_other_models_are_searched_in_the_same_ways(splade, represent
         )
 
 
+def gated(**train):
+    """A model with a learned gate."""
+    return {
+        "objective": "dual",
+        "representation": {"type": "sparterm", "gate": "learned"},
+        "candidates": {"from": "bm25"},
+        "train": train,
+    }
+
+
+def test_a_learned_gate_is_learned_before_the_weights(splade):
+    start = {"init": splade["models"]["splade"]["init"]}
+    splade["models"]["gate"] = gated(loss="expansion_terms") | start
+    splade["models"]["terms"] = gated() | {"init": "gate"}
+    stages = plan(splade | {"systems": ["terms"]})
+    model = stages["retrieve_sparse", "terms.test"].upstream["passages"].upstream["model"]
+    assert model.upstream["start"].values["train"]["loss"] == "expansion_terms"
+    splade["models"]["terms"] |= start
+    with pytest.raises(UserError, match=r"models.terms.init is .*learned first.*expansion_terms"):
+        plan(splade | {"systems": ["terms"]})
+
+
+def test_the_loss_of_a_gate_needs_one(splade):
+    splade["models"]["gate"] = gated(loss="expansion_terms") | {"representation": "sparterm"}
+    with pytest.raises(
+        UserError, match=r"models.gate.train.loss is expansion_terms.*gate: learned"
+    ):
+        plan(splade | {"systems": ["gate"]})
+
+
 def test_only_spade_is_co_trained(splade):
     splade["models"]["splade"]["train"]["co_training"] = 0.3
     with pytest.raises(

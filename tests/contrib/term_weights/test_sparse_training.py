@@ -52,30 +52,34 @@ def sparse_job(model_job, with_head, tmp_path):
 
 
 CO_TRAINED = {"regularise": None, "co_training": 0.5, "lr": 1e-4}
+PLAIN = {"regularise": None, "lr": 1e-4}
+GATED = {"type": "sparterm", "gate": "learned"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "train", "towers"),
+    ("options", "train", "towers"),
     [
-        ("sparse", {}, ["shared"]),
-        ("sparterm", {"regularise": None, "lr": 1e-4}, ["shared"]),
-        ("spade", CO_TRAINED, ["passage", "passage/2_Dense", "expansion"]),
+        ({"type": "sparse"}, {}, ["shared"]),
+        ({"type": "sparterm"}, PLAIN, ["shared"]),
+        (GATED, PLAIN | {"loss": "expansion_terms"}, ["shared", "gate"]),
+        ({"type": "spade"}, CO_TRAINED, ["passage", "passage/2_Dense", "expansion"]),
     ],
-    ids=["sparse", "sparterm", "spade"],
+    ids=["sparse", "sparterm", "sparterm's gate", "spade"],
 )
 def test_killed_and_resumed_it_ends_with_the_same_bytes(
-    sparse_job, monkeypatch, kind, train, towers
+    sparse_job, monkeypatch, options, train, towers
 ):
-    whole = sparse_job("whole", train, {"type": kind})
+    whole = sparse_job("whole", train, options)
     stage.run(whole)
     for broken in (1, 4):
-        job = sparse_job(f"broken{broken}", train, {"type": kind}, checkpoint_seconds=0)
+        job = sparse_job(f"broken{broken}", train, options, checkpoint_seconds=0)
         interrupt(lambda job=job: stage.run(job), broken, monkeypatch)
         assert not (job.out / "stage.json").exists()
-        stage.run(sparse_job(f"broken{broken}", train, {"type": kind}))
+        stage.run(sparse_job(f"broken{broken}", train, options))
         for tower in towers:
             name = f"dual/{tower}/model.safetensors"
             assert sha256(job.out / name) == sha256(whole.out / name)
+    kind = options["type"]
     assert f'"type": "{kind}"' in (whole.out / "dual/dual.json").read_text()
     usage = "SparseEncoder" if kind == "sparse" else "load_dual"
     assert usage in next((whole.out / "dual").rglob("README.md")).read_text()
@@ -163,3 +167,28 @@ def test_what_cannot_start_is_refused(sparse_job, encoder, model_job, with_head,
         stage.run(
             model_job("dual", tmp_path / "mean-0123456789", None, shape, {"start": with_head})
         )
+
+
+def test_a_gate_is_learned_first_and_then_used_as_it_is(sparse_job, with_head):
+    common = {"regularise": None, "choose": "last", "weight_decay": 0.1, "lr": 1e-3}
+    first = sparse_job("gate", common | {"loss": "expansion_terms", "steps": 20}, GATED)
+    stage.run(first)
+    log = pq.read_table(first.out / "log.parquet").to_pylist()
+    losses = [row["value"] for row in log if row["name"] == "loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    assert "- `expansion_terms`: -(" in (first.out / "dual/README.md").read_text()
+    second = sparse_job("terms", common, GATED, start=open_artifact(first.out))
+    stage.run(second)
+
+    def weights_of(path):
+        return load_file(path)["bert.encoder.layer.0.output.dense.weight"]
+
+    start = weights_of(with_head.path("hf/model.safetensors"))
+    encoders, gates = (
+        [weights_of(job.out / f"dual/{name}/model.safetensors") for job in (first, second)]
+        for name in ("shared", "gate")
+    )
+    assert torch.equal(encoders[0], start)
+    assert not torch.equal(encoders[1], start)
+    assert not torch.equal(gates[0], start)
+    assert torch.equal(gates[1], gates[0])

@@ -41,7 +41,7 @@ class OwnLoss:
     Attributes:
         objective: the class that computes it, a `training.objectives.dual.DualObjective`, or `module:class` of it.
         learns: what it teaches, for messages.
-        needs: the representation that it is of.
+        needs: the representation that it is of, with the options that it must have.
         requirement: the same, for messages: `…; set representation: …`.
     """
 
@@ -49,6 +49,13 @@ class OwnLoss:
     learns: str
     needs: Representation
     requirement: str
+
+    def fits(self, chosen: Representation) -> bool:
+        """Return whether a representation is the one that it needs, whatever its other options are."""
+        options = self.needs.model_fields_set
+        return type(chosen) is type(self.needs) and all(
+            getattr(chosen, name) == getattr(self.needs, name) for name in options
+        )
 
 
 OWN_LOSSES: Declarations[OwnLoss] = Declarations()

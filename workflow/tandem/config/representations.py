@@ -26,7 +26,6 @@ class Representation(Extensible):
     usual: ClassVar[dict[str, object]] = {}
     # keys of `models` that mean nothing for it: refused
     unused: ClassVar[tuple[str, ...]] = ("train.co_training",)
-    encoders: ClassVar[int] = 1  # how many of them read a passage
     # the kind of stage that stores what it makes of texts
     encoding: ClassVar[str] = "embeddings"
 
@@ -44,6 +43,15 @@ class Representation(Extensible):
     def row_size(self) -> int | None:
         """How many numbers a stored row has; None: as many as vectors of the encoder have."""
         return None
+
+    @property
+    def learned_first(self) -> str | None:
+        """The loss by which a part is learned before other losses can use it; None without such a part."""
+        return None
+
+    def count_encoders(self) -> int:
+        """Return how many encoders read a passage."""
+        return 1
 
     def count_rows(self, side: str, tokens: float) -> float:
         """Return how many rows are stored of a text of so many tokens, special ones included, at most; here one."""

@@ -10,6 +10,7 @@ from tandem.config.models import (
     MONO_T5,
     T5_WORDS,
     CrossModel,
+    DualModel,
     JointModel,
     ModelEntry,
 )
@@ -89,6 +90,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if entry.candidates.one_list:
         params["one_list"] = True
     check_used(at, entry, params)
+    check_first_loss(ctx, at, entry, params)
     for trained in PARTS_OF_OBJECTIVE[entry.objective]:
         check_model(ctx, at, entry, encoder(ctx, ctx.root(name, trained)), params)
 
@@ -262,8 +264,21 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
             )
     loss = str(getattr(entry.train, "loss", ""))
     own = OWN_LOSSES.get(loss)
-    if own and chosen != own.needs:
+    if own and not own.fits(chosen):
         raise UserError(f"{at}.train.loss is {loss}, which learns {own.requirement}")
+
+
+def check_first_loss(ctx: Context, at: str, entry: ModelEntry, towers: Json) -> None:
+    """Refuse to start from an encoder where a part of the representation has to be learned before."""
+    if not isinstance(entry, DualModel):
+        return
+    first = described_representation(towers).learned_first
+    trained = ctx.model_name(entry.init) in ctx.settings.models
+    if first and entry.train.loss != first and not trained:
+        problem = (
+            f"{at}.init is {entry.init}, but its representation has a part that is learned first"
+        )
+        raise UserError(f"{problem}; start from a model that has learned by train.loss: {first}")
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:

@@ -20,7 +20,7 @@ def estimate_term_weights(stage: Stage, setting: Setting) -> Work:
     """Estimate encoding as for vectors, and each token's logits over the vocabulary; a weight has six bytes on disk."""
     shape, model = setting.shape(stage.upstream["tokens"]), stage.upstream["model"]
     texts, tokens = count_encoded_texts(stage, setting)
-    encoders = params_of(model).representation.encoders
+    encoders = params_of(model).representation.count_encoders()
     operations = encoders * shape.forward(texts, tokens) + texts * tokens * count_head_operations(
         model, shape
     )

@@ -7,6 +7,8 @@ from pydantic import Field
 from tandem.config.base import Count, Distinct, IfSet, equals
 from tandem.config.representations import Unpooled
 
+EXPANSION_TERMS = "expansion_terms"  # the loss of a learned gate
+
 
 class Terms(Unpooled):
     """One whose texts have weights of terms."""
@@ -45,9 +47,15 @@ class SparseTerms(Terms):
 
 
 class GatedTerms(Terms):
-    """Weights of a text's own terms alone, by a head that predicts tokens (SparTerm, its gate the text's words)."""
+    """Weights of the terms that a gate lets through, by a head that predicts tokens (SparTerm)."""
 
     type: Literal["sparterm"] = Field("sparterm", description="which representation it is")
+    gate: Literal["words", "learned"] = Field(
+        "words",
+        exclude_if=equals("words"),
+        description="words: a text's own terms; learned: of a passage also those that a second encoder adds, which has "
+        "learned it by train.loss: expansion_terms",
+    )
     queries: Literal["encoded", "tokens"] = Field(
         "encoded", description="tokens: 1 for each of its tokens, no model"
     )
@@ -59,12 +67,21 @@ class GatedTerms(Terms):
     activation: ClassVar[str] = "none"
 
     def head(self, vocabulary: int) -> int:
-        """Return a number for each entry of the vocabulary."""
-        return vocabulary
+        """Return a number for each entry of the vocabulary, of each encoder."""
+        return vocabulary * self.count_encoders()
 
-    def active_terms(self, tokens: float) -> float:
-        """Those of its tokens, were all of them different."""
-        return tokens
+    def active_terms(self, tokens: float) -> float | None:
+        """Those of its tokens, were all of them different; with a learned gate as many as it learns to have."""
+        return None if self.gate == "learned" else tokens
+
+    def count_encoders(self) -> int:
+        """Return 2 where a gate reads a passage, too."""
+        return 2 if self.gate == "learned" else 1
+
+    @property
+    def learned_first(self) -> str | None:
+        """The loss by which a gate is learned before all else."""
+        return EXPANSION_TERMS if self.gate == "learned" else None
 
 
 class UniCoilTerms(Terms):
@@ -126,7 +143,10 @@ class SpadeTerms(Terms):
         *(key for key in Unpooled.unused if key != "train.co_training"),
         "train.self_teaching",
     )
-    encoders: ClassVar[int] = 2
+
+    def count_encoders(self) -> int:
+        """Return 2: one weighs a passage's tokens, one adds terms."""
+        return 2
 
     def head(self, vocabulary: int) -> int:
         """Return a number for each entry of the vocabulary."""

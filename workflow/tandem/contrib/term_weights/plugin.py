@@ -1,9 +1,10 @@
-"""Representations that weigh terms, a loss of a token's weight, and the stages that store and search weights."""
+"""Representations that weigh terms, losses of terms, and the stages that store and search weights."""
 
 from tandem.config.indexes import register_index
 from tandem.config.losses import OwnLoss, register_own_loss
 from tandem.config.representations import register_representation
 from tandem.contrib.term_weights.options import (
+    EXPANSION_TERMS,
     GatedTerms,
     SpadeTerms,
     SparseTerms,
@@ -36,6 +37,16 @@ register_own_loss(
         "weights of tokens",
         UniCoilTerms(queries="tokens"),
         "the weights of passages' tokens alone; set representation: {type: unicoil, queries: tokens}",
+    ),
+)
+
+register_own_loss(
+    EXPANSION_TERMS,
+    OwnLoss(
+        "contrib.term_weights.term_objectives:ExpansionTerms",
+        "which terms a passage's gate adds",
+        GatedTerms(gate="learned"),
+        "the gate of passages alone; set representation: {type: sparterm, gate: learned}",
     ),
 )
 

@@ -1,34 +1,99 @@
-"""SparTerm: weights of a text's own terms, by a head that predicts tokens."""
+"""SparTerm: weights of the terms that a gate lets through, by a head that predicts tokens."""
 
+import math
 from pathlib import Path
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from tandem.config.representations import representation
-from tandem.contrib.term_weights.splade import SparseEncoder
+from tandem.contrib.term_weights.options import GatedTerms
+from tandem.contrib.term_weights.splade import SparseEncoder, load_masked_lm, take_highest
 from tandem.contrib.term_weights.static_queries import locate_terms
+from tandem.models.device import place_all, precision
+from tandem.models.hub import save_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
-from tandem.models.tokens import TokenTexts
+from tandem.models.tokens import Template, TokenTexts
+
+GATE = "gate"
+# A term is added that is likelier than this; the logit of that probability.
+_LIKELY = 0.7
+_THRESHOLD = math.log(_LIKELY / (1 - _LIKELY))
 
 
 @representation("sparterm")
 class SparTerm(SparseEncoder):
-    """SPLADE's forerunner (Bai et al. 2020), with the gate that the text itself is ("literal-only").
+    """SPLADE's forerunner, which weighs the terms that a gate lets through (Bai et al. 2020).
 
-    w_j = g_j · Σ_i ReLU(logit_ij) over the text's tokens i, special ones included; the gate g_j is 1 for a term of the
-    text, else 0. So a weight tells how much a word counts in its context, and no word is added. The paper's other gate,
-    an encoder of its own that has learned which words are asked for, is not here.
+    w_j = g_j · Σ_i ReLU(logit_ij) over the text's tokens i, special ones included. The gate g_j is 0 or 1.
+
+    With `gate: words` it is 1 for the text's own terms ("literal-only"): a weight tells how much a word counts in its
+    context, and no word is added. With `gate: learned` it is 1, too, for the terms j that a second encoder adds to a
+    passage ("expansion-enhanced"): of which σ(max_i gate_logit_ij) > .7. That encoder learns alone, by the loss
+    `expansion_terms`; no other loss changes it. Queries have their own terms alone.
 
     No module of sentence-transformers has a gate: the folders are transformers' alone.
     """
 
-    def choose_terms(self, weights: Tensor, texts: TokenTexts) -> Tensor:
-        """Return the weights of the terms that a text has."""
+    options: GatedTerms
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return what `save` wrote."""
+        model = super().load(folder)
+        model._add_gate(folder / GATE)
+        return model
+
+    def _begin(self, folder: Path, shape: DualShape) -> None:
+        """Have the gate start as the encoder does."""
+        self._add_gate(folder)
+
+    def _add_gate(self, folder: Path) -> None:
+        """Add the encoder of a learned gate, by the head of a folder; it is used as it is."""
+        if self.options.gate == "learned":
+            self.towers[GATE] = load_masked_lm(folder)
+            self.learn_gate(False)
+
+    def learn_gate(self, learns: bool) -> None:
+        """Have the gate learn and nothing else, or all else and not the gate."""
+        for name, tower in self.towers.items():
+            tower.requires_grad_(learns == (name == GATE))
+
+    def train(self, mode: bool = True) -> Self:
+        """Choose between learning and use; a gate that does not learn is used, without dropout."""
+        super().train(mode)
+        if GATE in self.towers and not next(self.towers[GATE].parameters()).requires_grad:
+            self.towers[GATE].eval()
+        return self
+
+    def save(self, folder: Path, tokenizer: Any) -> None:
+        """Write what SPLADE does, and the encoder of a learned gate beside it."""
+        super().save(folder, tokenizer)
+        if GATE in self.towers:
+            save_encoder(self.towers[GATE], tokenizer, folder / GATE)
+
+    def choose_terms(
+        self, weights: Tensor, side: str, texts: Ragged, inputs: dict[str, Tensor], mode: str
+    ) -> Tensor:
+        """Return the weights of the terms that the gate lets through."""
         gate = torch.zeros_like(weights)
-        gate[locate_terms(Ragged.of(texts), weights.device)] = 1.0
+        if side == "passage" and GATE in self.towers:
+            with torch.no_grad():
+                highest = self.weigh(GATE, inputs, mode, "max", "none")
+            gate = (highest > _THRESHOLD).to(weights)
+        gate[locate_terms(texts, weights.device)] = 1.0
         return weights * gate
+
+    def gate_logits(
+        self, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
+        """Return max_i gate_logit_ij of passages, shape (texts, vocabulary), float32; see `encode`."""
+        inputs = place_all(template.single_inputs(texts, "passage").padded(multiple))
+        with precision(mode):
+            logits = self.towers[GATE](**inputs).logits
+        return take_highest(logits, inputs["attention_mask"])
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Write nothing."""

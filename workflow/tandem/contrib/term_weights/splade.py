@@ -187,22 +187,38 @@ class SparseEncoder(StaticSide):
         if isinstance(tower, StaticQueries):
             return tower(Ragged.of(texts))  # type: ignore[no-any-return]
 
-        layers = cast(nn.ModuleList, self.last_layers[side]) if side in self.last_layers else None
-        options = self.options.pooling, self.options.activation
-
-        def weigh(part: dict[str, Tensor]) -> Tensor:
-            with precision(mode):
-                outputs = tower(**part).logits
-            if layers is None:
-                return weigh_terms(outputs, part["attention_mask"], *options)
-            return weigh_terms_by_parts(outputs, part["attention_mask"], layers, *options)
-
         inputs = place_all(template.single_inputs(texts, side).padded(multiple))
-        vectors = compute_in_rows(weigh, inputs, self.dimension if layers is None else TERMS)
-        vectors = self.choose_terms(vectors, texts)
+        vectors = self.weigh(side, inputs, mode, self.options.pooling, self.options.activation)
+        vectors = self.choose_terms(vectors, side, Ragged.of(texts), inputs, mode)
         return keep_largest(vectors, self.options.top) if self.options.top else vectors
 
-    def choose_terms(self, weights: Tensor, texts: TokenTexts) -> Tensor:
+    def weigh(
+        self, name: str, inputs: dict[str, Tensor], mode: str, pooling: str, activation: str
+    ) -> Tensor:
+        """Return the weights of terms by a tower's logits: see `weigh_terms`.
+
+        Args:
+            name: of the tower: a side, or what a subclass has beside the sides.
+            inputs: what the tower reads, shape (texts, tokens) each.
+        Returns:
+            Shape (texts, vocabulary), float32.
+        """
+        tower = self.towers[name]
+        layers = cast(nn.ModuleList, self.last_layers[name]) if name in self.last_layers else None
+
+        def compute(part: dict[str, Tensor]) -> Tensor:
+            with precision(mode):
+                outputs = tower(**part).logits
+            mask = part["attention_mask"]
+            if layers is None:
+                return weigh_terms(outputs, mask, pooling, activation)
+            return weigh_terms_by_parts(outputs, mask, layers, pooling, activation)
+
+        return compute_in_rows(compute, inputs, self.dimension if layers is None else TERMS)
+
+    def choose_terms(
+        self, weights: Tensor, side: str, texts: Ragged, inputs: dict[str, Tensor], mode: str
+    ) -> Tensor:
         """Return the weights of texts, shape (texts, vocabulary), with 0 for terms that a text cannot have."""
         return weights
 
@@ -244,16 +260,25 @@ def weigh_terms(
     Returns:
         Shape (texts, vocabulary), float32 at least.
     """
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    padding = None if mask is None else mask[..., None] == 0
     # f grows: the largest weight is that of the largest logit, and no more than it is kept
     if pooling == "max":
-        logits = logits if padding is None else logits.masked_fill(padding, -torch.inf)
-        # amax is several times faster, but would share the gradient among equal logits.
-        highest = logits.max(1).values if logits.requires_grad else logits.amax(1)
-        return _activate(highest.to(wide), activation)
-    weights = _activate(logits.to(wide), activation)
-    return (weights if padding is None else weights.masked_fill(padding, 0.0)).sum(1)
+        return _activate(take_highest(logits, mask), activation)
+    weights = _activate(widen(logits), activation)
+    return (weights if mask is None else weights.masked_fill(mask[..., None] == 0, 0.0)).sum(1)
+
+
+def take_highest(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """Return max_i logit_ij over the tokens i of each text; arguments and shape as of `weigh_terms`."""
+    if mask is not None:
+        logits = logits.masked_fill(mask[..., None] == 0, -torch.inf)
+    # amax is several times faster, but would share the gradient among equal logits.
+    highest = logits.max(1).values if logits.requires_grad else logits.amax(1)
+    return widen(highest)
+
+
+def widen(values: Tensor) -> Tensor:
+    """Return values in float32 at least."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def weigh_terms_by_parts(

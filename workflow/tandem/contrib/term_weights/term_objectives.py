@@ -1,15 +1,20 @@
-"""Objectives of models that weigh terms: DeepCT's query term recall, and the co-training of SpaDE's two encoders."""
+"""Objectives of models that weigh terms.
+
+DeepCT's query term recall, the terms that SparTerm's gate adds, and the co-training of SpaDE's two encoders.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tandem.contrib.term_weights.spade import Spade
+from tandem.contrib.term_weights.sparterm import SparTerm
+from tandem.contrib.term_weights.static_queries import locate_terms
 from tandem.contrib.term_weights.unicoil import UniCoil
 from tandem.errors import UserError
-from tandem.models.ragged import Ids
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import count_title_tokens
 from tandem.training.forward import MULTIPLE, Replayed, Seeds, list_scores
 from tandem.training.lists import Batch
@@ -22,8 +27,27 @@ from tandem.training.objectives.dual import (
     QueryCopies,
 )
 
+# Of the terms that a gate shall not add, which are nearly the whole vocabulary.
+_ABSENT_WEIGHT = 1e-3
 
-class TermRecall(DualObjective):
+
+class LearnsQueries(DualObjective):
+    """Base of the objectives by which a passage learns the terms of its training queries."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        queries, passages = self.positives.list_pairs()
+        by_passage = np.argsort(passages, kind="stable")
+        self.queries = queries[by_passage]
+        self.passages = passages[by_passage]
+
+    def list_queries(self, passage: int) -> list[Ids]:
+        """Return the token ids of each training query to which a passage, given by its row, is relevant."""
+        first, last = np.searchsorted(self.passages, (passage, passage + 1))
+        return [self.tokens.queries[int(row)] for row in self.queries[first:last]]
+
+
+class TermRecall(LearnsQueries):
     """(1/n) Σ_i (ŷ_i - QTR(t_i, p))² over the n tokens t_i of each list's positive p, averaged over lists.
 
     QTR(t, p), query term recall, is the share of the training queries to which p is relevant that have the token t
@@ -38,10 +62,6 @@ class TermRecall(DualObjective):
         super().__post_init__()
         if not isinstance(self.model, UniCoil):
             raise UserError("train.loss is term_recall, which needs the representation unicoil")
-        queries, passages = self.positives.list_pairs()
-        by_passage = np.argsort(passages, kind="stable")
-        self.queries = queries[by_passage]
-        self.passages = passages[by_passage]
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The loss falls apart per passage."""
@@ -69,8 +89,7 @@ class TermRecall(DualObjective):
 
     def recall(self, passage: int) -> Ids:
         """Return QTR of each token of a passage, given its row; shape (tokens,), without special ones."""
-        first, last = np.searchsorted(self.passages, (passage, passage + 1))
-        queries = [self.tokens.queries[int(row)] for row in self.queries[first:last]]
+        queries = self.list_queries(passage)
         own = self.tokens.passages[passage]
         separators = self.tokens.template.separators("passage")
         if separators:
@@ -78,6 +97,59 @@ class TermRecall(DualObjective):
             own = np.delete(own, slice(title, title + len(separators)))
         shares: Ids = np.mean([np.isin(own, query) for query in queries], axis=0)
         return shares
+
+
+class ExpansionTerms(LearnsQueries):
+    """-(Σ_{j ∈ T} log G_j + λ Σ_{j ∉ T} log(1 - G_j)) of each list's positive p, averaged over lists.
+
+    G_j = σ(max_i gate_logit_ij) over the tokens i of p; T are the terms of the training queries to which p is relevant
+    (SparTerm: Bai et al. 2020, "passage to query", the gate's own loss). Terms of p itself are in neither sum, since
+    the gate lets them through anyway. λ is .001: nearly all of the vocabulary is not in T. The gate alone learns, and
+    the lists' negatives are not read.
+    """
+
+    model: SparTerm
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.model, SparTerm):
+            raise UserError(
+                "train.loss is expansion_terms, which needs the representation sparterm"
+            )
+        self.model.learn_gate(True)
+
+    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
+        """See `Objective`. The loss falls apart per passage."""
+        rows = self.world.share(batch).passages[:, 0]
+        texts = self.tokens.passages.take(rows)
+
+        def compute(part: Ids) -> Tensor:
+            """Return each passage's loss."""
+            options = self.tokens.template, self.train.precision, MULTIPLE
+            logits = self.model.gate_logits(texts.take(part), *options)
+            queries = [np.concatenate(self.list_queries(int(row))) for row in rows[part]]
+            own, asked = (
+                mark_terms(terms, logits) for terms in (texts.take(part), Ragged.of(queries))
+            )
+            # -log σ(x) = softplus(-x), and -log(1 - σ(x)) = softplus(x)
+            added = nn.functional.softplus(-logits) * (asked & ~own)
+            absent = nn.functional.softplus(logits) * ~(asked | own)
+            return (added + _ABSENT_WEIGHT * absent).sum(1)
+
+        lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
+        losses = Replayed(
+            compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds
+        )
+        values = apply_gradient({"expansion_terms": losses.values().sum()}, len(batch.queries))
+        losses.backward()
+        return values
+
+
+def mark_terms(texts: Ragged, like: Tensor) -> Tensor:
+    """Return which terms each text has, of the shape and on the device of `like`: (texts, vocabulary)."""
+    has = torch.zeros_like(like, dtype=torch.bool)
+    has[locate_terms(texts, like.device)] = True
+    return has
 
 
 @dataclass(eq=False)

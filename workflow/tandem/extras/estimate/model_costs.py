@@ -188,7 +188,7 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         tokens = stage.upstream["tokens"]
         shape, lengths = setting.shape(tokens), setting.lengths(tokens)
         query, passage = lengths
-        encoders = params.representation.encoders
+        encoders = params.representation.count_encoders()
         separate_weights = 2 if getattr(params, "shared", None) is False else encoders
         tokens_per_step = queries * (query + DUAL_SPECIAL + list_size * (passage + DUAL_SPECIAL))
         fits = tokens_per_step <= setting.execution.graph_tokens or objective == "joint"
