@@ -7,7 +7,6 @@ from tiny_training import POSITIVES
 
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged
-from tandem.training.checkpoints import Checkpoints
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import TrainingLoop
@@ -81,9 +80,7 @@ def poisoned_before(training, last):
 
 def load_checkpoint(training):
     """The checkpoint that is there, its weights in the models; step 0 where there is none."""
-    return Checkpoints(training.job.out / "checkpoints").load(
-        training.objective.models, training.optimizer
-    )
+    return training.checkpoints.load(training.objective.models, training.optimizer)
 
 
 @pytest.mark.parametrize("kind", ["dual", "cross", "joint"])

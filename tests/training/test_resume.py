@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from several_processes import read_curve
 from tiny_stages import OBJECTIVES, TRAIN
 
 from tandem.extras.validation.validation_points import choose_point, read_points
+from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 
 pytestmark = pytest.mark.gpu
@@ -146,3 +148,74 @@ def test_the_best_weights_are_kept(undisturbed):
         assert [point.step for point in history] == [0, 2, 4, 6]
         best = choose_point(history)
         assert json.loads((folder / "model.json").read_text())["best"] == [best.mean, best.step]
+
+
+def cut(path):
+    """Leave the first half of a file."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path):
+    """Change one bit near the end of a file."""
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def interrupted(model_job, tmp_path_factory):
+    """A training of a dual encoder that dev chooses, after three steps."""
+    from tandem.training import stage
+
+    out = tmp_path_factory.mktemp("interrupted") / "dual-0000000000"
+    with pytest.MonkeyPatch.context() as patch:
+        job = model_job("dual", out, checkpoint_seconds=0)
+        interrupt(lambda: stage.run(job), 3, patch)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("step-*/weights.safetensors", cut),
+        ("step-*/optimizer.safetensors", flip),
+        ("step-*/optimizer.safetensors", os.remove),
+        ("step-*/state.json", cut),
+        ("best-*", flip),
+    ],
+)
+def test_a_damaged_checkpoint_is_not_continued_from(
+    name, damage, model_job, undisturbed, interrupted, tmp_path, capsys
+):
+    from tandem.training import stage
+
+    out = tmp_path / "dual-0000000000"
+    shutil.copytree(interrupted, out)
+    (out / "checkpoints/.step-00000009.4711").mkdir()  # of a process that was killed while it wrote
+    damage(max((out / "checkpoints").glob(name)))
+    stage.run(model_job("dual", out))
+    assert "anew" in capsys.readouterr().err
+    assert weights(out) == weights(undisturbed / "dual-0000000000")
+    assert curves(out) == curves(undisturbed / "dual-0000000000")
+    assert not (out / "checkpoints").exists()
+
+
+def test_a_checkpoint_of_other_inputs_is_not_continued_from(
+    model_job, make_job, dataset, tokens, runs, lists, tmp_path, monkeypatch
+):
+    """The lists were made again under the same key, with other bytes."""
+    from tandem.negatives.candidates import run
+    from tandem.training import stage
+
+    params = {"first_rank": 1, "depth": 9, "negatives": 3, "split": "train", "seed": 2}
+    inputs = {"dataset": dataset, "run": runs["train"], "tokens": tokens}
+    again = make_job("candidates", tmp_path / "again" / lists.folder.name, params, inputs)
+    run(again)
+    more = {"candidates": open_artifact(again.out)}
+    assert more["candidates"].manifest.checksums != lists.manifest.checksums
+    stage.run(model_job("dual", tmp_path / "fresh-0123456789", more=more))
+    job = model_job("dual", tmp_path / "dual-0123456789", checkpoint_seconds=0)
+    interrupt(lambda: stage.run(job), 3, monkeypatch)
+    stage.run(model_job("dual", job.out, more=more))
+    assert weights(job.out) == weights(tmp_path / "fresh-0123456789")
+    assert curves(job.out) == curves(tmp_path / "fresh-0123456789")

@@ -37,6 +37,7 @@ from tandem.data.validate import (
     Warnings,
     count_negative_grades,
     prepare_queries,
+    refuse_large_grades,
     require_positives,
     require_unique,
     require_usable,
@@ -96,6 +97,7 @@ def run(job: Job[DatasetParams]) -> None:
         qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)
         if not any(query in queries.splits for query in answered):
             require_positives(qrels)
+        refuse_large_grades(qrels, source)
         count_negative_grades(qrels, source.literal_matches, warnings)
         tables.write_batches(
             draft.path(QUERIES),

@@ -22,6 +22,10 @@ from tandem.data.splits import USUAL_SPLITS, choose_splits, draw_subset, move_sh
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
+LARGEST_GRADE = (
+    1_000  # some DCGs have 2 to the power of it as a gain, which float64 holds up to 1,023
+)
+
 
 class TextHashes:
     """64-bit hashes of texts, or of pairs of them, in the order they came."""
@@ -335,6 +339,16 @@ def require_positives(qrels: pa.Table) -> None:
         if pc.max(grades).as_py() <= 0:
             error = f"qrels: none of the {len(grades):,} judgements of split {split} is above 0"
             raise UserError(f"{error}; a split needs a relevant passage")
+
+
+def refuse_large_grades(qrels: pa.Table, source: Source) -> None:
+    """Refuse a relevance that no scale has, such as a date: measures would overflow, or take all memory."""
+    large = qrels.filter(pc.greater(qrels["relevance"], LARGEST_GRADE)).slice(0, 1).to_pylist()
+    for row in large:
+        where = source.locate_judgement(row["query_id"], row["doc_id"])
+        raise UserError(
+            f"{where}: relevance is {row['relevance']:,}; at most {LARGEST_GRADE:,} is allowed, is it another column?"
+        )
 
 
 def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warnings) -> None:

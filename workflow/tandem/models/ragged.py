@@ -110,10 +110,10 @@ class Ragged:
         return Ragged(np.asarray(self.ids)[places], sum_lengths(lengths))
 
 
-def cut_longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
+def cut_longest_first(first: Ids, second: Ids, limit: int | Ids) -> tuple[Ids, Ids]:
     """Return the lengths of two texts, shape (rows,) each, cut to `limit` tokens together as RocketQA's readers do.
 
-    The longer loses one at a time, of equals the second.
+    The longer loses one at a time, of equals the second. The limit is that of all rows, or one for each.
     """
     half = -(-limit // 2)  # rounded up
     lengths = np.where(first <= half, first, np.maximum(half, limit - second))

@@ -21,13 +21,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.cluster import scheduler
-from tandem.cluster.progress import format_duration
+from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
-from tandem.store.files import replacing, write_json
+from tandem.store.files import replacing, sha256, write_json
 from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
 STEP = "step-"  # how the folder of a checkpoint's state begins; the number of its step follows
+BEST = "best-"  # how a file of the best weights begins, beside the checkpoints
+_STATE = "state.json"
 _WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 # scancel, preemption, shutdown; Ctrl-C; a closed terminal
@@ -76,10 +78,15 @@ def load_weights(models: nn.Module, path: Path) -> None:
 
 
 class Checkpoints:
-    """Checkpoints in a folder, the newest complete one counts; older ones are removed after a newer is in place."""
+    """Checkpoints in a folder, the newest counts; older ones are removed after a newer is in place.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        origin: of the job that trains, as of `compute_origin`: a checkpoint of another one is not continued from.
+    """
+
+    def __init__(self, folder: Path, origin: str) -> None:
         self.folder = folder
+        self.origin = origin
 
     def save(self, state: State, models: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Write the state, the optimizer's as `<parameter>|<what>`, under a temporary name, then rename it."""
@@ -93,33 +100,61 @@ class Checkpoints:
             partial.mkdir(parents=True, exist_ok=True)
             save_file(on_cpu(list_kept(models)), partial / _WEIGHTS)
             save_file(on_cpu(moments), partial / OPTIMIZER)
-            write_json(partial / "state.json", {"step": state.step, "log": state.log})
+            files = [partial / _WEIGHTS, partial / OPTIMIZER, *self.find_best()[-1:]]
+            digests = {path.name: sha256(path) for path in files}
+            values = {"origin": self.origin, "files": digests, "step": state.step, "log": state.log}
+            write_json(partial / _STATE, values)
             shutil.rmtree(final, ignore_errors=True)
-        for old in self.complete()[:-1]:
+        for old in self.find_all()[:-1]:
             shutil.rmtree(old, ignore_errors=True)
 
     def load(self, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-        """Continue from the newest checkpoint; without one, a fresh state."""
-        complete = self.complete()
-        if not complete:
+        """Continue from the newest checkpoint; without a sound one of this job's, a fresh state, which a line says."""
+        for partial in self.folder.glob(f".{STEP}*"):  # of a process that was killed
+            shutil.rmtree(partial, ignore_errors=True)
+        checkpoints = self.find_all()
+        if not checkpoints:
             return State()
-        parameters = list_learning(models)
-        values = json.loads((complete[-1] / "state.json").read_text())
-        load_weights(models, complete[-1] / _WEIGHTS)
-        for path, tensor in load_file(complete[-1] / OPTIMIZER).items():
-            name, what = path.split("|")
-            optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)
-        return State(values["step"], [(step, name, value) for step, name, value in values["log"]])
+        newest = checkpoints[-1]
+        if problem := self._find_problem(newest):
+            say(f"{newest}: {problem}; the training begins anew")
+            return State()
+        return read_state(newest, models, optimizer)
+
+    def _find_problem(self, checkpoint: Path) -> str | None:
+        """Return why a checkpoint is not continued from; None if it is."""
+        try:
+            values = json.loads((checkpoint / _STATE).read_text())
+            for name, digest in values["files"].items():
+                folder = self.folder if name.startswith(BEST) else checkpoint
+                if sha256(folder / name) != digest:
+                    return f"its {name} is damaged"
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return "is damaged"
+        return None if values["origin"] == self.origin else "is of other inputs"
 
     def remove(self) -> None:
         """Delete everything: the finished model needs none of it."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def complete(self) -> list[Path]:
-        """Return the checkpoints to continue from, the newest last."""
-        return sorted(
-            path for path in self.folder.glob(f"{STEP}*") if (path / "state.json").is_file()
-        )
+    def find_all(self) -> list[Path]:
+        """Return the folders of checkpoints, the newest last."""
+        return sorted(path for path in self.folder.glob(f"{STEP}*") if path.is_dir())
+
+    def find_best(self) -> list[Path]:
+        """Return the files of weights that were the best when they were validated, the newest last."""
+        return sorted(self.folder.glob(f"{BEST}*"))
+
+
+def read_state(checkpoint: Path, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Put a checkpoint's weights and moments back, and return how far the training was."""
+    parameters = list_learning(models)
+    values = json.loads((checkpoint / _STATE).read_text())
+    load_weights(models, checkpoint / _WEIGHTS)
+    for path, tensor in load_file(checkpoint / OPTIMIZER).items():
+        name, what = path.split("|")
+        optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)
+    return State(values["step"], [(step, name, value) for step, name, value in values["log"]])
 
 
 class Stopped(UserError):

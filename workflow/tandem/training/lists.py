@@ -198,6 +198,20 @@ def count_visited(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
     return positives, np.minimum(size - positives, available)
 
 
+def _sort_pairs(queries: Ids, passages: Ids) -> Ids:
+    """Return pairs of a query row and a passage row as one number each, sorted, each pair once."""
+    return np.unique(queries.astype(np.int64) << _PASSAGE_BITS | passages.astype(np.int64))
+
+
+def _find_passages(pairs: Ids, queries: Ids) -> tuple[Ids, Ids]:
+    """Return the passages that sorted pairs have of some queries: the place of each query, and the passage row."""
+    rows = queries.astype(np.int64)
+    first = np.searchsorted(pairs, rows << _PASSAGE_BITS)
+    stop = np.searchsorted(pairs, (rows + 1) << _PASSAGE_BITS)
+    owners = np.repeat(np.arange(len(rows)), stop - first)
+    return owners, pairs[join_ranges(first, stop - first)] & _PASSAGE_MASK
+
+
 class Positives:
     """Look up the known positives of each query, kept as sorted (query row, passage row) pairs.
 
@@ -206,22 +220,26 @@ class Positives:
         passages: its passage row, shape (pairs,).
         texts: token ids of all passages: those with the same are one passage, as in mining. None: each is its own.
         own: the passage that each query is itself, as no negative of it, -1 for none, shape (all queries,).
+        barred: query rows and passage rows of pairs that are neither relevant nor negatives, shape (pairs,) each.
     """
 
     def __init__(
-        self, queries: Ids, passages: Ids, texts: Ragged | None = None, own: Ids | None = None
+        self,
+        queries: Ids,
+        passages: Ids,
+        texts: Ragged | None = None,
+        own: Ids | None = None,
+        barred: tuple[Ids, Ids] | None = None,
     ) -> None:
-        self.keys = np.unique(queries.astype(np.int64) << _PASSAGE_BITS | passages.astype(np.int64))
+        self.keys = _sort_pairs(queries, passages)
         self.texts = texts
         self.own = own
+        self.barred = barred
+        self.barred_keys = self.keys[:0] if barred is None else _sort_pairs(*barred)
 
     def look_up(self, queries: Ids) -> tuple[Ids, Ids]:
         """Return the known positives of some queries: the place of each query among these, and the passage row."""
-        rows = queries.astype(np.int64)
-        first = np.searchsorted(self.keys, rows << _PASSAGE_BITS)
-        stop = np.searchsorted(self.keys, (rows + 1) << _PASSAGE_BITS)
-        owners = np.repeat(np.arange(len(rows)), stop - first)
-        return owners, self.keys[join_ranges(first, stop - first)] & _PASSAGE_MASK
+        return _find_passages(self.keys, queries)
 
     def list_pairs(self) -> tuple[Ids, Ids]:
         """Return query row and passage row of every known positive, by query, then passage."""
@@ -231,15 +249,21 @@ class Positives:
         """Return the positives of all other queries."""
         query_rows, passage_rows = self.list_pairs()
         is_left = ~np.isin(query_rows, queries)
-        return Positives(query_rows[is_left], passage_rows[is_left], self.texts, self.own)
+        return Positives(
+            query_rows[is_left], passage_rows[is_left], self.texts, self.own, self.barred
+        )
 
     def mask_known(self, queries: Ids, passages: Ids) -> Ids:
-        """Return whether each passage is a known positive of each query, or itself, or a copy.
+        """Return whether each passage is no negative of each query: a known positive, barred, itself, or a copy of one.
 
         Shape (queries, passages). The queries' few positives are looked up among the passages, not every passage
         among all positives.
         """
         owners, relevant = self.look_up(queries)
+        if len(self.barred_keys):
+            barred_owners, barred = _find_passages(self.barred_keys, queries)
+            owners = np.append(owners, barred_owners)
+            relevant = np.append(relevant, barred)
         if self.own is not None:
             own = self.own[queries]
             has_own = np.flatnonzero(own >= 0)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import torch
 
 from tandem.cluster.progress import Progress, say
-from tandem.cluster.work import prefetch_items
+from tandem.cluster.work import compute_origin, prefetch_items
 from tandem.config.training import Train
 from tandem.errors import UserError
 from tandem.models.device import keep_memory, make_deterministic
@@ -93,7 +93,9 @@ class TrainingLoop:
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.last = self.steps  # up to which this job trains
         self.optimizer = make_optimizer(self.objective.models, train)
-        self.checkpoints = Checkpoints(self.job.out / "checkpoints")
+        inputs = {role: artifact.manifest.checksums for role, artifact in self.job.inputs.items()}
+        origin = compute_origin(self.job, inputs)
+        self.checkpoints = Checkpoints(self.job.out / "checkpoints", origin)
 
     def run(self) -> State:
         """Train to the last step of this job, from the newest checkpoint if there is one.
@@ -213,7 +215,7 @@ class TrainingLoop:
         """Save the state before a step that cannot be taken, and raise the `UserError` that says why."""
         earlier = self.find_overflow()
         # Weights that are not numbers do not replace an older checkpoint, whose weights are sound.
-        if self.world.first and not (earlier and self.checkpoints.complete()):
+        if self.world.first and not (earlier and self.checkpoints.find_all()):
             self.checkpoints.save(state, self.objective.models, self.optimizer)
         queries = ", ".join(self.names(batch.queries[:8]))
         since = f"; {earlier} held inf or nan before it" if earlier else ""

@@ -1,11 +1,12 @@
 """A collection whose passages and queries are numbered, as training lists have them."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from tandem.data.collection import Collection
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.models.ragged import Ids, Ragged
 from tandem.store.artifact import Artifact
@@ -39,19 +40,32 @@ class NumberedCollection:
         """Return the relevant pairs of the train split and the lists' positives.
 
         A judge or answers may have labelled the latter. What the corpus lacks is left out; `texts` are the token ids of
-        its passages.
+        its passages. Pairs that are graded as neither relevant nor a negative are barred.
         """
+        qrels = self.collection.qrels("train")
+        queries, passages = self._number_pairs(qrels, lambda grade: grade > 0)
+        barred = self._number_pairs(qrels, lambda grade: grade in (EXCLUDED, LITERAL_MATCH))
+        listed_queries, listed_passages = lists.list_positives()
+        queries = np.concatenate([queries, listed_queries])
+        passages = np.concatenate([passages, listed_passages])
+        return Positives(queries, passages, texts, self.own, barred if len(barred[0]) else None)
+
+    def _number_pairs(
+        self, qrels: Mapping[str, Mapping[str, int]], chosen: Callable[[int], bool]
+    ) -> tuple[Ids, Ids]:
+        """Return query rows and passage rows of the pairs of chosen grades; what the corpus lacks is left out."""
         names = []
         docs = []
-        for query, grades in self.collection.qrels("train").items():
-            relevant = [doc for doc, grade in grades.items() if grade > 0]
-            names += [query] * len(relevant)
-            docs += relevant
+        for query, grades in qrels.items():
+            of_query = [doc for doc, grade in grades.items() if chosen(grade)]
+            names += [query] * len(of_query)
+            docs += of_query
         passages = self.passages.rows(docs, missing_ok=True)
-        queries = self.queries.rows(names)
-
         is_known = passages >= 0
-        listed_queries, listed_passages = lists.list_positives()
-        queries = np.concatenate([queries[is_known], listed_queries])
-        passages = np.concatenate([passages[is_known], listed_passages])
-        return Positives(queries, passages, texts, self.own)
+        return self.queries.rows(names)[is_known], passages[is_known]
+
+    def list_left_out(self, query: int, grades: Mapping[str, int]) -> Ids:
+        """Return the rows of passages that are no results of a query: itself, and those that are graded `EXCLUDED`."""
+        excluded = [doc for doc, grade in grades.items() if grade == EXCLUDED]
+        rows = np.append(self.passages.rows(excluded, missing_ok=True), self.own[query])
+        return rows[rows >= 0]

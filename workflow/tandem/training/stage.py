@@ -49,7 +49,7 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load, writing
 from tandem.training.chance import warn_of_chance
-from tandem.training.checkpoints import Checkpoints, LogRow, State
+from tandem.training.checkpoints import LogRow, State
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
 from tandem.training.instances import Arrange
@@ -131,7 +131,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     if training.last == training.steps:
         effect, warnings = describe_outcome(train, state.log, lists, watch, find_chance(job.params))
     write_model(job, training, state, effect, warnings)
-    Checkpoints(job.out / "checkpoints").remove()
+    training.checkpoints.remove()
 
 
 def start_watch(

@@ -25,8 +25,8 @@ from tandem.extras.tied_scores import break_ties_by_place
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.ragged import Ragged, sum_lengths
-from tandem.models.tokens import Inputs, Tokens
+from tandem.models.ragged import Ids, Ragged, cut_longest_first, sum_lengths
+from tandem.models.tokens import Inputs, Template, Tokens
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import (
     require_dataset,
@@ -53,11 +53,36 @@ def list_pairs(count: int) -> tuple[Array, Array]:
     return first, second
 
 
-def join_passages(first: Ragged, second: Ragged, between: Sequence[int]) -> Ragged:
-    """Return the two passages of each row as one text, with ids between them."""
+def join_passages(
+    first: Ragged, second: Ragged, between: Sequence[int], room: Ids | None = None
+) -> Ragged:
+    """Return the two passages of each row as one text, with ids between them.
+
+    Args:
+        room: how many tokens the joined text of each row has at most: the longer passage loses its end first. None:
+            nothing is cut.
+    """
+    if room is not None:
+        kept_of_first, kept_of_second = cut_longest_first(
+            np.diff(first.offsets), np.diff(second.offsets), np.maximum(room - len(between), 0)
+        )
+        first = first.cut(kept_of_first)
+        second = second.cut(kept_of_second)
     separators = Ragged.of([np.array(between, np.int64)] * len(first))
     joined = Inputs.join([(first, 0), (separators, 0), (second, 0)], False, 0)
     return Ragged(joined.ids, sum_lengths(joined.lengths))
+
+
+def find_room(model: CrossEncoder, template: Template, queries: Ragged) -> Ids | None:
+    """Return how many tokens two joined passages may have beside each query, shape (queries,).
+
+    None where pairs are not cut. Else they would be cut as one text, which takes the second passage away.
+    """
+    read = model.adapt(template)
+    if read.longest_pair is None:
+        return None
+    room: Ids = read.longest_pair - read.extra[1] - np.diff(queries.offsets)
+    return room
 
 
 class Comparing:
@@ -122,8 +147,9 @@ class Comparing:
             pairs = order[start : start + _AT_ONCE]
             before = self.tokens.passages.take(top[first[pairs]])
             behind = self.tokens.passages.take(top[second[pairs]])
-            joined = join_passages(before, behind, self.model.separator(template))
             queries = self.tokens.queries.take(np.full(len(pairs), query))
+            room = find_room(self.model, template, queries)
+            joined = join_passages(before, behind, self.model.separator(template), room)
             scores[pairs] = self.model.score(
                 queries, joined, template, resolve_precision(params.precision), params.batch_tokens
             )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from tandem.config.training import CrossTrain
-from tandem.contrib.comparisons.compare_passages import join_passages
+from tandem.contrib.comparisons.compare_passages import find_room, join_passages
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import place_array
 from tandem.models.ragged import Ids
@@ -66,7 +66,9 @@ class ComparisonScores(CrossScores):
         queries = self.tokens.queries.take(batch.queries[pairs.lists])
         first = self.tokens.passages.take(batch.passages[pairs.lists, pairs.first])
         second = self.tokens.passages.take(batch.passages[pairs.lists, pairs.second])
-        joined = join_passages(first, second, self.model.separator(self.tokens.template))
+        template = self.tokens.template
+        room = find_room(self.model, template, queries)
+        joined = join_passages(first, second, self.model.separator(template), room)
         return self.replay(queries, joined, seeds)
 
     def split(self, batch: Batch) -> Iterator[Batch]:

@@ -23,7 +23,7 @@ from tandem.models.hub import save_encoder
 from tandem.models.learning import set_dropout
 from tandem.models.tokens import Template, Tokens
 from tandem.store.job import Job, load, writing
-from tandem.training.checkpoints import Checkpoints, State
+from tandem.training.checkpoints import State
 from tandem.training.distributed import World
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists
@@ -66,10 +66,11 @@ def run(job: TrainJob) -> None:
         loop = Train.model_construct(
             **shared, queries_per_batch=train.pairs_per_batch, list_size=1, choose="last"
         )
-        state = TrainingLoop(job, loop, objective, pairs.lists, None, world).run()
+        training = TrainingLoop(job, loop, objective, pairs.lists, None, world)
+        state = training.run()
         if world.first:
             write(job, model, tokenizer, pairs, state)
-            Checkpoints(job.out / "checkpoints").remove()
+            training.checkpoints.remove()
 
 
 def read_pairs(job: TrainJob, model: Any, tokenizer: Any) -> Pairs:

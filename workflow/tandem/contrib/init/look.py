@@ -32,6 +32,7 @@ from tandem.data.validate import (
     count_negative_grades,
     find_mostly_unknown,
     prepare_queries,
+    refuse_large_grades,
     require_positives,
     require_unique,
     require_usable,
@@ -126,6 +127,7 @@ def look(job: DatasetJob, seconds: float) -> Look:
         judged = _select_known(judged, ids, source, result)
         judged = select_qrels(judged, queries, ids, job.params, notes, source)
         require_positives(judged)
+        refuse_large_grades(judged, source)
         count_negative_grades(judged, source.literal_matches, notes)
     named = set(
         tables.iterate_rows(judged.filter(pc.greater(judged["relevance"], 0)), "query_id", "split")

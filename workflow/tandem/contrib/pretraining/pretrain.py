@@ -36,7 +36,7 @@ from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.models.tokens import Tokens
 from tandem.store.job import Job, writing
-from tandem.training.checkpoints import Checkpoints, State
+from tandem.training.checkpoints import State
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget
 from tandem.training.lists import Lists
@@ -75,10 +75,11 @@ def run(job: PretrainJob) -> None:
         shared = {name: getattr(train, name) for name in Optimisation.model_fields}
         size = train.passages_per_batch  # a batch of passages is one of lists of one
         loop = Train.model_construct(**shared, queries_per_batch=size, list_size=1, choose="last")
-        state = TrainingLoop(job, loop, objective, lists, None, world).run()
+        training = TrainingLoop(job, loop, objective, lists, None, world)
+        state = training.run()
         if world.first:
             write(job, objective, state)
-            Checkpoints(job.out / "checkpoints").remove()
+            training.checkpoints.remove()
 
 
 def passages_alone(tokens: Tokens) -> tuple[Tokens, Lists]:

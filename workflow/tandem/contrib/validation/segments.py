@@ -10,7 +10,7 @@ from tandem.stages.training import ModelParams
 from tandem.store.artifact import MANIFEST, Artifact
 from tandem.store.files import sha256
 from tandem.store.job import Job
-from tandem.training.checkpoints import STEP, Checkpoints, State
+from tandem.training.checkpoints import STEP, Checkpoints, State, read_state
 from tandem.training.distributed import World
 from tandem.training.loop import TrainingLoop
 from tandem.training.stage import train_in
@@ -40,7 +40,7 @@ class Segment(TrainingLoop):
     def finish(self, state: State) -> None:
         """Leave the state for the next segment, and the selected weights in the models."""
         self.check_weights(state)
-        left = Checkpoints(self.job.out / STATE)
+        left = Checkpoints(self.job.out / STATE, self.checkpoints.origin)
         left.remove()
         left.save(state, self.objective.models, self.optimizer)
         super().finish(state)
@@ -50,7 +50,8 @@ class Segment(TrainingLoop):
         state = super().load_state()
         before = self.job.inputs.get("after")
         if not state.step and before is not None:
-            state = Checkpoints(find_state(before)).load(self.objective.models, self.optimizer)
+            newest = max(find_state(before).glob(f"{STEP}*"))
+            state = read_state(newest, self.objective.models, self.optimizer)
         return state
 
     def describe_end(self) -> Json:

@@ -39,6 +39,7 @@ from tandem.stages.training import ModelParams
 from tandem.store.files import replacing
 from tandem.store.job import Job
 from tandem.training.checkpoints import (
+    BEST,
     STEP,
     Checkpoints,
     State,
@@ -190,19 +191,19 @@ def save_best(checkpoints: Checkpoints, models: nn.Module, step: int) -> None:
     checkpoints.folder.mkdir(parents=True, exist_ok=True)
     with replacing(find_best_file(checkpoints, step)) as partial:
         save_file(on_cpu(list_kept(models)), partial)
-    complete = checkpoints.complete()
-    if not complete:
+    every = checkpoints.find_all()
+    if not every:
         return
     # A resumption begins at the newest checkpoint and needs the best weights up to its step.
-    newest = find_best_file(checkpoints, int(complete[-1].name.removeprefix(STEP)))
-    up_to_newest = [path for path in sorted(checkpoints.folder.glob("best-*")) if path <= newest]
+    newest = find_best_file(checkpoints, int(every[-1].name.removeprefix(STEP)))
+    up_to_newest = [path for path in checkpoints.find_best() if path <= newest]
     for old in up_to_newest[:-1]:
         old.unlink()
 
 
 def find_best_file(checkpoints: Checkpoints, step: int) -> Path:
     """Return the file of the weights that are the best so far after a step."""
-    return checkpoints.folder / f"best-{step:08d}.safetensors"
+    return checkpoints.folder / f"{BEST}{step:08d}.safetensors"
 
 
 def count_validation_operations(

@@ -35,14 +35,15 @@ class ValidationSet:
         grades: of each query.
         origin: where they come from, in words.
         ordered: whether the lists' order is that of a first stage, which a cross-encoder should improve.
-        own: the passage that each query is itself, no result of it, -1 for none, shape (queries,); None: all -1.
+        left_out: rows of the passages that are no results of each query, shape (queries, most), filled up with -1:
+            itself, and what the qrels exclude. None: there are none.
     """
 
     batch: Batch
     grades: list[RowGrades]
     origin: str
     ordered: bool = True
-    own: Ids | None = None
+    left_out: Ids | None = None
 
     @cached_property
     def pool(self) -> Ids:
@@ -70,20 +71,24 @@ def read_validation(
     queries: list[int] = []
     tops: list[Ids] = []
     grades_of_queries: list[RowGrades] = []
+    left_out: list[Ids] = []
     for query, docs, _ in iter_rows(run, data.collection.artifact):
         if len(queries) == count:
             break
-        grades = find_grades(data, qrels.get(names[query], {}))
+        judged = qrels.get(names[query], {})
+        grades = find_grades(data, judged)
         if grades:
+            no_results = data.list_left_out(query, judged)
             queries.append(query)
-            tops.append(docs[docs != data.own[query]][:depth])
+            tops.append(docs[~np.isin(docs, no_results)][:depth])
             grades_of_queries.append(grades)
+            left_out.append(no_results)
     if not queries:
         return None
     rows = np.array(queries)
     origin = f"{len(queries):,} dev queries, the top {depth} of {run.key}"
     return ValidationSet(
-        Batch(rows, pad_lists(tops)), grades_of_queries, origin, own=data.own[rows]
+        Batch(rows, pad_lists(tops)), grades_of_queries, origin, left_out=_pad_left_out(left_out)
     )
 
 
@@ -113,16 +118,21 @@ def set_apart(
     qrels = data.collection.qrels("train")
     tops = []
     grades_of_queries = []
+    left_out = []
     owner, relevant = positives.look_up(apart)
     for number, query in enumerate(data.queries.ids(apart)):
         top = held.passages[held.offsets[number] : held.offsets[number + 1]]
         tops.append(top.astype(np.int64))
         grades = dict.fromkeys(relevant[owner == number].tolist(), 1)
-        grades_of_queries.append(grades | find_grades(data, qrels.get(query, {})))
+        judged = qrels.get(query, {})
+        grades_of_queries.append(grades | find_grades(data, judged))
+        left_out.append(data.list_left_out(int(apart[number]), judged))
 
     origin = f"{len(apart):,} of {len(known):,} training queries, which are set apart"
     batch = Batch(apart, pad_lists(tops))
-    validation = ValidationSet(batch, grades_of_queries, origin, ordered=False, own=data.own[apart])
+    validation = ValidationSet(
+        batch, grades_of_queries, origin, ordered=False, left_out=_pad_left_out(left_out)
+    )
     is_left = ~np.isin(lists.queries, apart)
     return lists.select(np.flatnonzero(is_left)), validation
 
@@ -148,6 +158,11 @@ def pad_lists(lists: Sequence[Ids]) -> Ids:
     return grid
 
 
+def _pad_left_out(lists: Sequence[Ids]) -> Ids | None:
+    """Return `pad_lists` of what is left out; None where nothing is."""
+    return pad_lists(lists) if any(map(len, lists)) else None
+
+
 def validate(
     ranker: Ranker, validation: ValidationSet, world: World = SINGLE_PROCESS
 ) -> dict[str, float]:
@@ -158,14 +173,23 @@ def validate(
     batch = validation.batch.select(own)
     grades = validation.grades[own]
     pool = validation.pool
-    itself = -1 if validation.own is None else validation.own[own][:, None]
+    left_out = None if validation.left_out is None else validation.left_out[own]
     values = {}
     for part, scores in ranker.scores(batch, pool).items():
         passages = np.broadcast_to(pool, scores.shape) if part == "dual" else batch.passages
-        others = np.where(passages == itself, -1, passages)
-        ranked = rank_passages(scores.float().cpu().numpy(), others)
+        if left_out is not None:
+            passages = take_out(passages, left_out)
+        ranked = rank_passages(scores.float().cpu().numpy(), passages)
         values[part] = sum_ndcg(ranked, grades)
     return {part: value / count for part, value in world.total(values).items()}
+
+
+def take_out(passages: Ids, left_out: Ids) -> Ids:
+    """Return rows of passages, shape (queries, passages), with -1 for those of `left_out`, shape (queries, most)."""
+    result = passages.copy()
+    for row, no_results in zip(result, left_out, strict=True):
+        row[np.isin(row, no_results)] = -1
+    return result
 
 
 def rank_passages(scores: Ids, passages: Ids) -> Ids:
