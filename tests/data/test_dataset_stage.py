@@ -270,6 +270,11 @@ BAD = {
         {},
         "{0}/qrels/test.tsv:3: relevance is '0.5'; a whole number is needed",
     ),
+    "a date as grade": (
+        append("qrels/test.tsv", "q2\td1\t20240131\n"),
+        {},
+        "{0}/qrels/test.tsv:3: relevance is 20,240,131; at most 1,000 is allowed, is it another column?",
+    ),
     "upper case": (
         lambda folder: (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "Test.tsv"),
         {},

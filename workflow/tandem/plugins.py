@@ -225,6 +225,7 @@ class Declarations(MutableMapping[str, T]):
 
     def __setitem__(self, name: str, declaration: T) -> None:
         self._entries[name] = declaration
+        name_plugin(name)
 
     def __delitem__(self, name: str) -> None:
         del self._entries[name]

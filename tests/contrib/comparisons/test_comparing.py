@@ -4,16 +4,21 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from pytest import approx
 from tiny_training import BATCH, objective
 
 from tandem.config.training import OWN_OBJECTIVES
 from tandem.contrib.comparisons.compare_passages import join_passages
-from tandem.contrib.comparisons.pair_objective import Comparisons
-from tandem.training.forward import Seeds
+from tandem.contrib.comparisons.pair_objective import Comparisons, ComparisonScores
+from tandem.models.ragged import Ragged
+from tandem.models.tokens import Tokens
+from tandem.training.forward import Budget, Seeds
+from tandem.training.lists import Batch
 
 SEEDS = Seeds((1, 2))
+BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 
 
 def of_pair(learner, query, first, second):
@@ -78,3 +83,29 @@ def test_validation_ranks_by_the_sum_of_preferences():
     )
     assert sums[0, 1].item() == approx(expected, rel=1e-9)
     assert sums[2, 2:].tolist() == [0.0, 0.0]
+
+
+def test_of_two_passages_that_are_too_long_the_longer_loses_its_end_first():
+    first = Ragged.of([np.arange(10, 18), np.arange(10, 13)])
+    second = Ragged.of([np.arange(20, 26), np.arange(20, 29)])
+    joined = join_passages(first, second, [0], np.array([9, 9]))
+    assert [row.tolist() for row in joined] == [
+        [10, 11, 12, 13, 0, 20, 21, 22, 23],
+        [10, 11, 12, 0, 20, 21, 22, 23, 24],
+    ]
+
+
+@pytest.mark.parametrize("name", ["duo_bert", "duo_t5"])
+def test_where_pairs_are_cut_the_second_passage_is_read(name):
+    learner = objective(name, loss="pointwise", dtype=torch.float64)
+    template = replace(learner.tokens.template, longest_pair=24)
+    passages = Ragged.of([np.full(25, row) for row in (81, 82, 83)])
+    queries = Ragged.of([np.array([90, 91, 92])])
+    tokens = Tokens(passages, queries, template)
+    pairs = Comparisons(np.array([0, 0]), np.array([0, 0]), np.array([1, 2]))
+    batch = Batch(np.array([0]), np.array([[0, 1, 2]]))
+    compared = ComparisonScores(learner.model, tokens, "fp32", BIG).compare(batch, pairs, SEEDS)
+    with torch.no_grad():
+        scores = compared.values()
+    assert scores[0] != scores[1]
+    assert {*compared.lengths.tolist()} == {template.longest_pair}

@@ -25,6 +25,7 @@ from tandem.plugins import plugins_behind
 from tandem.registry import Registry
 from tandem.stages import KINDS, Params
 from tandem.stages.base import Json
+from tandem.stages.evaluation import MEASURE_PROVIDERS
 
 ALWAYS_THERE = ("bm25", "given", "encoder")  # runs that every configuration has
 PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is called in names
@@ -144,6 +145,18 @@ def strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from strings(item)
+
+
+def list_set_keys(value: Any) -> Iterator[str]:
+    """Yield every key in a value, however deep, that has something."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if item not in (None, (), [], {}):
+                yield key
+            yield from list_set_keys(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from list_set_keys(item)
 
 
 @dataclass
@@ -448,7 +461,10 @@ def _type_params(kind: str, params: Mapping[str, Any] | Params) -> Mapping[str, 
 
 def _add_plugins(stage: Stage) -> Stage:
     """Return a stage with the plugins that it needs: their labels in its key, their sources in how it runs."""
-    plugins = plugins_behind([stage.kind, *strings(stage.values)])
+    names = [stage.kind, *strings(stage.values), *list_set_keys(stage.values)]
+    if "measures" in stage.values:
+        names += MEASURE_PROVIDERS  # a measure does not say whose it is
+    plugins = plugins_behind(names)
     if not plugins:
         return stage
     params = {**stage.values, "plugins": [plugin.label for plugin in plugins]}
