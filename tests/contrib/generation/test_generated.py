@@ -193,12 +193,36 @@ def test_a_server_writes_texts_and_what_it_answered_is_kept(generated_job, datas
     assert "sk-" not in json.dumps(facts)
 
 
+def test_empty_texts_of_a_small_part_are_counted(generated_job, dataset, server):
+    """The last part has twelve texts: that all are empty may be chance."""
+    server.respond = lambda body, number: (200, completion("" if number > 48 else "who is it?"))
+    params = asked(server.url, number=1)
+    endpoint = {"url": server.url, "at_once": 1}
+    job = generated_job("some", params, {"dataset": dataset}, endpoint=endpoint)
+    texts.run(job)
+    assert [row["text"] for row in rows(job)] == ["who is it?"] * 48 + [""] * 12
+    facts = open_artifact(job.out).manifest.facts
+    assert (facts["texts"], facts["empty"]) == (60, 12)
+    assert any("12 of 60 generated texts are empty" in line for line in facts["warnings"])
+
+
+def test_a_part_of_a_hundred_empty_texts_ends_the_stage(generated_job, dataset, server):
+    """A part of 16 passages with 7 texts each; the other parts are not asked for."""
+    server.respond = lambda body, number: (200, completion("\n"))
+    params = asked(server.url, number=7)
+    endpoint = {"url": server.url, "at_once": 1}
+    job = generated_job("many", params, {"dataset": dataset}, endpoint=endpoint)
+    with pytest.raises(UserError, match="all 112 texts of .* are empty"):
+        texts.run(job)
+    assert len(server.requests) == 112
+
+
 def test_what_cannot_be_generated_is_one_line(generated_job, encoder, dataset, server):
     server.respond = lambda body, number: (200, completion("\n"))
     empty = generated_job(
         "empty", asked(server.url), {"dataset": dataset}, endpoint={"url": server.url}
     )
-    with pytest.raises(UserError, match="are empty"):
+    with pytest.raises(UserError, match="all 120 texts are empty"):
         texts.run(empty)
     with pytest.raises(UserError, match="no decoder"):
         texts.run(generated_job("encoder", None, {"dataset": dataset, "generator": encoder}))

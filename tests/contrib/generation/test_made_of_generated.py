@@ -27,7 +27,10 @@ TEXTS = {
 
 @pytest.fixture
 def generated(make_job, dataset, generator, tmp_path):
-    """`generated` artifact with the texts of three passages, in the corpus' order."""
+    """`generated` artifact with the texts of three passages, in the corpus' order.
+
+    Its second row group is of a part in which no passage was read.
+    """
     job = make_job(
         "generated", tmp_path / "g-0123456789", PARAMS, {"dataset": dataset, "generator": generator}
     )
@@ -35,8 +38,10 @@ def generated(make_job, dataset, generator, tmp_path):
     columns = [
         pa.array(c, field.type) for c, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
     ]
-    with writing(job) as draft:
-        pq.write_table(pa.table(columns, schema=SCHEMA), draft.path(TEXTS_FILE), row_group_size=4)
+    table = pa.table(columns, schema=SCHEMA)
+    with writing(job) as draft, pq.ParquetWriter(draft.path(TEXTS_FILE), SCHEMA) as writer:
+        for part in (table[:4], table[:0], table[4:8], table[8:]):
+            writer.write_table(part)
     return open_artifact(job.out)
 
 

@@ -124,9 +124,9 @@ class Scoring:
     def score(self, texts: Texts, progress: Progress) -> Ids:
         """Return the scores of some texts, float32, shape (texts,)."""
         scores = np.full(len(texts.texts), np.nan, np.float32)
-        chosen = np.flatnonzero(
-            (texts.numbers < self.job.params.number) & np.array([bool(t) for t in texts.texts])
-        )
+        # of a part of which no passage is read there are no texts, whose array has no dtype of its own
+        is_written = np.array([bool(text) for text in texts.texts], bool)
+        chosen = np.flatnonzero((texts.numbers < self.job.params.number) & is_written)
         if len(chosen):
             ids = self.queries.tokenise([texts.texts[row] for row in chosen])
             rows = self.docs.rows([texts.ids[row] for row in chosen])

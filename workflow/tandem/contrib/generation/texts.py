@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import nsmallest
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +34,8 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 GeneratedJob = Job[GeneratedParams]
 MANY = 0.01  # a larger share of texts that are cut, or empty, is worth a warning
+# of a part: so many texts that are all empty tell of a generator that writes nothing; fewer may be chance
+_ENOUGH_TO_JUDGE = 100
 
 
 class Text(NamedTuple):
@@ -202,12 +204,9 @@ class Generating:
             for number, text in enumerate(own)
         ]
         counts = Counter(texts=len(rows), empty=sum(not row[2] for row in rows), read=len(ids))
-        if rows and counts["empty"] == len(rows):
-            first = printable(texts[0][:40])
-            hint = "train the generator for longer, or write another prompt"
-            raise UserError(
-                f"{self.job.key}: all {len(rows):,} texts of {ids[0]} ({first}…) and on are empty; {hint}"
-            )
+        if len(rows) >= _ENOUGH_TO_JUDGE and counts["empty"] == len(rows):
+            first = f"{ids[0]} ({printable(texts[0][:40])}…)"
+            refuse_empty(self.job, f"all {len(rows):,} texts of {first} and on")
         columns = zip(*rows, strict=True) if rows else [[] for _ in SCHEMA]
         table = pa.table(
             [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)],
@@ -235,7 +234,8 @@ def run_shard(job: GeneratedJob) -> Json:
 def run(job: GeneratedJob) -> None:
     """Write the parts that no shard has written, and all of them as generated.parquet, in the collection's order.
 
-    Columns: id of the passage or query, number of the text, text, log-likelihood, tokens. A text may be empty.
+    Columns: id of the passage or query, number of the text, text, log-likelihood, tokens. A text may be empty, all of
+    them may not.
     Inputs: dataset, and generator unless a server is asked.
     """
     check_prompt(job.params)
@@ -246,6 +246,8 @@ def run(job: GeneratedJob) -> None:
         counts.update(
             {name: facts[name] for name in ("texts", "empty", "read", "written_tokens", "cut")}
         )
+    if counts["texts"] and counts["empty"] == counts["texts"]:
+        refuse_empty(job, f"all {counts['texts']:,} texts")
     with writing(job) as draft:
         with pq.ParquetWriter(draft.path(TEXTS_FILE), SCHEMA, compression="zstd") as writer:
             for number in parts:
@@ -268,6 +270,12 @@ def run(job: GeneratedJob) -> None:
             elif counts[name]:
                 say(f"{job.kind} {job.key} · {counts[name]:,} of {counts[total]:,} {line}")
     generating.parts.remove()
+
+
+def refuse_empty(job: GeneratedJob, which: str) -> NoReturn:
+    """Refuse a generator that writes nothing; `which` says of what."""
+    hint = "train the generator for longer, or write another prompt"
+    raise UserError(f"{job.key}: {which} are empty; {hint}")
 
 
 def check_prompt(params: GeneratedParams) -> None:
