@@ -117,10 +117,44 @@ def test_a_generator_reads_the_query_and_learns_the_context(train_job, new_gener
     assert open_artifact(job.out).manifest.facts["pairs"] == 20
 
 
+def test_a_blank_answer_is_none(collection):
+    made = collection({"q1": [" ", "shellfish"], "q2": [""]})
+    otters, heron, _ = QUERIES.values()
+    assert contexts(made, "answer") == [(otters, "shellfish")]
+    assert (heron, "They catch frogs.") in contexts(made, "sentence")
+
+
+NEAREST = {
+    "hindi": ("भारत की राजधानी", ["और कुछ नहीं।", "दिल्ली भारत की राजधानी है।"]),
+    "vietnamese": ("thủ đô nước nào", ["Khác.", "Thủ đô là Hà Nội."]),
+    "decomposed": ("l'e\u0301te\u0301", ["Il fait froid.", "L'été était chaud."]),
+    "chinese": ("長城在哪裡", ["其他。", "北京有長城。"]),
+    "thai": ("เมืองหลวง", ["อื่นๆ", "ประเทศไทยมีเมืองหลวง"]),
+}
+
+
+@pytest.mark.parametrize("language", NEAREST)
+def test_the_nearest_sentence_in_any_script(language, make_job, tmp_path):
+    query, sentences = NEAREST[language]
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    passage = {"_id": "p", "title": "", "text": "\n\n".join(sentences)}
+    (folder / "corpus.jsonl").write_text(json.dumps(passage))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": query}))
+    (folder / "qrels/train.tsv").write_text("q\tp\t1\n")
+    out = tmp_path / "own-0123456789"
+    job = make_job("dataset", out, {"source": "beir"}, {}, {"path": str(folder)})
+    make_dataset_stage(job)
+    made = Collection(open_artifact(job.out))
+    assert contexts(made, "sentence") == [(query, sentences[1])]
+
+
 def test_sentences_by_their_marks():
     assert split_sentences("One. Two? (Three!) four") == ["One.", "Two?", "(Three!)", "four"]
     assert split_sentences("水獺游泳。「牠吃魚。」是的") == ["水獺游泳。", "「牠吃魚。」", "是的"]
     assert split_sentences("version 3.11 is out.\n\n... A heading\n\ntext") == [
         "version 3.11 is out.", "A heading", "text",
     ]  # fmt: skip
+    assert split_sentences("यह वाक्य है। यह दूसरा है॥ तीसरा?") == ["यह वाक्य है।", "यह दूसरा है॥", "तीसरा?"]
+    assert split_sentences("یہ جملہ ہے۔ کیا؟ ہاں") == ["یہ جملہ ہے۔", "کیا؟", "ہاں"]
     assert split_sentences(" \n ") == []

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from tandem.contrib.generation.options import Target
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-from tandem.extras.answer_rules import Matcher, split_words
+from tandem.extras.answer_rules import Matcher
 from tandem.extras.sentences import split_sentences
+from tandem.extras.words import split_into_terms
 
 Passages = list[tuple[str, str]]  # (title, text) of the passages that are relevant to a query
 
@@ -21,8 +22,8 @@ def read_contexts(
 ) -> list[tuple[str, str]]:
     """Return (query, context) of a split's queries, in their order, each pair once.
 
-    A query may have several contexts, one of each relevant passage, but only its first answer, as in GAR. Memory: the
-    relevant passages' texts.
+    A query may have several contexts, one of each relevant passage, but only its first answer, as in GAR. A blank
+    answer is none. Memory: the relevant passages' texts.
 
     Args:
         rule: by which an answer is found in a sentence, of `MATCHING_RULES`.
@@ -30,7 +31,10 @@ def read_contexts(
         UserError: no query has such a context; says what is missing.
     """
     queries = collection.queries(split)
-    answers = collection.known_answers(split)
+    answers = {
+        query: [answer for answer in own if answer.strip()]
+        for query, own in collection.known_answers(split).items()
+    }
     if target == "answer":
         pairs = [(queries[query], own[0]) for query, own in answers.items() if own]
     else:
@@ -86,9 +90,12 @@ def _find_answer(sentences: list[str], answers: list[str], rule: str) -> str | N
 
 
 def _find_nearest(sentences: list[str], query: str) -> str | None:
-    """Return the sentence with the most of a query's words, of equal ones the first; None where none has one."""
-    asked = {word for word in split_words(query) if word.isalnum()}
-    shared = [len(asked.intersection(split_words(sentence))) for sentence in sentences]
+    """Return the sentence with the most of a query's words, of equal ones the first; None where none has one.
+
+    Of scripts without spaces pairs of neighbouring characters stand for words; see `split_into_terms`.
+    """
+    asked = set(split_into_terms(query))
+    shared = [len(asked.intersection(split_into_terms(sentence))) for sentence in sentences]
     return sentences[shared.index(max(shared))] if any(shared) else None
 
 
