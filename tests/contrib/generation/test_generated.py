@@ -152,7 +152,8 @@ def server():
 
 
 def asked(url, **params):
-    return {"asked": {"model": "tiny-gpt", "url": url, "characters": 40}, "until": "\n", **params}
+    model = {"model": "tiny-gpt", "url": url, "characters": 40}
+    return {"asked": model, "until": "\n", "seed": 42, **params}
 
 
 def test_a_server_writes_texts_and_what_it_answered_is_kept(generated_job, dataset, server):
@@ -204,6 +205,44 @@ def test_empty_texts_of_a_small_part_are_counted(generated_job, dataset, server)
     facts = open_artifact(job.out).manifest.facts
     assert (facts["texts"], facts["empty"]) == (60, 12)
     assert any("12 of 60 generated texts are empty" in line for line in facts["warnings"])
+
+
+def test_a_model_thinks_before_it_writes_and_its_thoughts_are_no_text(
+    generated_job, dataset, server
+):
+    """The second text of each passage is cut off while the model still thinks."""
+
+    def respond(body, number):
+        thoughts = "<think>\nwho is this?\n"
+        ended = f"{thoughts}</think>\nwho swims?\n"
+        return 200, completion(ended if body["seed"] == 0 else thoughts)
+
+    server.respond = respond
+    job = generated_job(
+        "thinks",
+        asked(server.url, passages=2),
+        {"dataset": dataset},
+        endpoint={"url": server.url},
+    )
+    texts.run(job)
+    assert [row["text"] for row in rows(job)] == ["who swims?", "", "who swims?", ""]
+
+
+def test_another_seed_asks_a_server_anew(generated_job, dataset, server):
+    """Texts of the usual seed, 42, are asked for by their numbers."""
+
+    def ask(seed):
+        params = asked(server.url, passages=3, seed=seed)
+        execution = {"endpoint": {"url": server.url, "at_once": 1}}
+        texts.run(generated_job(f"seed-{seed}", params, {"dataset": dataset}, **execution))
+        return {row["text"].rpartition(" ")[2] for row in rows(generated_job(f"seed-{seed}"))}
+
+    assert ask(42) == {"0?", "1?"}
+    seven, eight = ask(7), ask(8)
+    assert len(seven | eight | {"0?", "1?"}) == 6
+    assert len(server.requests) == 18
+    ask(7)
+    assert len(server.requests) == 18
 
 
 def test_a_part_of_a_hundred_empty_texts_ends_the_stage(generated_job, dataset, server):

@@ -244,6 +244,17 @@ def test_a_server_is_no_input_and_its_address_is_execution(plan):
     assert is_unknown(texts)
 
 
+def test_the_likeliest_words_of_a_server_are_greedy(plan):
+    likeliest = {"by": "own", "method": "greedy", "number": 1, "top_k": 10}
+    planned = plan(
+        generators={"own": SERVER | {"temperature": 0.0}},
+        generations={"texts": likeliest},
+        expansions={"x": {"from": "texts", "number": 1}},
+    )
+    run = planned.planner.run("x", "test", "here")
+    assert run.upstream["expanded"].upstream["generated"].values["method"] == "greedy"
+
+
 def test_costs_are_known(plan):
     expansions = {"x": {"from": "texts", "number": 4, "drop_by": "ce_bm25neg"}}
     planned = plan(expansions=expansions, datasets={"mine": COUNTED}, dataset="mine")
@@ -298,6 +309,13 @@ SENTENCES = {"cropped": {"source": "cropped_sentences"}}
 def by_rank(**keys):
     lists = {"from": "bm25", "depth": 20, "labels": "rank", **keys}
     return {"models": {"de": {"objective": "dual", "candidates": lists}}}
+
+
+def asked(**keys):
+    return {
+        "generators": {"own": SERVER},
+        "generations": {"texts": {"by": "own", "number": 2, **keys}},
+    }
 
 
 MISTAKES = [
@@ -370,6 +388,20 @@ MISTAKES = [
         {"generators": {"own": SERVER | {"temperature": 0.0}}},
         "generations.texts.number is 4, but generators.own.temp",
     ),
+    (
+        asked(method="nucleus"),
+        "generations.texts.method is nucleus, but own is behind a server, on which it has no effect",
+    ),
+    (
+        asked(method="beam", number=4),
+        "generations.texts.method is beam, but own is behind a server",
+    ),
+    (
+        asked(method="greedy", number=1),
+        "generations.texts.method is greedy, but own is behind a server",
+    ),
+    (asked(temperature=0.1), "generations.texts.temperature is 0.1, but own is behind a server"),
+    (asked(top_p=0.3), "generations.texts.top_p is 0.3, but own is behind a server"),
     (
         {"generators": {"own": SERVER | {"extra_body": {"seed": 1}}}},
         "generators.own.extra_body has seed",

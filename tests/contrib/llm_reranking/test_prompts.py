@@ -1,6 +1,8 @@
 """Orders read off answers, windows that slide, and questions that are never asked twice."""
 
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -120,6 +122,46 @@ def test_a_question_is_asked_once(tmp_path):
     assert again.compare("b", ("yes", "no")).score == 1.0
     assert model.prompts == ["a", "b", "c", "b", "b"]
     again.close()
+
+
+class Slow(Echo):
+    """Answers after a while, in which other threads ask, too."""
+
+    def complete(self, prompt, tokens):
+        time.sleep(0.3)
+        return super().complete(prompt, tokens)
+
+
+def test_threads_that_ask_the_same_at_once_ask_once(tmp_path):
+    model = Slow()
+    answers = AnswerStore(tmp_path / "answers.sqlite", lambda: model)
+    with ThreadPoolExecutor(4) as threads:
+        said = [answer.text for answer in threads.map(answers.complete, ["same"] * 4, [3] * 4)]
+    assert said == ["SAME"] * 4
+    assert model.prompts == ["same"]
+    assert (answers.counts["asked"], answers.counts["known"]) == (1, 3)
+    answers.close()
+
+
+class Down(Slow):
+    """Fails the first time."""
+
+    def complete(self, prompt, tokens):
+        answer = super().complete(prompt, tokens)
+        if len(self.prompts) == 1:
+            raise UserError("status 500")
+        return answer
+
+
+def test_threads_that_wait_for_an_answer_learn_that_it_failed_and_the_next_asks_again(tmp_path):
+    model = Down()
+    answers = AnswerStore(tmp_path / "answers.sqlite", lambda: model)
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(answers.complete, "same", 3) for _ in range(2)]
+        assert [str(each.exception(timeout=30)) for each in asked] == ["status 500"] * 2
+    assert answers.complete("same", 3).text == "SAME"
+    assert len(model.prompts) == 2
+    answers.close()
 
 
 def test_a_file_of_answers_that_is_none_is_one_line(tmp_path):

@@ -331,11 +331,20 @@ def _check_number(at: str, number: int, entry: str, texts: Stage, side: str) -> 
         raise UserError(f"{at}.number is {number}, but {have}; lower it, or raise that")
 
 
+# Keys of a generation that say how a model in this process writes. A value that is the default is no mistake: a recipe
+# that sets another one is overruled by it.
+_WRITING_HERE = ("method", "top_k", "top_p", "temperature", "beams", "precision", "batch_tokens")
+
+
 def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
-    if entry.method == "beam":
-        raise UserError(
-            f"{at}.method is beam, but {entry.by} is behind a server, which searches no beams; choose another"
-        )
+    """Refuse what has no effect on a server, and several texts where it would write one again and again."""
+    for key in _WRITING_HERE:
+        value, usual = getattr(entry, key), Generation.model_fields[key].default
+        if value == usual or (key == "method" and value == "greedy" and not by.temperature):
+            continue
+        problem = f"{at}.{key} is {value}, but {entry.by} is behind a server, on which it has no effect"
+        keys = f"generators.{entry.by}.temperature and extra_body say how that writes"
+        raise UserError(f"{problem}; leave it out, or say {usual}, the default: {keys}")
     if entry.number > 1 and not by.temperature:
         same = f"generators.{entry.by}.temperature is {by.temperature or 0:g}, by which all are one"
         raise UserError(f"{at}.number is {entry.number}, but {same}; raise it, or set number to 1")

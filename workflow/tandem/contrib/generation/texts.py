@@ -24,6 +24,7 @@ from tandem.data.collection import Collection, join_contents
 from tandem.data.splits import compute_position
 from tandem.errors import UserError, printable
 from tandem.extras.language_models.answers import AnswerStore, count_at_once, open_answers
+from tandem.extras.language_models.prompts import strip_thoughts
 from tandem.stages.base import Json
 from tandem.stages.data import TEXTS_FILE
 from tandem.store.job import Job, writing
@@ -110,7 +111,8 @@ class ByServer:
             """Return the texts that the server writes for one that it reads."""
             prompt = f"{before}{text[:most]}{after}"
             answers = [
-                self.answers.write(prompt, params.tokens, number) for number in range(params.number)
+                self.answers.write(prompt, params.tokens, number, params.seed)
+                for number in range(params.number)
             ]
             return [
                 Text(shown(answer.text, params.until), answer.score, answer.written or None)
@@ -127,12 +129,12 @@ class ByServer:
 
 
 def shown(text: str, until: str) -> str:
-    """Return a text on one line, up to what ends it.
+    """Return a text without a model's thoughts, on one line, up to what ends it; see `strip_thoughts`.
 
-    >>> shown(" what is a heron? \\n Passage 2", until="\\n")
+    >>> shown("<think>\\nbirds\\n</think> what is a heron? \\n Passage 2", until="\\n")
     'what is a heron?'
     """
-    text = text.strip()
+    text = strip_thoughts(text).strip()
     return " ".join((text.partition(until)[0] if until else text).split())
 
 

@@ -1,5 +1,6 @@
 """Answers of language models, kept on disk by model and prompt: a question is never asked twice, nor paid twice.
 
+Only processes that ask one at the same moment, shards of a stage, may both pay.
 A model is in this process, or behind an OpenAI-compatible server: vLLM, Ollama, `transformers serve`, or a cloud's.
 OpenAI's client repeats requests that fail or meet a rate limit, ever later, or when the server says so.
 """
@@ -12,6 +13,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -35,6 +37,7 @@ _PROMPT_IDENTITY = {  # parameters that decide what a prompt's answer is
     "model", "revision", "fingerprint", "url", "precision", "chat_template_kwargs", "max_completion_tokens",
     "temperature", "extra_body",
 }  # fmt: skip
+_USUAL_SEED = 42  # the configuration's where it says none; its questions and requests do not name it
 _BEARER_KEY = re.compile(r"[\x21-\x7e]+")  # what may stand behind `Bearer ` in a header
 
 
@@ -80,6 +83,7 @@ class AnswerStore:
         self._open = open_model
         self._lock = Lock()
         self._model: AnsweringModel | None = None
+        self._in_flight: dict[str, Future[ModelAnswer]] = {}
         self.counts: Counter[str] = Counter(asked=0, known=0)
         with _name_file(path):
             self._file = sqlite3.connect(path, timeout=60, check_same_thread=False)
@@ -100,15 +104,16 @@ class AnswerStore:
             f"share of {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words)
         )
 
-    def write(self, prompt: str, tokens: int, number: int) -> ModelAnswer:
+    def write(self, prompt: str, tokens: int, number: int, seed: int) -> ModelAnswer:
         """`Server.write`, unless the answer is there; a model in this process writes none."""
 
         def ask() -> ModelAnswer:
             model = self._opened()
             assert isinstance(model, Server)
-            return model.write(prompt, tokens, number)
+            return model.write(prompt, tokens, find_request_seed(number, seed))
 
-        return self._ask(f"write {tokens} {number}\n{prompt}", ask)
+        of_seed = "" if seed == _USUAL_SEED else f" seed {seed}"
+        return self._ask(f"write {tokens} {number}{of_seed}\n{prompt}", ask)
 
     def _opened(self) -> AnsweringModel:
         with self._lock:
@@ -117,22 +122,50 @@ class AnswerStore:
             return self._model
 
     def _ask(self, question: str, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
+        """Return the answer that is there, or that another thread is asking for, else ask."""
         key = hashlib.sha256(question.encode()).hexdigest()
-        with self._lock, _name_file(self.path):
+        with self._lock:
+            answer = self._find(key)
+            asked_elsewhere = self._in_flight.get(key)
+            own = answer is None and asked_elsewhere is None
+            if own:
+                self._in_flight[key] = Future()
+        if own:
+            answer = self._ask_and_keep(key, ask)
+        elif answer is None:
+            assert asked_elsewhere is not None
+            answer = asked_elsewhere.result()
+        assert answer is not None
+
+        with self._lock:
+            self.counts.update(asked=own, known=not own)
+            self.counts.update(prompt_tokens=answer.read, answer_tokens=answer.written)
+        return answer
+
+    def _find(self, key: str) -> ModelAnswer | None:
+        """Return an answer of the file; the caller holds the lock."""
+        with _name_file(self.path):
             row = self._file.execute(
                 "SELECT answer FROM answers WHERE question = ?", (key,)
             ).fetchone()
-            answer = ModelAnswer(**json.loads(row[0])) if row else None
-        answer = answer or ask()
-        with self._lock, _name_file(self.path):
-            if row is None:
+            return ModelAnswer(**json.loads(row[0])) if row else None
+
+    def _ask_and_keep(self, key: str, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
+        """Ask, write the answer to the file, and hand it, or what went wrong, to the threads that wait for it."""
+        try:
+            answer = ask()
+            with self._lock, _name_file(self.path):
                 self._file.execute(
                     "INSERT OR REPLACE INTO answers VALUES (?, ?)",
                     (key, json.dumps(asdict(answer))),
                 )
                 self._file.commit()
-            self.counts.update(asked=row is None, known=row is not None)
-            self.counts.update(prompt_tokens=answer.read, answer_tokens=answer.written)
+        except BaseException as error:
+            with self._lock:
+                self._in_flight.pop(key).set_exception(error)
+            raise
+        with self._lock:
+            self._in_flight.pop(key).set_result(answer)
         return answer
 
     def close(self) -> None:
@@ -187,9 +220,9 @@ class Server:
             prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS
         )
 
-    def write(self, prompt: str, tokens: int, number: int) -> ModelAnswer:
-        """Ask for one of several texts, by its number as the server's seed, with its log-likelihood if it is told."""
-        return self._ask(prompt, self._likely_text, tokens, logprobs=True, seed=number)
+    def write(self, prompt: str, tokens: int, seed: int) -> ModelAnswer:
+        """Ask for a text that the server draws by a seed, with its log-likelihood if it is told."""
+        return self._ask(prompt, self._likely_text, tokens, logprobs=True, seed=seed)
 
     def _ask(
         self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any
@@ -270,6 +303,20 @@ class Server:
         share = sum(math.exp(word.logprob) for word in either)
         top = max(likeliest, key=lambda word: float(word.logprob)).token
         return ModelAnswer(str(top), score, *_read_usage(response), share)
+
+
+def find_request_seed(number: int, seed: int) -> int:
+    """Return the seed of a request for one of several texts: its number, of another seed than the usual one a hash.
+
+    >>> find_request_seed(3, seed=42)
+    3
+    >>> find_request_seed(0, seed=8) == find_request_seed(1, seed=7)
+    False
+    """
+    if seed == _USUAL_SEED:
+        return number
+    digest = hashlib.sha256(f"{seed} {number}".encode()).digest()
+    return int.from_bytes(digest[:4]) >> 1  # 31 bits, which every server takes
 
 
 def read_key(variable: str) -> str:
