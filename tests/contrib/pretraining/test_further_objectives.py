@@ -270,6 +270,14 @@ def test_lex_mae_restores_from_weights_of_words():
     assert values["decoder"] == approx(np.mean(decoder), rel=1e-9)
 
 
+def test_what_lex_mae_hides_from_the_encoder_it_hides_from_the_decoder():
+    passages = texts().passages.take(ROWS)
+    _, of_encoder, _, of_decoder = objective("lex_mae").draw(passages, STEP)
+    hidden = of_encoder.ids != IGNORED
+    assert (of_decoder.ids[hidden] == of_encoder.ids[hidden]).all()
+    assert (of_decoder.ids != IGNORED).sum() > hidden.sum()
+
+
 @pytest.mark.parametrize("name", ["condenser", "tsdae", "ict", "cot_mae", "dup_mae", "lex_mae"])
 def test_every_weight_learns_and_a_step_lowers_the_loss(name):
     pretraining, before = evaluated(name)

@@ -129,6 +129,8 @@ MISTAKES = [
     ({"objective": "mlm", "train": {"crop_longest": 0.5}}, unknown_key("encoders.mine.train.crop_longest")),
     ({"objective": "mlm", "train": {"mask_probability": 1.5}}, "mask_probability is 1.5; allowed: ≤ 1"),
     ({"objective": "mlm", "layers": 0}, "encoders.mine.objective is mlm, but an encoder without layers learns by crop"),
+    ({"objective": "condenser", "layers": 2, "train": {"skip_from": 2}}, "encoders.mine.train.skip_from is 2, but the encoder has 2 layers"),
+    ({"objective": "cocondenser", "start": "minilm", "train": {"skip_from": 9}}, "encoders.mine.train.skip_from is 9, but the encoder has 6 layers"),
     ({"objective": "crop", "heads": 3}, "encoders.mine.hidden is 256, which heads .3. does not divide"),
     ({"objective": "crop", "positions": 64}, "encoders.mine.positions is 64, but lengths.passage needs 98; raise it"),
     ({"objective": "crop", "start": "minilm", "hidden": 64}, "hidden cannot be set beside start, which brings its own"),

@@ -67,6 +67,21 @@ def test_a_token_is_chosen_as_often_as_another():
     assert (labels.ids.reshape(2000, 10) != IGNORED).sum(1).tolist() == [2] * 2000
 
 
+def test_what_is_hidden_in_any_case_counts_among_the_share(many):
+    _, first = VOCABULARY.hide(many, 0.3, np.random.default_rng(1))
+    of_first = first.ids != IGNORED
+    _, second = VOCABULARY.hide(many, 0.5, np.random.default_rng(2), always=of_first)
+    hidden = second.ids != IGNORED
+    assert hidden[of_first].all()
+    for row in range(len(many)):
+        ordinary = int((~np.isin(many[row], SPECIAL)).sum())
+        expected = min(ordinary, max(1, round(0.5 * ordinary)))
+        assert int((second[row] != IGNORED).sum()) == expected, row
+    # of the other tokens (0.5 - 0.3) / (1 - 0.3)
+    others = ~of_first & ~np.isin(many.ids, SPECIAL)
+    assert hidden[others].mean() == pytest.approx(0.2 / 0.7, abs=0.02)
+
+
 def test_spans_are_parts_of_their_text_with_a_share_within_bounds(many):
     spans = crop(many, Spans(crop_shortest=0.2, crop_longest=0.5), np.random.default_rng(2))
     starts = []

@@ -47,11 +47,18 @@ class Vocabulary:
         ordinary = np.setdiff1d(np.arange(len(tokenizer)), special)
         return cls(tokenizer.mask_token_id, special, ordinary)
 
-    def hide(self, texts: Ragged, share: float, draw: np.random.Generator) -> tuple[Ragged, Ragged]:
+    def hide(
+        self,
+        texts: Ragged,
+        share: float,
+        draw: np.random.Generator,
+        always: NDArray[np.bool_] | None = None,
+    ) -> tuple[Ragged, Ragged]:
         """Mask as BERT does (Devlin et al. 2019 §3.1): 80 % of the chosen tokens are masked, 10 % replaced.
 
         Args:
             share: how many tokens of each text are chosen, rounded, at least one; single tokens, not whole words.
+            always: tokens that are chosen in any case, and count among the share; shape (tokens of all texts,).
         Returns:
             The ids the encoder sees, and the labels: the ids that were chosen, `IGNORED` elsewhere; both like `texts`.
         """
@@ -61,12 +68,13 @@ class Vocabulary:
         is_special = np.isin(ids, self.special)
 
         # Rank the tokens of each text at random, special ones last; the first ones are chosen.
-        shuffled = np.lexsort((draw.random(len(ids)), is_special, rows))
+        is_other = np.ones(len(ids), bool) if always is None else ~always
+        shuffled = np.lexsort((draw.random(len(ids)), is_other, is_special, rows))
         ranks = np.empty(len(ids), np.int64)
         ranks[shuffled] = join_ranges(np.zeros_like(lengths), lengths)
         ordinary = np.bincount(rows[~is_special], minlength=len(texts))
         numbers = np.maximum(1, np.rint(share * ordinary))
-        is_chosen = ~is_special & (ranks < numbers[rows])
+        is_chosen = ~is_special & ((ranks < numbers[rows]) | ~is_other)
 
         fate = draw.random(len(ids))
         others = draw.choice(self.ordinary, len(ids))

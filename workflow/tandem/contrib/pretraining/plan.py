@@ -5,6 +5,7 @@ from tandem.errors import UserError
 from tandem.plan.context import TRAINING, Context, json_of, plans_encoder, plans_tokenizer
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
+from tandem.plan.sizes import known_shape
 from tandem.plan.starting_encoders import encoder, tokens
 from tandem.plan.towers import towers
 
@@ -19,6 +20,7 @@ def plan_pretraining(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage
         raise UserError(
             f"encoders.{name}.objective is {entry.objective}, but an encoder without layers learns by crop alone"
         )
+    _check_skipping(ctx, name, entry, start)
     train = json_of(entry.train) | {"seed": ctx.seed(entry.train.seed)}
     params = {"objective": entry.objective, **towers(ctx, name), "train": train}
     upstream = {"start": start, "tokens": tokens(ctx, name, data, "alone")}
@@ -44,6 +46,19 @@ def _name_dataset(ctx: Context, name: str, entry: PretrainedEncoder) -> str:
         return ctx.settings.dataset
     ctx.dataset_entry(entry.dataset, f"encoders.{name}.dataset")
     return entry.dataset
+
+
+def _check_skipping(ctx: Context, name: str, entry: PretrainedEncoder, start: Stage) -> None:
+    """Refuse a short head over the states of the last layer, or of one that is not there, where the layers are known."""
+    early = getattr(entry.train, "skip_from", None)
+    if early is None:
+        return
+    layers = _count_layers(ctx, entry)
+    if layers is None and (shape := known_shape(ctx, start)):
+        layers = shape.layers
+    if layers is not None and early >= layers:
+        has = f"the encoder has {layers} layers; allowed: below {layers}"
+        raise UserError(f"encoders.{name}.train.skip_from is {early}, but {has}")
 
 
 def _count_layers(ctx: Context, entry: PretrainedEncoder) -> int | None:
