@@ -76,6 +76,23 @@ def test_what_just_fits_is_planned(plan, keys):
     plan(keys)
 
 
+COMPARES = {
+    "models/duo": {
+        "objective": "cross", "init": "encoder", "compares": True, "candidates": {"from": "bm25"},
+        "train": {"loss": "pointwise", "list_size": 4},
+    },
+}  # fmt: skip
+
+
+def test_a_model_that_compares_reads_two_passages(plan):
+    """32 + 2 · 238 and four special tokens are 512, of which the encoder takes 512."""
+    plan(COMPARES | {"lengths/query": 32, "lengths/passage": 238})
+    line = r"pairs of 514 tokens \(query 32, passage 239 twice, special 4\), but minilm takes 512"
+    with pytest.raises(UserError, match=line):
+        plan(COMPARES | {"lengths/query": 32, "lengths/passage": 239})
+    plan(COMPARES | {"lengths/query": 32, "lengths/passage": 239, "lengths/pair": 512})
+
+
 def test_an_entry_says_the_sizes_of_an_encoder_that_is_not_here(plan):
     shape = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
     mine = {

@@ -178,25 +178,32 @@ def known_shape(ctx: Context, encoder: Stage) -> EncoderShape | None:
         return None
 
 
-def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
+def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: int = 1) -> None:
     """Refuse `lengths` that make texts, or pairs of them, longer than an encoder takes.
 
     Args:
         stage: the encoder's.
         part: `dual` reads single texts, `cross` pairs of a query and a passage.
+        passages: that a pair has beside its query; 2 of a model that compares.
     """
     lengths = ctx.settings.lengths
     encoder = encoder_of(stage)
     limit = _count_positions(encoder, ctx.settings)
     if limit is None:
         return
-    texts = (
-        lengths.query + lengths.passage if part == "cross" else max(lengths.query, lengths.passage)
-    )
-    if texts + MOST_SPECIAL <= limit:
+    is_pair = part == "cross"
+    if is_pair:
+        texts = lengths.query + passages * lengths.passage
+    else:
+        texts = max(lengths.query, lengths.passage)
+    if texts + passages * MOST_SPECIAL <= limit:
         return
 
-    special = _special_tokens(_files(encoder), part == "cross")
+    special = _special_tokens(_files(encoder), is_pair)
+    if is_pair:
+        # what stands between the texts of a pair stands between two passages, too
+        between = special - _special_tokens(_files(encoder), False)
+        special += (passages - 1) * between
     needed = texts + special
     if part == "dual" and needed > limit:
         side = "query" if lengths.query > lengths.passage else "passage"
@@ -204,8 +211,9 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str) -> None:
         raise UserError(f"lengths.{side} is {texts}, but {most}")
     if lengths.pair:  # pairs are cut there
         needed = min(needed, lengths.pair)
-    if part == "cross" and needed > limit:
-        pairs = f"lengths allow pairs of {needed} tokens (query {lengths.query}, passage {lengths.passage}"
+    if is_pair and needed > limit:
+        twice = " twice" if passages > 1 else ""
+        pairs = f"lengths allow pairs of {needed} tokens (query {lengths.query}, passage {lengths.passage}{twice}"
         hint = f"lower one, or set lengths.pair to {limit} or less, which cuts pairs"
         raise UserError(f"{pairs}, special {special}), but {name} takes {limit}; {hint}")
 

@@ -184,18 +184,26 @@ def tokens(
 
 
 def tokens_to_read(
-    ctx: Context, name: str, data: str, part: str, representation: Representation | None = None
+    ctx: Context,
+    name: str,
+    data: str,
+    part: str,
+    representation: Representation | None = None,
+    compares: bool = False,
 ) -> Stage:
     """Return the token ids that the encoder itself computes with.
 
+    Args:
+        compares: it reads two passages at a time.
     Raises:
         UserError: it has fewer positions than they need.
     """
-    if ("fitting", name, part) not in ctx.memo:
+    passages = 2 if compares else 1
+    if ("fitting", name, part, passages) not in ctx.memo:
         block = find_start_block(ctx, name)
         if block is None or START_BLOCKS[block].has_positions:
-            check_lengths(ctx, name, encoder(ctx, name), part)
-        ctx.memo["fitting", name, part] = encoder(ctx, name)
+            check_lengths(ctx, name, encoder(ctx, name), part, passages)
+        ctx.memo["fitting", name, part, passages] = encoder(ctx, name)
     return tokens(ctx, name, data, part, representation)
 
 
@@ -305,7 +313,8 @@ def judge_with_tokens(
     known = chain(ctx.settings.ensembles, _pair_scoring(ctx), also)
     model = ctx.model(name, where, objectives, known)
     read = texts_of_cross(ctx, ctx.model_name(name), data, where)
-    return model, tokens_to_read(ctx, ctx.root(ctx.model_name(name), "cross"), read, "cross")
+    root, compares = ctx.root(ctx.model_name(name), "cross"), bool(model.values.get("compares"))
+    return model, tokens_to_read(ctx, root, read, "cross", compares=compares)
 
 
 def texts_of_cross(ctx: Context, name: str, data: str, where: str) -> str:

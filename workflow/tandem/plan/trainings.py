@@ -101,7 +101,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
             load(form.check_entry)(ctx, at, entry, params)
             options = getattr(entry, name_of_form)
             params[name_of_form] = json_of(options) if options else None
-    upstream["tokens"] = tokens_to_read(ctx, ctx.root(name, part), read, part, representation)
+    root, compares = ctx.root(name, part), entry.sort == COMPARING
+    upstream["tokens"] = tokens_to_read(ctx, root, read, part, representation, compares)
     if isinstance(entry, JointModel):
         upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
     execution = ctx.execution(*TRAINING)
