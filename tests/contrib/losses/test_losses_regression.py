@@ -45,6 +45,17 @@ def test_kl_minmax_by_hand():
     assert of(kl_minmax, [3.0, 10.0], [4.0, 5.0]) == approx(0, abs=1e-12)
 
 
+def test_kl_minmax_leaves_a_list_of_equal_scores_out():
+    """Its span is 0, or that of rounding; the other list's loss and gradient are as without it."""
+    student = torch.tensor([[3.0, 10.0], [20.0, 20.0], [20.0, 20.00001]], requires_grad=True)
+    teacher = torch.tensor([[1.0, 1.0], [3.0, 1.0], [3.0, 1.0]])
+    loss = kl_minmax(student, teacher, torch.ones_like(teacher, dtype=torch.bool))
+    loss.backward()
+    assert loss.item() == approx(of(kl_minmax, [3.0, 10.0], [1.0, 1.0]))
+    assert student.grad[1:].tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert student.grad.isfinite().all()
+
+
 def test_variants_are_the_papers_and_the_codes_where_they_should_be():
     student, teacher = [0.3, -1.2, 2.0], [1.1, 0.2, 0.1]
     assert of(kl_elementwise, student, teacher) == approx(

@@ -5,6 +5,8 @@ from torch import Tensor
 from tandem.config.losses import distillation
 from tandem.training.losses.listwise import compute_divergence, sum_list_means
 
+_LEAST_SPAN = 1e-4  # of a list's scores that `kl_minmax` scales: what is below is rounding
+
 
 @distillation("kl")
 def kl(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
@@ -64,11 +66,14 @@ def kl_minmax(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """`kl` with the student's scores first scaled to [0, 1] over each list: (s - min s) / (max s - min s).
 
     pylate's `Distillation` by default. The student's softmax then spans at most a factor of e, so the teacher's scores
-    should be of that range too.
+    should be of that range too. The gradient grows with 1 / (max s - min s): a list of a span below 1e-4, whose scores
+    are as good as equal, is left out, where pylate would take a step of any size.
 
     Args and returns: as `kl`, without a temperature.
     """
     highest = student.masked_fill(~mask, float("-inf")).amax(-1, keepdim=True)
     lowest = student.masked_fill(~mask, float("inf")).amin(-1, keepdim=True)
-    span = (highest - lowest).clamp(min=1e-8)
-    return kl((student - lowest) / span, teacher, mask)
+    span = highest - lowest
+    is_spread = span > _LEAST_SPAN
+    scaled = (student - lowest) / span.where(is_spread, 1.0)
+    return compute_divergence(teacher.detach(), scaled, mask).masked_fill(~is_spread, 0.0).sum()
