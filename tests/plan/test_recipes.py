@@ -480,9 +480,23 @@ def test_adore_trains_the_querys_tower_alone_upon_stars_passages(surveyed):
             {"init": "de_bm25neg", "shared": None},
             "models.live.shared is true, but live_negatives trains the query's",
         ),
+        (
+            {
+                "init": "de_bm25neg",
+                "candidates": {"from": "bm25", "refresh": {"lag": 0}},
+                "train": {
+                    "live_negatives": 20,
+                    "in_batch": False,
+                    "steps": 20,
+                    "checkpoints": 4,
+                    "choose": "last",
+                },
+            },
+            "models.live.candidates.refresh is set, but live_negatives",
+        ),
     ],
 )
-def test_live_negatives_need_a_trained_start_and_two_towers(model, message):
+def test_live_negatives_need_a_trained_start_two_towers_and_lists_that_stay(model, message):
     live = {"objective": "dual", "shared": False, "candidates": {"from": "bm25"}}
     live |= {"train": {"live_negatives": 20, "in_batch": False}, **model}
     with pytest.raises(UserError, match=message):

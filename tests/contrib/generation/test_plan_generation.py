@@ -164,7 +164,6 @@ CONTEXTS = {
             "of": "queries",
             "method": "greedy",
             "number": 1,
-            "split": "dev",
         }
     },
 }
@@ -196,6 +195,17 @@ def test_queries_with_texts_behind_them_search_the_same_index(plan):
     assert tuned.upstream["generated"] == texts
     fused = planned.planner.run("both", "test", "here")
     assert gar in fused.upstream.values()
+
+
+def test_queries_of_a_collection_with_a_dev_split_alone_are_read(plan):
+    """A generation has no split of its own: its queries are those that are searched for."""
+    tiny = {**COUNTED, "counts": {"passages": 5000, "train": 800, "dev": 300}}
+    expand = {"from": "contexts"}
+    planned = plan(
+        **CONTEXTS, datasets={"tiny": tiny}, dataset="tiny", sparse={"gar": {"expand": expand}}
+    )
+    run = planned.planner.run("gar", "dev", "here")
+    assert run.upstream["generated"].values["split"] == "dev"
 
 
 def test_sentences_and_generated_queries_are_one_dataset(plan):
@@ -317,6 +327,8 @@ def asked(**keys):
         "generations": {"texts": {"by": "own", "number": 2, **keys}},
     }
 
+
+BOTH = {"ensembles": {"both": {"of": ["ce_bm25neg", "ce_deneg"]}}}
 
 MISTAKES = [
     (
@@ -441,6 +453,26 @@ MISTAKES = [
     (
         {"datasets": made(best_by="ce_bm25neg")},
         "datasets.made.best_by is ce_bm25neg, but all queries stay",
+    ),
+    (
+        {"datasets": made(found_within=3)},
+        "datasets.made.found_within is 3, but all queries stay; name found_by",
+    ),
+    (
+        {**BOTH, "expansions": {"x": {"from": "texts", "number": 1, "drop_by": "both"}}},
+        "expansions.x.drop_by: both is an ensemble; name one model, such as one of its: ce_bm25neg",
+    ),
+    (
+        {**BOTH, "expansions": {"x": {"from": "texts", "number": 1, "drop_by": "bothh"}}},
+        "expansions.x.drop_by: bothh is not a model; allowed: bge-reranker-base, ",
+    ),
+    (
+        {"expansions": {"x": {"from": "texts", "number": 1, "drop_by": "de_bm25nag"}}},
+        "expansions.x.drop_by: de_bm25nag is not a model; did you mean de_bm25neg?",
+    ),
+    (
+        {**CONTEXTS, "expansions": {"x": {"from": "contexts", "number": 1}}},
+        "expansions.x.from: generations.contexts reads queries; passages' texts are needed",
     ),
     ({"datasets": made(found_by="bm25", found_within=500)}, "datasets.made.found_within is 500"),
     ({"datasets": made(), "dataset": "made"}, "datasets.made.of is null"),

@@ -4,11 +4,9 @@ import re
 from itertools import pairwise
 
 # A sentence ends behind these marks, and the quotes and brackets that close there, where white space follows: dots,
-# exclamation and question marks, the dandas of Hindi and Bengali, the full stop of Urdu and the question mark of Arabic.
-# Those of Chinese and Japanese, which are written without spaces, end one wherever they stand. So does an empty line.
-_SENTENCE_END = re.compile(
-    r"""(?<=[.!?…।॥۔؟])["'”’)\]]*\s+|(?<=[。！？])[”’」』）]*\s*|\n\s*\n"""
-)
+# exclamation and question marks, the dandas of Hindi and Bengali, Urdu's full stop and Arabic's question mark. Those of
+# Chinese and Japanese, which are written without spaces, end one wherever they stand. So does an empty line.
+_SENTENCE_END = re.compile(r"""(?<=[.!?…।॥۔؟])["'”’)\]]*\s+|(?<=[。！？])[”’」』）]*\s*|\n\s*\n""")
 
 
 def split_sentences(text: str) -> list[str]:

@@ -16,9 +16,7 @@ from tandem.stages.retrieval import pair_scorer
 @plans_reranking("rerankers")
 def rerank_by_model(ctx: Context, reranked: Reranked) -> Stage:
     """Plan the re-ranking of a run by a cross-encoder, trained or published."""
-    also = ctx.list_names(
-        block for block in list_blocks(plans_reranking) if block not in ("rerankers", "ensembles")
-    )
+    also = ctx.list_names(block for block in list_blocks(plans_reranking) if block != "rerankers")
     model, tokens = judge_with_tokens(
         ctx, reranked.judge, reranked.where, reranked.data, CROSS_PARTS, also
     )

@@ -192,10 +192,8 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: in
     if limit is None:
         return
     is_pair = part == "cross"
-    if is_pair:
-        texts = lengths.query + passages * lengths.passage
-    else:
-        texts = max(lengths.query, lengths.passage)
+    of_pair = lengths.query + passages * lengths.passage
+    texts = of_pair if is_pair else max(lengths.query, lengths.passage)
     if texts + passages * MOST_SPECIAL <= limit:
         return
 

@@ -199,11 +199,12 @@ def tokens_to_read(
         UserError: it has fewer positions than they need.
     """
     passages = 2 if compares else 1
-    if ("fitting", name, part, passages) not in ctx.memo:
+    fitting = ("fitting", name, part, str(passages))
+    if fitting not in ctx.memo:
         block = find_start_block(ctx, name)
         if block is None or START_BLOCKS[block].has_positions:
             check_lengths(ctx, name, encoder(ctx, name), part, passages)
-        ctx.memo["fitting", name, part, passages] = encoder(ctx, name)
+        ctx.memo[fitting] = encoder(ctx, name)
     return tokens(ctx, name, data, part, representation)
 
 
@@ -284,7 +285,7 @@ def judges(
     """
     upstream = {}
     for number, name in enumerate(ctx.members(names)):
-        judge, read = judge_with_tokens(ctx, name, where, data, objectives)
+        judge, read = judge_with_tokens(ctx, name, where, data, objectives, ctx.settings.ensembles)
         upstream[f"judge.{number}"] = judge
         upstream[f"judge_tokens.{number}"] = read
     return upstream
@@ -310,7 +311,7 @@ def judge_with_tokens(
             "a published cross-encoder is an entry of rerankers, a language model of llm_rerankers"
         )
         raise UserError(f"{where}: {name} counts as an encoder that scores no pairs; {kinds}")
-    known = chain(ctx.settings.ensembles, _pair_scoring(ctx), also)
+    known = chain(_pair_scoring(ctx), also)
     model = ctx.model(name, where, objectives, known)
     read = texts_of_cross(ctx, ctx.model_name(name), data, where)
     root, compares = ctx.root(ctx.model_name(name), "cross"), bool(model.values.get("compares"))

@@ -166,8 +166,9 @@ GENERATORS: dict[str, type[GeneratorEntry]] = by_value(
 class Decoding(Inference):
     """How texts are generated, token after token.
 
-    A text follows from the seed, its passage's id and its number alone: more texts, other batches, shards and restarts
-    leave it as it is.
+    What is drawn follows from the seed, its passage's id and its number alone: more texts, shards and restarts leave a
+    text as it is. So do other batches, but for the last bits of the model's arithmetic: in bf16 they may change a token
+    where two are nearly as likely. A server draws by itself.
     """
 
     method: Method = Field(
@@ -267,8 +268,9 @@ class Generation(Decoding):
     """Texts of passages or queries by a generator, an entry of `generations`."""
 
     by: str = Field(description="the generator")
-    of: Literal["passages", "queries"] = Field("passages", description="what it reads")
-    split: str = Field("test", description="of queries: their split")
+    of: Literal["passages", "queries"] = Field(
+        "passages", description="what it reads; of queries those of the split that is searched"
+    )
     passages: IfSet[int | None] = Field(
         None, ge=1, description="read so many passages alone, chosen by their ids' hash; null: all"
     )

@@ -117,7 +117,8 @@ def check_generator_entry(ctx: Context, name: str) -> None:
 @checks_entry("generations")
 def check_generation(ctx: Context, name: str) -> None:
     """Refuse an entry of `generations` that cannot be planned for the dataset that is searched."""
-    generated(ctx, name, f"generations.{name}", ctx.settings.dataset)
+    data = ctx.settings.dataset
+    generated(ctx, name, f"generations.{name}", data, reported_split(ctx, data))
 
 
 def generator(ctx: Context, name: str, where: str) -> Stage:
@@ -266,7 +267,7 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
     """Return the stage that generates an entry of `generations` for a dataset; `where` names the key that refers to it.
 
     Args:
-        split: of queries: theirs; null: the entry's.
+        split: of queries: theirs; null: an entry that reads queries is refused.
     Raises:
         UserError: it is unknown, its prompt has no place for what it reads, or a server would write one text again and
             again.
@@ -284,6 +285,10 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
         raise UserError(
             f"{at}.by: {entry.by} is not a generator{nearest(entry.by, list(_generators(ctx)))}"
         )
+    if entry.of == "queries" and split is None:
+        raise UserError(
+            f"{where}: generations.{name} reads queries; passages' texts are needed (of: passages)"
+        )
     needed = PASSAGE if entry.of == "passages" else QUERY
     if needed not in by.prompt:
         raise UserError(
@@ -295,8 +300,9 @@ def generated(ctx: Context, name: str, where: str, data: str, split: str | None 
     }
     params |= {"prompt": by.prompt, "passages": entry.passages}
     if entry.of == "queries":
-        require_split(ctx, data, split or entry.split, f"{at}: reads queries")
-        params["split"] = split or entry.split
+        assert split is not None
+        require_split(ctx, data, split, f"{at}: reads queries")
+        params["split"] = split
     upstream = {"dataset": dataset(ctx, data)}
     execution: Json = {}
     if isinstance(by, AskedGenerator):
@@ -342,7 +348,9 @@ def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
         value, usual = getattr(entry, key), Generation.model_fields[key].default
         if value == usual or (key == "method" and value == "greedy" and not by.temperature):
             continue
-        problem = f"{at}.{key} is {value}, but {entry.by} is behind a server, on which it has no effect"
+        problem = (
+            f"{at}.{key} is {value}, but {entry.by} is behind a server, on which it has no effect"
+        )
         keys = f"generators.{entry.by}.temperature and extra_body say how that writes"
         raise UserError(f"{problem}; leave it out, or say {usual}, the default: {keys}")
     if entry.number > 1 and not by.temperature:
@@ -352,11 +360,17 @@ def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
 
 def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage:
     """Return the stage that scores generated texts with their passages, by a cross-encoder or a dual encoder."""
+    if by in ctx.settings.ensembles:
+        members = ", ".join(ctx.settings.ensembles[by].of)
+        raise UserError(
+            f"{where}: {by} is an ensemble; name one model, such as one of its: {members}"
+        )
     if ctx.untrained(by) or _is_dual(ctx, by):
         model = dual_encoder(ctx, by, where)
         read = tokens_of_dual(ctx, by, model, data)
     else:
-        model, read = judge_with_tokens(ctx, by, where, data, CROSS_PARTS)
+        duals = [name for name in ctx.settings.models if _is_dual(ctx, name)]
+        model, read = judge_with_tokens(ctx, by, where, data, CROSS_PARTS, duals)
     params: Json = {**ctx.scoring, "number": texts.values["number"]}
     params |= {
         "query_length": ctx.settings.lengths.query,
@@ -400,6 +414,10 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
         raise UserError(
             f"{at}.best_by is {entry.best_by}, but all queries stay; say best: how many"
         )
+    if "found_within" in entry.model_fields_set and not entry.found_by:
+        raise UserError(
+            f"{at}.found_within is {entry.found_within}, but all queries stay; name found_by, a run"
+        )
     base = find_base(at, entry)
     upstream = _made_of(ctx, at, entry, base)
     if entry.best_by:
@@ -424,10 +442,6 @@ def _made_of(
 ) -> dict[str, Stage]:
     """Return the base of a derived dataset and the texts for it; a `UserError` where there are too few of a passage."""
     texts = generated(ctx, entry.from_, f"{at}.from", base)
-    if texts.values["side"] != "passages":
-        raise UserError(
-            f"{at}.from: generations.{entry.from_} reads queries; passages' texts are needed"
-        )
     _check_number(at, entry.number, entry.from_, texts, "passage")
     return {"of": dataset(ctx, base), "generated": texts}
 

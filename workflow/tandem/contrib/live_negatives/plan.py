@@ -18,6 +18,11 @@ def plan_frozen_passages(
     ctx: Context, at: str, entry: ModelEntry, data: str, params: Json
 ) -> tuple[dict[str, Stage], Json]:
     """Plan the vectors of the passages that live negatives are found among: those of the model that it starts from."""
+    if entry.candidates.refresh:
+        raise UserError(
+            f"{at}.candidates.refresh is set, but live_negatives learns from what it retrieves, and reads no list's "
+            "negatives; leave it out"
+        )
     start = start_of(entry, "dual")
     if not ctx.has_model(start):
         raise UserError(

@@ -36,10 +36,10 @@ class LexMae(Masked[LexMaeTrain]):
 
     L_mlm: the encoder's own hidden tokens (`mask_probability`). L_dec: those hidden from a decoder
     (`decoder_mask_probability`), by `decoder_layers` transformer layers over [b; embeddings of what it sees], where b
-    is `lexicon_bottleneck` of the encoder's logits. What is hidden from the encoder is hidden from the decoder, too, and
-    counts among its share, as in the authors' code by default (`--dec_mlm_overlap inclusive`). The decoder's head is its
-    own, but for the embeddings. Each is averaged over a passage's hidden tokens. The encoder keeps its head, which
-    sparse encoders start from.
+    is `lexicon_bottleneck` of the encoder's logits. What is hidden from the encoder is hidden from the decoder, too,
+    and counts among its share, as in the authors' code by default (`--dec_mlm_overlap inclusive`). The decoder's head
+    is its own, but for the embeddings. Each is averaged over a passage's hidden tokens. The encoder keeps its head,
+    which sparse encoders start from.
     """
 
     names = ("loss", "mlm", "decoder")

@@ -49,7 +49,7 @@ def _name_dataset(ctx: Context, name: str, entry: PretrainedEncoder) -> str:
 
 
 def _check_skipping(ctx: Context, name: str, entry: PretrainedEncoder, start: Stage) -> None:
-    """Refuse a short head over the states of the last layer, or of one that is not there, where the layers are known."""
+    """Refuse a short head over the states of a layer that is not before the last, where the layers are known."""
     early = getattr(entry.train, "skip_from", None)
     if early is None:
         return
