@@ -198,7 +198,7 @@ def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
     [
         ({}, {"match": "fuzzy"}, "allowed: string, regex, kilt"),
         ({"split": "dev"}, {}, "is a run of split dev, but split is test"),
-        ({"ranked": {"q0": [("d1", 1)]}}, {}, "holds none of the 5 questions with answers"),
+        ({"ranked": {"dev1": [("d1", 1)]}}, {}, "holds no query of split test"),
         ({"answers": {"dev1": ["x"]}}, {}, "no query of split test has answers"),
     ],
 )
@@ -242,6 +242,21 @@ def test_scores_by_matches(toy, matched, tmp_path):
         1,
         "match",
     )
+
+
+@pytest.mark.parametrize(
+    "ranked", [{}, {"q0": [("d1", 1)]}], ids=["nothing at all", "for a question without answers"]
+)
+def test_a_system_that_finds_nothing_is_worth_0_and_warned_of(toy, matched, tmp_path, ranked):
+    inputs = toy(ranked=ranked)
+    match = matched(inputs)
+    assert rows(match) == []
+    assert match.manifest.facts["success"] == {"1": 0}
+    artifact = scored(tmp_path, inputs | {"match": match}, ["RR@3"])
+    assert read_scores(artifact, ["RR@3"])[1].tolist() == [[0.0]] * 5
+    assert artifact.manifest.facts["warnings"] == [
+        "none of the 5 queries has a result: every value is 0"
+    ]
 
 
 def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):

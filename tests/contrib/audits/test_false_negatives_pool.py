@@ -265,6 +265,24 @@ def test_runs_that_do_not_fit(make_job, make_run, inputs, tmp_path):
     assert not (tmp_path / "a-0123456789" / "stage.json").exists()
 
 
+@pytest.mark.parametrize(
+    "ranked", [{}, {"q2": ["p5"]}], ids=["nothing at all", "for queries that are not looked at"]
+)
+def test_a_system_that_finds_nothing_adds_nothing_to_the_pools(
+    make_job, make_run, inputs, tmp_path, ranked
+):
+    silent = make_run(
+        tmp_path / "r" / "silent.test-0123456789", inputs["dataset"], "test", ranked
+    )
+    pools = []
+    for name, runs in (("a", {}), ("b", {"run.2": silent})):
+        out = tmp_path / f"{name}-0123456789"
+        _, pool, _, summary = audit(make_job, out, inputs | runs, queries=2)  # q1 and q3
+        pools.append([row["doc_id"] for row in pool])
+    assert pools[0] == pools[1] == ["p1", "p3", "p2"]
+    assert summary["systems"]["silent.test"] == {"found": 0, "alone": 0}
+
+
 def test_so_many_queries_are_looked_at_and_named(make_job, inputs, tmp_path):
     artifact, pool, sheet, summary = audit(make_job, tmp_path / "a-0123456789", inputs, queries=2)
     # sha1 of q1, q2, q3 begins with e04, f23, 794: the two lowest are q1 and q3

@@ -264,6 +264,13 @@ def require_run_split(run: Artifact, split: str | None) -> None:
         )
 
 
+def require_split_queries(run: Artifact, collection: Collection, split: str) -> None:
+    """Refuse a run with results, none of which is of a split's query; a system that finds nothing has none at all."""
+    named = {query for query, *_ in iter_ranking(run, collection.artifact)}
+    if named and named.isdisjoint(collection.queries(split)):
+        raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
+
+
 def append_below(scores: Floats, documents: int) -> Floats:
     """Return the scores of a re-ranked top, then falling whole numbers below the lowest, `documents` scores in all.
 

@@ -14,7 +14,7 @@ from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import Floats64
 from tandem.data.observers import list_doubts
-from tandem.data.runs import iter_ranking, read_matches, require_run_split
+from tandem.data.runs import iter_ranking, read_matches, require_run_split, require_split_queries
 from tandem.errors import UserError
 from tandem.evaluation.measures import (
     Evaluation,
@@ -199,19 +199,12 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
     ranked = iter_ranking(ranking, dataset)
     result = evaluate(measures, judged.qrels, ranked, judged.queries, params.ignore_identical_ids)
     if result.missing == len(result.queries):
-        _require_queries(ranking, Collection(dataset), params.split)
+        require_split_queries(ranking, Collection(dataset), params.split)
     return (
         result,
         judged.source,
         _count_short(ranking, dataset, judged, measures, params.ignore_identical_ids),
     )
-
-
-def _require_queries(run: Artifact, collection: Collection, split: str) -> None:
-    """Refuse a run with results, none of which is of a split's query; a system that finds nothing has none at all."""
-    named = {query for query, *_ in iter_ranking(run, collection.artifact)}
-    if named and named.isdisjoint(collection.queries(split)):
-        raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
 
 
 def _count_short(

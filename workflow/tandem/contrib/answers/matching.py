@@ -21,8 +21,7 @@ from tandem.cluster.work import map_in_order
 from tandem.contrib.answers.options import MatchParams
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import MATCHES_FILE, iter_run, require_run_split
-from tandem.errors import UserError
+from tandem.data.runs import MATCHES_FILE, iter_run, require_run_split, require_split_queries
 from tandem.extras.answer_rules import Matcher
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -53,6 +52,8 @@ def run(job: Job[MatchParams]) -> None:
     answers = collection.answers(params.split)
     numbers = {query: number for number, query in enumerate(answers)}
     results = _RunPairs(job.inputs["run"], collection.artifact, numbers, params.depth)
+    if not len(results):
+        require_split_queries(job.inputs["run"], collection, params.split)
     matcher = Matcher(params.match, list(answers.values()))
     relevant = np.zeros(len(results), bool)
     timeouts = 0
@@ -107,7 +108,7 @@ class _RunPairs:
     """Hold the top of a run for the questions in `numbers` (query id → number): a pair a line, in the run's order.
 
     Of each pair `questions` has the question's number, `ranks` the rank, from 1, and `docs` the document, as an index
-    into `ids`, the distinct document ids. A run with none of the questions is a `UserError`.
+    into `ids`, the distinct document ids. A system that finds nothing has no pair.
     """
 
     def __init__(
@@ -118,15 +119,12 @@ class _RunPairs:
         )
         questions: list[int] = []
         lengths: list[int] = []
-        names = []
+        names = [pa.array([], pa.large_string())]
         while batch := list(islice(ranked, _QUERIES_PER_BLOCK)):
             questions += [number for number, _ in batch]
             lists = [docs for _, docs in batch]
             lengths += map(len, lists)
             names.append(pa.array(chain.from_iterable(lists), pa.large_string()))
-        if not questions:
-            problem = f"holds none of the {len(numbers):,} questions with answers"
-            raise UserError(f"{run.folder}: {problem}; give a run of them")
         self.where = run.folder
         self.questions = np.repeat(np.asarray(questions, np.int32), lengths)
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -22,7 +22,7 @@ from tandem.data import statistics
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.columns import DatasetNames
 from tandem.data.rows import IdRows, index_passages, index_queries
-from tandem.data.runs import iter_rows, require_run_split
+from tandem.data.runs import iter_rows, require_run_split, require_split_queries
 from tandem.data.splits import draw_subset
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
@@ -127,7 +127,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
     chosen = draw_subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
     results = [
-        read_run(run, collection.artifact, params.split, queries, params.depth) for run in runs
+        read_run(run, collection, params.split, queries, params.depth) for run in runs
     ]
     names = [stage_name(run.key) for run in runs]
     if len(set(names)) < len(names):
@@ -215,21 +215,22 @@ def choose_ranking(
 
 
 def read_run(
-    run: Artifact, dataset: Artifact, split: str, queries: dict[str, str], depth: int
+    run: Artifact, collection: Collection, split: str, queries: dict[str, str], depth: int
 ) -> Results:
-    """Read the first `depth` passages of each query of a run.
+    """Read the first `depth` passages of each of some queries in a run; a query that it lacks has no entry.
 
     Raises:
-        UserError: a run of another split or dataset, or one without any of the queries.
+        UserError: a run of another dataset, of another split, or whose lines are all of another split's queries.
     """
     require_run_split(run, split)
+    dataset = collection.artifact
     names = DatasetNames(dataset)
     ranked = ((names.queries[row], passages) for row, passages, _ in iter_rows(run, dataset))
     results = {
         query: passages[:depth].astype(np.uint32) for query, passages in ranked if query in queries
     }
     if not results:
-        raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
+        require_split_queries(run, collection, split)
     return results
 
 

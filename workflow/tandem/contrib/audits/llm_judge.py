@@ -79,7 +79,7 @@ def run(job: Job[JudgeLlmParams]) -> None:
     texts = collection.queries(split)
     queries = {query: texts[query] for query in looked_at}
     pairs = [
-        *list_unjudged(job, queries, judged, docs),
+        *list_unjudged(job, collection, queries, judged, docs),
         *sample_judged(judged, docs, params.sample, params.seed),
     ]
 
@@ -127,6 +127,7 @@ def run(job: Job[JudgeLlmParams]) -> None:
 
 def list_unjudged(
     job: Job[JudgeLlmParams],
+    collection: Collection,
     queries: dict[str, str],
     judged: dict[str, dict[str, int]],
     docs: IdRows,
@@ -138,9 +139,10 @@ def list_unjudged(
     ):
         if is_open:
             known[query].add(doc)
-    params, dataset = job.params, job.inputs["dataset"]
+    params = job.params
     for artifact in job.many("run"):
-        for query, rows in read_run(artifact, dataset, params.split, queries, params.depth).items():
+        results = read_run(artifact, collection, params.split, queries, params.depth)
+        for query, rows in results.items():
             known[query].update(docs.ids(rows))
     for query, own in known.items():
         yield from (
