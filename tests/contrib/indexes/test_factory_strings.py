@@ -25,6 +25,8 @@ CODES = (
     *ONE_SIDED,
     "PQ8x4np",
     "PQ4x6np",
+    "PQ16x3",
+    "PQ8x2",
     "RQ3x4",
     "RQ2x5_1x4",
     "RQ3x4_Nnone",
@@ -126,6 +128,8 @@ REFINED = (
     "PQ8x4fs,Refine(SQfp16)",
     "IVF16,Flat,RFlat",
     "IVF16,PQ8x4np,Refine(SQ8)",
+    "IVF16,PQ16x2",
+    "SQ4,Refine(PQ16x2)",
     "HNSW16,RFlat",
     "HNSW16_SQ4,Refine(Flat)",
     "IVF16,FlatPanorama4,RFlat",
@@ -205,6 +209,10 @@ REFUSED = {
         ("PCA64,Flat", "ITQ33,LSH", "FlatIPPanorama40"), "the vectors have 32 dimensions"
     ),
     **dict.fromkeys(("PQ8x4fs_33", "RaBitQfs_33", "IVF16,RQ4x4fsr_48"), "is not a multiple of 32"),
+    **dict.fromkeys(
+        ("PQ16x2", "PQ16x1,RFlat", "PCA16,PQ8x2np", "IVF16(PQ16x2),Flat"),
+        "cannot search parts of two dimensions by fewer than 3 bits",
+    ),
     **dict.fromkeys(("PQ8x25", "RQ3x40", "LSQ2x99"), "at most 24 bits"),
     "IVF16(RCQ1x2),Flat": "it chooses among 4 lists, not 16",
     "IVF16(RQ2x4),Flat": "it is learned from the lists, at least 32",

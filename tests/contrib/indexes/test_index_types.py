@@ -99,11 +99,27 @@ def test_samples():
             {"type": "pq", "bits": 8, "m": 5},
             "indexes.x.m is 5, which does not divide the vectors' 24 dimensions; allowed: 1, 2, 3, 4",
         ),
+        (
+            {"type": "pq", "bits": 2, "m": 12},
+            "indexes.x.bits is 2: FAISS cannot search so few of each of 12 parts of two dimensions",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_one_line(params, line):
     with pytest.raises(UserError, match=line):
         check(params, "indexes.x", 1000, 24)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"type": "pq", "bits": 3, "m": 12},
+        {"type": "pq", "bits": 2, "m": 6},
+        {"type": "ivf_pq", "bits": 2, "m": 12},
+    ],
+)
+def test_few_bits_of_other_parts_or_in_lists_can_be_searched(params):
+    check(params, "indexes.x", 1000, 24)
 
 
 def test_links_of_a_graph_need_divide_nothing():

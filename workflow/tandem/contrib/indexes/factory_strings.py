@@ -16,6 +16,8 @@ _MOST_LINKS = 512  # of a graph's node at most: more are kilobytes a passage
 _MOST_CODE_BITS = 24  # of a part's code at most, as FAISS has it
 _CODES_PER_BATCH = 32  # codes that are compared at once: the size of a batch is a multiple
 _THOUSANDS = {"": 1, "k": 1 << 10, "M": 1 << 20}
+# FAISS has a loop of its own for product codes of two dimensions a part, which reads eight centroids at a time.
+LEAST_BITS_OF_PAIRS = 3
 _UNKNOWN_INDEX = "FAISS has no such index, or none of such a size"
 
 _NUMBER = r"([1-9]\d*)"
@@ -113,7 +115,8 @@ def _require(holds: object, part: str, why: str) -> None:
 
 def _refined(base: str, refining: str, dimension: int | None) -> Description:
     """Return an index whose results another one re-ranks, of vectors before any transform."""
-    return describe_factory(base, dimension).needing(describe_factory(refining, dimension).least)
+    codes = _codes(refining, dimension, _REFINING_CODES)
+    return describe_factory(base, dimension).needing(codes.least)
 
 
 # Transforms: the dimension that they give, and how many vectors they are learned from at least.
@@ -282,6 +285,18 @@ def _product(text: str, dimension: int | None, parts: str, bits: str | None) -> 
     return _centroids(text, int(bits or 8))
 
 
+def _searched_product(text: str, dimension: int | None, parts: str, bits: str | None) -> int:
+    """Refuse product codes of an index's own that FAISS cannot search; else as `_product`."""
+    least = _product(text, dimension, parts, bits)
+    _require(
+        dimension != 2 * int(parts) or int(bits or 8) >= LEAST_BITS_OF_PAIRS,
+        text,
+        f"FAISS cannot search parts of two dimensions by fewer than {LEAST_BITS_OF_PAIRS} bits; "
+        "name more bits, or other parts",
+    )
+    return least
+
+
 def _fast_product(text: str, dimension: int | None, parts: str, batch: str | None) -> int:
     _divides(text, int(parts), dimension)
     _batch(text, batch)
@@ -319,10 +334,12 @@ def _fast_bits(text: str, dimension: int | None, batch: str | None) -> int:
     return 1
 
 
+_PRODUCT = rf"PQ{_NUMBER}(?:x{_NUMBER})?(?:np)?"
+_PANORAMA = rf"FlatIPPanorama{_NUMBER}(?:_{_NUMBER})?"
 _CODES: dict[str, Callable[..., int]] = {
     "Flat": _plain,
     _SCALAR: _plain,
-    rf"PQ{_NUMBER}(?:x{_NUMBER})?(?:np)?": _product,
+    _PRODUCT: _product,
     rf"RQ({_NUMBER}x{_NUMBER}(?:_{_NUMBER}x{_NUMBER})*){_NORMS}": _residual,
     rf"LSQ{_NUMBER}x{_NUMBER}{_NORMS}": _local,
     rf"P(?:RQ|LSQ){_NUMBER}x{_NUMBER}x{_NUMBER}{_NORMS}": _product_additive,
@@ -330,9 +347,12 @@ _CODES: dict[str, Callable[..., int]] = {
     rf"RaBitQfs[1-9]?(?:_{_NUMBER})?": _fast_bits,
     r"EDEN[1-8]?(?:BIAS|BIASED)?": _plain,
 }
+# Codes that re-rank, or that are in lists, are compared one at a time, by another loop than all codes of an index.
+_REFINING_CODES = _CODES | {_PANORAMA: _levels}
 # Of codes that are compared many at a time, those in lists may be of the difference from the centroid (`r`).
 _FLAT_CODES = _CODES | {
-    rf"FlatIPPanorama{_NUMBER}(?:_{_NUMBER})?": _levels,
+    _PRODUCT: _searched_product,
+    _PANORAMA: _levels,
     rf"PQ{_NUMBER}x4fs(?:_{_NUMBER})?": _fast_product,
     rf"(?:RQ|LSQ){_NUMBER}x4fs(?:_{_NUMBER})?(?:_Nnone)?": _fast_additive,
     rf"P(?:RQ|LSQ){_NUMBER}x{_NUMBER}x4fs(?:_{_NUMBER})?(?:_Nnone)?": _fast_product_additive,

@@ -2,7 +2,7 @@
 
 from math import isqrt
 
-from tandem.contrib.indexes.factory_strings import describe_factory
+from tandem.contrib.indexes.factory_strings import LEAST_BITS_OF_PAIRS, describe_factory
 from tandem.contrib.indexes.options import IndexParams
 from tandem.errors import UserError
 from tandem.extras.searched_indexes import SIGN_INDEX
@@ -116,6 +116,17 @@ def check_index(
         fit = ", ".join(map(str, list_divisors(dimension)))
         problem = f"does not divide the vectors' {dimension} dimensions"
         raise UserError(f"{where}.m is {params.m}, which {problem}; allowed: {fit}")
+    if (
+        params.type == "pq"
+        and params.m
+        and dimension == 2 * params.m
+        and params.bits < LEAST_BITS_OF_PAIRS
+    ):
+        problem = f"FAISS cannot search so few of each of {params.m} parts of two dimensions"
+        raise UserError(
+            f"{where}.bits is {params.bits}: {problem}; "
+            f"give at least {LEAST_BITS_OF_PAIRS}, another m, or type ivf_pq"
+        )
 
 
 def _check_factory(
