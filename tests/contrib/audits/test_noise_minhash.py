@@ -56,3 +56,10 @@ def test_recall_at_the_threshold():
     sketcher = Sketcher(Shingling("words", 3), 0.8, 64, seed=1)
     assert sketcher.bands == (10, 6)
     assert sketcher.recall == pytest.approx(1 - (1 - 0.262144) ** 10)  # 0.8⁶ = 0.262144
+
+
+@pytest.mark.parametrize(("threshold", "permutations"), [(1.0, 64), (0.97, 17)])
+def test_near_a_threshold_of_1_there_are_two_bands(threshold, permutations):
+    sketcher = Sketcher(Shingling("words", 3), threshold, permutations, seed=1)
+    assert sketcher.bands == (2, permutations // 2)
+    assert sketcher.hash_bands(TEXTS).shape == (2, len(TEXTS))

@@ -27,6 +27,7 @@ _SPACE_CODE = ord(" ") + 1  # as `_encode_characters` has it
 # How much a missed pair weighs against a needless comparison when datasketch chooses the bands: needless ones cost
 # only time, since every pair is compared in full afterwards.
 _BAND_WEIGHTS = (0.05, 0.95)
+_FEWEST_BANDS = 2  # that datasketch allows
 SHINGLES_PER_BLOCK = 1024  # whose permuted values fit the processor's cache
 
 
@@ -122,10 +123,17 @@ class Sketcher:
 
     @cached_property
     def bands(self) -> tuple[int, int]:
-        """Number of bands, and values in each."""
-        index = MinHashLSH(
-            threshold=self.threshold, num_perm=self.permutations, weights=_BAND_WEIGHTS
-        )
+        """Number of bands, and values in each.
+
+        Near a threshold of 1 a single band would be best, which datasketch refuses: the fewest then, of half the values
+        each. They propose more pairs, not other ones, since every pair is compared in full afterwards.
+        """
+        try:
+            index = MinHashLSH(
+                threshold=self.threshold, num_perm=self.permutations, weights=_BAND_WEIGHTS
+            )
+        except ValueError:
+            return _FEWEST_BANDS, self.permutations // _FEWEST_BANDS
         return int(index.b), int(index.r)
 
     @property
