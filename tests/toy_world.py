@@ -68,12 +68,12 @@ class World:
                     draft.path(file).write_text(content, encoding="utf-8")
         return open_artifact(job.out)
 
-    def score(self, system, first_stage, run, dataset):
+    def score(self, system, first_stage, run, dataset, measures=MEASURES):
         """Score a run with the real stage and note it as a row."""
         job = self.job(
             "score",
             run.key.rpartition("-")[0],
-            {"measures": MEASURES, "split": "test"},
+            {"measures": measures, "split": "test"},
             dataset=dataset,
             run=run,
         )

@@ -2,6 +2,7 @@
 
 from report_world import (  # noqa: F401
     artifact_of,
+    counted,
     empty_world,
     four_queries,
     report,

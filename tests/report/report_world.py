@@ -13,6 +13,7 @@ from toy_world import World
 from tandem.cli import run as run_command
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
+from tandem.store.lineage import input_of
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 NASTY = '</script><script>alert("x")</script><!-- & <b>bold</b> \u2028'
@@ -272,6 +273,20 @@ def four_queries(empty_world):
         run = world.make("bm25", f"s{at}", {}, lists, dataset=data)
         world.score(system, "", run, data)
     return world
+
+
+@pytest.fixture
+def counted(empty_world, four_queries):
+    """Rows of two systems by RR@10 and NumRet: Old finds three passages of each query, New the best two of them."""
+    old = open_artifact(Path(four_queries.rows[0]["scores"]))
+    data = input_of(old, "dataset")
+    rows = []
+    for system, docs in (("Old", "bac"), ("New", "ab")):
+        lists = [(f"q{n}", list(docs), [3, 2, 1][: len(docs)]) for n in range(4)]
+        run = empty_world.make("bm25", f"counted_{system}", {}, lists, dataset=data)
+        scores = empty_world.score(system, "", run, data, ["RR@10", "NumRet"])
+        rows.append({"system": system, "run": run.key, "scores": str(scores.folder), "seed": 0})
+    return rows
 
 
 @pytest.fixture

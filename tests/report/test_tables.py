@@ -24,8 +24,8 @@ from tandem.report.results import (
     FilledRow,
     Table,
     read_table,
-    to_percent,
 )
+from tandem.report.scored import scale_value
 from tandem.report.table_commands import show, write_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
@@ -305,12 +305,43 @@ def test_show_needs_a_table(tmp_path):
         show(tmp_path / "t.csv")
 
 
+def test_counts_are_shown_as_they_are_beside_shares_in_percent(counted, tmp_path, capsys):
+    layout = tmp_path / "counted.yaml"
+    layout.write_text("""
+title: Counted
+baseline: {system: Old}
+columns: [{measure: NumRet}, {measure: RR@10}]
+rows: [{system: Old, run: a, printed: {NumRet: 3.1}}, {system: New, run: b}]
+""")
+    path = make_table(tmp_path, layout, counted, tmp_path / "counted.csv")
+    filled = read_table(path.with_suffix(".json"))
+    old, new = (filled_row.cells for filled_row in filled.rows)
+    assert [(cell.value, cell.low, cell.high) for cell in old] == [(3, 3, 3), (50, 50, 50)]
+    # one passage fewer, the relevant one at rank 1 instead of 2; without chance over queries no margin
+    assert [(cell.value, cell.change, cell.margin) for cell in new] == [(2, -1, 0), (100, 50, 0)]
+    assert (filled.best.value, filled.best.over) == (3, "")
+    assert ",NumRet,3.10,3.0000,3.0000,3.0000," in path.read_text()
+    show(path)
+    shown = capsys.readouterr().out
+    assert "2.00" in shown
+    texts = [path.with_suffix(ending).read_text() for ending in (".md", ".tex", ".html")]
+    for text in [shown, *texts]:
+        assert "Values in percent (NumRet as they are), the best" in " ".join(text.split())
+
+
+def test_a_table_that_has_no_share_is_not_in_percent(counted, tmp_path, capsys):
+    layout = tmp_path / "counted.yaml"
+    layout.write_text("{title: T, columns: [{measure: NumRet}], rows: [{system: Old, run: a}]}")
+    show(make_table(tmp_path, layout, counted[:1], tmp_path / "t.csv"))
+    assert "Values as the measures have them, not in percent, the best" in capsys.readouterr().out
+
+
 def test_percent_is_stable_against_the_last_bits():
     # 1/640 is 0.15625 %: a tie at the fourth decimal that summation noise could tip either way.
     assert (
-        to_percent(1 / 640)
-        == to_percent(1 / 640 * (1 + 1e-15))
-        == to_percent(1 / 640 * (1 - 1e-15))
+        scale_value(1 / 640, "RR@10")
+        == scale_value(1 / 640 * (1 + 1e-15), "RR@10")
+        == scale_value(1 / 640 * (1 - 1e-15), "RR@10")
     )
 
 

@@ -60,6 +60,22 @@ def test_the_chance_of_seeds_counts_as_in_a_table(tables, four_queries, tmp_path
     assert cells["S"] == ["–", "50.00", "75.00", "+25.00", "0.500"]
 
 
+def test_counts_are_compared_as_they_are(counted, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    layout = (
+        "{title: T, columns: [{measure: NumRet}, {measure: RR@10}], rows: [{system: S, run: a}]}"
+    )
+    Path("two.yaml").write_text(layout)
+    for folder, row in zip(("results", "results/mine"), counted, strict=True):
+        rows = [{**row, "system": "S"}]
+        make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
+    assert run(["report", "--compare", "config", "mine"]) == 0
+    shown = capsys.readouterr().out
+    [line] = [line for line in shown.splitlines() if line.startswith("S ")]
+    assert line.split()[2:5] == ["3.00", "2.00", "−1.00"]
+    assert "Values in percent (NumRet as they are); Δ is" in shown
+
+
 def test_p_of_few_seeds_of_a_training_is_warned_of(world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     scores = {row["system"]: row["scores"] for row in world.rows}

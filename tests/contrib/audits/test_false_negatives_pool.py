@@ -271,9 +271,7 @@ def test_runs_that_do_not_fit(make_job, make_run, inputs, tmp_path):
 def test_a_system_that_finds_nothing_adds_nothing_to_the_pools(
     make_job, make_run, inputs, tmp_path, ranked
 ):
-    silent = make_run(
-        tmp_path / "r" / "silent.test-0123456789", inputs["dataset"], "test", ranked
-    )
+    silent = make_run(tmp_path / "r" / "silent.test-0123456789", inputs["dataset"], "test", ranked)
     pools = []
     for name, runs in (("a", {}), ("b", {"run.2": silent})):
         out = tmp_path / f"{name}-0123456789"

@@ -106,7 +106,11 @@ def test_the_threshold_itself_counts(find):
 
 
 def test_at_a_threshold_of_1_only_the_same_shingles_count(find):
-    texts = ["a b a b a", "a b a b", "a b a c"]  # pairs of words: ab and ba, ab and ba, ab, ba and ac
+    texts = [
+        "a b a b a",
+        "a b a b",
+        "a b a c",
+    ]  # pairs of words: ab and ba, ab and ba, ab, ba and ac
     duplicates, _ = find(texts, Sketcher(Shingling("words", 2), 1.0, 64, seed=1))
     assert duplicates.pairs.tolist() == pack_rows([0], [1]).tolist()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tandem.errors import UserError
-from tandem.evaluation.measures import evaluate, parse_measures
+from tandem.evaluation.measures import evaluate, is_share, parse_measures
 
 # Ranked a, b, c, d: b has grade 1, d grade 2, and e (grade 1) is not retrieved.
 QRELS = {"q": {"a": 0, "b": 1, "d": 2, "e": 1}}
@@ -106,3 +106,20 @@ def test_a_division_by_zero_is_one_line(monkeypatch):
     monkeypatch.setattr("tandem.contrib.measures.review_measures.compute_f1", lambda *_: 1 / 0)
     with pytest.raises(UserError, match=r"one of F1@10 divides by 0"):
         values("F1@10")
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("DCG@10", False),
+        ("DCG(dcg='review')@10", False),
+        ("DCG(dcg='review',normalised=True)@10", True),
+        ("nDCG@10", True),
+        ("F1@10", True),
+        ("NumRet(rel=1)", False),
+        ("NumRel", False),
+        ("NumQ", False),
+    ],
+)
+def test_gains_and_counts_are_not_shares(name, share):
+    assert is_share(name) is share

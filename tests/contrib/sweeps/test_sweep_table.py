@@ -1,5 +1,6 @@
 """A sweep's numbers from real score artifacts, against values worked out by hand, and the files that show them."""
 
+import copy
 import csv
 import json
 import re
@@ -36,13 +37,13 @@ def folders(tmp_path_factory, make_job):
     return write_scores(tmp_path_factory.mktemp("sweep"), make_job)
 
 
-def write_scores(root, make_job, inputs=None):
+def write_scores(root, make_job, inputs=None, measure="RR@10"):
     """Write a score artifact for each of `VALUES`; its inputs matter to what is told of a sweep alone."""
     from tandem.store.job import writing
 
     paths = {}
     for at, (name, values) in enumerate(VALUES.items()):
-        measures = ["AP", "RR@10"] if name == "a1" else ["RR@10"]
+        measures = ["AP", measure] if name == "a1" else [measure]
         params = {"measures": measures, "split": "test"}
         job = make_job("score", root / f"score/{name}-{at:010}", params, inputs)
         with writing(job) as draft:
@@ -112,6 +113,23 @@ def test_means_deviations_and_tests_by_hand(plan):
     assert (old_8.low, old_8.high) == (25.0, 25.0)
     # of each query's mean over seeds, all of them between .0 and .6
     assert 0 <= new_8.low < 40 < new_8.high <= 60
+
+
+def test_counts_are_shown_as_they_are(plan, make_job, tmp_path):
+    from tandem.contrib.sweeps.sweep_page import draw_sweep
+
+    percent = copy.deepcopy(plan)
+    scores = write_scores(tmp_path, make_job, measure="NumRet")
+    for row in plan["rows"]:
+        row["scores"] = scores[Path(row["scores"]).name.partition("-")[0]]
+    plan["printed"] = []
+    result = computed(plan)
+    new_8, new_32, _, old_32 = result.lines
+    assert (new_8.value, new_32.value, new_32.change) == (0.4, 0.825, 0.425)
+    assert (old_32.low, old_32.high) == (0.25, 0.25)
+    assert "Values as the measures have them, not in percent" in tabulate_sweep(result).notes[0]
+    assert "NumRet, %" not in json.dumps(draw_sweep(result, "NumRet").to_dict())
+    assert "Values in percent, ±" in tabulate_sweep(computed(percent)).notes[0]
 
 
 def test_holm_counts_the_comparisons_of_a_measure(plan, folders):

@@ -118,7 +118,7 @@ class TableRow(Section):
     family: str = Field("", description="kind of system; shown where any row has one")
     run: str | None = Field(None, description="the run that is scored")
     printed: str | PrintedSystem | dict[str, float | None] | None = Field(
-        None, description="by column, or the system in printed.csv"
+        None, description="by column, in the unit of our values, or the system in printed.csv"
     )
     with_: dict[str, object] = Field(
         {}, alias="with", description="dotted path of the configuration → its value here"
@@ -227,7 +227,10 @@ class Band(Section):
     split: str | None = Field(None, description="of the queries")
     queries: int | None = Field(None, ge=1, description="how many are scored")
     measure: str | None = Field(None, description="as ir-measures names it")
-    value: float | None = Field(None, description="in percent; absent: what the paper prints")
+    value: float | None = Field(
+        None,
+        description="in percent, of gains and counts (DCG@k, NumRet) as it is; absent: what the paper prints",
+    )
     tolerance: float | None = Field(None, ge=0, description="|ours - value| up to this is a match")
     near: float | None = Field(None, ge=0, description="up to this is near, beyond is off")
     sd: float | None = Field(

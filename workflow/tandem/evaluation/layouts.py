@@ -73,7 +73,7 @@ class _SourceTable(NamedTuple):
 
 
 class LayoutRow(TableRow):
-    """Describe a system: its row of the file, the row that it is tested against, and the paper's values in percent.
+    """Describe a system: its row of the file, the row that it is tested against, and the paper's values.
 
     `wrong` tells by column why a printed value is known to be wrong.
     """
@@ -354,7 +354,7 @@ def _make_reference(system: System) -> RowReference:
 def _read_printed_values(
     where: str, row: TableRow, columns: Sequence[Column], table: _SourceTable | None
 ) -> tuple[dict[str, float | None], dict[str, str]]:
-    """Return a row's printed values in percent by column, and why some of them are known to be wrong.
+    """Return a row's printed values by column, and why some of them are known to be wrong.
 
     A `UserError`, beginning with `where`, for a system or measure that the table does not print, or prints several of.
     """

@@ -28,6 +28,7 @@ from tandem.store.job import load
 Qrels = dict[str, dict[str, int]]
 ScoredRanking = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 QUERIES_PER_EVALUATION = 1000
+_COUNTS = ("NumQ", "NumRel", "NumRet")  # of ir_measures' measures those that are no shares
 # Files of stages that choose by a measure: what they chose, and all that they tried with its value.
 CHOSEN = "chosen.json"
 GRID = "grid.csv"
@@ -96,6 +97,19 @@ def _parse(name: str) -> ir_measures.Measure:
     if str(measure) != name:
         raise UserError(f"measures: {name} is written {measure} here")
     return measure
+
+
+def is_share(name: str) -> bool:
+    """Return whether a measure is a share, which is shown in percent; gains and counts are shown as they are.
+
+    A measure of a package's says so by an attribute of this name.
+    """
+    _collect_providers()  # whose modules register their measures
+    try:
+        measure = ir_measures.parse_measure(name)
+    except (NameError, ValueError):  # one that only a paper prints
+        return True
+    return bool(getattr(measure, "is_share", measure.NAME not in _COUNTS))
 
 
 @dataclass(frozen=True)

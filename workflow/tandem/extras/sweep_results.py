@@ -29,7 +29,7 @@ class SweepHeader(Model):
 
 @dataclass(frozen=True)
 class SweepLine:
-    """Hold a system's value of a measure at a point; all but p in percent."""
+    """Hold a system's value of a measure at a point; all but p in percent, or as the measure has it."""
 
     point: SweepPoint
     system: str
@@ -48,7 +48,10 @@ class SweepLine:
 
 
 class SweepResult(SweepHeader):
-    """Hold a sweep with its numbers; `runs` has the origins by key of the run."""
+    """Hold a sweep with its numbers; `runs` has the origins by key of the run.
+
+    `not_percent` are the measures that are not shares, whose values are written as they are.
+    """
 
     title: str
     queries: int
@@ -57,6 +60,11 @@ class SweepResult(SweepHeader):
     runs: dict[str, Origin]
     unit: str = "queries"  # what values are means over; of a group: datasets
     warnings: list[str] = Field(default_factory=list)
+    not_percent: list[str] = Field(default_factory=list)
+
+    def label_axis(self, measure: str) -> str:
+        """Return a measure with its unit: `RR@10, %`."""
+        return measure if measure in self.not_percent else f"{measure}, %"
 
     @property
     def caption(self) -> str:

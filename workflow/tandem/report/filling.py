@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from tandem.config.table_layouts import TABLE_PARTS, Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, name_system
+from tandem.evaluation.measures import is_share
 from tandem.evaluation.significance import correct_by_holm
 from tandem.report.results import (
     BestSystem,
@@ -17,7 +19,6 @@ from tandem.report.results import (
     FilledRow,
     Lineage,
     Table,
-    to_percent,
 )
 from tandem.report.scored import (
     Position,
@@ -27,6 +28,7 @@ from tandem.report.scored import (
     name_unit,
     read_block,
     run_folder,
+    scale_value,
 )
 from tandem.store.artifact import Artifact
 from tandem.store.job import load
@@ -166,18 +168,19 @@ def _fill_cell(
     paper = row.dataset or column.dataset or (on.dataset if on else "")
     split = column.split or (on.split if on and not column.dataset else "")
     first = scored[0].row
+    scale = partial(scale_value, measure=column.measure)
     elsewhere = bool(paper) and (first.collection != paper or split not in ("", first.split))
     return Cell(
         column.measure,
         printed,
-        to_percent(position.mean),
-        to_percent(block.low[system, measure]),
-        to_percent(block.high[system, measure]),
-        to_percent(position.mean - base.mean) if base else None,
+        scale(position.mean),
+        scale(block.low[system, measure]),
+        scale(block.high[system, measure]),
+        scale(position.mean - base.mean) if base else None,
         None if p is None else round(p, 6),
-        margin=to_percent(block.margins[row.id][measure]) if row.id in block.margins else None,
-        sd=to_percent(seeds.std(ddof=1)) if touched else None,
-        seeds=[to_percent(mean) for mean in seeds],
+        margin=scale(block.margins[row.id][measure]) if row.id in block.margins else None,
+        sd=scale(seeds.std(ddof=1)) if touched else None,
+        seeds=[scale(mean) for mean in seeds],
         stages=[Path(run_folder(score.artifact)).name for score in scored],
         dataset=first.dataset,
         split=first.split,
@@ -201,7 +204,8 @@ def _describe(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> F
     printed = column.dataset_name, column.dataset, column.split
     if (on := layout.printed_on) and not column.dataset:
         printed = "", on.dataset, on.split
-    return FilledColumn(column.measure, column.name, column.label, *printed, places)
+    is_percent = is_share(column.measure)
+    return FilledColumn(column.measure, column.name, column.label, *printed, places, is_percent)
 
 
 def _find_best(
@@ -224,9 +228,8 @@ def _find_best(
         others = [row for row in cells if row in position.block.systems and row != reference]
         tests = position.block.p_against(reference, others)[:, position.measure]
         p = round(float(correct_by_holm(tests)[others.index(system)]), 6)
-    return replace(
-        best, over=name_system(reference), gain=to_percent(position.mean - base.mean), p=p
-    )
+    gain = scale_value(position.mean - base.mean, column.measure)
+    return replace(best, over=name_system(reference), gain=gain, p=p)
 
 
 def _judge(
@@ -281,7 +284,7 @@ def select_band(
 def judge_value(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
     """`match`, `near`, `off`, `printed number is wrong (why)`, or nothing where there is nothing to compare with.
 
-    Our `value` in percent is compared with the band's value, else with the printed one; `wrong` is why that is wrong.
+    Our `value` is compared with the band's value, else with the printed one; `wrong` is why that is wrong.
     """
     expected = printed if band is None or band.value is None else band.value
     if wrong and (band is None or band.value is None):

@@ -7,6 +7,7 @@ from tandem.evaluation.layouts import name_system
 from tandem.report.grids import (
     PageTable,
     describe_p,
+    describe_unit,
     format_difference,
     format_four_decimals,
     format_number,
@@ -16,8 +17,8 @@ from tandem.report.grids import (
 from tandem.report.results import Cell, Costs, FilledRow, Table
 from tandem.store.files import csv_text
 
-TABLE_LEGEND = (
-    "Values in percent, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
+_LEGEND = (
+    "{unit}, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
     "Holm-corrected over the table's comparisons per measure; without a mark no difference is shown."
 )
 _BRACKETS = "In brackets the 95 % bootstrap interval over queries."
@@ -127,6 +128,11 @@ def is_printed(row: FilledRow) -> bool:
     return any(cell.printed is not None for cell in row.cells)
 
 
+def describe_values(table: Table) -> str:
+    """Return the legend of a table's values and marks."""
+    return _LEGEND.format(unit=describe_unit(table.not_percent, len(table.columns)))
+
+
 def is_best(table: Table, row: FilledRow, at: int) -> bool:
     """Return whether a row has the highest value of a column that has others."""
     values = {cell.value for cell in table.column(at) if cell.value is not None}
@@ -215,9 +221,9 @@ def describe_source(table: Table) -> list[str]:
 
 
 def write_csv(table: Table) -> str:
-    """Return one line per system and measure: percent with four decimals, p with six, empty without a value.
+    """Return one line per system and measure: values with four decimals, p with six, empty without a value.
 
-    A row's costs follow its measures, a line each.
+    Shares are in percent, gains and counts as they are. A row's costs follow its measures, a line each.
     """
     lines: list[dict[str, object]] = []
     for row in table.rows:
@@ -301,7 +307,7 @@ def make_table_grid(table: Table, terminal: bool = False) -> PageTable:
         align = "r" + align[1:]
     align += "r" * number_columns + "l"
 
-    notes = [TABLE_LEGEND]
+    notes = [describe_values(table)]
     if not terminal:
         notes += [_BRACKETS, MARGIN]
     notes += list_table_notes(table)

@@ -43,6 +43,21 @@ def mark(change: float | None, p: float | None) -> str:
     return "▲" if change > 0 else "▼"
 
 
+def describe_unit(not_percent: Sequence[str], columns: int) -> str:
+    """Return how the values of so many columns are written, some of which are not in percent.
+
+    >>> describe_unit(["DCG@10", "NumRet"], 3)
+    'Values in percent (DCG@10 and NumRet as they are)'
+    """
+    if not not_percent:
+        return "Values in percent"
+    if len(not_percent) == columns:
+        return "Values as the measures have them, not in percent"
+    *others, last = not_percent
+    names = f"{', '.join(others)} and {last}" if others else last
+    return f"Values in percent ({names} as they are)"
+
+
 @dataclass(frozen=True)
 class PageTable:
     """Hold a table of texts, which every rendering escapes."""

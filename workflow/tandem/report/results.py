@@ -44,7 +44,9 @@ class Lineage(Origin):
 
 @dataclass(frozen=True)
 class Cell:
-    """Describe a number; all but p in percent. `printed` is the paper's, `low` and `high` a 95 % interval over queries.
+    """Describe a number; all but p as the column has them, in percent or not.
+
+    `printed` is the paper's, `low` and `high` a 95 % interval over queries.
 
     `change` is the value minus that of the row's baseline, `p` that of the test of it, Holm-corrected, `margin` half
     the width of its 95 % interval: a difference of that size may have been missed; None for a row without a baseline.
@@ -124,6 +126,7 @@ class FilledColumn:
     """Describe a column of a filled table: measure, its printed name, its heading; the paper's dataset and split.
 
     `places` are ours: `squad dev, 500 queries`; of a group of datasets `nanobeir test, 13 datasets`.
+    `is_percent` tells whether its values are shares in percent; gains and counts are written as they are.
     """
 
     measure: str
@@ -133,14 +136,15 @@ class FilledColumn:
     printed_dataset: str
     printed_split: str
     places: list[str] = field(default_factory=list)
+    is_percent: bool = True
 
 
 @dataclass(frozen=True)
 class BestSystem:
     """Describe the best system by the first measure, and by how much it is `over` another, the reference of the table.
 
-    `gain` in percent points; `p` is that of the best system's own comparison where its baseline is the reference, else
-    Holm-corrected over the tests of all systems against the reference. Both are None where there is no such test.
+    `gain` has the measure's unit; `p` is that of the best system's own comparison where its baseline is the reference,
+    else Holm-corrected over the tests of all systems against the reference. Both are None where there is no such test.
     """
 
     system: str
@@ -182,6 +186,11 @@ class Table:
     def names(self) -> list[str]:
         """Return the headings of its columns."""
         return [column.label for column in self.columns]
+
+    @property
+    def not_percent(self) -> list[str]:
+        """Return the headings of its columns whose values are not in percent."""
+        return [column.label for column in self.columns if not column.is_percent]
 
     @property
     def stands_in(self) -> bool:
@@ -292,8 +301,3 @@ def list_table_names() -> list[str]:
     return [
         Path(*at.parts[1:-1], file.relative_to(at).with_suffix("")).as_posix() for at, file in files
     ]
-
-
-def to_percent(share: float) -> float:
-    """Return a share in percent to four decimals; noise in a sum's last bits cannot tip the rounding."""
-    return round(round(100 * share, 9), 4)

@@ -10,6 +10,7 @@ import numpy as np
 from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout, PlannedRow, System, name_system
+from tandem.evaluation.measures import is_share
 from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import (
     bootstrap_mean,
@@ -235,3 +236,12 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
         p=dict(zip(tested, p.reshape(by_test), strict=True)),
         margins=dict(zip(tested, halves.reshape(by_test), strict=True)),
     )
+
+
+def scale_value(value: float, measure: str) -> float:
+    """Return a mean, or a difference of means, as tables have it: shares in percent, gains and counts as they are.
+
+    To four decimals; noise in a sum's last bits cannot tip the rounding.
+    """
+    factor = 100 if is_share(measure) else 1
+    return round(round(factor * value, 9), 4)

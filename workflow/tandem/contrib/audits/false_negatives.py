@@ -126,9 +126,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
     docs, texts = index_passages(collection), collection.queries(params.split)
     chosen = draw_subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
-    results = [
-        read_run(run, collection, params.split, queries, params.depth) for run in runs
-    ]
+    results = [read_run(run, collection, params.split, queries, params.depth) for run in runs]
     names = [stage_name(run.key) for run in runs]
     if len(set(names)) < len(names):
         names = [run.key for run in runs]

@@ -15,11 +15,13 @@ from pydantic import BaseModel, ConfigDict
 from tandem.contrib.audits.agreement import Agreement
 from tandem.contrib.audits.packages import ReviewSummary
 from tandem.data.columns import Floats64
+from tandem.evaluation.measures import is_share
 from tandem.evaluation.scores import list_measures, read_score_summary, read_scores
 from tandem.extras.report.charts import draw_bars, draw_histogram
 from tandem.extras.report.page import FOLDERS, render_macro, render_template
 from tandem.extras.report.sections import Addition, PageSection, adds_to_report, describe_dataset
 from tandem.report.grids import PageTable, format_number
+from tandem.report.scored import scale_value
 from tandem.report.table_commands import CsvFiles
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
@@ -43,7 +45,7 @@ _SCALES = {
     ),
 }
 Counts = dict[str, int | float | None]  # name → count, or share in percent: None of nothing
-# of a measure in percent: before and after, or with and without; None of nothing
+# of a measure, in percent if it is a share: before and after, or with and without; None of nothing
 BothMeans = list[float | None]
 
 
@@ -172,7 +174,7 @@ def show_similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> Au
         is_similar = np.array([query in known for query in ids], bool)
         means: dict[str, BothMeans] = {name: [None, None] for name in measures}
         for name, own in zip(shared, values.T, strict=True):
-            means[name] = [_average_percent(own[is_similar]), _average_percent(own[~is_similar])]
+            means[name] = [_average(own[is_similar], name), _average(own[~is_similar], name)]
         removed = score.upstream["dataset"] != audit.upstream["dataset"]
         sizes = f"{is_similar.sum():,} · {(~is_similar).sum():,} queries"
         among = f"{'removed' if removed else 'trained on'}, {sizes}"
@@ -203,8 +205,8 @@ def _is_concerned(score: BuiltStage, audit: BuiltStage, stages: dict[str, BuiltS
     return whole and (derived or dataset == audit.upstream["dataset"])
 
 
-def _average_percent(values: Floats64) -> float | None:
-    return 100 * float(values.mean()) if len(values) else None
+def _average(values: Floats64, measure: str) -> float | None:
+    return scale_value(float(values.mean()), measure) if len(values) else None
 
 
 def _tabulate_effects(
@@ -284,7 +286,12 @@ def show_relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> A
         )
         means: list[BothMeans] = []
         for name in measures:
-            means.append([100 * side.mean[name] if name in side.mean else None for side in sides])
+            means.append(
+                [
+                    scale_value(side.mean[name], name) if name in side.mean else None
+                    for side in sides
+                ]
+            )
         rows.append((stages[new.upstream["run"]], [counted], means))
     labels = f"by the old labels and the new{by}"
     effects = _tabulate_effects(
@@ -301,7 +308,8 @@ def show_relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> A
                 name = run.name if has_unique_names else run.key
                 bars[name] = {"before": before_mean, "after": after_mean}
         if bars:
-            charts.append(draw_bars(f"{measure} {labels}", bars, f"{measure}, %"))
+            unit = f"{measure}, %" if is_share(measure) else measure
+            charts.append(draw_bars(f"{measure} {labels}", bars, unit))
 
     agreements = read_audit(relabelled.artifact).agreement if _has_summary(relabelled) else {}
     grids = [_tabulate_agreement(name, own) for name, own in agreements.items() if own.pairs]

@@ -44,6 +44,11 @@ class DCG(measures.Measure):  # type: ignore[misc]
         ),
     }
 
+    @property
+    def is_share(self) -> bool:
+        """Return whether values lie between 0 and 1, and are shown in percent."""
+        return bool(self["normalised"])
+
 
 def compute_f1(ranked: _RankingGrades, judged: _RankingGrades, cutoff: int, rel: int) -> float:
     """Return F1@k of a ranking; `judged` are the grades of all judged passages, `rel` the lowest relevant one."""

@@ -8,12 +8,12 @@ from tandem.config.base import Distinct, Items, Section, Seed, not_empty, proble
 
 
 class PrintedPoint(Section):
-    """What a paper prints at a point of a sweep, in percent."""
+    """What a paper prints at a point of a sweep."""
 
     point: dict[str, object] = Field(description="dotted path → value")
     system: str = Field(description="one of the sweep's systems")
     measure: str = Field(description="as ir-measures names it")
-    value: float = Field(description="in percent")
+    value: float = Field(description="in percent; of gains and counts (DCG@k, NumRet) as it is")
     source: str = Field(description="table or figure of the paper")
 
 
@@ -64,9 +64,7 @@ class Sweep(Section):
     dataset: str | None = Field(None, description="null: the configuration's")
     split: str | None = Field(None, description="null: that whose scores are reported")
     note: str = Field("", description="text below the plot")
-    printed: Items[PrintedPoint] = Field(
-        (), description="what a paper prints at some points, in percent"
-    )
+    printed: Items[PrintedPoint] = Field((), description="what a paper prints at some points")
     belongs_to: Items[str] = Field(
         (), description="of config/sweeps/: shipped configurations that it is made for"
     )

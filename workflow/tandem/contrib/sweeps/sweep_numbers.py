@@ -1,6 +1,7 @@
 """The numbers of a sweep: the same systems at every point of a grid, with deviations, intervals and tests."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +9,16 @@ import numpy as np
 from tandem.config.base import Model
 from tandem.contrib.sweeps.options import PrintedPoint
 from tandem.data.columns import Floats64
+from tandem.evaluation.measures import is_share
 from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import bootstrap_mean, correct_by_holm, run_seeded_test
 from tandem.extras.sweep_results import SweepHeader, SweepLine, SweepPoint, SweepResult
-from tandem.report.results import to_percent
 from tandem.report.scored import (
     describe_origin,
     name_unit,
     open_score_artifact,
     run_folder,
+    scale_value,
     warn_of_few_seeds,
 )
 from tandem.store.lineage import walk
@@ -88,19 +90,20 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
         known = [entry for entry in plan.printed if entry.system == system]
         known = [entry for entry in known if entry.point.items() <= points[key].items()]
         for m, measure in enumerate(measures):
+            scale = partial(scale_value, measure=measure)
             printed = [float(entry.value) for entry in known if entry.measure == measure]
             change = None
             if baseline is not None:
-                change = to_percent(cell_means[m] - means[baseline, :, m].mean())
+                change = scale(cell_means[m] - means[baseline, :, m].mean())
             line = SweepLine(
                 point=points[key],
                 system=system,
                 measure=measure,
                 runs=len(folders),
-                value=to_percent(cell_means[m]),
-                sd=to_percent(run_means[:, m].std(ddof=1)) if len(folders) > 1 else None,
-                low=to_percent(low[place, m]),
-                high=to_percent(high[place, m]),
+                value=scale(cell_means[m]),
+                sd=scale(run_means[:, m].std(ddof=1)) if len(folders) > 1 else None,
+                low=scale(low[place, m]),
+                high=scale(high[place, m]),
                 change=change,
                 p=None if baseline is None else round(float(p[place][m]), 6),
                 printed=printed[0] if printed else None,
@@ -114,6 +117,7 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
         **{**header, "title": plan.title or plan.name},
         queries=len(queries),
         measures=measures,
+        not_percent=[measure for measure in measures if not is_share(measure)],
         lines=lines,
         runs={
             run_keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()

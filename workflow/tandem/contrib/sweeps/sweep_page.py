@@ -33,6 +33,7 @@ from tandem.extras.sweep_results import (
 )
 from tandem.report.grids import (
     PageTable,
+    describe_unit,
     format_four_decimals,
     format_number,
     format_p,
@@ -48,7 +49,7 @@ from tandem.store.lineage import BuiltStage
 FOLDERS.append(Path(__file__).parent / "assets")
 _MEASURED_COLUMNS = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
 _LEGEND = (
-    "Values in percent, ± their standard deviation over seeds; in brackets the 95 % bootstrap interval over queries. "
+    "{unit}, ± their standard deviation over seeds; in brackets the 95 % bootstrap interval over queries. "
     "p: paired two-sided test against the same system at the baseline point, over queries and, of several seeds, over "
     "seeds too; Holm-corrected over the sweep's comparisons per measure. ▲ significantly better, ▼ significantly "
     "worse: p < 0.05."
@@ -91,8 +92,9 @@ def render_sweep_csv(result: SweepResult) -> str:
     )
 
 
-def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = (_LEGEND,)) -> PageTable:
+def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = ()) -> PageTable:
     """Return paths' values, the system, and per measure its value and p; values lead to their first run's line."""
+    legend = _LEGEND.format(unit=describe_unit(result.not_percent, len(result.measures)))
     with_printed = {line.measure for line in result.lines if line.printed is not None}
     head = [*map(shorten_path, result.paths), "system"]
     columns = []  # where the value of each measure stands
@@ -131,7 +133,7 @@ def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = (_LEGEND,)) -> 
         links=links,
         align="l" * words + "r" * (len(head) - words),
         caption=result.caption,
-        notes=tuple(filter(None, (*notes, result.note.strip(), *warnings))),
+        notes=tuple(filter(None, (legend, *notes, result.note.strip(), *warnings))),
     )
 
 
@@ -177,7 +179,7 @@ def view_sweep(result: SweepResult, address: Callable[[Origin], str]) -> SweepVi
     charts = [_draw_figure(result, measure) for measure in result.measures]
     addresses = {key: address(run) for key, run in result.runs.items()}
     return SweepView(
-        result, charts, tabulate_sweep(result, (_LEGEND, BANDS)), cross_paths(result), addresses
+        result, charts, tabulate_sweep(result, (BANDS,)), cross_paths(result), addresses
     )
 
 
@@ -243,14 +245,14 @@ def draw_sweep(result: SweepResult, measure: str) -> Any:
     base = altair.Chart().encode(
         x=x, color=set_colours("series", names, legend=len(names) <= MOST_NAMED)
     )
-    y = altair.Y("y:Q", title=f"{measure}, %", scale=altair.Scale(zero=False))
+    y = altair.Y("y:Q", title=result.label_axis(measure), scale=altair.Scale(zero=False))
     tooltip = [
         "series:N",
         altair.Tooltip("at:N", title=title),
         altair.Tooltip("text:N", title=measure),
     ]
     line = base.mark_line(point=True, strokeWidth=2).encode(y=y, tooltip=tooltip)
-    bounds = {"y": altair.Y("low:Q", title=f"{measure}, %"), "y2": "high:Q"}
+    bounds = {"y": altair.Y("low:Q", title=result.label_axis(measure)), "y2": "high:Q"}
     band = (
         base.mark_area(opacity=0.15).encode(**bounds)
         if numbers

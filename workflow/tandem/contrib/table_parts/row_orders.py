@@ -13,8 +13,8 @@ from tandem.evaluation.significance import (
     correct_by_holm,
     run_seeded_test,
 )
-from tandem.report.results import Cell, FilledOrder, to_percent
-from tandem.report.scored import Position, ScoreBlock, compute_differences
+from tandem.report.results import Cell, FilledOrder
+from tandem.report.scored import Position, ScoreBlock, compute_differences, scale_value
 
 
 def fill_orders(
@@ -35,7 +35,7 @@ def fill_orders(
         if present := [pair for pair in pairs if {*pair} <= {*block.systems} - repeated]:
             tests[block.place] = dict(zip(present, compare_pairs(block, present), strict=True))
     cells = [[Cell(column.measure, None)] * len(pairs) for column in columns]
-    for own, at in zip(cells, positions, strict=True):
+    for column, own, at in zip(columns, cells, positions, strict=True):
         measured: dict[int, Floats64] = {}
         for number, (higher, lower) in enumerate(pairs):
             if higher in at and lower in at and at[higher].block is at[lower].block:
@@ -47,7 +47,10 @@ def fill_orders(
         corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
         for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
             own[number] = replace(
-                own[number], change=to_percent(change), p=round(p, 6), margin=to_percent(margin)
+                own[number],
+                change=scale_value(change, column.measure),
+                p=round(p, 6),
+                margin=scale_value(margin, column.measure),
             )
     orders = [
         FilledOrder(order.claim, name_system(higher), name_system(lower), list(own))

@@ -18,6 +18,7 @@ from tandem.plan.views import views_folder
 from tandem.report.grids import (
     PageTable,
     align_text,
+    describe_unit,
     format_difference,
     format_number,
     format_p,
@@ -30,7 +31,7 @@ from tandem.stages.base import Json
 from tandem.store.lineage import walk
 
 _LEGEND = (
-    "Values in percent; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
+    "{unit}; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
     "two-sided test, over queries and, of several seeds, over seeds too; Holm-corrected over the rows per measure. "
     "No p: the same run, or other queries."
 )
@@ -112,9 +113,12 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
     lines = [[row.system, row.first_stage or "–"] for row, _ in pairs]
     head = ["System", "re-ranks"]
     is_tested = False
-    for label in first.names:
-        if label not in second.names:
-            continue
+    # A table that was made when gains and counts were multiplied by 100, too, has another unit.
+    units = [
+        [(column.label, column.is_percent) for column in table.columns] for table in (first, second)
+    ]
+    shared = [label for label, is_percent in units[0] if (label, is_percent) in units[1]]
+    for label in shared:
         head += [f"{label} {a}", b, "Δ", "p"]
         column, other_column = first.names.index(label), second.names.index(label)
         cells = [(row.cells[column], other.cells[other_column]) for row, other in pairs]
@@ -132,7 +136,8 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
                 format_p(p),
             ]
 
-    notes = [_LEGEND.format(a=a, b=b)]
+    not_percent = [label for label in first.not_percent if label in shared]
+    notes = [_LEGEND.format(unit=describe_unit(not_percent, len(shared)), a=a, b=b)]
     if is_tested:
         lineage = [scored for pair in pairs for row in pair for scored in row.lineage]
         stages = walk(open_scored(scored) for scored in lineage).values()
