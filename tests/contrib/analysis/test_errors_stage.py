@@ -190,6 +190,25 @@ def test_no_wrong_query_is_one_line(ranked, make_job, dataset, tmp_path):
         run(job)
 
 
+def test_queries_without_a_result_are_said_to_be_why_nothing_is_wrong(
+    ranked, write_ranked, make_job, dataset, tmp_path
+):
+    lists = list(iter_run(ranked, dataset))  # of 20 queries, each with its positive in the top 5
+    for number, (left, why) in enumerate(
+        [
+            (lists[:17], r"3 of 20 queries have no result, and all others have .* in the top 5"),
+            ([], "none of the 20 queries has a result"),
+        ]
+    ):
+        run_params = {"depth": 9, "split": "test"}
+        out = tmp_path / f"bm25/{number}-0123456789"
+        shorter = write_ranked("bm25", out, run_params, {"dataset": dataset}, left)
+        params = {"split": "test", "top": 5, "queries": 6}
+        inputs = {"dataset": dataset, "run": shorter}
+        with pytest.raises(UserError, match=why):
+            run(make_job("errors", tmp_path / f"errors/{number}-0123456789", params, inputs))
+
+
 @pytest.fixture
 def filled(artifact, tmp_path):
     """`filled({row: type})`: the sheet with some types filled in, saved as a German spreadsheet does."""

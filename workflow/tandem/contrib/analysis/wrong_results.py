@@ -119,7 +119,7 @@ class ErrorSummary:
 def run(job: Job[ErrorsParams]) -> None:
     """Write sheet.csv (to fill in), pairs.parquet (the same, for programs) and summary.json.
 
-    Inputs: dataset, run; match, where answers decide what is relevant. That no query is wrong is a `UserError`.
+    Inputs: dataset, run; match, where answers decide what is relevant. No wrong query with a result is a `UserError`.
     """
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
@@ -133,8 +133,9 @@ def run(job: Job[ErrorsParams]) -> None:
     }
     shown = {query: params.split for query, row in wrong.items() if row.top}
     if not shown:
-        top = f"the top {params.top} of {artifact.folder}"
-        raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
+        raise UserError(
+            _explain_nothing(artifact.folder, params.top, len(wrong), len(judged.queries))
+        )
     sample = draw_subset(shown, {params.split: params.queries})
     rows = list(
         describe_wrong_results(
@@ -165,6 +166,22 @@ def run(job: Job[ErrorsParams]) -> None:
         )
         write_json(draft.path(SUMMARY), asdict(summary))
         draft.facts |= {"queries": len(sample), "pairs": len(rows)}
+
+
+def _explain_nothing(folder: Path, top: int, silent: int, queries: int) -> str:
+    """Return why there is no wrong result, of a run where `silent` of the queries have no result at all."""
+    if silent == queries:
+        return (
+            f"errors: none of the {queries:,} queries has a result in {folder}: "
+            "there is nothing to look at; name another analysis.errors.system"
+        )
+    lower = f"a positive in the top {top} of {folder}; lower analysis.errors.top"
+    if not silent:
+        return f"errors: every query has {lower}"
+    return (
+        f"errors: there is nothing to look at: {silent:,} of {queries:,} queries have no result, "
+        f"and all others have {lower}"
+    )
 
 
 def find_wrong_queries(
