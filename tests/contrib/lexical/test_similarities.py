@@ -194,6 +194,14 @@ def test_lsi_is_the_truncated_decomposition_of_scikit_learn(cosines, tmp_path):
     assert facts["squares_kept"] == pytest.approx((latent.singular_values_**2).sum() / N, abs=1e-4)
 
 
+def test_lsi_of_passages_that_all_have_the_same_terms_is_one_line(make_job, collection, tmp_path):
+    collection({"a": "otter river", "b": "river otter", "c": "otter otter river"}, {"q": "otter"})
+    bm25s.run(make_job("bm25s", tmp_path / "index", WORDS, {"dataset": tmp_path / "dataset"}))
+    job = make_job("lsi", tmp_path / "lsi", {"dimensions": 1}, {"bm25s": tmp_path / "index"})
+    with pytest.raises(UserError, match="every term of .* is in all of its 3 passages"):
+        vector_space.run(job)
+
+
 def test_lsi_finds_what_shares_no_term(cosines):
     plain, latent = cosines({"type": "tf_idf"}), cosines({"type": "lsi", "dimensions": 3}, "latent")
     assert "b" not in plain["one"]

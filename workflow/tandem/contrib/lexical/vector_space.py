@@ -99,7 +99,7 @@ def run(job: Job[LsiParams]) -> None:
     whichever are fewer.
 
     Raises:
-        UserError: there are not more passages, or terms, than dimensions.
+        UserError: there are not more passages, or terms, than dimensions; or all passages have the same terms.
     """
     from scipy import sparse
     from scipy.sparse.linalg import svds
@@ -112,6 +112,9 @@ def run(job: Job[LsiParams]) -> None:
         has = f"{index.folder} has {len(terms):,} passages and {vocabulary:,} terms"
         raise UserError(f"lsi: dimensions is {dimensions}, but {has}; fewer dimensions are allowed")
     weighting = Weighting(inverse_frequencies(terms, vocabulary), job.params.sublinear)
+    if not weighting.idf.any():
+        same = f"every term of {index.folder} is in all of its {len(terms):,} passages"
+        raise UserError(f"lsi: {same}, so that all weigh 0; use bm25")
     with writing(job) as draft, Progress(f"lsi {job.key}", len(terms), "passages") as progress:
         matrix = sparse.vstack(
             [weighting.weigh(counts) for counts in count_terms(terms, vocabulary)], format="csr"
