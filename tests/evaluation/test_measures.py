@@ -170,6 +170,9 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
         (["F1"], "write F1@10"),
         (["zebra@10"], "is not a measure; known are"),
         (["P"], "write P@10"),
+        (["nDCG@ten"], "write nDCG@10, or nDCG without a cutoff"),
+        (["Rprec@10"], "write Rprec, which takes no cutoff"),
+        (["nDCG(dcg='exp-log2',gains={1:2})@10"], "computes nDCG with these parameters"),
         (["R@x"], "malformed"),
         (["RR@0"], "cutoff of at least 1"),
         (["MRR@10"], r"MRR@10 is written RR@10 here"),
@@ -186,6 +189,16 @@ def test_bad_names_are_told_in_one_line(names, message):
     with pytest.raises(UserError, match=message) as error:
         parse_measures(names)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["RBP@10", "BPM@10", "INST@10", "alpha_nDCG@10", "NERR10@10"])
+def test_what_no_installed_provider_computes_is_said_to_be_that_and_is_not_offered(name):
+    base = name.removesuffix("@10")
+    with pytest.raises(UserError, match=f"no installed provider .* computes {base};"):
+        parse_measures([name])
+    with pytest.raises(UserError, match="known are") as error:
+        parse_measures(["zebra@10"])
+    assert f" {base}," not in str(error.value)
 
 
 def test_other_tools_read_the_same_numbers_off_a_run_with_ties(tmp_path):

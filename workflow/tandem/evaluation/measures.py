@@ -62,11 +62,21 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
 
 
 @cache
+def _list_computed() -> list[str]:
+    """Return the names of the measures that an installed provider computes, whatever their parameters."""
+    names: set[str] = set()
+    for provider in _collect_providers().providers:
+        if provider.is_available():
+            names |= {measure.NAME for measure in provider.SUPPORTED_MEASURES}
+    return sorted(names - {"Accuracy"})
+
+
+@cache
 def _parse(name: str) -> ir_measures.Measure:
     provider = _collect_providers()
     # MRR → RR, and RR → RR
     written = {alias: measure.NAME for alias, measure in measures.registry.items()}
-    known = sorted(set(written.values()) - {"Accuracy"})
+    known = _list_computed()
     base, _, at = name.partition("@")
     base = base.split("(")[0]
     if base.lower() == "accuracy":  # that of ir_measures compares pairs of passages
@@ -75,7 +85,7 @@ def _parse(name: str) -> ir_measures.Measure:
     own = written.get(base, base)
     if own != base:
         raise UserError(f"measures: {name} is written {name.replace(base, own, 1)} here")
-    if base not in known:
+    if base not in written:
         near = difflib.get_close_matches(base, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? known" if near else "known"
         raise UserError(f"measures: {name} is not a measure; {hint} are {', '.join(known)}")
@@ -83,20 +93,41 @@ def _parse(name: str) -> ir_measures.Measure:
         measure = ir_measures.parse_measure(name)
         supported = provider.supports(measure)
     except (AssertionError, ValueError, KeyError, TypeError):
-        example = (
-            "IPrec@0.5, with a recall"
-            if base == "IPrec"
-            else f"{base}@10, or {base} where it takes no cutoff"
-        )
-        raise UserError(f"measures: {name} is malformed; write {example}") from None
+        _require_provider(name, base)
+        raise UserError(f"measures: {name} is malformed; write {_show_form(base)}") from None
+    if not supported:
+        _require_provider(name, base)
     cutoff = measure.params.get("cutoff", 1)
-    if not supported or not isinstance(cutoff, int) or cutoff < 1:
+    lacks_cutoff = (
+        not supported and "cutoff" in measure.SUPPORTED_PARAMS and "cutoff" not in measure.params
+    )
+    if lacks_cutoff or not isinstance(cutoff, int) or cutoff < 1:
         raise UserError(
             f"measures: {name} cannot be computed; give a cutoff of at least 1, as in {base}@10"
         )
+    if not supported:
+        problem = f"no installed provider of ir_measures computes {base} with these parameters"
+        raise UserError(f"measures: {name} cannot be computed: {problem}; leave them out")
     if str(measure) != name:
         raise UserError(f"measures: {name} is written {measure} here")
     return measure
+
+
+def _require_provider(name: str, base: str) -> None:
+    """Refuse a measure that no installed provider computes, however it is written."""
+    if base not in _list_computed():
+        problem = f"no installed provider of ir_measures computes {base}"
+        raise UserError(f"measures: {name} cannot be computed: {problem}; name another measure")
+
+
+def _show_form(base: str) -> str:
+    """Return how a measure is written: with a cutoff, without one, or either way."""
+    if base == "IPrec":
+        return "IPrec@0.5, with a recall"
+    cutoff = measures.registry[base].SUPPORTED_PARAMS.get("cutoff")
+    if cutoff is None:
+        return f"{base}, which takes no cutoff"
+    return f"{base}@10" if cutoff.required else f"{base}@10, or {base} without a cutoff"
 
 
 def is_share(name: str) -> bool:
