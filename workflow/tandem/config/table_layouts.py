@@ -178,7 +178,7 @@ class TableLayout(Section):
         None,
         description="only queries that have a similar training query, that have none, or that were pooled",
     )
-    decimals: int = Field(2, ge=0, le=4, description="of the values, in percent")
+    decimals: int = Field(2, ge=0, le=4, description="of the printed values; ours have two")
     costs: bool = Field(
         False,
         description="show what each system costs: bytes searched, ms a query, training seconds",
