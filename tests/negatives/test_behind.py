@@ -58,3 +58,24 @@ def test_where_no_query_is_behind_a_line_says_so(draw, first_rank, depth):
         UserError, match=r"none of 20 queries .* widen the ranks of candidates.behind"
     ):
         draw(first_rank, depth)
+
+
+def test_judges_are_calibrated_by_dev_which_is_behind_nothing(
+    make_job, dataset, tokens, train_run, dev_run, teacher_run, cross_model, tmp_path
+):
+    """The other run has lists of train alone."""
+    params = {
+        "depth": 9,
+        "split": "train",
+        "seed": 1,
+        "behind": {"first_rank": 2, "depth": 9},
+        "denoise": {"negative_below": 0.9, "positive_above": None, "calibrate": "dev"},
+        "precision": "fp32",
+        "batch_tokens": 256,
+    }
+    inputs = {"dataset": dataset, "run": train_run, "calibration": dev_run, "ahead": teacher_run}
+    inputs |= {"tokens": tokens, "judge.0": cross_model, "judge_tokens.0": tokens}
+    job = make_job("candidates", tmp_path / "c-0123456789", params, inputs)
+    run(job)
+    assert open_artifact(job.out).manifest.facts["calibration"]["positives"] == 20
+    assert json.loads((job.out / "report.json").read_text())["queries"] == 10

@@ -53,7 +53,7 @@ class Judge:
         if "calibration" in job.inputs:
             judged = job.params.denoise.calibrate_queries if job.params.denoise else None
             params = job.params.model_copy(
-                update={"split": "dev", "queries": judged, "below_positive": None}
+                update={"split": "dev", "queries": judged, "below_positive": None, "behind": None}
             )
             # of the training run
             inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}
