@@ -281,3 +281,11 @@ def test_a_name_that_nobody_offers_is_one_line():
         UserError, match=r"plugins: 'wasps' is not known; allowed: Python files, installed plugins"
     ):
         load_plugins(["wasps"])
+
+
+def test_a_plugin_that_leaves_while_it_is_read_is_one_line(tmp_path):
+    """Else every command would end there, as if all were well."""
+    plugin = tmp_path / "script.py"
+    plugin.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(UserError, match=r"plugins: .*script.py:2: SystemExit"):
+        load_plugins([str(plugin)])

@@ -174,14 +174,14 @@ def _naming_errors(shown: str, plugin: Plugin) -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(f"plugins: {shown}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = f"{shown}{line_of(error, plugin.path)}"
         raise UserError(f"plugins: {place}: {type(error).__name__}: {error}") from None
     finally:
         _loading.pop()
 
 
-def line_of(error: Exception, path: Path) -> str:
+def line_of(error: BaseException, path: Path) -> str:
     """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
