@@ -114,6 +114,28 @@ def test_a_tokenizer_without_words_is_refused(
         run(job)
 
 
+@pytest.mark.parametrize(("rows", "fits"), [(900, False), (901, True)])
+def test_a_token_far_behind_the_others_needs_a_vector(
+    make_job, encoder_folder, tmp_path, rows, fits
+):
+    """Ids may leave a gap: the largest one decides, not how many there are."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["otter"] = 900
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    model = load_encoder(folder)
+    model.resize_token_embeddings(rows, mean_resizing=False)
+    model.save_pretrained(folder)
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+    )
+    if fits:
+        run(job)
+    else:
+        with pytest.raises(UserError, match="needs vectors for 901 ids, the model has 900"):
+            run(job)
+
+
 @pytest.mark.parametrize(
     "name", ["encoder.layer.0.output.dense.bias", "embeddings.word_embeddings.weight"]
 )

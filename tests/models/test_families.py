@@ -287,7 +287,7 @@ def test_what_is_no_encoder_is_refused_in_one_line(family_folder, make_job, tmp_
     words.save_pretrained(tmp_path / "few")
     with pytest.raises(
         UserError,
-        match=f"tokenizer has {len(words)} entries, the model vectors for {len(words) - 1}",
+        match=f"needs vectors for {len(words)} ids, the model has {len(words) - 1}",
     ):
         check_encoder(tmp_path / "few", tmp_path / "few")
 

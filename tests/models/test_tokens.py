@@ -1,5 +1,8 @@
 """Stage `tokens`: the stored ids are the tokenizer's own, truncated."""
 
+import json
+import shutil
+
 import numpy as np
 
 from tandem.data.collection import Collection, join_contents
@@ -53,3 +56,19 @@ def test_a_few_cut_texts_are_a_line_of_the_log_and_no_warning(
         "1 of 101 passage texts are longer than lengths.passage (24) and cut"
         in capsys.readouterr().err
     )
+
+
+def test_ids_beyond_two_bytes_are_kept_though_the_tokens_are_few(
+    make_job, dataset, encoder, tmp_path
+):
+    folder = shutil.copytree(encoder.folder, tmp_path / "encoder-0123456789")
+    path = folder / "hf/tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["model"]["vocab"]["otter"] = 70_000
+    path.write_text(json.dumps(tokenizer))
+    params = {"query_length": 16, "passage_length": 24}
+    inputs = {"dataset": dataset, "encoder": open_artifact(folder, verify=False)}
+    job = make_job("tokens", tmp_path / "ids-0123456789", params, inputs)
+    run(job)
+    ids = Tokens.open(open_artifact(job.out)).passages.ids
+    assert ids.max() == 70_000

@@ -155,6 +155,11 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
+def count_ids(tokenizer: Any) -> int:
+    """Return how many ids a tokenizer needs vectors for: one more than its largest, for ids may leave gaps."""
+    return 1 + max(tokenizer.get_vocab().values())
+
+
 def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
     """Have a tokenizer read each side's marker as one special token: an entry of its vocabulary, else a new one."""
     from tokenizers import AddedToken

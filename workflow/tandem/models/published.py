@@ -29,6 +29,7 @@ from tandem.models.folders import (
     list_weight_files,
 )
 from tandem.models.hub import (
+    count_ids,
     fetch_model,
     find_package,
     load_encoder,
@@ -153,9 +154,10 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
         raise UserError(
             f"{source}: {kind} is not an encoder of texts alone; choose one of texts"
         ) from None
-    if len(tokenizer) > rows:
+    needed = count_ids(tokenizer)
+    if needed > rows:
         raise UserError(
-            f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}"
+            f"{source}: the tokenizer needs vectors for {needed} ids, the model has {rows}"
         )
     special = set(tokenizer.all_special_ids)
     if len(tokenizer) <= len(special):

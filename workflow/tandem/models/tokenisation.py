@@ -18,7 +18,7 @@ from tandem.data.collection import Collection, join_contents
 from tandem.data.observers import list_doubts
 from tandem.errors import UserError
 from tandem.models.folders import find_longest_input
-from tandem.models.hub import add_markers, hash_tokenizer, load_tokenizer
+from tandem.models.hub import add_markers, count_ids, hash_tokenizer, load_tokenizer
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.tokens import Template
@@ -126,7 +126,7 @@ class Tokeniser:
         self.parts = Parts(job)
         self.tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
         add_markers(self.tokenizer, job.params.markers)
-        self.dtype = "uint16" if len(self.tokenizer) <= 1 << 16 else "uint32"
+        self.dtype = "uint16" if count_ids(self.tokenizer) <= 1 << 16 else "uint32"
         template = Template.of(self.tokenizer)
         self.template = replace(
             template, titled=job.params.titled, longest_pair=job.params.pair_length

@@ -20,6 +20,7 @@ from tandem.errors import UserError
 from tandem.models.folders import check_folder, hash_weights, read_model_json
 from tandem.models.hub import (
     check_weights,
+    count_ids,
     from_folder,
     load_configuration,
     load_encoder,
@@ -94,7 +95,7 @@ def run_new(job: Job[NewGeneratorParams]) -> None:
         raise UserError(
             f"{job.key}: heads is {params.heads}, which does not divide the encoder's dimension {hidden}"
         )
-    model = _t5(params, hidden, len(tokenizer), words, special)
+    model = _t5(params, hidden, count_ids(tokenizer), words, special)
     with writing(job) as draft:
         _write(draft, model, tokenizer)
 

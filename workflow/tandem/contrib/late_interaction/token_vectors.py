@@ -18,7 +18,7 @@ from tandem.errors import UserError
 from tandem.extras.usage import InputLengths, describe_tandem_usage
 from tandem.models.device import place_all, precision
 from tandem.models.dual import SIDES, DualEncoder
-from tandem.models.hub import add_markers, load_tokenizer
+from tandem.models.hub import add_markers, count_ids, load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import (
     LIBRARY_CONFIG,
@@ -81,11 +81,12 @@ class TokenVectors(DualEncoder):
         tokenizer = load_tokenizer(folder)
         add_markers(tokenizer, self.options.side_markers)
         query, passage = (cast(Any, self.towers[side]) for side in SIDES)
-        if len(tokenizer) <= passage.get_input_embeddings().num_embeddings:
+        needed = count_ids(tokenizer)
+        if needed <= passage.get_input_embeddings().num_embeddings:
             return
-        passage.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        passage.resize_token_embeddings(needed, mean_resizing=False)
         if not self.shared:
-            query.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+            query.resize_token_embeddings(needed, mean_resizing=False)
             query.get_input_embeddings().load_state_dict(
                 passage.get_input_embeddings().state_dict()
             )
