@@ -1,11 +1,13 @@
 """`gc`: what no configuration needs, by class; deleted only when that is said, and never outside results/."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tandem.cli import run
+from tandem.cluster.launch import lock_output
 from tandem.contrib.operations import gc as gc_module
 from tandem.contrib.operations.gc import find_spent_stages, find_unneeded, plan_everything
 from tandem.errors import UserError
@@ -180,6 +182,21 @@ def test_stores_checkpoints_and_interrupted_deletions(configured_toy, project):
         ("checkpoints", f"{data.folder}/checkpoints"),
         ("leftovers", "results/toy/bm25/.deleted-7-x"),
     }
+
+
+@pytest.mark.parametrize("output", ["stage.json", "shards/1-of-2.json"])
+def test_a_folder_whose_job_has_written_no_progress_for_long_stays_while_the_job_lives(
+    project, output
+):
+    """As of one that waits for a device, or computes on another node whose clock is behind."""
+    folder = project.root / "results/toy/model/de-3333333333"
+    (folder / "shards").mkdir(parents=True)
+    (folder / "progress.json").write_text("{}")
+    os.utime(folder / "progress.json", (0, 0))
+    words = ["model", "--out", str(folder / output)]
+    with lock_output(words, {}):
+        assert list(find_unneeded(Path("results"), set())) == []
+    assert [item.folder.name for item in find_unneeded(Path("results"), set())] == [folder.name]
 
 
 def test_configurations_on_a_command_line():

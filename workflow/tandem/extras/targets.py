@@ -26,6 +26,7 @@ from tandem.redaction import redacted
 from tandem.report.results import Lineage
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
+from tandem.store.files import is_locked
 
 RESULTS = Path("results")
 KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it
@@ -267,8 +268,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a job, or a shard of it, has written its progress a moment ago."""
+    """Return whether a job, or a shard of it, has written its progress a moment ago or holds the lock of its output."""
     files = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
-    return any(
-        path.is_file() and time.time() - path.stat().st_mtime < ALIVE_SECONDS for path in files
-    )
+    if any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE_SECONDS for path in files):
+        return True
+    locks = [*folder.glob(f".{MANIFEST}.lock"), *folder.glob("shards/.*.lock")]
+    return any(is_locked(path) for path in locks)

@@ -94,6 +94,18 @@ def try_lock(path: Path) -> FileLock | None:
     return lock
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a lock file; not of one that may not be opened for writing."""
+    try:
+        lock = try_lock(path)
+    except OSError:
+        return False
+    if lock is None:
+        return True
+    lock.release()
+    return False
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock file: one process at a time, the others wait."""
