@@ -7,10 +7,11 @@ import subprocess
 
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
 
 from tandem.errors import UserError
-from tandem.models.folders import hash_files, hash_weights, list_weight_files
+from tandem.models.folders import hash_files, hash_weights, list_fetched_files, list_weight_files
 from tandem.models.hub import find_package, load_encoder
 from tandem.models.published import run
 from tandem.store.artifact import open_artifact
@@ -229,6 +230,31 @@ def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path
     assert len(list_weight_files(artifact.folder / "hf")) == (
         1 if layers else len(list_weight_files(sharded))
     )
+
+
+@pytest.mark.parametrize("layers", [None, 1])
+def test_shards_may_have_any_name_that_the_index_says(
+    make_job, encoder_folder, sharded, tmp_path, layers
+):
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace('"model-', '"pytorch_model-'))
+    for path in sharded.glob("model-*.safetensors"):
+        path.rename(path.with_name(f"pytorch_{path.name}"))
+    params = {"source": "folder", "sha256": hash_weights(sharded), "layers": layers}
+    job = make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)})
+    run(job)
+    inputs = {"input_ids": torch.tensor([[5, 6, 7]])}
+    copied = load_encoder(job.out / "hf").eval()(**inputs).last_hidden_state
+    whole = load_encoder(encoder_folder, layers).eval()(**inputs).last_hidden_state
+    assert torch.equal(copied, whole)
+    shards = [file for file in open_artifact(job.out).manifest.files if "pytorch_model-" in file]
+    assert len(shards) == (0 if layers else len(list_weight_files(sharded)))
+
+
+def test_of_the_hub_such_shards_are_fetched_too():
+    names = ["pytorch_model-00001-of-00002.safetensors", "pytorch_model-00001-of-00002.bin"]
+    fetched = filter_repo_objects(names, allow_patterns=list_fetched_files())
+    assert list(fetched) == names[:1]
 
 
 def test_the_digest_of_shards_is_that_of_sha256sums_lines(make_job, sharded, tmp_path):

@@ -28,6 +28,8 @@ _ENCODER_FILES = (
     "*_Dense/config.json",
     "*_Dense/model.safetensors",
 )
+# Whatever else an index of weights may name: only a fetch, which does not know the index, goes by it.
+_SHARDS = "*-of-*.safetensors"
 # One of these is what a fast tokenizer is made from.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
 # Names of the file about a model's inputs: the first that says something is read. Now it has BERT's for all families.
@@ -131,6 +133,11 @@ def list_own_files() -> list[str]:
 def list_encoder_files() -> list[str]:
     """Return the patterns of everything that an encoder's folder has."""
     return [*_ENCODER_FILES, *list_own_files()]
+
+
+def list_fetched_files() -> list[str]:
+    """Return the patterns of what is fetched of an encoder: its folder's files, and shards of any name."""
+    return [*list_encoder_files(), _SHARDS]
 
 
 def read_model_json(path: Path, kind: type = dict) -> Any:

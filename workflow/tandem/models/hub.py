@@ -16,7 +16,7 @@ from tandem.errors import UserError
 from tandem.models.folders import (
     WEIGHTS_FILE,
     check_folder,
-    list_encoder_files,
+    list_fetched_files,
     list_own_files,
     read_optional,
 )
@@ -75,7 +75,7 @@ def find_package(package: str, folder: str) -> Path:
 
 def fetch_model(name: str, revision: str) -> tuple[Path, str]:
     """Return the folder and the commit of a hub model's files at a revision, from the local cache or the network."""
-    folder = _fetch_snapshot(name, revision, [*list_encoder_files(), *_TOWER_FILES])
+    folder = _fetch_snapshot(name, revision, [*list_fetched_files(), *_TOWER_FILES])
     return folder, folder.name
 
 

@@ -20,6 +20,7 @@ from tandem.models.encoding import pool_states
 from tandem.models.folders import (
     _WEIGHTS_INDEX,
     FOLDER_FORMS,
+    WEIGHTS_FILE,
     check_folder,
     check_tokenizer,
     find_encoder_files,
@@ -77,9 +78,12 @@ def run(job: Job[EncoderParams]) -> None:
         copy_model(files, draft)
         adopted = [load(form.adopt)(source, draft.folder / "hf") for form in FOLDER_FORMS.values()]
         if params.layers:
+            copied = list_weight_files(draft.folder / "hf")
             load_encoder(source, params.layers).save_pretrained(draft.folder / "hf")
             # of shards, which are now one file
-            (draft.folder / "hf" / _WEIGHTS_INDEX).unlink(missing_ok=True)
+            for path in (*copied, draft.folder / "hf" / _WEIGHTS_INDEX):
+                if path.name != WEIGHTS_FILE:
+                    path.unlink(missing_ok=True)
         unread = check_encoder(
             draft.folder / "hf", source, str(planned["pooling"]) if planned else ""
         )
@@ -118,10 +122,12 @@ def require_files(source: Path, params: EncoderParams) -> None:
 
 
 def copy_model(source: Path, draft: Draft) -> None:
-    """Copy a model's files into `hf/` of an artifact."""
+    """Copy a model's files into `hf/` of an artifact, its weights by whatever name."""
+    files = set(list_weight_files(source))
     for pattern in list_encoder_files():
-        for path in sorted(source.glob(pattern)):
-            shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
+        files |= set(source.glob(pattern))
+    for path in sorted(files):
+        shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
 
 
 def record_origin(job: Job[_P], draft: Draft, weights: str, commit: str | None) -> None:

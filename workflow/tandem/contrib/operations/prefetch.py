@@ -18,7 +18,7 @@ from tandem.extras.catalogue import Entries, locate_datasets
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations, list_stages_of_all, split_files
-from tandem.models.folders import list_encoder_files, list_weight_files
+from tandem.models.folders import list_fetched_files, list_weight_files
 from tandem.models.hub import COMMIT_PATTERN, fetch_model
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, Commits, read_lock
@@ -238,7 +238,7 @@ def request_size(name: str, revision: str) -> int | None:
     files = [
         file
         for file in info.siblings or []
-        if any(fnmatchcase(file.rfilename, name) for name in list_encoder_files())
+        if any(fnmatchcase(file.rfilename, name) for name in list_fetched_files())
     ]
     return (
         sum(file.size for file in files)
