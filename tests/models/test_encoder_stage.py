@@ -83,6 +83,19 @@ def test_a_download_that_broke_off_is_named_where_the_user_has_it(
         run(job)
 
 
+def test_a_value_of_the_configuration_that_transformers_refuses_is_one_line(
+    make_job, encoder_folder, tmp_path
+):
+    folder = shutil.copytree(encoder_folder, tmp_path / "mine")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_size": "32"}))
+    job = make_job(
+        "encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)}
+    )
+    with pytest.raises(UserError, match=f"^{folder}: transformers cannot load it: .*hidden_size"):
+        run(job)
+
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 

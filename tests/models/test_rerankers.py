@@ -186,6 +186,10 @@ def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(
             'config.json: id2label is ["yes", "no"]; a JSON object is needed',
         ),
         (
+            {"id2label": {"relevant": 1}},
+            "config.json: id2label has the key relevant; a label's number is needed",
+        ),
+        (
             {"id2label": {"0": "a", "1": "b", "2": "c"}},
             "config.json: has 3 labels; allowed: 1, or 2",
         ),

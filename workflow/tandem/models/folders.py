@@ -58,7 +58,8 @@ _VALUE_TYPES: dict[str, type] = {
     **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
     **dict.fromkeys(("architectures",), list),
     **dict.fromkeys(("default_prompt_name",), str),
-    **dict.fromkeys(("max_seq_length", "num_labels", "truncate_dim"), int),
+    **dict.fromkeys(("max_position_embeddings", "max_seq_length", "num_labels"), int),
+    **dict.fromkeys(("pad_token_id", "truncate_dim"), int),
 }
 # Families whose positions are counted from behind the padding's number.
 BEHIND_PADDING = (

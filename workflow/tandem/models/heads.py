@@ -106,7 +106,11 @@ def find_relevant_label(config: dict[str, Any], path: Path) -> int | None:
     The score is the logit, of two that of relevance less the other. transformers leaves two labels of no name out.
     """
     default = {at: f"LABEL_{at}" for at in range(config.get("num_labels") or 2)}
-    names = {int(at): str(name) for at, name in (config.get("id2label") or default).items()}
+    labels = config.get("id2label") or default
+    for at in labels:
+        if not str(at).isdecimal():
+            raise UserError(f"{path}: id2label has the key {at}; a label's number is needed")
+    names = {int(at): str(name) for at, name in labels.items()}
     if len(names) == 1:
         return None
     relevant = [at for at, name in names.items() if name.strip().lower() in _RELEVANT_LABELS]

@@ -106,6 +106,7 @@ def _fetch_snapshot(name: str, revision: str, patterns: list[str], **options: bo
 @contextmanager
 def report_loading(folder: Path) -> Iterator[None]:
     """Report in one line what transformers cannot load, and nothing else: no progress bars, no load reports."""
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from transformers.utils import logging
 
@@ -113,6 +114,9 @@ def report_loading(folder: Path) -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         yield
+    except StrictDataclassError as error:  # a value of config.json, named in its second line
+        reason = str(error).splitlines()[-1].strip()
+        raise UserError(f"{folder}: transformers cannot load it: {reason}") from None
     except (ValueError, KeyError, ImportError, OSError, SafetensorError) as error:
         if faults.explain_fault(error):
             raise
