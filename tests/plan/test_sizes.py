@@ -1,5 +1,6 @@
 """What does not fit an encoder is refused before anything runs, where its sizes are known here."""
 
+import json
 import shutil
 
 import pytest
@@ -43,6 +44,14 @@ def plan(configured, overridden):
         (
             {"models/de_bm25neg/query_layers": 1},
             r"models\.de_bm25neg\.query_layers is 1, .* set shared: false",
+        ),
+        (
+            {
+                "models/de_bm25neg/query_layers": 2,
+                "models/de_bm25neg/shared": False,
+                "models/de_bm25neg/train/freeze_layers": 2,
+            },
+            r"models\.de_bm25neg\.train\.freeze_layers is 2, .* queries has 2 layers; allowed: below 2",
         ),
         (
             {"models/de_bm25neg/train/matryoshka": [384]},
@@ -115,3 +124,12 @@ def test_a_broken_tokenizer_is_one_line_where_it_decides(plan, encoder_folder, t
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(UserError, match="tokenizer.json: cannot be read"):
         plan({"encoder": str(folder), "lengths/query": 16, "lengths/passage": 94})
+
+
+@pytest.mark.parametrize("key", ["max_position_embeddings", "pad_token_id"])
+def test_a_number_of_an_encoder_that_is_a_text_is_one_line(plan, encoder_folder, tmp_path, key):
+    folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {key: "96"}))
+    with pytest.raises(UserError, match=f'config.json: {key} is "96"; a JSON whole number'):
+        plan({"encoder": str(folder)})
