@@ -80,6 +80,15 @@ def test_a_test_split_allows_bm25_and_the_encoder_as_it_is(here, documents, caps
     assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
 
 
+def test_commands_name_the_file_as_it_was_written(here, documents, capsys):
+    write_beir(here / "data", documents, splits=("test",))
+    (here / "some where").mkdir()
+    assert run(["init", "some where/mine", "--data", "data"]) == 0
+    page = capsys.readouterr().out
+    assert "tandem estimate 'some where/mine.yaml')" in page
+    assert "tandem run 'some where/mine.yaml' baseline" in page
+
+
 def test_training_without_labels_is_offered_where_no_query_has_any(here, documents, capsys):
     write_beir(here / "data", documents, splits=("test",))
     run(["init", "mine", "--data", "data"])

@@ -89,7 +89,8 @@ def write_first_configuration(
     config = merged(gathered([], ROOT), yaml.safe_load(text))
     FullPlan(config, ROOT).tables.files()
     write_text(path, text)
-    command = f"tandem run {shlex.quote(str(path))}"
+    written = shlex.quote(str(path))
+    command = f"tandem run {written}"
     commands = [
         f"next: {command} baseline   # BM25 alone",
         f"      {command}            # everything",
@@ -100,7 +101,7 @@ def write_first_configuration(
         *sizes,
         f"wrote {path}",
         "",
-        *list_cost_lines(config, choices),
+        *list_cost_lines(config, choices, written),
         *commands,
         sep="\n",
     )
@@ -138,8 +139,12 @@ def describe_choices(choices: Choices) -> list[str]:
     ]
 
 
-def list_cost_lines(config: Raw, choices: Choices) -> list[str]:
-    """Return the lines of the estimate, for all systems and for BM25 alone; or why there is none."""
+def list_cost_lines(config: Raw, choices: Choices, written: str) -> list[str]:
+    """Return the lines of the estimate, for all systems and for BM25 alone; or why there is none.
+
+    Args:
+        written: the path of the configuration's file, as a command line has it.
+    """
     try:
         behind = estimate_tables(config, choices, choices.experiment.table, "baseline")
         everything, lexical = (sum_costs(stages.values()) for stages in behind)
@@ -156,5 +161,5 @@ def list_cost_lines(config: Raw, choices: Choices) -> list[str]:
     line = f"everything takes {at_least} {format_duration(everything.wall)} on {where}, {sizes}; BM25 alone"
     return [
         *short,
-        f"{line} {format_duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)",
+        f"{line} {format_duration(lexical.wall)} (stage by stage: tandem estimate {written})",
     ]
