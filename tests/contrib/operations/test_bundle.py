@@ -89,6 +89,31 @@ def test_the_configuration_of_a_bundle_has_the_keys_of_the_one_it_was_made_with(
     assert before == after
 
 
+def test_plugins_of_one_file_name_are_all_in_it(finished, run_command):
+    for folder in ("mine", "yours"):
+        Path(folder).mkdir()
+        Path(folder, "ideas.py").write_text(f"# {folder}\n")
+    Path("mine/alone.py").write_text("# alone\n")
+    plugins = "plugins=[mine/ideas.py, yours/ideas.py, mine/alone.py, ./mine/ideas.py]"
+    words = ("--configfile", "toy.yaml", "--config", plugins, "--out", "b.zip")
+    run_command("bundle", "baseline", *words)
+    with zipfile.ZipFile("b.zip") as archive:
+        packed = [name for name in archive.namelist() if name.startswith("b/plugins/")]
+        texts = {name.removeprefix("b/"): archive.read(name).decode() for name in packed}
+        config = yaml.safe_load(archive.read("b/config.yaml"))
+    assert texts == {
+        "plugins/1/ideas.py": "# mine\n",
+        "plugins/2/ideas.py": "# yours\n",
+        "plugins/alone.py": "# alone\n",
+    }
+    assert config["plugins"] == [
+        "../plugins/1/ideas.py",
+        "../plugins/2/ideas.py",
+        "../plugins/alone.py",
+        "../plugins/1/ideas.py",
+    ]
+
+
 def test_the_same_results_give_the_same_bytes(finished, run_command):
     for suffix in ("tar.gz", "zip"):
         for name in ("one", "two"):

@@ -4,6 +4,7 @@ import gzip
 import shutil
 import tarfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -160,8 +161,8 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
             files[f"results/tables/{path.relative_to(tables)}"] = path
     for path in plan.tables.layout_files(name):
         files[f"layout/{path.name}"] = path
-    for path in map(Path, filter(is_file_name, plan.settings.plugins)):
-        files[f"plugins/{path.name}"] = path.expanduser()
+    for path, place in place_plugins(plan.settings.plugins).items():
+        files[place] = path
     for path in sorted((ROOT / "envs").glob("*")):
         if path.suffix in _PINNED_SUFFIXES:
             files[f"envs/{path.name}"] = path
@@ -189,6 +190,25 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
     return {**files, BUNDLE_FILE: folder / BUNDLE_FILE}
 
 
+def place_plugins(plugins: Iterable[str]) -> dict[Path, str]:
+    """Return file → place in the bundle, of the plugins that are files: several of one name in numbered folders."""
+    names: dict[Path, str] = {}  # of a file that the configuration names twice, the first
+    for plugin in filter(is_file_name, plugins):
+        names.setdefault(_find_file(plugin), Path(plugin).name)
+    of_name = Counter(names.values())
+    numbers = Counter[str]()
+    places = {}
+    for path, name in names.items():
+        numbers[name] += 1
+        folder = f"{numbers[name]}/" if of_name[name] > 1 else ""
+        places[path] = f"plugins/{folder}{name}"
+    return places
+
+
+def _find_file(plugin: str) -> Path:
+    return Path(plugin).expanduser().resolve()
+
+
 def render_configuration(configuration: Configuration, plan: FullPlan, name: str) -> str:
     """Return the configuration for the one table, as its files and `--config` have it, without secrets.
 
@@ -196,10 +216,12 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
     and plugins are those of the bundle; the paths of datasets, models and released runs are absolute.
     """
     settings, layout = plan.settings, plan.tables.layouts[name]
+    plugins = place_plugins(settings.plugins)
     places: Json = {
         "tables": [f"../layout/{layout.name}"] if layout in map(Path, settings.tables) else [name],
         "plugins": [
-            f"../plugins/{Path(it).name}" if is_file_name(it) else it for it in settings.plugins
+            f"../{plugins[_find_file(plugin)]}" if is_file_name(plugin) else plugin
+            for plugin in settings.plugins
         ],
     }
     if hasattr(settings, "runs"):  # the key is a package's
