@@ -401,19 +401,13 @@ MISTAKES = [
         "generations.texts.number is 4, but generators.own.temp",
     ),
     (
-        asked(method="nucleus"),
-        "generations.texts.method is nucleus, but own is behind a server, on which it has no effect",
-    ),
-    (
         asked(method="beam", number=4),
         "generations.texts.method is beam, but own is behind a server",
     ),
     (
         asked(method="greedy", number=1),
-        "generations.texts.method is greedy, but own is behind a server",
+        "generations.texts.method is greedy, but generators.own.temperature is",
     ),
-    (asked(temperature=0.1), "generations.texts.temperature is 0.1, but own is behind a server"),
-    (asked(top_p=0.3), "generations.texts.top_p is 0.3, but own is behind a server"),
     (
         {"generators": {"own": SERVER | {"extra_body": {"seed": 1}}}},
         "generators.own.extra_body has seed",
@@ -515,6 +509,15 @@ MISTAKES = [
         "models.de.candidates.labels is rank, but from is random",
     ),
 ]
+
+
+def test_a_line_says_which_keys_a_server_does_not_look_at(plan):
+    lines = plan(**asked(method="nucleus", top_p=0.3)).check("all")
+    (line,) = [
+        line for line in lines if line.startswith("generations.texts: method, top_p have no")
+    ]
+    assert "generators.own.temperature" in line
+    assert not [line for line in plan(**asked()).check("all") if line.startswith("generations.")]
 
 
 @pytest.mark.parametrize(("blocks", "message"), MISTAKES, ids=[message for _, message in MISTAKES])

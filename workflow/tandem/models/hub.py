@@ -161,7 +161,8 @@ def load_tokenizer(folder: Path) -> Any:
 
 def count_ids(tokenizer: Any) -> int:
     """Return how many ids a tokenizer needs vectors for: one more than its largest, for ids may leave gaps."""
-    return 1 + max(tokenizer.get_vocab().values())
+    largest: int = max(tokenizer.get_vocab().values())
+    return largest + 1
 
 
 def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:

@@ -256,7 +256,7 @@ def _special_tokens(folder: Path | None, pair: bool) -> int:
 
 
 def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params: Json) -> None:
-    """Refuse more frozen layers than an encoder, or the one of queries, has, and cuts of vectors that are no shorter than these.
+    """Refuse more frozen layers than an encoder, or that of queries, has, and cuts of vectors that are no shorter.
 
     Args:
         at: the path of the model's entry.
@@ -268,7 +268,9 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
         if shape and layers and layers >= shape.layers:
             has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"
             raise UserError(f"{at}.{key} is {layers}, but {has}")
-    left = params.get("query_layers")  # the entry's own, or of the trained model that it starts from
+    left = params.get(
+        "query_layers"
+    )  # the entry's own, or of the trained model that it starts from
     if frozen and left and frozen >= left:
         has = f"the encoder of queries has {left} layers; allowed: below {left}"
         raise UserError(f"{at}.train.freeze_layers is {frozen}, but {has}")

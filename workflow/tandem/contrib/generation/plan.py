@@ -2,6 +2,7 @@
 
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.retrieval import QueryTexts
+from tandem.config.settings import Settings
 from tandem.contrib.generation.generator_folders import check_decoding, check_generator
 from tandem.contrib.generation.options import (
     NEW_LAYERS,
@@ -14,6 +15,7 @@ from tandem.contrib.generation.options import (
     Expansion,
     GeneratedQueries,
     Generation,
+    GeneratorEntry,
     NewGenerator,
     PublishedGenerator,
     Reads,
@@ -29,6 +31,7 @@ from tandem.plan.context import (
     Context,
     checks_entry,
     json_of,
+    lists_unused_keys,
     plans_dataset,
     plans_entry,
     plans_reference,
@@ -337,25 +340,42 @@ def _check_number(at: str, number: int, entry: str, texts: Stage, side: str) -> 
         raise UserError(f"{at}.number is {number}, but {have}; lower it, or raise that")
 
 
-# Keys of a generation that say how a model in this process writes. A value that is the default is no mistake: a recipe
-# that sets another one is overruled by it.
-_WRITING_HERE = ("method", "top_k", "top_p", "temperature", "beams", "precision", "batch_tokens")
-
-
 def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
-    """Refuse what has no effect on a server, and several texts where it would write one again and again."""
-    for key in _WRITING_HERE:
-        value, usual = getattr(entry, key), Generation.model_fields[key].default
-        if value == usual or (key == "method" and value == "greedy" and not by.temperature):
-            continue
-        problem = (
-            f"{at}.{key} is {value}, but {entry.by} is behind a server, on which it has no effect"
+    """Refuse what a server would not do, and several texts where it would write one again and again."""
+    if entry.method == "beam":
+        raise UserError(
+            f"{at}.method is beam, but {entry.by} is behind a server, which searches no beams; choose another"
         )
-        keys = f"generators.{entry.by}.temperature and extra_body say how that writes"
-        raise UserError(f"{problem}; leave it out, or say {usual}, the default: {keys}")
+    if entry.method == "greedy" and by.temperature:
+        drawn = (
+            f"generators.{entry.by}.temperature is {by.temperature:g}, by which its server draws"
+        )
+        raise UserError(f"{at}.method is greedy, but {drawn}; set that to 0, or leave method out")
     if entry.number > 1 and not by.temperature:
         same = f"generators.{entry.by}.temperature is {by.temperature or 0:g}, by which all are one"
         raise UserError(f"{at}.number is {entry.number}, but {same}; raise it, or set number to 1")
+
+
+# Keys of a generation that say how a model in this process writes.
+_WRITING_HERE = ("method", "top_k", "top_p", "temperature", "beams", "precision", "batch_tokens")
+
+
+@lists_unused_keys("generations")
+def list_unused_generation_keys(settings: Settings) -> list[str]:
+    """Return a line for each key that an entry of `generations` sets and its server does not look at."""
+    generators: dict[str, GeneratorEntry] = getattr(settings, "generators", {})
+    lines = []
+    for name, entry in settings.entries("generations", Generation).items():
+        by = generators.get(entry.by)
+        if not isinstance(by, AskedGenerator):
+            continue
+        set_keys = [key for key in _WRITING_HERE if key in entry.model_fields_set]
+        if set_keys and entry.method != "greedy":
+            keys = f"generators.{entry.by}.temperature and extra_body say how that writes"
+            lines.append(
+                f"generations.{name}: {', '.join(set_keys)} have no effect: {entry.by} is behind a server; {keys}"
+            )
+    return lines
 
 
 def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage:
