@@ -127,7 +127,7 @@ def test_a_blank_answer_is_none(collection):
 NEAREST = {
     "hindi": ("भारत की राजधानी", ["और कुछ नहीं।", "दिल्ली भारत की राजधानी है।"]),
     "vietnamese": ("thủ đô nước nào", ["Khác.", "Thủ đô là Hà Nội."]),
-    "decomposed": ("l'e\u0301te\u0301", ["Il fait froid.", "L'été était chaud."]),
+    "decomposed": ("e\u0301te\u0301", ["Il fait froid.", "L'été était chaud."]),
     "chinese": ("長城在哪裡", ["其他。", "北京有長城。"]),
     "thai": ("เมืองหลวง", ["อื่นๆ", "ประเทศไทยมีเมืองหลวง"]),
 }

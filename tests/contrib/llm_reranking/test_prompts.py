@@ -128,7 +128,7 @@ class Slow(Echo):
     """Answers after a while, in which other threads ask, too."""
 
     def complete(self, prompt, tokens):
-        time.sleep(0.3)
+        time.sleep(0.2)
         return super().complete(prompt, tokens)
 
 
