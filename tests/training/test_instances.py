@@ -105,6 +105,12 @@ def test_epochs_of_positives_are_the_nearest_number_of_full_batches():
     assert count_visits(3, 256, 1, None, "positive") == 256
 
 
+def test_a_share_of_an_epoch_is_not_one_query_more_by_rounding():
+    assert 0.07 * 100 > 7
+    assert count_visits(100, 7, 0.07, None) == 7
+    assert count_visits(100, 7, 0.071, None) == 8
+
+
 @pytest.mark.parametrize(
     ("name", "train", "line"),
     [

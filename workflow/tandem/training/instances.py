@@ -188,7 +188,8 @@ def count_visits(
     if steps is not None:
         return steps * per_batch
     if kind == "query":
-        return max(1, int(np.ceil(epochs * instances)))
+        exact = round(epochs * instances, 6)  # as 0.07 * 100 is 7.000000000000001
+        return max(1, int(np.ceil(exact)))
     return per_batch * max(1, round(epochs * instances / per_batch))
 
 
