@@ -114,6 +114,10 @@ def test_meaning_is_in_the_key(new, path, value):
         ("seed", "42"),
         ("bm25.k1", "0.9"),
         ("models.ce_bm25neg.train.weight_decay", "0.01"),
+        # of trainings that choose the last weights, and do not validate themselves
+        ("models.ce_bm25neg.train.patience", 7),
+        ("models.ce_bm25neg.train.validation_queries", 50),
+        ("models.ce_bm25neg.train.validation_depth", 5),
     ],
 )
 def test_how_it_runs_and_how_it_is_written_is_not(new, path, value):

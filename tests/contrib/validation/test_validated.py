@@ -286,3 +286,19 @@ def test_where_no_dev_split_is_wanted_training_queries_are_set_apart(plan, tmp_p
 )
 def test_keys_of_a_validation_that_never_happens_are_named(plan, keys, lines):
     assert [line for line in plan(keys).check("all") if "has no effect" in line] == lines
+
+
+@pytest.mark.parametrize(
+    ("validates", "deciding"),
+    [
+        ({}, []),
+        ({"validate_every": 5}, ["validation_queries", "validation_depth"]),
+        ({"choose": "dev"}, ["validation_queries", "validation_depth", "patience"]),
+    ],
+)
+def test_what_a_validation_reads_is_in_the_key_where_there_is_one(plan, validates, deciding):
+    keys = {f"{DE}/choose": "last"} | {f"{DE}/{key}": value for key, value in validates.items()}
+    model = plan(keys).planner.ctx.entry("models", "de_bm25neg")
+    for key in ("validation_queries", "validation_depth", "patience"):
+        other = plan(keys | {f"{DE}/{key}": 7}).planner.ctx.entry("models", "de_bm25neg")
+        assert (other.key != model.key) == (key in deciding)

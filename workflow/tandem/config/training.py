@@ -272,11 +272,23 @@ class Train(Optimisation):
 
     @property
     def undecisive(self) -> tuple[str, ...]:
-        """Keys that decide nothing: `budget_minutes` says how long is trained, `sizes: data` how large batches are."""
-        length = ["steps", "epochs"] if self.budget_minutes is not None else []
-        # which is above positives
-        sizes = ["lr", "queries_per_batch", *(["list_size"] if self.positives == 1 else [])]
-        return (*length, *(sizes if self.sizes == "data" else []))
+        """Keys that decide nothing, whose values are thus no part of a model's key.
+
+        `budget_minutes` says how long is trained, `sizes: data` how large batches are; validations are those of
+        `validates`, and `patience` is of `choose: dev`. (`epochs` stays where `steps` decides: recipes have both.)
+        """
+        keys: list[str] = []
+        if self.budget_minutes is not None:
+            keys += ["steps", "epochs"]
+        if self.sizes == "data":
+            keys += ["lr", "queries_per_batch"]
+            if self.positives == 1:  # else it is above them
+                keys += ["list_size"]
+        if not self.validates:
+            keys += ["validation_queries", "validation_depth"]
+        if self.choose == "last":
+            keys += ["patience"]
+        return tuple(keys)
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
