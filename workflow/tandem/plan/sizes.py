@@ -268,9 +268,8 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
         if shape and layers and layers >= shape.layers:
             has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"
             raise UserError(f"{at}.{key} is {layers}, but {has}")
-    left = params.get(
-        "query_layers"
-    )  # the entry's own, or of the trained model that it starts from
+    # the entry's own, or of the trained model that it starts from
+    left = params.get("query_layers")
     if frozen and left and frozen >= left:
         has = f"the encoder of queries has {left} layers; allowed: below {left}"
         raise UserError(f"{at}.train.freeze_layers is {frozen}, but {has}")
