@@ -79,6 +79,9 @@ MISTAKES = {
         "results/mine has the tables of old/mine.yaml, which those of mine.yaml would replace; rename one of them",
         files={**TAKEN, "results/mine/tables/summary.json": "{}"},
     ),
+    "a folder for a new configuration that is not there": Mistake(
+        "tandem init new/mine --data data", "new/mine.yaml: there is no folder new; make it first"
+    ),
     # in the configuration
     "a misspelt key": Mistake(
         "tandem run mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"
@@ -97,6 +100,16 @@ MISTAKES = {
         "tandem run mine.yaml", 'seed is "many"; allowed: integer', "seed: many"
     ),
     "a misspelt dataset": Mistake("tandem run --config dataset=scifct", "did you mean scifact?"),
+    "a split of the scores that is not there": Mistake(
+        "tandem run other.yaml",
+        "datasets.mine.score_split is tset, but mine has dev, test, train",
+        files={"other.yaml": MINE.replace("path: data", "path: data, score_split: tset")},
+    ),
+    "a count below 0": Mistake(
+        "tandem estimate other.yaml",
+        "datasets.mine.counts.passages is -5; allowed: ≥ 0",
+        files={"other.yaml": MINE.replace("path: data", "path: data, counts: {passages: -5}")},
+    ),
     "a misspelt encoder": Mistake(
         "tandem run mine.yaml", "encoder: minilmm is unknown", "encoder: minilmm"
     ),

@@ -98,6 +98,12 @@ def test_an_artifact_that_is_not_finished_is_not_packed(project):
     assert not Path("out.tar").exists()
 
 
+def test_an_archive_is_named_after_what_it_holds(project):
+    with pytest.raises(UserError, match=r"^--out is other.tar; allowed: \S+.tar, and NAME.tar"):
+        pack(FOLDER, out=(Path(f"{FOLDER.name}.tar"), Path("other.tar")))
+    assert not Path(f"{FOLDER.name}.tar").exists()
+
+
 def test_a_damaged_artifact_is_not_packed(project):
     (FOLDER / "a.txt").write_text("HELLO")
     with pytest.raises(UserError, match="a.txt: changed since it was written"):

@@ -33,6 +33,15 @@ def test_a_configuration_of_the_same_name_does_not_replace_the_views(folder):
         check_owner("results/mine", [ROOT / "config/config.yaml"])
 
 
+@pytest.mark.parametrize("content", ["", "x", "5", '{"a": 1}', "[5]"])
+def test_a_damaged_record_is_one_line(content, folder):
+    (folder / "results/mine/configuration.json").write_text(content)
+    with pytest.raises(
+        UserError, match=r"^results/mine/configuration\.json: is not a list .*delete"
+    ):
+        check_owner("results/mine", [Path("b/mine.yaml")])
+
+
 @pytest.mark.parametrize("gone", ["a/mine.yaml", "results/mine/tables"])
 def test_a_name_is_free_again_where_its_file_or_its_tables_are_gone(gone, folder):
     (folder / gone).rename(folder / "elsewhere")

@@ -81,6 +81,9 @@ def test_a_changed_or_missing_file_is_named(stage, text):
 
 
 def test_an_unfinished_artifact_and_one_of_another_kind_are_refused(stage, tmp_path):
+    (tmp_path / "a.yaml").write_text("")
+    with pytest.raises(UserError, match="a.yaml: not a finished artifact"):
+        open_artifact(tmp_path / "a.yaml")
     with pytest.raises(UserError, match="not a finished artifact"):
         open_artifact(tmp_path / "nothing-0123456789")
     with pytest.raises(UserError, match="is a score, expected a model"):

@@ -148,6 +148,16 @@ def test_mistakes_are_one_line(finished, words, message):
     assert not Path("baseline.tar.gz").exists()
 
 
+def test_a_damaged_table_is_not_packed(finished):
+    table = Path("results/toy/tables/baseline.json")
+    whole = table.read_text()
+    table.write_text("{}")
+    with pytest.raises(UserError, match=r"baseline.json: not a table"):
+        run(["bundle", "baseline", "toy.yaml"])
+    table.write_text(whole)
+    assert not Path("baseline.tar.gz").exists()
+
+
 def test_secrets_of_the_command_line_are_hidden(finished, run_command):
     mirror = "execution={mirrors: [{from: 'https://a/', to: 'https://me:word@host/?token=abc'}]}"
     run_command(

@@ -29,6 +29,16 @@ def test_code_that_moved_under_its_version(chain, project, run_command):
     assert run_command("check", "--strict") == (0, [WELL])
 
 
+def test_a_damaged_manifest_is_named(chain, project, run_command):
+    path = f"{chain['bm25'].folder}/stage.json"
+    with open(path, "w") as file:
+        file.write("[]")
+    assert run_command("check", "--strict") == (
+        1,
+        [f"{path}: is not a manifest; `tandem verify` says how to make it again"],
+    )
+
+
 def test_code_that_was_reached_by_a_name_of_the_configuration(chain, project, run_command):
     # `losses: {loss: ranknet}` has no import anywhere in the training's sources
     module = "tandem.contrib.losses.pairwise"

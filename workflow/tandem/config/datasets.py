@@ -137,7 +137,7 @@ class Dataset(Section):
     tokens: Annotated[dict[str, float] | None, Note()] = Field(
         None, description="mean tokens of a passage and a query, for `estimate`"
     )
-    counts: Annotated[dict[str, int] | None, Note()] = Field(
+    counts: Annotated[dict[str, Annotated[int, Field(ge=0)]] | None, Note()] = Field(
         None, description="expected: passages, queries by split, train_qrels, …"
     )
     checksum: Annotated[str | None, NoParameter()] = Field(

@@ -33,8 +33,14 @@ def pack(folder: Path, /, *, out: Files) -> None:
             is not part of it, such as a training's state.
     """
     artifact = open_artifact(folder)
-    for path in out:
-        name = path.name.removesuffix(ARCHIVE_SUFFIX)
+    names = [path.name.removesuffix(ARCHIVE_SUFFIX) for path in out]
+    for path, name in zip(out, names, strict=True):
+        if name != artifact.key and not (folder / name).is_dir():
+            beside = f"NAME{ARCHIVE_SUFFIX} of a folder in {folder}"
+            raise UserError(
+                f"--out is {path}; allowed: {artifact.key}{ARCHIVE_SUFFIX}, and {beside}"
+            )
+    for path, name in zip(out, names, strict=True):
         if name == artifact.key:
             _write(path, folder, [*map(artifact.path, artifact.manifest.files), folder / MANIFEST])
         else:

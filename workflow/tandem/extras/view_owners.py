@@ -26,7 +26,7 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
     record = Path(views, _RECORD)
     if not record.is_file() or not any(Path(views, name).exists() for name in list_views()):
         return
-    owner = json.loads(record.read_text(encoding="utf-8"))
+    owner = _read_owner(record)
     own = _recorded(files)
     if owner == own or not all(Path(file).is_file() for file in owner):
         return
@@ -37,6 +37,17 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
     raise UserError(
         f"{views} has the tables of {theirs}, which those of {ours} would replace; rename one of them"
     )
+
+
+def _read_owner(record: Path) -> list[str]:
+    """Return the files of the configuration that a folder's views are of; a `UserError` if the record is damaged."""
+    try:
+        owner = json.loads(record.read_text(encoding="utf-8"))
+    except ValueError:
+        owner = None
+    if not isinstance(owner, list) or not all(isinstance(file, str) for file in owner):
+        raise UserError(f"{record}: is not a list of a configuration's files; delete it")
+    return owner
 
 
 def record_owner(views: str, files: Sequence[Path]) -> None:

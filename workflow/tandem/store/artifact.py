@@ -165,7 +165,7 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
     folder = folder.parent if folder.name == MANIFEST else folder
     try:
         data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first"
         ) from None

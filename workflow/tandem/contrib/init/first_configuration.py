@@ -61,6 +61,8 @@ def write_first_configuration(
         )
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another name, or replace it with --force")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; make it first")
     if not os.access(path.absolute().parent, os.W_OK):
         raise UserError(f"{path}: {path.absolute().parent} is not writable; work in another folder")
     if language and not _LANGUAGE_CODE.fullmatch(language):

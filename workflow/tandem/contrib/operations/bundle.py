@@ -25,6 +25,7 @@ from tandem.extras.targets import Configuration, Configurations, find_artifact, 
 from tandem.plan.towers import LOCK
 from tandem.plugins import is_file_name
 from tandem.redaction import redacted
+from tandem.report.results import read_table
 from tandem.stages import KINDS, holding
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
@@ -144,6 +145,7 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
             f"{absent[0] if absent else table} is not made; run: {configuration.snakemake([rule])}"
         )
 
+    read_table(table)  # refuses what is damaged
     target = Target(f"table {name}", [find_artifact(stage.folder) for stage in scores])
     stages = walk(target.artifacts)
     texts = {

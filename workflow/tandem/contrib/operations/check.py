@@ -65,6 +65,8 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
     with Progress("check", len(folders), "artifacts") as progress:
         for folder in folders:
             kind, manifest = get_kind(folder), read_manifest(folder)
+            if manifest is None and (folder / MANIFEST).exists():
+                yield f"{folder / MANIFEST}: is not a manifest; `tandem verify` says how to make it again"
             if manifest and manifest.modules and manifest.version == KINDS[kind].version:
                 for module, digits in {"": manifest.modules, **manifest.looked_up}.items():
                     keys[kind, module, digits].append(folder.name)

@@ -128,7 +128,8 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
                 stage, find_size(source), find_size(beside) if beside else None
             )
         raise UserError(
-            f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it"
+            f"dataset {stage.name}: its size is not known; say datasets.{stage.name}.counts, "
+            f"or have it counted: snakemake {stage.manifest} --configfile …"
         )
 
     return Setting(
