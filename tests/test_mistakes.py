@@ -61,6 +61,18 @@ MISTAKES = {
     "a colon for =": Mistake(
         "tandem run --config a:b", "--config a:b: allowed: key=value, such as seed=7"
     ),
+    "no key": Mistake("tandem run --config =3", "--config =3: allowed: key=value, such as seed=7"),
+    "a folder for a configuration": Mistake(
+        "tandem estimate data", "data is a folder; `tandem init NAME --data data` writes "
+    ),
+    "no folder": Mistake("tandem init x --data ''", "--data names nothing; allowed: a folder, "),
+    "no name beside +": Mistake(
+        "tandem search bm25+ mine.yaml x", "bm25+ is not a system: a name is missing beside +"
+    ),
+    "a dataset of unknown size": Mistake(
+        "tandem estimate mine.yaml",
+        "/stage.json --configfile mine.yaml` counts it",
+    ),
     "dots between keys": Mistake(
         "tandem run mine.yaml --config models.rocketqav2.train.lr=1",
         "models.rocketqav2.train.lr is not a known key; write models: {rocketqav2: {train: {lr: …}}}",
@@ -173,6 +185,10 @@ MISTAKES = {
     ),
     "a split that the dataset lacks": Mistake(
         "tandem run mine.yaml", "score.split is dl19, but dataset mine has ", "score: {split: dl19}"
+    ),
+    "a split that the dataset lacks, as its own": Mistake(
+        "tandem run mine.yaml --config 'datasets={mine: {score_split: foo}}'",
+        "datasets.mine.score_split is foo, but dataset mine has ",
     ),
     "a misspelt measure": Mistake(
         "tandem run mine.yaml",

@@ -178,7 +178,7 @@ def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
             b"seed: " + b"[" * 500 + b"]" * 500,
             "seed.0.0.0 contains itself, or is nested deeper than 100 levels",
         ),
-        (None, "cannot be read: Is a directory"),
+        (None, "is a folder; `tandem init NAME --data "),
     ],
 )
 def test_what_snakemake_itself_cannot_read_our_own_commands_name(tmp_path, content, message):

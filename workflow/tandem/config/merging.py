@@ -49,6 +49,9 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
         return loader.construct_document(node) or {} if node else {}
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        command = f"tandem init NAME --data {path}"
+        raise UserError(f"{path} is a folder; `{command}` writes a configuration for it") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

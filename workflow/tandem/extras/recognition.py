@@ -21,7 +21,7 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
         UserError: nothing is named, no format fits, or the folder holds the working folder, whose results would
             change it.
     """
-    if not data:
+    if not all(name.strip() for name in data or [""]):
         raise UserError(f"--data names nothing; allowed: a folder, an archive, files, or {IRDS}ID")
     if data[0].startswith(IRDS):
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""

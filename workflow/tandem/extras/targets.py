@@ -129,7 +129,7 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
             configurations.append(Configuration())
             target = "files"
         elif word == "--config":
-            if "=" not in following or following.startswith("--"):
+            if following.find("=") < 1 or following.startswith("--"):  # no `=`, or no key before it
                 raise UserError(
                     f"{f'--config {following}'.strip()}: allowed: key=value, such as seed=7"
                 )

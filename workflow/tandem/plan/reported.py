@@ -40,9 +40,15 @@ def reported_split(ctx: Context, name: str) -> str:
 
 
 def check_reported_split(ctx: Context) -> None:
-    """Refuse a `score.split` that neither the configured dataset has, as far as known, nor one that stands in."""
+    """Refuse a `score.split` that neither the configured dataset has, as far as known, nor one that stands in.
+
+    Where there is none, the same holds of the dataset's own `score_split`.
+    """
     settings = ctx.settings
-    split = settings.score.split
+    split, where = settings.score.split, "score.split"
+    if split is None:
+        split = getattr(ctx.datasets.get(settings.dataset), "score_split", None)
+        where = f"datasets.{settings.dataset}.score_split"
     if split is None:
         return
     searched = [settings.dataset]
@@ -61,7 +67,7 @@ def check_reported_split(ctx: Context) -> None:
     ]
     hint = f"; split {split} is in {', '.join(others)}" if others else nearest(split, have)
     raise UserError(
-        f"score.split is {split}, but dataset {settings.dataset} has {', '.join(have)}{hint}"
+        f"{where} is {split}, but dataset {settings.dataset} has {', '.join(have)}{hint}"
     )
 
 

@@ -49,6 +49,8 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
 
     known = {*systems, *parts}
     for name in system.replace("@", "+").split("+"):
+        if not name:
+            raise UserError(f"{system} is not a system: a name is missing beside + or @")
         if (
             name not in known
             and planner.ctx.model_name(name) not in known

@@ -93,7 +93,7 @@ def estimate(
     machine = Hardware.load_scaled(
         ROOT / "config/hardware", hardware or plan.settings.execution.hardware
     )
-    print(render(plan, machine), end="")
+    print(render(plan, machine, None if whole else configuration), end="")
 
 
 def _read_whole(path: Path) -> Raw:
@@ -109,8 +109,12 @@ def _read_whole(path: Path) -> Raw:
     return config
 
 
-def new_setting(settings: Settings, hardware: Hardware) -> Setting:
+def new_setting(
+    settings: Settings, hardware: Hardware, configuration: Configuration | None = None
+) -> Setting:
     """Return the setting of a configuration's stages on a machine.
+
+    Errors name the command that counts a dataset where `configuration`, as the command line names it, is given.
 
     The functions of the result raise a UserError where a dataset's or an encoder's size is not known.
     """
@@ -127,10 +131,10 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
             return find_derived_size(
                 stage, find_size(source), find_size(beside) if beside else None
             )
-        raise UserError(
-            f"dataset {stage.name}: its size is not known; say datasets.{stage.name}.counts, "
-            f"or have it counted: snakemake {stage.manifest} --configfile …"
-        )
+        command = f"making {stage.manifest}"
+        if configuration:
+            command = f"`{configuration.snakemake([stage.manifest])}`"
+        raise UserError(f"dataset {stage.name}: its size is not known; {command} counts it")
 
     return Setting(
         sizes=find_size,
@@ -270,9 +274,10 @@ def list_table_stages(plan: FullPlan) -> list[Stage]:
     return upstream_first(plan.tables.requested_scores())
 
 
-def render(plan: FullPlan, hardware: Hardware) -> str:
+def render(plan: FullPlan, hardware: Hardware, configuration: Configuration | None = None) -> str:
     """Return the table as Markdown, below it the sizes and rates that it is calculated with."""
-    setting, stages = new_setting(plan.settings, hardware), list_table_stages(plan)
+    setting = new_setting(plan.settings, hardware, configuration)
+    stages = list_table_stages(plan)
     costs = estimate_stages(stages, setting, hardware)
 
     rows = [[f"{stage.kind} {stage.name}", *_format_cells(cost)] for stage, cost in costs.items()]
