@@ -140,6 +140,10 @@ def test_ir_datasets_is_named_by_its_id():
         ),
         ([], r"no format is recognised \(found: nothing\)"),
         (
+            ["corpus.jsonl", "qrels/test.tsv"],
+            "queries.jsonl is missing beside corpus.jsonl and qrels/",
+        ),
+        (
             ["corpus.xls", "queries.xls", "qrels.xls"],
             r"found: corpus.xls, .* that end in .tsv, .txt, .csv, .jsonl",
         ),

@@ -104,7 +104,8 @@ def mistakes(config):
         (
             "models.rocketqav2.candidates.depth",
             500,
-            "models.rocketqav2.candidates.depth is 500, but de_bm25neg retrieves only 50 passages per training query",
+            "models.rocketqav2.candidates.depth is 500, but de_bm25neg retrieves only 50 passages per training query; "
+            "raise depth.train (depth: {train: 500}) or lower candidates.depth",
         ),
         (
             "models.rocketqav2.train.list_size",

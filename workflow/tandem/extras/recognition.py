@@ -11,6 +11,7 @@ from tandem.stages.base import Json
 # ends of the names of files that hold texts
 TEXT_ENDS = (".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".trec", ".xml")
 IRDS = "ir_datasets:"
+_BEIR_FILES = {"corpus.jsonl", "queries.jsonl"}
 LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
 
 
@@ -36,6 +37,10 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
                     f"--data {listing.folder}: holds the working folder; put the data into one of its own"
                 )
             return {"source": source, **keys}, str(listing.place)
+    present = sorted(_BEIR_FILES.intersection(listing.names))
+    if len(present) == 1 and listing.matching("qrels/*.tsv"):
+        [missing] = _BEIR_FILES.difference(present)
+        raise UserError(f"--data {data[0]}: {missing} is missing beside {present[0]} and qrels/")
     names = ", ".join(listing.names[:8]) or "nothing"
     hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXT_ENDS)}, or see docs/formats.md"
     raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); allowed: {hint}")

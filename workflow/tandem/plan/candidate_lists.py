@@ -207,7 +207,7 @@ def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
         if deepest > retrieved:
             raise UserError(
                 f"{at}.{key} is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
-                f"query; raise depth.{split} or lower {key}"
+                f"query; raise depth.{split} (depth: {{{split}: {deepest}}}) or lower {key}"
             )
 
 
