@@ -190,6 +190,11 @@ MISTAKES = {
         "tandem run mine.yaml --config 'datasets={mine: {score_split: foo}}'",
         "datasets.mine.score_split is foo, but dataset mine has ",
     ),
+    "a name that is taken": Mistake(
+        "tandem run mine.yaml",
+        "models.bm25: bm25 is the lexical search; choose another name",
+        "models: {bm25: {like: de_bm25neg}}",
+    ),
     "a misspelt measure": Mistake(
         "tandem run mine.yaml",
         "score.measures: nDCG@ten is malformed; write nDCG@10",

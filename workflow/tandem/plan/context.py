@@ -211,6 +211,8 @@ class Context:
         if key in self._opened:
             circle = self._opened[self._opened.index(key) :]
             names = [entry for entry_block, entry in circle if entry_block == block]
+            if names == ["bm25"]:  # it is trained on the run of that name, which it hides
+                raise UserError(f"{block}.bm25: bm25 is the lexical search; choose another name")
             raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
         self._opened.append(key)
         try:
