@@ -112,11 +112,6 @@ MISTAKES = {
         "tandem run mine.yaml", 'seed is "many"; allowed: integer', "seed: many"
     ),
     "a misspelt dataset": Mistake("tandem run --config dataset=scifct", "did you mean scifact?"),
-    "a split of the scores that is not there": Mistake(
-        "tandem run other.yaml",
-        "datasets.mine.score_split is tset, but mine has dev, test, train",
-        files={"other.yaml": MINE.replace("path: data", "path: data, score_split: tset")},
-    ),
     "a count below 0": Mistake(
         "tandem estimate other.yaml",
         "datasets.mine.counts.passages is -5; allowed: ≥ 0",
