@@ -39,7 +39,7 @@ NO_LABELS = [
     "# without labels, from queries that a generator writes (docs/generation.md): these instead of `tables`",
     "# recipes: [dureader_retrieval, rocketqav2, no_labels]",
     "# tables: [no_labels]",
-    "# generations: {no_labels: {by: query-gen}}  # or an entry of generators (behind a server: with method: top_k)",
+    "# generations: {no_labels: {by: query-gen}}  # or an entry of generators, also behind a server",
 ]
 
 
