@@ -165,8 +165,8 @@ def test_a_rotation_is_not_learned_from_fewer_vectors_than_dimensions(tmp_path, 
             r"x.opq: a rotation of 32 dimensions .* from 31 passages",
         ),
         (
-            {"type": "factory", "factory": "OPQ16,PQ16x2"},
-            r"x.factory is OPQ16,PQ16x2: it is learned from 31 vectors, but needs 32; name a smaller one",
+            {"type": "factory", "factory": "OPQ16,PQ16x4"},
+            r"x.factory is OPQ16,PQ16x4: it is learned from 31 vectors, but needs 32; name a smaller one",
         ),
     ):
         with pytest.raises(UserError, match=line):
