@@ -1,5 +1,6 @@
 """Training lists in arrays, the batches of a step, and the known positives: a list is a query with its passages."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -234,8 +235,7 @@ class Positives:
         self.keys = _sort_pairs(queries, passages)
         self.texts = texts
         self.own = own
-        self.barred = barred
-        self.barred_keys = self.keys[:0] if barred is None else _sort_pairs(*barred)
+        self.barred = self.keys[:0] if barred is None else _sort_pairs(*barred)
 
     def look_up(self, queries: Ids) -> tuple[Ids, Ids]:
         """Return the known positives of some queries: the place of each query among these, and the passage row."""
@@ -247,11 +247,9 @@ class Positives:
 
     def without(self, queries: Ids) -> "Positives":
         """Return the positives of all other queries."""
-        query_rows, passage_rows = self.list_pairs()
-        is_left = ~np.isin(query_rows, queries)
-        return Positives(
-            query_rows[is_left], passage_rows[is_left], self.texts, self.own, self.barred
-        )
+        others = copy.copy(self)
+        others.keys = self.keys[~np.isin(self.keys >> _PASSAGE_BITS, queries)]
+        return others
 
     def mask_known(self, queries: Ids, passages: Ids) -> Ids:
         """Return whether each passage is no negative of each query: a known positive, barred, itself, or a copy of one.
@@ -260,8 +258,8 @@ class Positives:
         among all positives.
         """
         owners, relevant = self.look_up(queries)
-        if len(self.barred_keys):
-            barred_owners, barred = _find_passages(self.barred_keys, queries)
+        if len(self.barred):
+            barred_owners, barred = _find_passages(self.barred, queries)
             owners = np.append(owners, barred_owners)
             relevant = np.append(relevant, barred)
         if self.own is not None:

@@ -66,6 +66,8 @@ class NumberedCollection:
 
     def list_left_out(self, query: int, grades: Mapping[str, int]) -> Ids:
         """Return the rows of passages that are no results of a query: itself, and those that are graded `EXCLUDED`."""
+        rows = self.own[[query]]
         excluded = [doc for doc, grade in grades.items() if grade == EXCLUDED]
-        rows = np.append(self.passages.rows(excluded, missing_ok=True), self.own[query])
+        if excluded:
+            rows = np.append(rows, self.passages.rows(excluded, missing_ok=True))
         return rows[rows >= 0]

@@ -207,6 +207,7 @@ class SparseEncoder(StaticSide):
         layers = cast(nn.ModuleList, self.last_layers[name]) if name in self.last_layers else None
 
         def compute(part: dict[str, Tensor]) -> Tensor:
+            """Return the weights of some of the texts."""
             with precision(mode):
                 outputs = tower(**part).logits
             mask = part["attention_mask"]

@@ -3,12 +3,15 @@
 DeepCT's query term recall, the terms that SparTerm's gate adds, and the co-training of SpaDE's two encoders.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.contrib.term_weights.options import EXPANSION_TERMS
 from tandem.contrib.term_weights.spade import Spade
 from tandem.contrib.term_weights.sparterm import SparTerm
 from tandem.contrib.term_weights.static_queries import locate_terms
@@ -32,7 +35,13 @@ _ABSENT_WEIGHT = 1e-3
 
 
 class LearnsQueries(DualObjective):
-    """Base of the objectives by which a passage learns the terms of its training queries."""
+    """Base of the objectives by which the positive of each list learns the terms of its training queries.
+
+    Attributes:
+        loss: the loss's name.
+    """
+
+    loss: ClassVar[str]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,6 +55,25 @@ class LearnsQueries(DualObjective):
         first, last = np.searchsorted(self.passages, (passage, passage + 1))
         return [self.tokens.queries[int(row)] for row in self.queries[first:last]]
 
+    @abstractmethod
+    def compute_losses(self, rows: Ids, texts: Ragged) -> Tensor:
+        """Return the loss of each of some passages, given by their rows and their token ids, shape (passages,)."""
+
+    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
+        """See `Objective`. The loss falls apart per passage."""
+        rows = self.world.share(batch).passages[:, 0]
+        texts = self.tokens.passages.take(rows)
+        losses = Replayed(
+            lambda part: self.compute_losses(rows[part], texts.take(part)),
+            np.diff(texts.offsets) + self.tokens.template.extra[0],
+            next(self.model.parameters()).new_zeros(0),
+            self.budget,
+            seeds,
+        )
+        values = apply_gradient({self.loss: losses.values().sum()}, len(batch.queries))
+        losses.backward()
+        return values
+
 
 class TermRecall(LearnsQueries):
     """(1/n) Σ_i (ŷ_i - QTR(t_i, p))² over the n tokens t_i of each list's positive p, averaged over lists.
@@ -57,35 +85,21 @@ class TermRecall(LearnsQueries):
     """
 
     model: UniCoil
+    loss = "term_recall"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.model, UniCoil):
             raise UserError("train.loss is term_recall, which needs the representation unicoil")
 
-    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. The loss falls apart per passage."""
-        rows = self.world.share(batch).passages[:, 0]
-        texts = self.tokens.passages.take(rows)
-
-        def compute(part: Ids) -> Tensor:
-            """Return the mean squared error of each passage's tokens; 0 of a passage without any."""
-            options = self.tokens.template, self.train.precision, MULTIPLE
-            _, weights, own = self.model.scalars("passage", texts.take(part), *options)
-            recall = np.concatenate([self.recall(int(row)) for row in rows[part]])
-            target = torch.zeros_like(weights).masked_scatter(
-                own, torch.from_numpy(recall).to(weights)
-            )
-            errors = (weights - target).square() * own
-            return errors.sum(1) / own.sum(1).clamp(min=1)
-
-        lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
-        errors = Replayed(
-            compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds
-        )
-        values = apply_gradient({"term_recall": errors.values().sum()}, len(batch.queries))
-        errors.backward()
-        return values
+    def compute_losses(self, rows: Ids, texts: Ragged) -> Tensor:
+        """Return the mean squared error of each passage's tokens; 0 of a passage without any."""
+        options = self.tokens.template, self.train.precision, MULTIPLE
+        _, weights, own = self.model.scalars("passage", texts, *options)
+        recall = np.concatenate([self.recall(int(row)) for row in rows])
+        target = torch.zeros_like(weights).masked_scatter(own, torch.from_numpy(recall).to(weights))
+        errors = (weights - target).square() * own
+        return errors.sum(1) / own.sum(1).clamp(min=1)
 
     def recall(self, passage: int) -> Ids:
         """Return QTR of each token of a passage, given its row; shape (tokens,), without special ones."""
@@ -109,40 +123,26 @@ class ExpansionTerms(LearnsQueries):
     """
 
     model: SparTerm
+    loss = EXPANSION_TERMS
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.model, SparTerm):
             raise UserError(
-                "train.loss is expansion_terms, which needs the representation sparterm"
+                f"train.loss is {EXPANSION_TERMS}, which needs the representation sparterm"
             )
         self.model.learn_gate(True)
 
-    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. The loss falls apart per passage."""
-        rows = self.world.share(batch).passages[:, 0]
-        texts = self.tokens.passages.take(rows)
-
-        def compute(part: Ids) -> Tensor:
-            """Return each passage's loss."""
-            options = self.tokens.template, self.train.precision, MULTIPLE
-            logits = self.model.gate_logits(texts.take(part), *options)
-            queries = [np.concatenate(self.list_queries(int(row))) for row in rows[part]]
-            own, asked = (
-                mark_terms(terms, logits) for terms in (texts.take(part), Ragged.of(queries))
-            )
-            # -log σ(x) = softplus(-x), and -log(1 - σ(x)) = softplus(x)
-            added = nn.functional.softplus(-logits) * (asked & ~own)
-            absent = nn.functional.softplus(logits) * ~(asked | own)
-            return (added + _ABSENT_WEIGHT * absent).sum(1)
-
-        lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
-        losses = Replayed(
-            compute, lengths, next(self.model.parameters()).new_zeros(0), self.budget, seeds
-        )
-        values = apply_gradient({"expansion_terms": losses.values().sum()}, len(batch.queries))
-        losses.backward()
-        return values
+    def compute_losses(self, rows: Ids, texts: Ragged) -> Tensor:
+        """Return each passage's loss."""
+        options = self.tokens.template, self.train.precision, MULTIPLE
+        logits = self.model.gate_logits(texts, *options)
+        queries = [np.concatenate(self.list_queries(int(row))) for row in rows]
+        own, asked = (mark_terms(terms, logits) for terms in (texts, Ragged.of(queries)))
+        # -log σ(x) = softplus(-x), and -log(1 - σ(x)) = softplus(x)
+        added = nn.functional.softplus(-logits) * (asked & ~own)
+        absent = nn.functional.softplus(logits) * ~(asked | own)
+        return (added + _ABSENT_WEIGHT * absent).sum(1)
 
 
 def mark_terms(texts: Ragged, like: Tensor) -> Tensor:
