@@ -204,6 +204,8 @@ def name_plugin(name: str) -> None:
 
 def plugins_behind(values: Iterable[object]) -> list[Plugin]:
     """Return the plugins that registered any of some names: the key of a stage that uses them has their digests."""
+    if not _named:  # so that nothing is read of the many stages of a plan without plugins
+        return []
     names = {value for value in values if isinstance(value, str)} & _named.keys()
     return sorted(
         {plugin for name in names for plugin in _named[name]}, key=lambda plugin: plugin.label

@@ -130,6 +130,7 @@ def _show_form(base: str) -> str:
     return f"{base}@10" if cutoff.required else f"{base}@10, or {base} without a cutoff"
 
 
+@cache
 def is_share(name: str) -> bool:
     """Return whether a measure is a share, which is shown in percent; gains and counts are shown as they are.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -463,10 +464,11 @@ def _type_params(kind: str, params: Mapping[str, Any] | Params) -> Mapping[str, 
 
 def _add_plugins(stage: Stage) -> Stage:
     """Return a stage with the plugins that it needs: their labels in its key, their sources in how it runs."""
-    names = [stage.kind, *strings(stage.values), *list_set_keys(stage.values)]
-    if "measures" in stage.values:
-        names += MEASURE_PROVIDERS  # a measure does not say whose it is
-    plugins = plugins_behind(names)
+    # a measure does not say whose it is
+    providers = MEASURE_PROVIDERS if "measures" in stage.values else ()
+    plugins = plugins_behind(
+        chain([stage.kind], strings(stage.values), list_set_keys(stage.values), providers)
+    )
     if not plugins:
         return stage
     params = {**stage.values, "plugins": [plugin.label for plugin in plugins]}

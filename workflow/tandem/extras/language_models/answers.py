@@ -37,9 +37,8 @@ _PROMPT_IDENTITY = {  # parameters that decide what a prompt's answer is
     "model", "revision", "fingerprint", "url", "precision", "chat_template_kwargs", "max_completion_tokens",
     "temperature", "extra_body",
 }  # fmt: skip
-_USUAL_SEED = (
-    42  # the configuration's where it says none; its questions and requests do not name it
-)
+# The configuration's where it says none: its questions and requests do not name it.
+_USUAL_SEED = 42
 _BEARER_KEY = re.compile(r"[\x21-\x7e]+")  # what may stand behind `Bearer ` in a header
 
 
