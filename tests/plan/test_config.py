@@ -165,6 +165,44 @@ def test_a_missing_folder_is_named(configured, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("corpus", "none.tsv"),
+        ("corpus", "part-*.tsv"),
+        ("queries", {"test": "queries.tsv", "dev": "none.tsv"}),
+        ("qrels", {"test": "none.txt"}),
+    ],
+)
+def test_a_file_that_a_folder_does_not_hold_is_named_before_anything_runs(
+    configured, tmp_path, key, value
+):
+    """Packed ones are found, and others of the folder count for nothing."""
+    for name in ("collection.tsv.gz", "queries.tsv", "qrels.txt", "none.tsv.bak"):
+        (tmp_path / name).touch()
+    there = {
+        "source": "files",
+        "path": str(tmp_path),
+        "corpus": "collection.tsv",
+        "queries": {"test": "queries.tsv"},
+        "qrels": {"test": "qrels.txt"},
+    }
+    FullPlan(configured("datasets", {"mine": there}) | {"dataset": "mine"}, ROOT)
+    broken = configured("datasets", {"mine": there | {key: value}}) | {"dataset": "mine"}
+    name = list(value.values())[-1] if isinstance(value, dict) else value
+    assert mistakes(broken) == [f"datasets.mine.{key}: {tmp_path} holds no {name}, plain or packed"]
+
+
+def test_a_folder_without_the_files_of_its_format_is_named_before_anything_runs(
+    configured, tmp_path
+):
+    (tmp_path / "corpus.jsonl").touch()
+    beir = {"mine": {"source": "beir", "path": str(tmp_path)}}
+    assert mistakes(configured("datasets", beir) | {"dataset": "mine"}) == [
+        f"datasets.mine.path: {tmp_path} holds no queries.jsonl, plain or packed"
+    ]
+
+
 def test_an_encoder_folder_without_safetensors_is_refused(configured, tmp_path):
     (tmp_path / "pytorch_model.bin").touch()
     lines = mistakes(configured("encoder", str(tmp_path)))

@@ -57,6 +57,8 @@ class Dataset(Section):
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
     # files in `path` that are read, packed or not; {key} is the entry's value
     reads: ClassVar[tuple[str, ...]] = ()
+    # those without which `path` is refused
+    requires: ClassVar[tuple[str, ...]] = ()
     # its keys that name such files; without these and `reads` all count
     file_keys: ClassVar[tuple[str, ...]] = ()
     always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
@@ -203,6 +205,7 @@ class RocketQA(Published):
     """RocketQA's corpora."""
 
     reads = ("para.txt", "para.title.txt", "*.query.txt", "*.answers.txt", "qrels.*.tsv")
+    requires = ("para.txt",)
     source: Literal["rocketqa"]
 
 
@@ -210,6 +213,7 @@ class DuReaderRetrieval(Published):
     """DuReader-retrieval's release."""
 
     reads = ("passage-collection/*", "dev/dev.json", "train/*.train.tsv")
+    requires = ("passage-collection/passage2id.map.json", "dev/dev.json")
     always_has = ("train", "dev")
     source: Literal["dureader_retrieval"]
 

@@ -134,7 +134,9 @@ def make_dataset(
             raise UserError(
                 f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}{hint}"
             )
-        params["fingerprint"] = fingerprint(Path(entry.path), _read_files(entry, Path(entry.path)))
+        params["fingerprint"] = fingerprint(
+            Path(entry.path), _read_files(name, entry, Path(entry.path))
+        )
         execution["path"] = entry.path
     elif entry.files:
         files = {
@@ -183,22 +185,38 @@ def check_made_of_searched(ctx: Context, name: str) -> None:
         dataset(ctx, name)
 
 
-def _read_files(entry: Dataset, folder: Path) -> list[Path] | None:
-    """Return the files of a folder that are read, plain or packed; None, for all, if the source does not say."""
+def _read_files(dataset: str, entry: Dataset, folder: Path) -> list[Path] | None:
+    """Return the files of a folder that are read, plain or packed; None, for all, if the source does not say.
+
+    Raises:
+        UserError: the folder does not hold a file that its source needs or that a key names.
+    """
     if not (entry.reads or entry.file_keys):
         return None
-    names = [name.format_map(dict(entry)) for name in entry.reads]
-    for key in entry.file_keys:
-        names += strings(getattr(entry, key))
-
+    named = [(key, name) for key in entry.file_keys for name in strings(getattr(entry, key))]
+    named += [("path", name) for name in entry.requires]
     paths = set[Path]()
-    for name in names:
-        for end in ("", *PACKED_ENDS):
-            # missing or not: a file that appears later is another fingerprint
-            paths.add(folder / f"{name}{end}")
-            matching = folder.glob(f"{name}{end}".lstrip("/"))
-            paths.update(filterfalse(is_leftover, matching))
+    for key, name in named:
+        own = _match_files(folder, name)
+        # what an archive holds is seen when it is unpacked
+        if folder.is_dir() and not any(map(Path.is_file, own)):
+            raise UserError(
+                f"datasets.{dataset}.{key}: {folder} holds no {printable(name)}, plain or packed"
+            )
+        paths |= own
+    for name in entry.reads:
+        paths |= _match_files(folder, name.format_map(dict(entry)))
     return sorted(paths)
+
+
+def _match_files(folder: Path, name: str) -> set[Path]:
+    """Return the files that a name or pattern may mean, also missing ones: a file that appears is a new fingerprint."""
+    paths = set[Path]()
+    for end in ("", *PACKED_ENDS):
+        paths.add(folder / f"{name}{end}")
+        matching = folder.glob(f"{name}{end}".lstrip("/"))
+        paths.update(filterfalse(is_leftover, matching))
+    return paths
 
 
 def check_group(ctx: Context, name: str) -> None:

@@ -57,7 +57,8 @@ class WithDomains(Dataset):
 class Beir(WithDomains):
     """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
 
-    reads, shared_from = ("corpus.jsonl", "queries.jsonl", "answers.jsonl", QRELS_FILES), 0
+    requires = ("corpus.jsonl", "queries.jsonl")
+    reads, shared_from = (*requires, "answers.jsonl", QRELS_FILES), 0
     file_keys = ("domains",)
     source: Literal["beir"]
 
@@ -163,6 +164,7 @@ class Lotte(Published):
     """LoTTE: one domain and half, such as `writing/test`; the splits are `search` and `forum`."""
 
     reads, shared_from = ("collection.tsv", "qas.*.jsonl"), 0
+    requires = ("collection.tsv",)
     source: Literal["lotte"]
 
 
