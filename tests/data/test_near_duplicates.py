@@ -9,13 +9,8 @@ import pytest
 
 from tandem.data import tables
 from tandem.data.collection import Collection
-from tandem.data.text import (
-    find_near_duplicates,
-    hash_token_trigrams,
-    hash_trigrams,
-    label_near_duplicates,
-    measure_similarity,
-)
+from tandem.data.text import hash_token_trigrams, measure_similarity
+from tandem.extras.near_duplicates import find_near_duplicates, hash_trigrams, label_near_duplicates
 
 
 def write_corpus(path, texts):

@@ -198,6 +198,7 @@ def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(configured, tm
     def dataset(folder, text):
         folder.mkdir()
         (folder / "corpus.jsonl").write_text(text)
+        (folder / "queries.jsonl").touch()
         config = configured("datasets", {"mine": {"source": "beir", "path": str(folder)}}) | {
             "dataset": "mine"
         }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny_sparse
+from tiny_project import write_qrels_folder
 
 from tandem.config.merging import merged, read_yaml
 from tandem.errors import Unavailable, UserError
@@ -288,10 +289,7 @@ def test_a_small_variant_can_be_planned(name):
 def test_a_collection_has_all_of_the_papers_tables(
     collection, folder, encoder_folder, tmp_path, monkeypatch
 ):
-    qrels = tmp_path / "data" / folder / "qrels"
-    qrels.mkdir(parents=True)
-    for split in ("train", "dev", "test"):
-        (qrels / f"{split}.tsv").touch()
+    write_qrels_folder(tmp_path / "data" / folder, "one", ("train", "dev", "test"))
     small = shutil.copytree(encoder_folder, tmp_path / "data/multilingual-e5-small-q4")
     config = json.loads((small / "config.json").read_text())
     sizes = {"num_hidden_layers": 12, "max_position_embeddings": 512}  # those of the real one
@@ -306,10 +304,8 @@ def test_a_collection_has_all_of_the_papers_tables(
 
 def test_debian_has_targets_out_of_domain_and_across_languages(tmp_path, monkeypatch):
     for language in ("", "-de", "-fr", "-ja"):
-        qrels = tmp_path / f"data/debian{language}/qrels"
-        qrels.mkdir(parents=True)
-        for split in ("train", "dev", "test"):
-            (qrels / f"{split}.tsv").touch()
+        write_qrels_folder(tmp_path / f"data/debian{language}", "one", ("train", "dev", "test"))
+    (tmp_path / "data/debian/sections.tsv").touch()
     monkeypatch.chdir(tmp_path)
     tables = [f"dureader_retrieval/table{number}" for number in (7, 8, 9)]
     domains = planned("small/debian", "small/debian_domains", tables=tables[:2])
@@ -327,10 +323,7 @@ def test_debian_has_targets_out_of_domain_and_across_languages(tmp_path, monkeyp
 
 
 def test_near_copies_count_as_relevant_without_another_training(tmp_path, monkeypatch):
-    qrels = tmp_path / "data/debian/qrels"
-    qrels.mkdir(parents=True)
-    for split in ("train", "dev", "test"):
-        (qrels / f"{split}.tsv").touch()
+    write_qrels_folder(tmp_path / "data/debian", "one", ("train", "dev", "test"))
     monkeypatch.chdir(tmp_path)
     plain, near = planned("evening"), planned("evening", "small/debian_near")
     assert not [row for row in near.tables.rows("evening") if row.absent]
@@ -648,9 +641,8 @@ SMALL_SYSTEMS = ("small/rocketqa", "small/systems")
     "files", [SMALL_SYSTEMS, (*SMALL_SYSTEMS, "small/systems_squad")], ids=["pydocs", "squad"]
 )
 def test_the_systems_in_small_are_all_in_the_table(files, tmp_path, monkeypatch):
-    for split in ("train", "dev", "test"):  # data of one's own, in the working directory
-        (tmp_path / "data/squad/qrels" / f"{split}.tsv").parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data/squad/qrels" / f"{split}.tsv").touch()
+    # data of one's own, in the working directory
+    write_qrels_folder(tmp_path / "data/squad", "one", ("train", "dev", "test"))
     monkeypatch.chdir(tmp_path)
     papers = ["review/table1", "rocketqav2/table2", "rocketqav2/table3"]
     plan = planned(*files, tables=["systems", *papers])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tiny_project import write_qrels_folder
 
 from tandem.extras.plan import FullPlan
 from tandem.stages.base import flatten, format_value
@@ -24,9 +25,7 @@ FOLDER = "; $(touch pwned) ' \" `touch pwned` \n {key} é"
 @pytest.mark.parametrize("nasty", NASTY)
 def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     folder, run = tmp_path / "data" / nasty, tmp_path / "runs" / nasty
-    (folder / "qrels").mkdir(parents=True)
-    for split in ("train", "dev", "test"):
-        (folder / "qrels" / f"{split}.tsv").touch()
+    write_qrels_folder(folder, "one", ("train", "dev", "test"))
     run.parent.mkdir()
     run.write_text("query Q0 passage 1 2.5 run\n")
     config = configured()

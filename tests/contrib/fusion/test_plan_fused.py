@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from messages import unknown_key
+from tiny_project import write_qrels_folder
 
 from tandem.config.loading import load_settings
 from tandem.config.merging import merged, read_yaml
@@ -260,14 +261,12 @@ def test_a_fusion_of_released_runs_needs_them_on_one_split_alone(planned, tmp_pa
 
 
 def test_where_nothing_can_be_tuned_the_table_says_so(planned, tmp_path):
-    folder = tmp_path / "mine"
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "qrels/test.tsv").touch()
+    folder = write_qrels_folder(tmp_path / "mine", "one", ["test"])
     layout = tmp_path / "t.yaml"
     layout.write_text("title: T\nrows:\n- {system: F, run: both}\n")
     spec = {"of": ["bm25", "bm25.krovetz"], "method": "weighted"}
     mine = {
-        "datasets": {"mine": {"source": "beir", "path": str(folder)}},
+        "datasets": {"mine": {"source": "beir", "path": folder}},
         "dataset": "mine",
         "models": {},
     }

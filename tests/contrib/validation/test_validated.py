@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from messages import unknown_key
+from tiny_project import write_qrels_folder
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -236,10 +237,7 @@ def test_a_training_in_one_piece_validates_on_the_run_of_its_negatives(plan):
 
 
 def test_where_no_dev_split_is_wanted_training_queries_are_set_apart(plan, tmp_path):
-    (tmp_path / "qrels").mkdir()
-    for split in ("train", "test"):
-        (tmp_path / f"qrels/{split}.tsv").touch()
-    mine = {"source": "beir", "path": str(tmp_path)}
+    mine = {"source": "beir", "path": write_qrels_folder(tmp_path, "one", ("train", "test"))}
     keys = {"datasets/mine": mine, "dataset": "mine", f"{DE}/choose": "dev"}
     model = plan(keys).planner.ctx.entry("models", "de_bm25neg")
     assert model.upstream["validation"].name == "bm25.dev"  # drawn from train

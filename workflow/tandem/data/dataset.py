@@ -30,7 +30,6 @@ from tandem.data.statistics import (
     describe_splits,
     measure_lengths,
 )
-from tandem.data.text import label_near_duplicates
 from tandem.data.validate import (
     SelectedQueries,
     TextHashes,
@@ -91,7 +90,8 @@ def run(job: Job[DatasetParams]) -> None:
                 say(f"dataset {job.key} · {line}")
         extra: dict[str, int] = {}
         if job.params.near_duplicates is not None:
-            judged, extra["near_duplicates"] = label_near_duplicates(
+            label = load("extras.near_duplicates:label_near_duplicates")
+            judged, extra["near_duplicates"] = label(
                 judged, corpus.path, job.params.near_duplicates
             )
         qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)

@@ -10,7 +10,7 @@ from tandem.config.datasets import (
     Group,
     OfSearched,
 )
-from tandem.config.references import Name, inherited_notes, names_in
+from tandem.config.references import Name, names_in
 from tandem.config.settings import Settings
 from tandem.data.reading import PACKED_ENDS, is_leftover
 from tandem.data.splits import VALIDATED, count_keys
@@ -34,23 +34,9 @@ from tandem.store.files import fingerprint
 NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
-# What an entry says about a dataset's files, and is not true of one that is made of it.
-NOTES_OF_FILES = ("counts", "bytes", "access", "where", "mteb")
-# And what is not true of one with other passages or queries.
-NOTES_OF_THE_WHOLE = (*NOTES_OF_FILES, "measures", "score_split")
 # The training queries that become dev where it is missing.
 DEV_SHARE = 0.1
 MOST_DEV_QUERIES = 500
-
-
-def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
-    """Return the notes of a dataset's entry, which a dataset made of it takes over."""
-    notes: Json = {}
-    for key in inherited_notes(type(entry)):
-        value = getattr(entry, key, None)
-        if value is not None and key not in without:
-            notes[key] = value
-    return notes
 
 
 def dataset(ctx: Context, name: str) -> Stage:

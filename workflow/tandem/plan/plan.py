@@ -274,16 +274,6 @@ class Plan:
             dict.fromkeys([*self.settings.systems, *self.tables.runs(self.tables.requested())])
         )
 
-    def choose_run(self, usual: str, suits: Callable[[str], bool]) -> str:
-        """Return the usual run if the configuration has it, else its own first one of a trained model that suits."""
-        ctx = self.planner.ctx
-        if ctx.has_run(usual):
-            return usual
-        for run in self.own_runs():
-            if ctx.trained_model(run.split("+")[0]) and suits(run):
-                return run
-        return usual
-
 
 def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
     """Yield the unfinished stages among some and what they are made from, each once; a finished stage needs nothing."""

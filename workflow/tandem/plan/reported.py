@@ -92,13 +92,6 @@ def cutoff(measure: str) -> int:
     return int(rank) if rank.isdigit() else 0
 
 
-def require_deep(where: str, measure: str, depth: int, split: str, more: str = "") -> None:
-    """Refuse a measure that looks deeper than runs on a split go; `more` names a further key that may be raised."""
-    if cutoff(measure) > depth:
-        problem = f"{where}: {measure} looks deeper than the {depth} passages of a query on {split}"
-        raise UserError(f"{problem}; raise depth.{split}{more}")
-
-
 def suits(ctx: Context, measure: str, name: str) -> bool:
     """Return whether a dataset's labels allow a measure; where it has answers, only measures of the top k."""
     if ctx.dataset_entry(name).relevance == "qrels":

@@ -10,7 +10,7 @@ How the entries of a block become stages is registered by `@plans_run` and `@pla
 such entries stands.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tandem.config.references import Name
@@ -28,7 +28,7 @@ from tandem.plan.context import (
 from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, number_roles
-from tandem.plan.reported import reported_split, run_depth, searched
+from tandem.plan.reported import run_depth, searched
 from tandem.plan.starting_encoders import dual_encoder
 from tandem.stages.base import Json
 
@@ -130,18 +130,3 @@ def plan_named_runs(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     return number_roles(
         name, [run(ctx, system, scope.split, name.path, scope.dataset) for system in name.names]
     )
-
-
-def why_on_no_split(ctx: Context, data: str, plan: Callable[[str], object]) -> list[UserError]:
-    """Return why something can be planned on no split of a dataset, a reason each; nothing if it can on one.
-
-    A released run, for one, may have a file for a single split.
-    """
-    reasons = []
-    for split in (reported_split(ctx, data), "dev", "train"):
-        try:
-            plan(split)
-            return []
-        except UserError as error:
-            reasons.append(error)
-    return reasons

@@ -56,8 +56,8 @@ def code_commit(package: Path = PACKAGE_FOLDER) -> tuple[str | None, bool | None
     if record.is_file():
         words = record.read_text(encoding="utf-8").split()
         return (words[0], len(words) > 1) if words else (None, None)
-    status = _git(package, "status", "--porcelain", "--untracked-files=no")
-    return _git(package, "rev-parse", "HEAD"), None if status is None else bool(status)
+    status = ask_git(package, "status", "--porcelain", "--untracked-files=no")
+    return ask_git(package, "rev-parse", "HEAD"), None if status is None else bool(status)
 
 
 def _version(module: str) -> str:
@@ -70,7 +70,8 @@ def _version(module: str) -> str:
     )
 
 
-def _git(package: Path, *words: str) -> str | None:
+def ask_git(package: Path, *words: str) -> str | None:
+    """Return what git says of a package's checkout; None where it cannot."""
     # Reading alone: a job that is killed would leave the lock of an index that git renews, and the user without git.
     return command_output("git", "--no-optional-locks", "-C", str(package), *words, seconds=20)
 
@@ -82,17 +83,6 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def files_changed_since(commit: str, paths: tuple[Path, ...]) -> list[str]:
-    """Return the files of `paths` that differ from a commit, relative to the package.
-
-    None if git does not know the commit.
-    """
-    if not tandem.CHECKOUT:
-        return []
-    words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
-    return (_git(PACKAGE_FOLDER, *words, *map(str, paths)) or "").split()
 
 
 def modules_hash(kind: str) -> str:

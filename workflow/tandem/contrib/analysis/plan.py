@@ -8,6 +8,7 @@ from typing import ClassVar
 from tandem.config.references import CROSS_PARTS
 from tandem.contrib.analysis.options import Analysis
 from tandem.errors import UserError, nearest, printable
+from tandem.extras.planning import choose_run
 from tandem.plan.context import json_of, plans_view
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan, ReportPart, View
@@ -101,7 +102,9 @@ class AnalysisView(View):
             )
 
         # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
-        system = entry.system or self.plan.choose_run("de_bm25neg+ce_deneg", lambda run: "+" in run)
+        system = entry.system or choose_run(
+            self.plan, "de_bm25neg+ce_deneg", lambda run: "+" in run
+        )
         score = self.planner.score(system, "analysis.errors.system", data)
         upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
         params: Json = {"split": split, "top": entry.top, "queries": entry.queries}

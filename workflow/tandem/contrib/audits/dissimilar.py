@@ -6,9 +6,9 @@ from typing import Any
 
 from tandem.contrib.audits.options import Dissimilar
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource, require_input
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
+from tandem.extras.derived import PASSAGE_PARTS, DerivedSource, require_input
 
 
 @dataset_format("dissimilar")

@@ -13,6 +13,7 @@ from tandem.data.splits import sort_key
 from tandem.errors import UserError, nearest
 from tandem.extras.language_models.options import HostedModel
 from tandem.extras.language_models.plan import check_llm, llm_stage
+from tandem.extras.planning import notes_of
 from tandem.plan.context import (
     Context,
     Upstream,
@@ -26,7 +27,7 @@ from tandem.plan.context import (
     plans_view,
     restricts_score,
 )
-from tandem.plan.dataset_stages import dataset, make_dataset, may_have_split, notes_of, splits
+from tandem.plan.dataset_stages import dataset, make_dataset, may_have_split, splits
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.plan import Check, Plan, ReportPart, View

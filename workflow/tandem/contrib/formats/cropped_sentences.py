@@ -8,9 +8,9 @@ from typing import Any
 
 from tandem.contrib.formats.options import CroppedSentences
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource
 from tandem.data.splits import compute_position
 from tandem.errors import UserError
+from tandem.extras.derived import PASSAGE_PARTS, DerivedSource
 from tandem.extras.sentences import split_sentences
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from tandem.contrib.formats.options import Domains
 from tandem.contrib.formats.passage_domains import DOMAINS
 from tandem.data.sources import DatasetJob, Passage, dataset_format
-from tandem.data.sources.derived import DerivedSource
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError, nearest, printable, shortened
+from tandem.extras.derived import DerivedSource
 
 
 @dataset_format("domains")

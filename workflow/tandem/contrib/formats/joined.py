@@ -16,7 +16,7 @@ from tandem.data.sources import (
     Query,
     dataset_format,
 )
-from tandem.data.sources.derived import DerivedSource
+from tandem.extras.derived import DerivedSource
 
 
 @dataset_format("joined")

@@ -6,8 +6,8 @@ from typing import Any
 from tandem.config.datasets import Dataset
 from tandem.contrib.formats.own_files import BeirQueries
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource
 from tandem.errors import UserError
+from tandem.extras.derived import PASSAGE_PARTS, DerivedSource
 
 
 @dataset_format("pair")

@@ -8,8 +8,8 @@ from pydantic import Field
 from tandem.config.base import Items
 from tandem.config.datasets import Dataset
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.derived import DerivedSource, PartsSource
 from tandem.errors import UserError
+from tandem.extras.derived import DerivedSource, PartsSource
 
 
 class UnionEntry(Dataset):

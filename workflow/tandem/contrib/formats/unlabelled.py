@@ -12,9 +12,9 @@ from tandem.data.dataset_files import DatasetFiles
 from tandem.data.forms import compose_text
 from tandem.data.reading import read_fields
 from tandem.data.sources import DatasetJob, Query, dataset_format
-from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource
 from tandem.data.splits import compute_position
 from tandem.errors import UserError
+from tandem.extras.derived import PASSAGE_PARTS, DerivedSource
 
 _CHANCE = 5  # standard deviations that a threshold on evenly spread hashes never misses a share by
 

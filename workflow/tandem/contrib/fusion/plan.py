@@ -5,12 +5,12 @@ from math import comb, isclose, isfinite
 from tandem.config.settings import Settings
 from tandem.contrib.fusion.options import METHODS, Fusion
 from tandem.errors import Unavailable, UserError
+from tandem.extras.planning import require_deep, why_on_no_split
 from tandem.plan.context import Context, checks_entry, json_of, lists_unused_keys, plans_run
 from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
-from tandem.plan.reported import cutoff, measures, reported_split, require_deep, run_depth
-from tandem.plan.run_expressions import why_on_no_split
+from tandem.plan.reported import cutoff, measures, reported_split, run_depth
 from tandem.stages.base import Json
 
 MOST_COMBINATIONS = 1001  # of weights that are tried: those of five runs in steps of 0.1

@@ -24,6 +24,7 @@ from tandem.contrib.generation.options import (
 )
 from tandem.errors import UserError, nearest
 from tandem.extras.language_models.options import LanguageModel
+from tandem.extras.planning import NOTES_OF_FILES, NOTES_OF_THE_WHOLE, notes_of
 from tandem.models.folders import read_positions
 from tandem.plan.context import (
     PARTS,
@@ -39,15 +40,7 @@ from tandem.plan.context import (
     plans_tokenizer,
     require_name,
 )
-from tandem.plan.dataset_stages import (
-    NOTES_OF_FILES,
-    NOTES_OF_THE_WHOLE,
-    dataset,
-    find_base,
-    make_dataset,
-    notes_of,
-    require_split,
-)
+from tandem.plan.dataset_stages import dataset, find_base, make_dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import reported_split, run_depth, searched

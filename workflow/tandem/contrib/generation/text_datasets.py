@@ -15,9 +15,9 @@ from tandem.contrib.generation.options import SCORES_FILE, Expanded, GeneratedQu
 from tandem.data.collection import CORPUS, QUERIES
 from tandem.data.runs import iter_rows
 from tandem.data.sources import DatasetJob, Passage, dataset_format
-from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource, require_input
 from tandem.data.tables import stream_rows
 from tandem.errors import UserError
+from tandem.extras.derived import PASSAGE_PARTS, DerivedSource, require_input
 from tandem.stages.data import TEXTS_FILE
 from tandem.store.artifact import Artifact
 

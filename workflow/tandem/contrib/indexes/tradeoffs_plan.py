@@ -1,5 +1,6 @@
 """The stage that measures indexes against one another."""
 
+from tandem.extras.planning import choose_run
 from tandem.extras.searched_indexes import plans_comparison
 from tandem.extras.tradeoffs_options import Tradeoffs
 from tandem.plan.context import json_of, plans_view
@@ -40,7 +41,7 @@ class TradeoffsView(View):
         def is_plain(run: str) -> bool:
             return "+" not in run and "@" not in run
 
-        model = options.model or self.plan.choose_run("de_bm25neg", is_plain)
+        model = options.model or choose_run(self.plan, "de_bm25neg", is_plain)
         params = json_of(options) | {"split": split}
         encoding = dual_encoder(ctx, model, "tradeoffs.model").params.representation.encoding
         if encoding in plans_comparison:

@@ -6,6 +6,7 @@ from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
 from tandem.contrib.long_documents.options import PARADE_POOLINGS, Aggregation, ParadeOptions
 from tandem.errors import Unavailable, UserError, nearest, printable
+from tandem.extras.planning import why_on_no_split
 from tandem.plan.context import (
     Context,
     checks_entry,
@@ -17,7 +18,7 @@ from tandem.plan.context import (
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
-from tandem.plan.run_expressions import reranking_params, run, why_on_no_split
+from tandem.plan.run_expressions import reranking_params, run
 from tandem.plan.starting_encoders import judges
 from tandem.stages.base import Json
 

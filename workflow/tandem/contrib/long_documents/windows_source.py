@@ -12,7 +12,7 @@ from tandem.contrib.long_documents.cutting import (
 from tandem.contrib.long_documents.options import Windows
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import DatasetJob, Domain, Judgement, Listed, Passage, dataset_format
-from tandem.data.sources.derived import DerivedSource
+from tandem.extras.derived import DerivedSource
 
 
 @dataset_format("windows")

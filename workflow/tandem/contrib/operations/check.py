@@ -6,6 +6,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
+import tandem
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
 from tandem.evaluation.layouts import name_system
@@ -21,7 +22,8 @@ from tandem.report.results import SWEEPS, read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.environment import (
-    files_changed_since,
+    PACKAGE_FOLDER,
+    ask_git,
     hash_module,
     modules_hash,
     sources,
@@ -79,7 +81,7 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
         if digits != now:
             commit = commits.get(made)
             paths = sources(module) if module else sources_of_kind(kind)
-            files = files_changed_since(commit, paths) if commit and paths else []
+            files = _list_changed(commit, paths) if commit and paths else []
             changed = (
                 f" ({list_first_names(files)} changed since {commit[:10]})"
                 if commit and files
@@ -88,6 +90,14 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
             same = f"version {KINDS[kind].version} is the same; raise it in stages/ if the result's meaning changed"
             what = f"{module} at {digits}" if module else f"modules {digits}"
             yield f"{kind}: made by {what}, now {now or 'gone'}{changed}, but {same}: {list_first_names(names)}"
+
+
+def _list_changed(commit: str, paths: tuple[Path, ...]) -> list[str]:
+    """Return the files of `paths` that differ from a commit, relative to the package; none where git cannot tell."""
+    if not tandem.CHECKOUT:
+        return []
+    words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
+    return (ask_git(PACKAGE_FOLDER, *words, *map(str, paths)) or "").split()
 
 
 def list_first_names(names: list[str]) -> str:

@@ -4,10 +4,11 @@ from tandem.config.base import Section
 from tandem.config.retrieval import Reranks
 from tandem.contrib.pipelines.options import Pipeline
 from tandem.errors import Unavailable, UserError
+from tandem.extras.planning import require_deep
 from tandem.plan.context import Context, checks_entry, plans_reranking, plans_run
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
-from tandem.plan.reported import reported_split, require_deep, run_depth, searched
+from tandem.plan.reported import reported_split, run_depth, searched
 from tandem.plan.run_expressions import Reranked, rerank, reranking_params, run
 from tandem.stages.base import Json
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tandem.contrib.robustness.options import Perturbed
 from tandem.contrib.robustness.perturbation import name_copy, perturb
 from tandem.data.sources import Answers, DatasetJob, Judgement, Query, dataset_format
-from tandem.data.sources.derived import DerivedSource
+from tandem.extras.derived import DerivedSource
 
 
 @dataset_format("perturbed")

@@ -13,16 +13,10 @@ from tandem.config.settings import Settings
 from tandem.contrib.validation.options import Reduced
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError
+from tandem.extras.planning import NOTES_OF_THE_WHOLE, notes_of
 from tandem.plan.candidate_lists import is_source
 from tandem.plan.context import Context, lists_unused_keys, plans_dataset, plans_inputs, plans_run
-from tandem.plan.dataset_stages import (
-    NOTES_OF_THE_WHOLE,
-    dataset,
-    make_dataset,
-    may_have_split,
-    notes_of,
-    require_split,
-)
+from tandem.plan.dataset_stages import dataset, make_dataset, may_have_split, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, require_suitable, run_depth

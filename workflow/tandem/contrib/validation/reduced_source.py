@@ -8,9 +8,9 @@ from tandem.contrib.validation.options import Reduced
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_run, require_run_split
 from tandem.data.sources import DatasetJob, dataset_format
-from tandem.data.sources.derived import PASSAGE_PARTS, DerivedSource, require_input
 from tandem.data.splits import VALIDATED, compute_position, draw_subset
 from tandem.data.tables import stream_rows
+from tandem.extras.derived import PASSAGE_PARTS, DerivedSource, require_input
 from tandem.store.artifact import Artifact
 
 

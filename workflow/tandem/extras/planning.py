@@ -1,0 +1,59 @@
+"""What packages need to plan that the core does not: depths, splits, notes and runs that suit."""
+
+from collections.abc import Callable
+
+from tandem.config.datasets import Dataset
+from tandem.config.references import inherited_notes
+from tandem.errors import UserError
+from tandem.plan.context import Context
+from tandem.plan.plan import Plan
+from tandem.plan.reported import cutoff, reported_split
+from tandem.stages.base import Json
+
+# What an entry says about a dataset's files, and is not true of one that is made of it.
+NOTES_OF_FILES = ("counts", "bytes", "access", "where", "mteb")
+# And what is not true of one with other passages or queries.
+NOTES_OF_THE_WHOLE = (*NOTES_OF_FILES, "measures", "score_split")
+
+
+def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
+    """Return the notes of a dataset's entry, which a dataset made of it takes over."""
+    notes: Json = {}
+    for key in inherited_notes(type(entry)):
+        value = getattr(entry, key, None)
+        if value is not None and key not in without:
+            notes[key] = value
+    return notes
+
+
+def require_deep(where: str, measure: str, depth: int, split: str, more: str = "") -> None:
+    """Refuse a measure that looks deeper than runs on a split go; `more` names a further key that may be raised."""
+    if cutoff(measure) > depth:
+        problem = f"{where}: {measure} looks deeper than the {depth} passages of a query on {split}"
+        raise UserError(f"{problem}; raise depth.{split}{more}")
+
+
+def why_on_no_split(ctx: Context, data: str, plan: Callable[[str], object]) -> list[UserError]:
+    """Return why something can be planned on no split of a dataset, a reason each; nothing if it can on one.
+
+    A released run, for one, may have a file for a single split.
+    """
+    reasons = []
+    for split in (reported_split(ctx, data), "dev", "train"):
+        try:
+            plan(split)
+            return []
+        except UserError as error:
+            reasons.append(error)
+    return reasons
+
+
+def choose_run(plan: Plan, usual: str, suits: Callable[[str], bool]) -> str:
+    """Return the usual run if the configuration has it, else its own first one of a trained model that suits."""
+    ctx = plan.planner.ctx
+    if ctx.has_run(usual):
+        return usual
+    for run in plan.own_runs():
+        if ctx.trained_model(run.split("+")[0]) and suits(run):
+            return run
+    return usual
