@@ -120,9 +120,8 @@ def make_dataset(
             raise UserError(
                 f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}{hint}"
             )
-        params["fingerprint"] = fingerprint(
-            Path(entry.path), _read_files(name, entry, Path(entry.path))
-        )
+        folder = Path(entry.path)
+        params["fingerprint"] = fingerprint(folder, _read_files(f"datasets.{name}", entry, folder))
         execution["path"] = entry.path
     elif entry.files:
         files = {
@@ -171,7 +170,7 @@ def check_made_of_searched(ctx: Context, name: str) -> None:
         dataset(ctx, name)
 
 
-def _read_files(dataset: str, entry: Dataset, folder: Path) -> list[Path] | None:
+def _read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:
     """Return the files of a folder that are read, plain or packed; None, for all, if the source does not say.
 
     Raises:
@@ -186,9 +185,7 @@ def _read_files(dataset: str, entry: Dataset, folder: Path) -> list[Path] | None
         own = _match_files(folder, name)
         # what an archive holds is seen when it is unpacked
         if folder.is_dir() and not any(map(Path.is_file, own)):
-            raise UserError(
-                f"datasets.{dataset}.{key}: {folder} holds no {printable(name)}, plain or packed"
-            )
+            raise UserError(f"{at}.{key}: {folder} holds no {printable(name)}, plain or packed")
         paths |= own
     for name in entry.reads:
         paths |= _match_files(folder, name.format_map(dict(entry)))
