@@ -90,8 +90,8 @@ def run(job: Job[DatasetParams]) -> None:
                 say(f"dataset {job.key} · {line}")
         extra: dict[str, int] = {}
         if job.params.near_duplicates is not None:
-            label = load("extras.near_duplicates:label_near_duplicates")
-            judged, extra["near_duplicates"] = label(
+            label_near_duplicates = load("extras.near_duplicates:label_near_duplicates")
+            judged, extra["near_duplicates"] = label_near_duplicates(
                 judged, corpus.path, job.params.near_duplicates
             )
         qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)

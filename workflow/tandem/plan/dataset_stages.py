@@ -193,7 +193,7 @@ def _read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:
 
 
 def _match_files(folder: Path, name: str) -> set[Path]:
-    """Return the files that a name or pattern may mean, also missing ones: a file that appears is a new fingerprint."""
+    """Return the paths, there or not, that a name or pattern may mean: plain and packed."""
     paths = set[Path]()
     for end in ("", *PACKED_ENDS):
         paths.add(folder / f"{name}{end}")
