@@ -9,8 +9,8 @@ import torch
 from pytest import approx
 from tiny_training import BATCH, TRAINING, objective
 
+from tandem.contrib.validation.chance import list_sizes
 from tandem.extras.training_operations import count_step_operations
-from tandem.training.chance import list_sizes
 from tandem.training.forward import Seeds
 from tandem.training.instances import Instances, draw_list, iter_batches
 from tandem.training.lists import Lists

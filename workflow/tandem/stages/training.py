@@ -28,6 +28,9 @@ MODEL_SOURCES: Declarations[Entry] = Declarations()
 # By name: a function of a model's job, its lists, the known positives and the numbered collection that returns what
 # looks at the training (`training.loop.Watch`), or None.
 WATCHES: Declarations[Entry] = Declarations()
+# What packages find in a finished training, by name: a function of the model's parameters, how it was trained, its log
+# and its lists that returns facts and warnings.
+OUTCOMES: Declarations[Entry] = Declarations()
 
 
 class EncoderParams(EncoderFiles, Params):

@@ -38,6 +38,7 @@ from tandem.stages.base import Json, Params
 from tandem.stages.training import (
     CROSS_FORMS,
     MODEL_SOURCES,
+    OUTCOMES,
     PART_NOTES,
     WATCHES,
     ModelParams,
@@ -48,7 +49,6 @@ from tandem.stages.training import (
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load, writing
-from tandem.training.chance import warn_of_chance
 from tandem.training.checkpoints import LogRow, State
 from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget
@@ -129,7 +129,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     effect: Json = {}
     warnings: list[str] = []
     if training.last == training.steps:
-        effect, warnings = describe_outcome(train, state.log, lists, watch, find_chance(job.params))
+        effect, warnings = describe_outcome(job.params, train, state.log, lists, watch)
     write_model(job, training, state, effect, warnings)
     training.checkpoints.remove()
 
@@ -146,27 +146,22 @@ def start_watch(
 
 
 def describe_outcome(
+    params: ModelParams,
     train: DualTrain | CrossTrain | JointTrain,
     log: Sequence[LogRow],
     lists: Lists,
     watch: Watch | None,
-    chance: float | None,
 ) -> tuple[Json, list[str]]:
-    """Return the facts of a finished training's effect (`at_chance`, what has watched it), and warnings."""
-    at_chance = warn_of_chance(train, log, lists, chance)
-    facts: Json = {"at_chance": bool(at_chance)}
-    warnings = [at_chance] if at_chance else []
+    """Return the facts of a finished training's effect, of packages and of what has watched it, and warnings."""
+    found = [load(describe)(params, train, log, lists) for describe in OUTCOMES.values()]
     if watch:
-        more, lines = watch.describe_outcome(train)
+        found.append(watch.describe_outcome(train))
+    facts: Json = {}
+    warnings: list[str] = []
+    for more, lines in found:
         facts |= more
         warnings += lines
     return facts, warnings
-
-
-def find_chance(params: ModelParams) -> float | None:
-    """Return the loss of equal scores of an objective that a key chooses; None where it is that of the lists."""
-    key = "compares" if params.compares else getattr(params.train, "own_objective", None)
-    return OWN_OBJECTIVES[key].chance if key else None
 
 
 def build_ranker(

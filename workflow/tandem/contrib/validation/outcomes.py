@@ -14,8 +14,9 @@ def warn_of_few_queries(by: str, queries: int) -> str:
     if by != "dev" or queries >= _ENOUGH_QUERIES:
         return ""
     chance = _DEVIATION / math.sqrt(queries)
+    counted = "1 query" if queries == 1 else f"{queries} queries"
     return (
-        f"its checkpoint is chosen by {queries} queries alone: by chance their mean {MEASURE} is off by "
+        f"its checkpoint is chosen by {counted} alone: by chance the mean {MEASURE} is off by "
         f"{chance:.2f} or more in one case of three; more dev queries or train.choose: last would mend it"
     )
 

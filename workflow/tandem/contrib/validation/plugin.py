@@ -6,7 +6,7 @@ from tandem.commands import STEPS, Command, register_command
 from tandem.config.datasets import register_source
 from tandem.contrib.validation.options import AverageRankParams, Reduced
 from tandem.stages import KINDS, Kind, register_stage
-from tandem.stages.training import MODEL_SOURCES, WATCHES
+from tandem.stages.training import MODEL_SOURCES, OUTCOMES, WATCHES
 
 register_source(Reduced)
 register_stage(
@@ -33,6 +33,7 @@ register_stage(
     in_runs=False,
 )
 WATCHES["validation"] = "contrib.validation.within:start_validation"
+OUTCOMES["chance"] = "contrib.validation.chance:describe_chance"
 MODEL_SOURCES["checkpoint.1"] = "contrib.validation.taking_over:take_over"
 register_command(
     Command(

@@ -7,13 +7,27 @@ import numpy as np
 import torch
 
 from tandem.config.losses import OWN_LOSSES
-from tandem.config.training import CrossTrain, DualTrain, JointTrain
+from tandem.config.training import OWN_OBJECTIVES, CrossTrain, DualTrain, JointTrain
+from tandem.stages.base import Json
+from tandem.stages.training import ModelParams
 from tandem.training.checkpoints import LogRow
 from tandem.training.instances import count_visits
 from tandem.training.lists import Lists, count_visited
 from tandem.training.losses import SupervisionLoss, find_supervision_loss
 
 _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
+
+
+def describe_chance(
+    params: ModelParams,
+    train: DualTrain | CrossTrain | JointTrain,
+    log: Sequence[LogRow],
+    lists: Lists,
+) -> tuple[Json, list[str]]:
+    """Return the fact `at_chance`, which judges of candidates are asked for, and a warning where it is so."""
+    key = "compares" if params.compares else getattr(train, "own_objective", None)
+    warning = warn_of_chance(train, log, lists, OWN_OBJECTIVES[key].chance if key else None)
+    return {"at_chance": bool(warning)}, [warning] if warning else []
 
 
 def warn_of_chance(

@@ -7,7 +7,7 @@ import pytest
 from pytest import approx
 
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
-from tandem.training.chance import compute_chance, list_sizes, warn_of_chance
+from tandem.contrib.validation.chance import compute_chance, list_sizes, warn_of_chance
 from tandem.training.lists import Lists
 from tandem.training.losses import find_supervision_loss
 
