@@ -1,8 +1,9 @@
 """Encodes in forked processes that are killed and started again; a program, so that it imports libraries once, unused.
 
 `killed_encoding.py <file>` reads a list of encodings: `words` (the stage's command line) and `kills`, how often it is
-killed by the system at most, each time some milliseconds after it has begun or finished another file. What every death
-left behind goes to `<artifact>.killed`: how many blocks are finished, and the files that it left half written.
+killed by the system at most, each time some milliseconds after it has begun or finished another file, or, every other
+time, another block: on a busy machine many a death would come before the first. What every death left behind goes to
+`<artifact>.killed`: how many blocks are finished, and the files that it left half written.
 """
 
 import json
@@ -42,10 +43,15 @@ def files(folder):
     return {path.name for path in folder.glob("blocks/*")}
 
 
-def kill(child, folder, wait):
-    """Kill a process so many seconds after it has begun or finished a file; its exit status if it ended before."""
-    before = files(folder)
-    while files(folder) <= before:
+def finished(folder):
+    """The names of the blocks that are finished."""
+    return {name for name in files(folder) if name.endswith(".json") and name[0] != "."}
+
+
+def kill(child, folder, list_names, wait):
+    """Kill a process so many seconds after there is another name in a list; its exit status if it ended before."""
+    before = list_names(folder)
+    while list_names(folder) <= before:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return status
@@ -63,16 +69,13 @@ def main(path):
         while status != 0:
             before, child = files(folder), fork(encoding["words"])
             more = len(deaths) < encoding["kills"]
-            status = (
-                kill(child, folder, rng.uniform(0, 5 * SLOWER)) if more else os.waitpid(child, 0)[1]
-            )
+            list_names = finished if len(deaths) % 2 else files
+            wait = rng.uniform(0, 5 * SLOWER)
+            status = kill(child, folder, list_names, wait) if more else os.waitpid(child, 0)[1]
             if status not in (0, signal.SIGKILL):
                 sys.exit(f"{folder}: ended with {status}")
             half = sorted(name for name in files(folder) - before if name.startswith("."))
-            finished = sum(
-                path.suffix == ".json" and path.name[0] != "." for path in folder.glob("blocks/*")
-            )
-            deaths += [{"finished": finished, "half": half}] if status else []
+            deaths += [{"finished": len(finished(folder)), "half": half}] if status else []
         folder.with_name(f"{folder.name}.killed").write_text(json.dumps(deaths))
 
 
