@@ -10,7 +10,7 @@ from tandem.config.loading import load_settings, read_bands, read_layout
 from tandem.config.models import Candidates
 from tandem.config.parsing import parse, read
 from tandem.config.table_layouts import LAYOUT_FILES
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 
 ROOT = Path(__file__).parents[2]
 CE = "models.ce_bm25neg"
@@ -214,6 +214,15 @@ def test_the_python_names_of_keys_are_not_keys():
     assert read(Candidates, {"from": "bm25"}).from_ == "bm25"
     with pytest.raises(UserError, match="from_ is not a known key"):
         read(Candidates, {"from_": "bm25", "from": "bm25"})
+
+
+def test_of_very_many_names_the_nearest_are_listed():
+    known = [f"msmarco-{number}" for number in range(100)] + ["tiny"]
+    listed, more = nearest("tyni", known).removeprefix("; allowed: ").split(" and ")
+    assert "tiny" in listed.split(", ")
+    assert len(listed.split(", ")) + int(more.removesuffix(" more")) == len(known)
+    assert nearest("tyni", ["pydocs", "tiny"]) == "; allowed: pydocs, tiny"
+    assert nearest("msmarco-1000", known).startswith("; did you mean msmarco-1")
 
 
 def test_long_values_are_shortened(configured):

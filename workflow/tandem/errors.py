@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tandem.redaction import redacted, without_secrets
 
 LONGEST = 2400  # characters of a line; some lines list all that is allowed
+_MOST_LISTED = 20  # names of what is allowed
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names that may be part of a key
 
 
@@ -38,15 +39,15 @@ def _readable(line: str) -> str:
 def nearest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
     """`; did you mean x?` or `; allowed: …`, to end a line about an unknown word.
 
-    `more` are further known words, too many to be listed.
+    Of very many known words those that look most alike are listed, and of `more` none.
     """
     known = list(known)
     close = difflib.get_close_matches(word, [*known, *more], 1)
-    return (
-        f"; did you mean {close[0]}?"
-        if close
-        else f"; allowed: {', '.join(sorted(known)) or 'none'}"
-    )
+    if close:
+        return f"; did you mean {close[0]}?"
+    listed = difflib.get_close_matches(word, known, _MOST_LISTED, cutoff=0.0) if known else ["none"]
+    others = len(known) - len(listed)
+    return f"; allowed: {', '.join(sorted(listed))}" + (f" and {others} more" if others > 0 else "")
 
 
 def printable(key: object) -> str:
