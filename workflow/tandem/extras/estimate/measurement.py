@@ -56,8 +56,8 @@ class Speed(NamedTuple):
 def measure_once() -> Speed | None:
     """Return the speed of this machine, measured when it is first asked for and kept in the user's home then.
 
-    None where other programs computed beside the measurement, which is tried again after an hour, and where torch is
-    not installed or does not compute.
+    Where other programs computed beside the measurement (`alone` is false) it is at least as fast, and measured again
+    after an hour. None where torch is not installed or does not compute.
     """
     processor = describe_processor()
     path = Path(KEPT).expanduser() / f"{hashlib.sha256(processor.encode()).hexdigest()[:16]}.json"
@@ -69,7 +69,7 @@ def measure_once() -> Speed | None:
             with suppress(OSError):  # where nothing may be written it is measured every time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json(path, speed._asdict())
-    return speed if speed and speed.alone else None
+    return speed
 
 
 def _read_kept(path: Path, processor: str) -> Speed | None:

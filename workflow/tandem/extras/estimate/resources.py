@@ -83,6 +83,8 @@ class Hardware:
     origin: dict[str, str]  # where the figures are from, and which of them were not measured
     # TFLOP/s that `measure_once` found on that machine; None of those it cannot measure
     layers: float | None = None
+    # the same of a usual machine whose processor has no bf16
+    layers_in_fp32: float | None = None
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
@@ -106,6 +108,7 @@ class Hardware:
             held=int(entry["held_mib"]) << 20,
             origin=entry.get("origin") or {},
             layers=entry.get("layers_tflops"),
+            layers_in_fp32=entry.get("layers_tflops_in_fp32"),
         )
 
     @classmethod
@@ -116,12 +119,15 @@ class Hardware:
             return hardware
         speed = measure_once()
         if speed is None:
-            note = "not measured here, as other programs compute or torch is missing: these are that machine's figures"
+            note = "not measured here, as torch is missing: these are that machine's figures"
             return replace(hardware, origin={**hardware.origin, "this machine": note})
-        factor = speed.tflops / hardware.layers
-        note = (
-            f"{speed.processor}: computes layers {factor:.2f} times as fast, in {speed.precision}"
-        )
+        tflops, why = speed.tflops, ""
+        if not speed.alone:
+            usual = hardware.layers_in_fp32 if speed.precision == "fp32" else None
+            tflops = max(tflops, usual or hardware.layers)
+            why = ", as is usual: other programs computed beside the measurement"
+        factor = tflops / hardware.layers
+        note = f"{speed.processor}: computes layers {factor:.2f} times as fast, in {speed.precision}{why}"
         return replace(
             hardware, peak=hardware.peak * factor, origin={**hardware.origin, "this machine": note}
         )
@@ -135,8 +141,7 @@ def _check_figures(path: Path, entry: Any) -> None:
     """Refuse an entry of config/hardware/ that lacks a figure, or has one that is not a number above 0."""
     entry = entry if isinstance(entry, dict) else {}
     single = ["peak_tflops", "activation_bytes", "held_mib"]
-    if "layers_tflops" in entry:
-        single.append("layers_tflops")
+    single += [key for key in ("layers_tflops", "layers_tflops_in_fp32") if key in entry]
     for key in single:
         _check_figure(f"{path}: ", entry, key)
 
