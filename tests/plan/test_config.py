@@ -54,7 +54,7 @@ def mistakes(config):
         (
             f"{CE}.candidates.denoise",
             {"by": "zz"},
-            "zz is not a model; allowed: bge-reranker-base, bge-reranker-large, ",
+            "denoise.by: zz is not a model; allowed: ",
         ),
         (
             "systems",

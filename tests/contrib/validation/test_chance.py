@@ -49,6 +49,13 @@ def test_in_batch_lists_are_as_long_as_their_batch():
     assert list_sizes(CrossTrain(list_size=20), LISTS) == [9] * 4
 
 
+def test_of_two_positives_each_is_against_the_negatives_alone():
+    # 3 + 2, 1 + 2 passages
+    lists = Lists(np.arange(2), np.array([0, 5, 8]), np.array([3, 1]), np.arange(8))
+    train = CrossTrain(list_size=4, positives=2)
+    assert list_sizes(train, lists) == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("train", "name", "value", "warned"),
     [
