@@ -54,7 +54,7 @@ def mistakes(config):
         (
             f"{CE}.candidates.denoise",
             {"by": "zz"},
-            "denoise.by: zz is not a model; allowed: ",
+            "zz is not a model; allowed: bge-reranker-v2-m3, ce_bm25neg, ",
         ),
         (
             "systems",
