@@ -206,17 +206,37 @@ def test_cot_maes_spans_are_of_one_passage_and_hidden_as_said():
             assert len(drawn[seen][row]) == len(hidden)
 
 
+def test_highest_logits_are_those_of_a_passages_own_tokens():
+    head = objective("dup_mae").head
+    words, dim = len(head.bias), head.dense.in_features
+    draw = torch.Generator().manual_seed(1)
+    hidden = torch.randn(3, 5, dim, generator=draw, dtype=head.bias.dtype, requires_grad=True)
+    embeddings = torch.randn(words, dim, generator=draw, dtype=head.bias.dtype, requires_grad=True)
+    present = torch.tensor([[0, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]]).bool()
+    weights = torch.randn(3, words, generator=draw, dtype=head.bias.dtype)
+
+    def gradients(highest):
+        return torch.autograd.grad((weights * highest).sum(), [hidden, embeddings])
+
+    found = head.find_highest(hidden, present, embeddings)
+    logits = head.compute_logits(hidden, embeddings)
+    expected = torch.stack([logits[0, 1:3].amax(0), logits[1, 1:4].amax(0), torch.zeros(words)])
+    assert torch.allclose(found, expected)
+    for ours, theirs in zip(gradients(found), gradients(expected), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
 def test_bag_of_words_by_hand():
-    # Two positions of three words: v = (ln 4, ln 2, 0), so softmax(v) = (4, 2, 1) / 7; the third position is padding.
-    logits = torch.tensor([[[math.log(4), 0.0, -5.0], [0.0, math.log(2), 0.0], [9.0, 9.0, 9.0]]])
-    assert bag_of_words_loss(logits, torch.tensor([[0, 1, IGNORED]])).item() == approx(
+    # v = (ln 4, ln 2, 0), so softmax(v) = (4, 2, 1) / 7; the third position is padding.
+    highest = torch.tensor([[math.log(4), math.log(2), 0.0]])
+    assert bag_of_words_loss(highest, torch.tensor([[0, 1, IGNORED]])).item() == approx(
         (math.log(7 / 4) + math.log(7 / 2)) / 2
     )
     # a set
-    assert bag_of_words_loss(logits, torch.tensor([[1, 1, IGNORED]])).item() == approx(
+    assert bag_of_words_loss(highest, torch.tensor([[1, 1, IGNORED]])).item() == approx(
         math.log(7 / 2)
     )
-    assert bag_of_words_loss(logits, torch.tensor([[IGNORED] * 3])).item() == 0
+    assert bag_of_words_loss(highest, torch.tensor([[IGNORED] * 3])).item() == 0
 
 
 def test_dup_mae_is_retromae_and_the_bag_of_words():
@@ -239,10 +259,10 @@ def test_dup_mae_is_retromae_and_the_bag_of_words():
 
 
 def test_lexicon_bottleneck_by_hand():
-    # The largest logits of the two positions are (ln 3, 0), so a = (3/4, 1/4); the padding does not count.
-    logits = torch.tensor([[[math.log(3), -4.0], [0.0, 0.0], [9.0, 9.0]]])
+    # a = softmax((ln 3, 0)) = (3/4, 1/4)
+    highest = torch.tensor([[math.log(3), 0.0]])
     words = torch.tensor([[4.0, 0.0], [0.0, 8.0]], requires_grad=True)
-    result = lexicon_bottleneck(logits, torch.tensor([[True, True, False]]), words)
+    result = lexicon_bottleneck(highest, words)
     assert result.tolist() == [approx([3.0, 2.0])]
     assert not result.requires_grad  # the embeddings get no gradient through it
 

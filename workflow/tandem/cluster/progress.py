@@ -60,6 +60,8 @@ class Progress:
         total: amount of work; 0 if unknown.
         done: finished work; what it is at first counts towards the total, not towards the rate.
         quiet: print nothing: another process that does the same work does.
+        tokens_ahead: tokens of what is not finished at first; 0 if unknown. The time that is left follows from these
+            where they are known, since texts may come sorted by their length.
     """
 
     label: str
@@ -67,6 +69,7 @@ class Progress:
     unit: str
     done: int = 0
     quiet: bool = False
+    tokens_ahead: int = 0
 
     def __post_init__(self) -> None:
         self.before, self.tokens, self.bar = self.done, 0, sys.stderr.isatty()
@@ -108,7 +111,12 @@ class Progress:
         """Return seconds so far, units per second, and seconds left."""
         seconds = max(time.monotonic() - self.started, 1e-9)
         rate = (self.done - self.before) / seconds
-        left = (self.total - self.done) / rate if self.total and rate > 0 else None
+        if self.tokens_ahead and self.tokens:
+            left: float | None = (self.tokens_ahead - self.tokens) * seconds / self.tokens
+        elif self.total and rate > 0:
+            left = (self.total - self.done) / rate
+        else:
+            left = None
         return seconds, rate, left
 
     def _print(self, note: str = "", end: bool = False) -> None:

@@ -91,10 +91,19 @@ class SideEncoder:
 
     def read(self, rows: Rows | range) -> Ragged:
         """Token ids of the texts at `rows`, in memory."""
+        return self._open_texts().take(np.asarray(rows))
+
+    def _open_texts(self) -> Ragged:
         # mapped anew: what was read for one block would count as memory to the end
         tokens = Tokens.open(self.tokens)
-        texts = tokens.queries if self.tower == "query" else tokens.passages
-        return texts.take(np.asarray(rows))
+        return tokens.queries if self.tower == "query" else tokens.passages
+
+    def count_tokens(self, rows: Rows | range) -> int:
+        """Count the tokens that a model reads of the texts at `rows`; 0 where a row is not a text."""
+        if self.offsets is not None:
+            return 0
+        lengths = self._open_texts().lengths(np.asarray(rows))
+        return int(lengths.sum()) + len(rows) * self.template.extra[0]
 
     def encode(self, texts: Ragged, progress: Progress) -> Any:
         """Return the vectors that `blocks` store, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
@@ -159,9 +168,14 @@ class Encoding:
 
             done = sum(block["rows"] for block in facts.values())
             total = done + sum(len(rows[blocks.locate(number)]) for number in missing)
+            tokens = sum(encoder.count_tokens(rows[blocks.locate(number)]) for number in missing)
             with (
                 Progress(
-                    f"encode {job.key}", total, encoder.unit or job.params.side, done=done
+                    f"encode {job.key}",
+                    total,
+                    encoder.unit or job.params.side,
+                    done=done,
+                    tokens_ahead=tokens,
                 ) as progress,
                 write_behind(write) as put,
                 prefetch_items(texts) as batches,

@@ -10,22 +10,20 @@ from tandem.contrib.pretraining.options import DupMaeTrain
 from tandem.models.ragged import Ragged
 
 
-def bag_of_words_loss(logits: Tensor, labels: Tensor) -> Tensor:
+def bag_of_words_loss(highest: Tensor, labels: Tensor) -> Tensor:
     """-log softmax(v)_t averaged over the different tokens t of a passage, v_j = max_i logits_ij over its tokens.
 
     Args:
-        logits: of each position, shape (passages, length, vocabulary).
+        highest: v, shape (passages, vocabulary).
         labels: the passage's token at each position, `IGNORED` where it has none, shape (passages, length).
     Returns:
         Shape (passages,), in nats; 0 for a passage without tokens.
     """
     present = labels != IGNORED
-    pooled = logits.masked_fill(~present[..., None], float("-inf")).amax(1)
-    pooled = pooled.masked_fill(~present.any(1)[:, None], 0.0)
-    words = torch.zeros_like(pooled, dtype=torch.bool)
+    words = torch.zeros_like(highest, dtype=torch.bool)
     rows = present.nonzero()[:, 0]
     words[rows, labels[present]] = True
-    losses = -pooled.log_softmax(-1).masked_fill(~words, 0.0).sum(1)
+    losses = -highest.log_softmax(-1).masked_fill(~words, 0.0).sum(1)
     return losses / words.sum(1).clamp(min=1)
 
 
@@ -43,8 +41,8 @@ class DupMae(EnhancedDecoding[DupMaeTrain]):
 
     def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
         """Return the bag of words."""
-        logits = self.head.compute_logits(hidden, self.encoder.get_input_embeddings().weight)
-        losses = bag_of_words_loss(
-            logits, self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden)
-        )
+        labels = self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden)
+        embeddings = self.encoder.get_input_embeddings().weight
+        highest = self.head.find_highest(hidden, labels != IGNORED, embeddings)
+        losses = bag_of_words_loss(highest, labels)
         return {"bag": self.train.bag_weight * losses.sum()}

@@ -57,11 +57,69 @@ class LanguageHead(nn.Module):
         shares = losses / is_labelled.sum(1)[rows]
         return losses.new_zeros(len(labels)).index_add(0, rows, shares)
 
+    def find_highest(self, hidden: Tensor, present: Tensor, embeddings: Tensor) -> Tensor:
+        """Return max_i o_ij over the tokens i of each passage; 0 for a passage without any.
+
+        Args:
+            hidden: shape (passages, length, dim).
+            present: the positions of the passage's own tokens, shape (passages, length).
+            embeddings: the encoder's, shape (vocabulary, dim).
+        Returns:
+            Shape (passages, vocabulary), float32 at least.
+        """
+        states = self._transform(hidden)
+        kind = states.device.type
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            states, embeddings = states.to(dtype), embeddings.to(dtype)
+        highest: Tensor = _HighestProducts.apply(states, present, embeddings)  # type: ignore[no-untyped-call]
+        # the bias of a term is the same at every token
+        biased = highest.to(torch.promote_types(highest.dtype, torch.float32)) + self.bias
+        return biased.masked_fill(~present.any(1)[:, None], 0.0)
+
     def compute_logits(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
         """Return o of some states, shape (…, vocabulary), float32 at least."""
-        states = self.norm(nn.functional.gelu(self.dense(hidden)))
-        logits = nn.functional.linear(states, embeddings, self.bias)
+        logits = nn.functional.linear(self._transform(hidden), embeddings, self.bias)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _transform(self, hidden: Tensor) -> Tensor:
+        states: Tensor = self.norm(nn.functional.gelu(self.dense(hidden)))
+        return states
+
+
+class _HighestProducts(torch.autograd.Function):
+    """Compute max_i e_j · s_i over the tokens i of each passage, for every term j.
+
+    Products are those of a passage at a time: they need a batch's share of the memory that all logits would.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, present: Tensor, embeddings: Tensor) -> Tensor:
+        """Return shape (passages, vocabulary); states are of shape (passages, length, dim), and may not be present."""
+        shape = len(states), len(embeddings)
+        highest = states.new_zeros(shape)
+        places = torch.zeros(shape, dtype=torch.int64, device=states.device)
+        for row in range(len(states)):
+            # the tokens last, where the largest of a term lies beside the others
+            products = embeddings @ states[row].T
+            products.masked_fill_(~present[row], -torch.inf)
+            torch.max(products, 1, out=(highest[row], places[row]))
+        ctx.save_for_backward(states, embeddings, places)
+        return highest
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor]:
+        """Give each term's gradient to the token where it is largest, and to its embedding."""
+        states, embeddings, places = ctx.saved_tensors
+        of_states = torch.empty_like(states)
+        wide = torch.promote_types(embeddings.dtype, torch.float32)
+        of_embeddings = torch.zeros_like(embeddings, dtype=wide)
+        for row in range(len(states)):
+            shares = gradient.new_zeros(len(embeddings), states.shape[1])
+            shares.scatter_(1, places[row, :, None], gradient[row, :, None])
+            of_states[row] = shares.T @ embeddings
+            of_embeddings += shares @ states[row]
+        return of_states, None, of_embeddings.to(embeddings.dtype)
 
 
 class FamilyHead:

@@ -13,22 +13,19 @@ from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds
 
 
-def lexicon_bottleneck(logits: Tensor, present: Tensor, embeddings: Tensor) -> Tensor:
+def lexicon_bottleneck(highest: Tensor, embeddings: Tensor) -> Tensor:
     """b = a · W with a = softmax(max_i logits_i), the importance of every term of the vocabulary for a passage.
 
     No gradient reaches W, the embeddings.
 
     Args:
-        logits: of each position, shape (passages, length, vocabulary).
-        present: the positions of the passage's own tokens, shape (passages, length).
+        highest: max_i logits_i over a passage's own tokens, shape (passages, vocabulary).
         embeddings: shape (vocabulary, dim).
     Returns:
         Shape (passages, dim).
     """
-    pooled = logits.masked_fill(~present[..., None], float("-inf")).amax(1)
-    pooled = pooled.masked_fill(~present.any(1)[:, None], 0.0)  # of a passage without tokens
     weights = embeddings.detach()
-    return pooled.softmax(-1).to(weights.dtype) @ weights
+    return highest.softmax(-1).to(weights.dtype) @ weights
 
 
 class LexMae(Masked[LexMaeTrain]):
@@ -77,9 +74,8 @@ class LexMae(Masked[LexMaeTrain]):
         hidden = self.encoder(**self.inputs(seen)).last_hidden_state
         embeddings = self.encoder.get_input_embeddings().weight
         present = self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden) != IGNORED
-        bottleneck = lexicon_bottleneck(
-            self.head.compute_logits(hidden, embeddings), present, embeddings
-        )
+        highest = self.head.find_highest(hidden, present, embeddings)
+        bottleneck = lexicon_bottleneck(highest, embeddings)
         inputs = self.inputs(decoder_seen)
         tokens = self.embeddings(inputs["input_ids"])
         decoded = torch.cat([bottleneck[:, None].to(tokens.dtype), tokens[:, 1:]], 1)
