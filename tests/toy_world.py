@@ -68,7 +68,7 @@ class World:
                     draft.path(file).write_text(content, encoding="utf-8")
         return open_artifact(job.out)
 
-    def score(self, system, first_stage, run, dataset, measures=MEASURES):
+    def score(self, system, first_stage, run, dataset, measures=MEASURES, **more):
         """Score a run with the real stage and note it as a row."""
         job = self.job(
             "score",
@@ -76,6 +76,7 @@ class World:
             {"measures": measures, "split": "test"},
             dataset=dataset,
             run=run,
+            **more,
         )
         score(job)
         self.rows.append({"system": system, "first_stage": first_stage, "scores": str(job.out)})

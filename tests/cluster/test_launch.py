@@ -203,7 +203,11 @@ def until(true):
 
 @pytest.mark.parametrize(
     ("by", "status", "line"),
-    [("SIGKILL", -9, ""), ("SIGTERM", 128 + 15, "tandem model: ended by SIGTERM\n")],
+    [
+        ("SIGKILL", -9, ""),
+        ("SIGTERM", 128 + 15, "tandem model: ended by SIGTERM\n"),
+        ("SIGUSR1", 128 + 10, "tandem model: ended by SIGUSR1\n"),
+    ],
 )
 def test_ranks_end_with_their_launcher(by, status, line, tandem, tmp_path):
     """Both ranks are held up by a manifest that nobody writes."""

@@ -121,6 +121,18 @@ def test_equal_to_trec_eval_on_the_run_itself_without_ties():
     )
 
 
+def test_each_measure_has_the_values_that_it_has_alone():
+    """ir_measures would compute the plain ones by another one's gains, or on what another one leaves."""
+    names = ["nDCG@10", "NumRet", "nDCG(gains={1:5})@10", "nDCG(judged_only=True)@10"]
+    qrels, run = random_case(3)
+    together, _ = scored(names, qrels, run)
+    for name in names:
+        alone, _ = scored([name], qrels, run)
+        assert {query: values[name] for query, values in together.items()} == {
+            query: values[name] for query, values in alone.items()
+        }
+
+
 def test_reciprocal_rank_follows_the_msmarco_script():
     # By rank, cut at 10, divided by the number of reference queries, in the run or not.
     qrels, run = random_case(4)
@@ -182,6 +194,9 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
         (["RR@ 10"], r"is written RR@10 here"),
         (["R@1_0"], r"is written R@10 here"),
         (["RR@10", "RR@10"], "is RR@10 again"),
+        (["P(rel=0)@5"], "rel is 0; grades from 1 on"),
+        (["nDCG(gains={1:0.5})@10"], "gains are whole numbers"),
+        (["IPrec@0.151"], "two decimals at most"),
         ([], "the list is empty"),
     ],
 )

@@ -417,3 +417,8 @@ def test_a_plugins_rows_and_scores_may_be_lists(drawn):
 def test_what_a_plugin_gives_is_checked(drawn, entry):
     with pytest.raises(UserError, match="^candidates: own.* must give "):
         drawn(entry)
+
+
+def test_a_plugin_gives_each_query_once(drawn):
+    with pytest.raises(UserError, match=r"own gives train-\w+ twice"):
+        drawn("query, [], [4], [1]\n        yield query, [], [5], [1]")

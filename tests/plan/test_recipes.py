@@ -371,6 +371,11 @@ def test_the_fourth_step_needs_queries_without_labels():
             {"negatives": None, "denoise": {"by": "ce_bm25neg", "backfill": {"first_rank": 31, "depth": 50}}},
             "candidates.denoise.backfill fills lists up to negatives, which is null",
         ),
+        (
+            {"from": "random", "negatives": 4}
+            | {"denoise": {"by": "ce_bm25neg", "backfill": {"first_rank": 51, "depth": 60}}},
+            "candidates.denoise.backfill: random draws depth passages and no more",
+        ),
         ({"also": [{"from": "bm25", "also": [{"from": "bm25"}]}]}, "candidates.also.0.also: lists are joined once"),
         ({"also": [{"from": "bm25", "depth": 500}]}, "candidates.also.0.depth is 500, but bm25 retrieves only 50"),
         ({"take": "last"}, "candidates.take is \"last\"; allowed: random, first"),

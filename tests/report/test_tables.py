@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from table_plans import make_table
 
@@ -27,6 +28,8 @@ from tandem.report.results import (
 )
 from tandem.report.scored import scale_value
 from tandem.report.table_commands import show, write_table
+from tandem.store.artifact import open_artifact
+from tandem.store.lineage import input_of
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"
@@ -327,6 +330,77 @@ rows: [{system: Old, run: a, printed: {NumRet: 3.1}}, {system: New, run: b}]
     texts = [path.with_suffix(ending).read_text() for ending in (".md", ".tex", ".html")]
     for text in [shown, *texts]:
         assert "Values in percent (NumRet as they are), the best" in " ".join(text.split())
+
+
+def test_a_measure_that_one_row_lacks_stays_for_the_others(counted, empty_world, tmp_path):
+    old, new = counted
+    scores = open_artifact(Path(new["scores"]))
+    run, data = (input_of(scores, role) for role in ("run", "dataset"))
+    shallow = empty_world.score("Shallow", "", run, data, ["RR@10"])
+    rows = [old, new, {**new, "system": "Shallow", "scores": str(shallow.folder)}]
+    layout = tmp_path / "three.yaml"
+    layout.write_text("""
+title: Three
+baseline: {system: Old}
+columns: [{measure: RR@10}, {measure: NumRet}]
+rows: [{system: Old, run: a}, {system: New, run: b}, {system: Shallow, run: c}]
+""")
+    filled = read_table(
+        make_table(tmp_path, layout, rows, tmp_path / "three.csv").with_suffix(".json")
+    )
+    values = [[cell.value for cell in own.cells] for own in filled.rows]
+    assert values == [[50, 3], [100, 2], [100, None]]
+    assert [[cell.change for cell in own.cells] for own in filled.rows[1:]] == [
+        [50, -1],
+        [50, None],
+    ]
+    assert filled.caption == "ours: toy test, 4 queries"
+
+
+def test_two_datasets_without_a_heading_are_told_apart(four_queries):
+    layout = """
+title: Two
+columns: [{measure: RR@10, dataset: one}, {measure: RR@10, dataset: two}]
+rows: [{system: Old, run: a}, {system: New, run: b}]
+"""
+    old, new = json.loads(four_queries.select(("Old", ""), ("New", "")))
+    rows = [
+        {**old, "column": "one", "dataset": "one"},
+        {**old, "column": "two", "dataset": "two"},
+        {"system": "New", "column": "one", "absent": "dataset one has answers and no qrels"},
+        {**new, "column": "two", "dataset": "two"},
+    ]
+    path = table(four_queries, rows=json.dumps(rows), layout=layout)
+    filled = read_table(path.with_suffix(".json"))
+    assert filled.names == ["one: RR@10", "two: RR@10"]
+    assert [cell.value for cell in filled.rows[1].cells] == [None, 100]
+    note = "New is not measured everywhere: dataset one has answers and no qrels."
+    assert note in path.with_suffix(".md").read_text()
+
+
+def test_rows_whose_labels_leave_other_queries_stand_side_by_side(four_queries, empty_world):
+    old = four_queries.rows[0]
+    scores = open_artifact(Path(old["scores"]))
+    run, data = (input_of(scores, role) for role in ("run", "dataset"))
+
+    def files(draft):
+        qrels = pq.read_table(data.path("qrels.parquet"))
+        pq.write_table(qrels.slice(1), draft.path("qrels.parquet"))  # q0 has lost its positive
+
+    labels = empty_world.make("relabel", "corrected", {}, files, dataset=data)
+    corrected = empty_world.score("Old, corrected", "", run, data, ["RR@10"], labels=labels)
+    layout = """
+title: Corrected
+columns: [{measure: RR@10}]
+rows:
+  - {system: Old, run: a}
+  - {system: "Old, corrected", run: a, labels: corrected, baseline: {system: Old}}
+"""
+    rows = [old, {**old, "system": "Old, corrected", "scores": str(corrected.folder)}]
+    path = table(four_queries, rows=json.dumps(rows), layout=layout)
+    filled = read_table(path.with_suffix(".json"))
+    assert [(own.cells[0].value, own.cells[0].p) for own in filled.rows] == [(50, None)] * 2
+    assert filled.caption == "ours: toy test, 4 queries, toy test, 3 queries"
 
 
 def test_a_table_that_has_no_share_is_not_in_percent(counted, tmp_path, capsys):

@@ -8,6 +8,7 @@ import pytest
 from tandem.errors import UserError
 from tandem.store import environment
 from tandem.store.artifact import open_artifact
+from tandem.store.files import partial_path, replacing
 from tandem.store.job import writing
 
 
@@ -94,3 +95,13 @@ def test_a_file_the_manifest_does_not_list_is_refused(stage):
     (stage.out / "c.txt").touch()
     with pytest.raises(UserError, match=r"holds no c\.txt; it holds a\.txt, deep/b\.txt"):
         open_artifact(stage.out).path("c.txt")
+
+
+def test_what_a_killed_process_of_the_same_number_has_left_is_replaced(tmp_path):
+    left = partial_path(tmp_path / "part")
+    left.mkdir()
+    (left / "old").touch()
+    with replacing(tmp_path / "part") as partial:
+        partial.mkdir()
+        (partial / "new").touch()
+    assert [path.name for path in (tmp_path / "part").iterdir()] == ["new"]

@@ -216,6 +216,9 @@ def test_a_checkpoint_of_other_inputs_is_not_continued_from(
     stage.run(model_job("dual", tmp_path / "fresh-0123456789", more=more))
     job = model_job("dual", tmp_path / "dual-0123456789", checkpoint_seconds=0)
     interrupt(lambda: stage.run(job), 3, monkeypatch)
+    anew = model_job("dual", job.out, more=more, checkpoint_seconds=0)
+    interrupt(lambda: stage.run(anew), 2, monkeypatch)
+    assert [path.name for path in (job.out / "checkpoints").glob("step-*")] == ["step-00000002"]
     stage.run(model_job("dual", job.out, more=more))
     assert weights(job.out) == weights(tmp_path / "fresh-0123456789")
     assert curves(job.out) == curves(tmp_path / "fresh-0123456789")

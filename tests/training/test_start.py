@@ -53,6 +53,16 @@ def test_a_dual_encoder_goes_on_from_a_trained_one(dual_model):
     assert not again.shared
 
 
+def test_a_tower_that_both_sides_have_shared_becomes_two(quick_job):
+    job = quick_job("dual", "one", shape={"shared": True})
+    run(job)
+    one = open_artifact(job.out)
+    assert start_dual(one, job.params).shared
+    two = start_dual(one, job.params.model_copy(update={"shared": False}))
+    assert not two.shared
+    assert same(two.towers["query"], two.towers["passage"])
+
+
 def test_a_smaller_tower_of_queries_is_transformers_own_with_so_many_layers(quick_job, encoder):
     job = quick_job("dual", "small", shape={"shared": False, "query_layers": 1})
     run(job)

@@ -173,6 +173,20 @@ def test_passages_that_the_corpus_lacks_keep_their_ranks_in_what_is_fused(fuse, 
     ]
 
 
+def test_ties_with_passages_that_the_corpus_lacks_go_by_their_ids(fuse, release):
+    lists = [["otter-1", "gone-1"], ["gone-1", "otter-2"], ["otter-2", "otter-1"]]
+    runs = [release([("test-otter", docs, [2.0, 1.0])], keep_absent=True) for docs in lists]
+    fused = fuse(RRF, *runs)  # each has 1/61 + 1/62
+    ranked = [line[:3] for line in lines(fused)]
+    assert ranked == [
+        ("test-otter", "gone-1", 1),
+        ("test-otter", "otter-1", 2),
+        ("test-otter", "otter-2", 3),
+    ]
+    scores = [line[3] for line in lines(fused)]
+    assert scores[0] > scores[1] > scores[2]
+
+
 def test_what_does_not_fit_is_refused(
     fuse, tuned, release, random_hits, make_dataset, documents, tmp_path
 ):

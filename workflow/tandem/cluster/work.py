@@ -99,7 +99,7 @@ def _map_chunk(work: Callable[[_Item], _Result], items: list[_Item]) -> list[_Re
 
 
 def compute_origin(job: Job[Any], files: object) -> str:
-    """Return a digest of what decides a job's result: its parameters, and `files`, the checksums of what it reads."""
+    """Return a digest of what decides a job's result: its parameters, and `files`, digests of what it reads."""
     return hashlib.sha256(
         json.dumps([plain(job.params), files], sort_keys=True).encode()
     ).hexdigest()
@@ -164,7 +164,7 @@ class Parts:
         part = KINDS[job.kind].part
         assert part is not None
         self.job, self.suffix, self.rows, self.unit = job, suffix, part.rows, part.unit
-        files = {role: artifact.manifest.checksums for role, artifact in job.inputs.items()}
+        files = {role: artifact.manifest.content for role, artifact in job.inputs.items()}
         self.pieces = Pieces(job.out / WORK_FOLDER, compute_origin(job, [files, part.rows]))
 
     def path(self, number: int) -> Path:

@@ -46,7 +46,8 @@ class Column(TableColumn):
         `MRR@10 (RR@10)`, with its dataset where there are several.
         """
         both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
-        where = ", ".join(filter(None, (self.dataset_name, self.setting)))
+        dataset = self.dataset_name or self.dataset
+        where = ", ".join(filter(None, (dataset, self.setting)))
         return f"{where}: {both}" if where else both
 
 

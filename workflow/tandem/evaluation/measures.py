@@ -9,10 +9,11 @@ Packages add providers. The script gdeval is not asked: queries whose ids end al
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from typing import Any
 
 import ir_measures
 import numpy as np
@@ -110,7 +111,19 @@ def _parse(name: str) -> ir_measures.Measure:
         raise UserError(f"measures: {name} cannot be computed: {problem}; leave them out")
     if str(measure) != name:
         raise UserError(f"measures: {name} is written {measure} here")
+    _require_grades(name, measure.params)
     return measure
+
+
+def _require_grades(name: str, params: Mapping[str, Any]) -> None:
+    """Refuse parameters that trec_eval takes for others, or fails at once it has a run."""
+    if params.get("rel", 1) < 1:
+        raise UserError(f"measures: {name}: rel is {params['rel']}; grades from 1 on are relevant")
+    if not all(isinstance(gain, int) for gain in (params.get("gains") or {}).values()):
+        raise UserError(f"measures: {name}: gains are whole numbers")
+    recall = params.get("recall", 0.0)
+    if recall != round(recall, 2):
+        raise UserError(f"measures: {name}: give the recall with two decimals at most")
 
 
 def _require_provider(name: str, base: str) -> None:
@@ -179,6 +192,7 @@ def evaluate(
     queries = list_answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
+    groups = _group(measures)
     values = np.zeros((len(queries), len(measures)))
     seen = 0
     counted = (
@@ -187,14 +201,12 @@ def evaluate(
     while batch := list(islice(counted, QUERIES_PER_EVALUATION)):
         ranked = {query: order_by_score(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
-        evaluator = _collect_providers().evaluator(
-            measures, {query: qrels[query] for query in ranked}
-        )
+        judged = {query: qrels[query] for query in ranked}
+        numbered = {query: _number_down(ranking) for query, ranking in ranked.items()}
         try:
-            for metric in evaluator.iter_calc(
-                {query: _number_down(ranking) for query, ranking in ranked.items()}
-            ):
-                values[rows[metric.query_id], columns[metric.measure]] = metric.value
+            for group in groups:
+                for metric in _collect_providers().evaluator(group, judged).iter_calc(numbered):
+                    values[rows[metric.query_id], columns[metric.measure]] = metric.value
         except ZeroDivisionError:
             names = ", ".join(map(str, measures))
             raise UserError(
@@ -206,6 +218,18 @@ def evaluate(
                 sum(grade > 0 for grade in qrels[query].values()) for query in queries
             ]
     return Evaluation(queries, values, len(queries) - seen)
+
+
+def _group(measures: Sequence[ir_measures.Measure]) -> list[list[ir_measures.Measure]]:
+    """Return measures that may be computed at once.
+
+    In one call ir_measures computes measures without gains by the gains of another one, and so with `judged_only`.
+    """
+    groups: dict[tuple[str, bool], list[ir_measures.Measure]] = {}
+    for measure in measures:
+        alike = str(measure.params.get("gains")), bool(measure.params.get("judged_only"))
+        groups.setdefault(alike, []).append(measure)
+    return list(groups.values())
 
 
 def _number_down(ranking: Sequence[tuple[str, float]]) -> dict[str, float]:

@@ -217,6 +217,7 @@ def check_entries(
     entries: Iterable[SourceRanking], name: str, passages: int
 ) -> Iterator[SourceRanking]:
     """Entries with rows and scores as arrays; a `UserError` where they are not a score and a row of a corpus each."""
+    before = None
     for entry in entries:
         try:
             query, ids, rows, scores = entry
@@ -232,6 +233,9 @@ def check_entries(
                 f"must give different rows from 0 to {passages - 1:,}, each with a score or NaN"
             )
             raise UserError(f"candidates: {name}, passages of {query}: {problem}")
+        if query == before:
+            raise UserError(f"candidates: {name} gives {query} twice; give each query once")
+        before = query
         yield query, ids, rows, scores
 
 

@@ -93,6 +93,10 @@ def _check_judging(at: str, lists: Candidates) -> None:
         raise UserError(
             f"{at}.denoise.backfill fills lists up to negatives, which is null; set it, or leave it out"
         )
+    if denoise and denoise.backfill and lists.from_ == RANDOM:
+        raise UserError(
+            f"{at}.denoise.backfill: random draws depth passages and no more; raise depth, or leave it out"
+        )
     if denoise and denoise.calibrate and (lists.labels != "qrels" or not _has_scores(lists)):
         raise UserError(
             f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come"

@@ -26,7 +26,7 @@ from tandem.report.scored import (
     ScoredRow,
     describe_origin,
     name_unit,
-    read_block,
+    read_blocks,
     run_folder,
     scale_value,
 )
@@ -61,10 +61,16 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
     Holm-corrected over the table's comparisons.
     """
     layout = plan.layout
-    absent = {row.id: row.absent for row in plan.rows if row.absent}
+    reasons: dict[System, dict[str, None]] = {}
+    for planned in plan.rows:
+        if planned.absent:
+            reasons.setdefault(planned.id, {})[planned.absent] = None
+    absent = {system: "; ".join(own) for system, own in reasons.items()}
     places = dict.fromkeys(score.place for score in scored)
     blocks = [
-        read_block([score for score in scored if score.place == place], layout) for place in places
+        block
+        for place in places
+        for block in read_blocks([score for score in scored if score.place == place], layout)
     ]
     columns = _list_columns(layout, blocks)
     positions = [_list_positions(layout, column, blocks) for column in columns]
@@ -205,7 +211,8 @@ def _describe(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> F
     if (on := layout.printed_on) and not column.dataset:
         printed = "", on.dataset, on.split
     is_percent = is_share(column.measure)
-    return FilledColumn(column.measure, column.name, column.label, *printed, places, is_percent)
+    names = column.measure, column.name, column.label
+    return FilledColumn(*names, *printed, [*dict.fromkeys(places)], is_percent)
 
 
 def _find_best(

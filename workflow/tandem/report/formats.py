@@ -152,9 +152,9 @@ def list_table_notes(table: Table) -> list[str]:
         notes.append(_TEST)
     for row in table.rows:
         if row.absent:
-            notes.append(
-                f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}."
-            )
+            unmade = "only printed" if is_printed(row) else "not made"
+            what = "not measured everywhere" if row.folder else unmade
+            notes.append(f"{row.system} is {what}: {row.absent}.")
         if row.same_as:
             name = name_system(row.id)
             notes.append(

@@ -95,8 +95,8 @@ class FilledRow:
     """Describe a system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
 
     A `quoted` row has printed values only and no run. `differs` tells how its run differs from that of `neighbour`, the
-    row before it; `instead` which datasets stand in for those it is trained on; `absent` why it has no run although it
-    is not quoted; `same_as` which earlier row has the same run, by column dataset where they are the same in some only.
+    row before it; `instead` which datasets stand in for those it is trained on; `absent` why it has no run, or
+    none on some datasets; `same_as` which earlier row has the same run, by column dataset if it is so in some only.
     """
 
     system: str

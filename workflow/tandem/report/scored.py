@@ -11,7 +11,7 @@ from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout, PlannedRow, System, name_system
 from tandem.evaluation.measures import is_share
-from tandem.evaluation.scores import list_shared_measures, read_aligned
+from tandem.evaluation.scores import list_measures, read_aligned, read_scores
 from tandem.evaluation.significance import (
     bootstrap_mean,
     compute_margins,
@@ -188,8 +188,35 @@ def compute_differences(
     return differences.reshape(*differences.shape[:2], len(own) * values.shape[3])
 
 
-def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
-    """Read the scores of one place, of every seed.
+def read_blocks(scored: Sequence[ScoredRow], layout: Layout) -> list[ScoreBlock]:
+    """Read the scores of one place, a block for each set of systems that have the same measures.
+
+    Where corrected labels leave other queries with a relevant passage, those of each labels are blocks of their own.
+
+    Raises: see `read_block`.
+    """
+    by_labels: dict[str, list[ScoredRow]] = {}
+    for score in scored:
+        by_labels.setdefault(score.artifact.upstream.get("labels", ""), []).append(score)
+    queries = {tuple(read_scores(own[0].artifact, [])[0]) for own in by_labels.values()}
+    if len(queries) > 1:
+        return [block for own in by_labels.values() for block in read_blocks(own, layout)]
+
+    systems_by_measure: dict[str, set[System]] = {}
+    for score in scored:
+        for measure in list_measures(score.artifact):
+            systems_by_measure.setdefault(measure, set()).add(score.system)
+    measures_by_systems: dict[frozenset[System], list[str]] = {}
+    for measure, systems in systems_by_measure.items():
+        measures_by_systems.setdefault(frozenset(systems), []).append(measure)
+    return [
+        read_block([score for score in scored if score.system in systems], layout, measures)
+        for systems, measures in measures_by_systems.items()
+    ]
+
+
+def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[str]) -> ScoreBlock:
+    """Read some measures of one place, of every seed.
 
     Raises:
         UserError: a system lacks a seed that another has, or systems were scored on different queries.
@@ -203,7 +230,6 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
                 raise UserError(
                     f"rows: {name_system(system)} has no scores of seed {seed}; every row needs every seed"
                 )
-    measures = list_shared_measures([score.artifact for score in scored])
     read = [
         read_aligned([by_seed[system, seed].artifact for system in present], measures)
         for seed in seeds
@@ -229,7 +255,7 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout) -> ScoreBlock:
         scored[0].place,
         present,
         [[by_seed[system, seed] for seed in seeds] for system in present],
-        measures,
+        [*measures],
         values,
         low,
         high,

@@ -40,6 +40,8 @@ def is_partial(name: str) -> bool:
 def replacing(path: Path) -> Iterator[Path]:
     """Write a file or folder under a temporary name; on success it replaces `path`, else it is removed."""
     partial = partial_path(path)
+    if partial.is_dir():  # of a process that was killed and had the same number, as in containers
+        shutil.rmtree(partial)
     try:
         yield partial
         os.replace(partial, path)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tandem.cluster import scheduler
 from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
-from tandem.store.files import replacing, sha256, write_json
+from tandem.store.files import replacing, sha256, write_text
 from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
@@ -103,7 +103,8 @@ class Checkpoints:
             files = [partial / _WEIGHTS, partial / OPTIMIZER, *self.find_best()[-1:]]
             digests = {path.name: sha256(path) for path in files}
             values = {"origin": self.origin, "files": digests, "step": state.step, "log": state.log}
-            write_json(partial / _STATE, values)
+            # without indentation, which would cost long logs seconds
+            write_text(partial / _STATE, json.dumps(values))
             shutil.rmtree(final, ignore_errors=True)
         for old in self.find_all()[:-1]:
             shutil.rmtree(old, ignore_errors=True)
@@ -118,8 +119,13 @@ class Checkpoints:
         newest = checkpoints[-1]
         if problem := self._find_problem(newest):
             say(f"{newest}: {problem}; the training begins anew")
+            self.remove()  # or it would stay the newest one
             return State()
-        return read_state(newest, models, optimizer)
+        state = read_state(newest, models, optimizer)
+        for best in self.find_best():
+            if best.stem > f"{BEST}{state.step:08d}":  # of steps that are taken again
+                best.unlink(missing_ok=True)
+        return state
 
     def _find_problem(self, checkpoint: Path) -> str | None:
         """Return why a checkpoint is not continued from; None if it is."""

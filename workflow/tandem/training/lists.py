@@ -99,8 +99,11 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
             f"{path}: holds no training list; widen candidates.depth or relax candidates.denoise"
         )
     firsts = np.concatenate(starts)
-    owners = np.searchsorted(firsts, np.concatenate(positive_rows), "right") - 1
+    labelled = np.concatenate(positive_rows)
+    owners = np.searchsorted(firsts, labelled, "right") - 1
     positives = np.bincount(owners, minlength=len(firsts))
+    if not np.array_equal(labelled, join_ranges(firsts, positives)):
+        raise UserError(f"{path}: positives of a list do not stand first in it; make it again")
     stored = None if scores is None else np.load(scores, mmap_mode="r", allow_pickle=False)
     if stored is not None and len(stored) != row:
         raise UserError(

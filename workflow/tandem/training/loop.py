@@ -93,7 +93,7 @@ class TrainingLoop:
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.last = self.steps  # up to which this job trains
         self.optimizer = make_optimizer(self.objective.models, train)
-        inputs = {role: artifact.manifest.checksums for role, artifact in self.job.inputs.items()}
+        inputs = {role: artifact.manifest.content for role, artifact in self.job.inputs.items()}
         origin = compute_origin(self.job, inputs)
         self.checkpoints = Checkpoints(self.job.out / "checkpoints", origin)
 

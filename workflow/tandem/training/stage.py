@@ -249,7 +249,10 @@ def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
         if params.query_layers:
             keep_layers(model.towers["query"], params.query_layers)
         return model
-    return load_dual(artifact.folder / "dual")
+    model = load_dual(artifact.folder / "dual")
+    if not params.shared:
+        model.untie()
+    return model
 
 
 def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> DualEncoder:

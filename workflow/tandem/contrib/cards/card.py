@@ -221,5 +221,7 @@ def _sort_params(params: Json) -> list[tuple[str, str]]:
 def _write_table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:
     """Return a Markdown table of two columns."""
     lines = [f"| {left} | {right} |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in rows]
+    for row in rows:
+        name, value = (str(cell).replace("|", r"\|") for cell in row)
+        lines.append(f"| {name} | {value} |")
     return "\n".join(lines)

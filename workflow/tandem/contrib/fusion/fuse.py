@@ -34,6 +34,7 @@ from tandem.evaluation.measures import (
 from tandem.evaluation.scores import read_relevance
 from tandem.extras.absent_lines import AbsentLines, write_whole_run
 from tandem.extras.normalisation import NORMALIZATIONS
+from tandem.extras.tied_scores import break_ties_by_place
 from tandem.retrieval.inputs import require_dataset, require_numbers
 from tandem.stages.retrieval import fusion
 from tandem.store.artifact import Artifact
@@ -209,7 +210,8 @@ def run(job: Job[FuseParams]) -> None:
     tuned = read_tuned_settings(job) if "tuned" in job.inputs else {}
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
         source = iterate_pools(runs, job.inputs["dataset"], queries, draft.folder)
-        ranked = fuse_pools(source, job.params.model_copy(update=tuned), progress)
+        fused = fuse_pools(source, job.params.model_copy(update=tuned), progress)
+        ranked = ((query, docs, break_ties_by_place(scores)) for query, docs, scores in fused)
         lines = write_whole_run(job, draft, ranked)
         draft.facts |= {"queries": progress.done, "lines": lines}
         if tuned:

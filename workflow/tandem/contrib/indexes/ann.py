@@ -224,7 +224,8 @@ class VectorSearcher:
         k = min(depth * self.factor, self.index.rows)
         if self.index.gpu != NONE and k > MOST_ON_GPU:
             problem = f"{k} passages per query are requested of a GPU, which gives {MOST_ON_GPU}"
-            raise UserError(f"ann: {problem}; lower rescore_factor")
+            what = "rescore_factor" if self.factor > 1 else "how deep the run is"
+            raise UserError(f"ann: {problem}; lower {what}")
         scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), k)
         best = BestPassages(len(queries), depth)
         if self.rescore:

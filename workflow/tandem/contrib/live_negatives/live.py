@@ -150,7 +150,7 @@ class Live(DualObjective):
         is_positive = np.take_along_axis(known, place_of.reshape(found.shape), axis=1)
         negatives = np.where(is_positive, -1, found)
 
-        most = int(batch.positives.max()) if batch.positives is not None else 1
+        most = int(batch.positives.max(initial=1)) if batch.positives is not None else 1
         positives = batch.passages[:, :most].astype(np.int64)
         if batch.positives is not None:  # a list with fewer positives has its first negative there
             positives = np.where(np.arange(most) < batch.positives[:, None], positives, -1)

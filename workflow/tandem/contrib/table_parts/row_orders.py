@@ -28,22 +28,21 @@ def fill_orders(
     Left out are those of rows that were not searched in one place: they have no differences query by query.
     """
     pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
-    # of shape (3, measures)
-    tests: dict[tuple[str, str, str], dict[tuple[System, System], Floats64]] = {}
+    # by block; of shape (3, measures)
+    tests: dict[int, dict[tuple[System, System], Floats64]] = {}
     for block in blocks:
         repeated = {score.system for own in block.scored for score in own if score.row.same_as}
         if present := [pair for pair in pairs if {*pair} <= {*block.systems} - repeated]:
-            tests[block.place] = dict(zip(present, compare_pairs(block, present), strict=True))
+            tests[id(block)] = dict(zip(present, compare_pairs(block, present), strict=True))
     cells = [[Cell(column.measure, None)] * len(pairs) for column in columns]
     for column, own, at in zip(columns, cells, positions, strict=True):
         measured: dict[int, Floats64] = {}
         for number, (higher, lower) in enumerate(pairs):
             if higher in at and lower in at and at[higher].block is at[lower].block:
-                place = at[higher].block.place
-                measure = at[higher].measure
-                if (higher, lower) not in tests.get(place, ()):
+                own_tests = tests.get(id(at[higher].block), {})
+                if (higher, lower) not in own_tests:
                     continue
-                measured[number] = tests[place][higher, lower][:, measure]
+                measured[number] = own_tests[higher, lower][:, at[higher].measure]
         corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
         for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
             own[number] = replace(

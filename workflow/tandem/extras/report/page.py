@@ -33,8 +33,8 @@ LATEX_ESCAPES = {
     **{character: rf"\ensuremath{{{command}}}" for character, command in _LATEX_MATH.items()},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "—": "---",
     "…": r"\dots{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\n": " ",
-    # at the start of a row it would be an argument of the line break before
-    "[": "{[}", "]": "{]}",
+    # at the start of a row they would be an argument of the line break before, or its star
+    "[": "{[}", "]": "{]}", "*": "{*}",
 }  # fmt: skip
 
 
