@@ -47,6 +47,9 @@ def test_in_batch_lists_are_as_long_as_their_batch():
         == [7] * 4
     )
     assert list_sizes(CrossTrain(list_size=20), LISTS) == [9] * 4
+    # retrieved at every step, whatever the files' lists hold
+    live = DualTrain(live_negatives=200, loss="lambda_mrr", in_batch=False, list_size=2)
+    assert list_sizes(live, LISTS) == [201] * 4
 
 
 def test_of_two_positives_each_is_against_the_negatives_alone():

@@ -220,7 +220,7 @@ class Appended(Section):
         None,
         gt=0,
         lt=1,
-        description="of `drop_by`: share of all queries that is left out, the lowest; null: 0.3",
+        description="of `drop_by`: share of all queries that is left out, the lowest; null: 0.7, as Doc2Query--",
     )
 
 

@@ -14,10 +14,12 @@ from tandem.models.tokens import Template, TokenTexts
 
 @representation("unicoil")
 class UniCoil(StaticSide, OwnTokens):
-    """w_t = max over the text's tokens i of term t of ReLU(W h_i + b), and 0 of all other terms (Lin and Ma 2021).
+    """Weigh a text's own terms: ReLU(W h_i + b) of each token i, and 0 of all other terms (Lin and Ma 2021).
 
-    Special tokens have no weight. Without the expansion of passages, which is a matter of the texts. With
-    `queries: tokens` the query's tower is `StaticQueries`, and nothing of it is learned.
+    A term that stands there several times has the largest weight of a passage's tokens, and the sum of a query's: the
+    score is COIL's, Σ over the query's tokens of the product with the term's best token of the passage. Special tokens
+    have no weight. Without the expansion of passages, which is a matter of the texts. With `queries: tokens` the
+    query's tower is `StaticQueries`, and nothing of it is learned.
     """
 
     def new_layers(self, hidden: int) -> list[Dense]:
@@ -41,7 +43,9 @@ class UniCoil(StaticSide, OwnTokens):
         (layer,) = self.layers(side)
         ids, scalars, own = self.scalars(side, rows, template, mode, multiple)
         vectors = scalars.new_zeros(len(rows), self.dimension)
-        return vectors.scatter_reduce(1, ids, layer.activation(scalars) * own, "amax")
+        weights = layer.activation(scalars) * own
+        how = "sum" if side == "query" else "amax"
+        return vectors.scatter_reduce(1, ids, weights, how)
 
     def scalars(
         self, side: str, rows: Ragged, template: Template, mode: str, multiple: int = 1
