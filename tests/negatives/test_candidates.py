@@ -13,10 +13,11 @@ from listed import listed_rows
 from tandem.config.models import Denoise
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
+from tandem.extras.drawn_lists import describe_lists, warn_of_judges
 from tandem.models.ragged import Ragged
 from tandem.negatives.candidates import explain_nothing_drawn, run, write_part
 from tandem.negatives.drawing import draw_denoised, draw_undenoised, find_near_copies, make_pool
-from tandem.negatives.list_report import NegativesReport, warn_of_judges
+from tandem.negatives.list_report import NegativesReport
 from tandem.negatives.sources import draw_queries
 from tandem.plugins import load_plugins
 from tandem.stages.negatives import CandidatesParams, negatives
@@ -146,7 +147,7 @@ def test_a_list_has_too_few_negatives_where_each_positive_is_to_have_so_many(
     report = NegativesReport()
     params = CandidatesParams(**values, negatives_per=negatives_per)
     write_part(tmp_path / "part", [query], None, params, report, TEXTS)
-    assert report.finish()["too_few"] == too_few
+    assert describe_lists(report)["too_few"] == too_few
 
 
 def test_a_subset_of_queries_does_not_depend_on_their_order():
@@ -321,7 +322,7 @@ def test_the_share_of_known_positives_below_each_threshold():
         candidates = judged(pool(), [0.04, 0.03, 0.02])
         candidates.judged_positives = np.array([positive], np.float32)
         report.add_pool(candidates)
-    assert report.finish()["known_positives_below"] == {"0.1": 0.25, "0.9": 0.5}
+    assert describe_lists(report)["known_positives_below"] == {"0.1": 0.25, "0.9": 0.5}
     (line,) = warn_of_judges([], report)
     assert line.startswith(
         "25% of the known positives are below 0.1, 50% of the known positives are below 0.9: so many"
@@ -344,7 +345,7 @@ def test_what_denoising_takes_out_is_held_against_near_copies_of_the_positive():
     report.add_denoised(candidates, copies)
     report.add_denoised(candidates, np.array([True, True, False]))  # the copy with .05 stays in
     counts = {"passages": 6, "removed": 4, "near_copies": 3, "removed_near_copies": 2}
-    assert report.finish()["denoising"] == counts | {"precision": 0.5, "recall": 0.666667}
+    assert describe_lists(report)["denoising"] == counts | {"precision": 0.5, "recall": 0.666667}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ _PORTS = range(15000, 30000)  # below those that systems hand out by themselves
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
 _LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
 # torchrun's own, and what `sbatch --signal` sends
-_PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1")
+_PASSED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 _NODE = "SLURM_NODEID"  # a node's number within its job; the first has 0
 _POLL_SECONDS = 0.2  # seconds between two attempts to lock an output
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
@@ -199,7 +199,7 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
 
     with tempfile.TemporaryDirectory(prefix="tandem-ranks-") as folder:
         flags = [*meet, "--nproc-per-node", str(devices), "--log-dir", folder]
-        flags += ["--signals-to-handle", ",".join(_PASSED_ON)]
+        flags += ["--signals-to-handle", _PASSED_ON]
         try:
             run(parse_args([*flags, "-m", "tandem", *words]))
         except ChildFailedError as error:

@@ -29,12 +29,12 @@ from tandem.negatives.drawing import (
     judge_labelled,
     keep_below,
 )
-from tandem.negatives.list_report import NEAR_COPY, NegativesReport, warn_of_judges
+from tandem.negatives.list_report import NEAR_COPY, NegativesReport
 from tandem.negatives.sources import Pools, SourceRanking
 from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.files import write_json
-from tandem.store.job import Job, writing
+from tandem.store.job import Job, load, writing
 
 if TYPE_CHECKING:
     from tandem.negatives.judging import Judge
@@ -195,10 +195,10 @@ def run(job: Job[CandidatesParams]) -> None:
                 tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))
             ):
                 writer.write_table(group)
-        result = report.finish()
+        result = load("extras.drawn_lists:describe_lists")(report)
         write_json(draft.path("report.json"), result)
         draft.facts |= {"queries": result["queries"], "lists": result["lists"]} | facts[0]["judge"]
-        for line in warn_of_judges(job.many("judge"), report):
+        for line in load("extras.drawn_lists:warn_of_judges")(job.many("judge"), report):
             warn(job, draft, line)
     parts.remove()
 
