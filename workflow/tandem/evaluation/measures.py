@@ -116,7 +116,7 @@ def _parse(name: str) -> ir_measures.Measure:
 
 
 def _require_grades(name: str, params: Mapping[str, Any]) -> None:
-    """Refuse parameters that trec_eval takes for others, or fails at once it has a run."""
+    """Refuse parameters that trec_eval takes for others, or that end it by an error."""
     if params.get("rel", 1) < 1:
         raise UserError(f"measures: {name}: rel is {params['rel']}; grades from 1 on are relevant")
     if not all(isinstance(gain, int) for gain in (params.get("gains") or {}).values()):

@@ -95,7 +95,7 @@ class _HighestProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, present: Tensor, embeddings: Tensor) -> Tensor:
-        """Return shape (passages, vocabulary); states are of shape (passages, length, dim), and may not be present."""
+        """Return shape (passages, vocabulary), of states of shape (passages, length, dim) those that are present."""
         shape = len(states), len(embeddings)
         highest = states.new_zeros(shape)
         places = torch.zeros(shape, dtype=torch.int64, device=states.device)

@@ -91,9 +91,8 @@ def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list
 
     Of several positives each has a loss of its own, among the negatives.
     """
-    if retrieved := getattr(
-        train, "live_negatives", None
-    ):  # which stand in the place of the lists'
+    retrieved = getattr(train, "live_negatives", None)
+    if retrieved:  # in the place of the lists' own
         return [1 + retrieved] * len(lists)
     # A single pair is one of its list's: by chance it is known with the list's share of positives.
     size = train.visit_size if isinstance(train, DualTrain) else train.list_size
