@@ -173,9 +173,29 @@ def test_a_query_that_is_judged_in_several_splits_is_of_its_file_s(built, tmp_pa
 def test_judgements_of_which_none_is_left_are_refused(built):
     files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\n")
     with pytest.raises(
-        UserError, match=r"qrels: none is left; name the splits of queries and qrels alike"
+        UserError, match=r"qrels.dev: queries has no such split, and test has no qrels"
     ):
         built(*files, qrels={"dev": "qrels/t.tsv"})
+
+
+def test_a_pattern_reads_packed_parts_too_and_of_both_the_plain_one(built, tmp_path):
+    parts = tmp_path / "mine" / "parts"
+    parts.mkdir(parents=True)
+    (parts / "a.tsv").write_text("d1\talpha\n")
+    (parts / "a.tsv.gz").write_bytes(gzip.compress(b"d1\told\n"))
+    (parts / "b.tsv.gz").write_bytes(gzip.compress(b"d2\tgamma\n"))
+    collection = built(
+        ("c.tsv", ""), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td2\n"), corpus="parts/*.tsv"
+    )
+    assert collection.texts(["d1", "d2"]) == {"d1": ("", "alpha"), "d2": ("", "gamma")}
+
+
+def test_a_column_without_a_name_is_no_title(built):
+    """As pandas writes its index."""
+    collection = built(
+        ("c.csv", ",id,text\n0,d1,alpha\n1,d2,gamma\n"), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td2\n")
+    )
+    assert collection.texts(["d1", "d2"]) == {"d1": ("", "alpha"), "d2": ("", "gamma")}
 
 
 def test_a_pattern_reads_parts_by_name(built, tmp_path):

@@ -171,3 +171,11 @@ def test_a_text_is_in_no_corpus_of_ids(tmp_path, make):
         UserError, match=r"t\.jsonl:1: a passage of pos has no id, by which corpus would have it"
     ):
         make("mine", entry, path=str(tmp_path))
+
+
+def test_an_id_of_two_queries_is_refused(read):
+    first, second = ({"docid": name, "title": "", "text": name} for name in "xy")
+    listed = {"positive_passages": [first], "negative_passages": [second]}
+    record = {"query_id": "0", "query": "a?", **listed}
+    with pytest.raises(UserError, match="query id 0 stands for two texts"):
+        read({"train.jsonl": lines(record), "test.jsonl": lines(record | {"query": "b?"})})

@@ -215,16 +215,27 @@ def test_a_mistake_is_one_line_and_nothing_is_written(here, documents, words, me
     [
         ({"test": 9}, {"test": 9}, ("summary", False, "dev", {})),
         ({"dl19": 9}, {"dl19": 9}, ("summary", False, "dev", {"score_split": "dl19"})),
-        ({"test": 9}, {}, ("summary", False, "dev", {"relevance": "answers"})),
+        (
+            {"train": 9, "test": 9},
+            {"train": 9},
+            ("summary", True, "last", {"dev_from_train": 0.1, "score_split": "dev"}),
+        ),
+        ({"train": 9, "dev": 9, "test": 9}, {"train": 9, "dev": 9}, ("summary", True, "last", {"score_split": "dev"})),
+        ({"train": 9, "dev": 9, "test": 9}, {"train": 9, "test": 9}, ("summary", True, "last", {})),
         ({"train": 9, "test": 9}, {"train": 9, "test": 9}, ("summary", True, "dev", {})),
         ({"train": 9, "dev": 9}, {"train": 9, "dev": 9}, ("summary", True, "last", {})),
         ({"train": 9}, {"train": 9}, ("summary", True, "last", {"dev_from_train": 0.1})),
         ({"train": 9, "test": 9}, {"test": 9}, ("baseline", False, "dev", {})),
     ],
-)
+)  # fmt: skip
 def test_what_splits_allow(queries, positives, expected):
     allowed = choose_experiment(Look(queries=queries, positives=positives), zero_shot=True)
     assert (allowed.table, allowed.trains, allowed.choose, allowed.keys) == expected
+
+
+def test_a_split_with_answers_and_no_judgements_is_scored_by_these():
+    allowed = choose_experiment(Look(queries={"test": 9}, answered={"test": 9}), zero_shot=True)
+    assert (allowed.table, allowed.keys) == ("summary", {"relevance": "answers"})
 
 
 @pytest.fixture

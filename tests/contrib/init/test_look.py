@@ -167,3 +167,19 @@ def test_real_qrels_that_name_unpadded_ids(real):
     )
     assert "the corpus has CACM-0756" in summary.notes[1]
     assert (summary.passages, summary.queries) == (3204, {"test": 52})
+
+
+def test_a_split_without_judgements_is_said_not_to_be_scored(tmp_path):
+    folder = write(tmp_path, ["d1"], {"train": ["d1"]})
+    (folder / "queries-train.tsv").write_text("q1\twhat is on the mat\n")
+    (folder / "queries-test.tsv").write_text("q2\twhere is the cat\n")
+    (folder / "qrels.txt").write_text("q1\td1\t1\n")
+    params = {
+        "source": "files",
+        "corpus": "corpus.jsonl",
+        "queries": {"train": "queries-train.tsv", "test": "queries-test.tsv"},
+        "qrels": {"train": "qrels.txt"},
+    }
+    found = look(Job("dataset", Path("mine"), params, {}, {"path": str(folder)}), 60.0)
+    assert found.list_unlabelled() == ["test"]
+    assert "no query of split test has a relevant passage: it is not scored" in found.notes

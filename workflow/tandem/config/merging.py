@@ -130,7 +130,8 @@ def assembled(raw: Raw, root: Path) -> Raw:
     Entries that only one of them has are shared with it: to be read alone.
     """
     plugins = raw.get("plugins") or []
-    load_plugins(plugins if isinstance(plugins, list) else [])
+    if isinstance(plugins, list):  # others, and others within, are refused by name later
+        load_plugins([plugin for plugin in plugins if isinstance(plugin, str)])
     config: Raw = {}
     for name in catalogues():
         config[name], entries = shipped_entries(root, name), raw.get(name)

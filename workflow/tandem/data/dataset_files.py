@@ -25,7 +25,7 @@ from tandem.config.datasets import File
 from tandem.config.parsing import read
 from tandem.config.settings import Mirror
 from tandem.data.fetch import fetch, find_mismatch, get_cache_path, get_data_folder, get_local_path
-from tandem.data.reading import PACKED_ENDS, is_leftover
+from tandem.data.reading import PACKED_ENDS, is_leftover, strip_packing
 from tandem.errors import UserError
 from tandem.store.files import locked, replacing
 from tandem.store.job import Job
@@ -87,13 +87,25 @@ class DatasetFiles:
 
         What editors and systems leave is passed over, and named.
         """
-        if self._downloads:
-            paths = self._downloads.glob(pattern)
-        else:
-            paths = drop_leftovers(path for path in self.folder.glob(pattern) if path.is_file())
+        matching = self._downloads.glob(pattern) if self._downloads else self._match(pattern)
+        paths = drop_leftovers(matching)
         if required and not paths:
             raise UserError(f"{self.place}: holds no {pattern}; put the files there")
         return paths
+
+    def _match(self, pattern: str) -> list[Path]:
+        """Return the files that match a pattern, plain or packed; of one that is there as both, the plain one."""
+        paths = {
+            path
+            for end in ("", *PACKED_ENDS)
+            for path in self.folder.glob(f"{pattern}{end}")
+            if path.is_file()
+        }
+        return [
+            path
+            for path in paths
+            if (plain := path.with_name(strip_packing(path.name))) == path or plain not in paths
+        ]
 
 
 def drop_leftovers(paths: Iterable[Path]) -> list[Path]:

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from tandem import ROOT
 from tandem.cluster.threads import count_usable_cores
 from tandem.config.merging import LOADER, Raw, gathered, merged
+from tandem.config.parsing import refuse_too_large
 from tandem.errors import NAME, UserError
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.progress_files import PROGRESS_FILE as PROGRESS
@@ -54,8 +55,10 @@ class Configuration:
         for word in self.values:
             key, _, text = word.partition("=")
             try:
-                config = merged(config, {key: yaml.load(text, LOADER)})
-            except yaml.YAMLError:
+                value = {key: yaml.load(text, LOADER)}
+                refuse_too_large(value)
+                config = merged(config, value)
+            except (yaml.YAMLError, ValueError, RecursionError):
                 hint = "put quotes around what has spaces: 'bm25={k1: 1.2}'"
                 raise UserError(f"--config {word}: {text} is not valid YAML; {hint}") from None
         return config

@@ -214,6 +214,9 @@ class Context:
             names = [entry for entry_block, entry in circle if entry_block == block]
             if names == ["bm25"]:  # it is trained on the run of that name, which it hides
                 raise UserError(f"{block}.bm25: bm25 is the lexical search; choose another name")
+            if len(names) < len(circle):
+                names = [f"{entry_block}.{entry}" for entry_block, entry in circle]
+                raise UserError(f"entries form a cycle: {' -> '.join([*names, names[0]])}")
             raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
         self._opened.append(key)
         try:

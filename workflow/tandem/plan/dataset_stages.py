@@ -182,6 +182,8 @@ def _read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:
     named += [("path", name) for name in entry.requires]
     paths = set[Path]()
     for key, name in named:
+        if "**" in name or not name.strip("/. "):
+            raise UserError(f"{at}.{key} is {name!r}; the name of a file is needed")
         own = _match_files(folder, name)
         # what an archive holds is seen when it is unpacked
         if folder.is_dir() and not any(map(Path.is_file, own)):
@@ -202,13 +204,13 @@ def _match_files(folder: Path, name: str) -> set[Path]:
     return paths
 
 
-def check_group(ctx: Context, name: str) -> None:
-    """Refuse a group that holds itself, directly or within another."""
-    entry = ctx.dataset_entry(name)
+def check_group(ctx: Context, name: str, key: str = "dataset") -> None:
+    """Refuse a group that holds itself, directly or within another; `key` names it."""
+    entry = ctx.dataset_entry(name, key)
     if isinstance(entry, Group):
         with ctx.opening("datasets", name):
             for of in entry.of:
-                check_group(ctx, of)
+                check_group(ctx, of, f"datasets.{name}.of")
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:
@@ -273,10 +275,11 @@ def draw_missing_dev(ctx: Context) -> None:
         known = splits(ctx, name)
         if known is None or "train" not in known or VALIDATED in known:
             continue
-        drawing = {"dev_from_train": DEV_SHARE, "dev_from_train_most": MOST_DEV_QUERIES}
+        most = entry.dev_from_train_most or MOST_DEV_QUERIES
+        drawing = {"dev_from_train": DEV_SHARE, "dev_from_train_most": most}
         ctx.datasets[name] = entry.model_copy(update=drawing)
         ctx.splits[name] = known | {VALIDATED}
-        taken = f"{DEV_SHARE:.0%} of its training queries, at most {MOST_DEV_QUERIES}, become dev"
+        taken = f"{DEV_SHARE:.0%} of its training queries, at most {most}, become dev"
         hint = f"datasets.{name}.dev_from_train: {DEV_SHARE}; null: leave train as it is"
         ctx.notices[name] = f"dataset {name} has no dev split: {taken} ({hint})"
 

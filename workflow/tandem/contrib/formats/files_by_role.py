@@ -111,7 +111,10 @@ class OwnFilesSource(JudgedFiles):
         if qrels:
             keys["qrels"] = qrels
         if roles["answers"]:
-            keys["answers"] = roles["answers"][0]
+            keys["answers"], *others = roles["answers"]
+            if others:
+                both = f"{keys['answers']} and {others[0]} are both taken for the answers"
+                raise UserError(f"--data: {both}; put all answers into one file")
         return keys
 
     def read_corpus(self) -> Iterator[Passage]:
@@ -181,11 +184,10 @@ def _name_place(paths: list[Path], role: Role) -> str:
 
 def _make_pattern(listing: Listing, names: list[str]) -> str:
     """Return a pattern that several files fit, and no others."""
-    packed = listing.path(names[0]).name.removeprefix(Path(names[0]).name)
     pattern = re.sub(r"\d+", "*", names[0])
     if listing.matching(pattern) != names:
         what = f"--data: {names[0]} and {names[1]} are both taken for the passages"
         raise UserError(
             f"{what}; put parts of one corpus into a folder of their own, or name one file"
         )
-    return pattern + packed
+    return pattern

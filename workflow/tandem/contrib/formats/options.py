@@ -109,6 +109,16 @@ class Files(WithDomains):
         None, description=".jsonl (_id, answers), .tsv or .csv (id, answer, …)"
     )
 
+    @model_validator(mode="after")
+    def _check_splits(self) -> Self:
+        queries, qrels = set(self.queries or ()), set(self.qrels or ())
+        if queries - qrels and qrels - queries and queries:
+            odd, left = min(qrels - queries), min(queries - qrels)
+            raise problem(
+                f".qrels.{odd}: queries has no such split, and {left} has no qrels; name both alike"
+            )
+        return self
+
 
 class IrDatasets(Published):
     """A collection of the package ir_datasets."""

@@ -114,8 +114,9 @@ def match_columns(
     fields: dict[str, str] = {}  # column → its field
     for field, allowed in role.fields.items():
         # of several of a field the role's first
-        name = next((name for name in allowed if name in names), "")
-        fields[name] = field
+        present = [name for name in allowed if name in names]
+        if present:
+            fields[present[0]] = field
     columns = []
     for number, name in enumerate(names):
         is_first = names.index(name) == number

@@ -188,12 +188,16 @@ class TrainingListsSource(Source):
 
         def iterate_pairs() -> Iterator[tuple[str, int]]:
             """Yield each pair, and note its query, passage, text and score on the way."""
-            seen: set[str] = set()
+            seen: dict[str, int] = {}  # query → hash of its text
             for mention in self._mentions():
                 doc, title, text = mention.passage
+                own = hash_texts(*mention.text.split())
                 if mention.query not in seen:
-                    seen.add(mention.query)
+                    seen[mention.query] = own
                     queries.append((mention.text, mention.split))
+                elif seen[mention.query] != own:
+                    problem = f"query id {mention.query} stands for two texts"
+                    raise UserError(f"training_lists: {problem}; give each query an id of its own")
                 names.append(hash_texts(doc))
                 texts.append(hash_texts(title, text))
                 scores.append(mention.score)

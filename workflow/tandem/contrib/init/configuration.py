@@ -228,8 +228,9 @@ def choose_experiment(collection: Look, zero_shot: bool) -> Experiment:
     Raises:
         UserError: nothing can be scored.
     """
-    queries, trains = collection.queries, collection.positives.get("train", 0) > 0
-    share = collection.dev_share
+    unlabelled, trains = collection.list_unlabelled(), collection.positives.get("train", 0) > 0
+    queries = [split for split in collection.queries if split not in unlabelled]
+    share = None if "dev" in unlabelled else collection.dev_share
     scored = next(
         (split for split in ("test", "dev", *queries) if split in queries and split != "train"),
         None,
@@ -239,15 +240,21 @@ def choose_experiment(collection: Look, zero_shot: bool) -> Experiment:
             raise UserError(
                 "qrels: no query has a relevant passage; nothing can be trained or scored"
             )
+        if "dev" in unlabelled:
+            raise UserError(
+                "qrels: train alone has relevant passages, and dev is there; label it, or leave it out"
+            )
         if share is None:
             count = collection.positives["train"]
             raise UserError(
                 f"qrels: {count} training queries have a relevant passage; too few to draw dev from them"
             )
         sentence = f"train alone: every system is trained; {share:.0%} of the queries become dev, which is scored"
-        return Experiment(sentence, choose="last", keys={"dev_from_train": share})
+        of_dev = {"score_split": "dev"} if "test" in unlabelled else {}
+        return Experiment(sentence, choose="last", keys={"dev_from_train": share, **of_dev})
     named = " and ".join(queries)
-    keys: dict[str, Any] = {} if scored in ("test", "dev") else {"score_split": scored}
+    usual = "test" if "test" in collection.queries else "dev"
+    keys: dict[str, Any] = {} if scored == usual else {"score_split": scored}
     if not collection.positives.get(scored):
         keys["relevance"] = "answers"
     if not trains and "train" in queries:
@@ -267,7 +274,8 @@ def choose_experiment(collection: Look, zero_shot: bool) -> Experiment:
         return Experiment(sentence, choose="last", keys=keys)
     sentence = f"{named}: every system is trained, and scored on {scored}"
     if "dev" not in queries and share is None:
-        few = "train has too few queries to draw dev from, so no checkpoint is chosen"
+        lacks = "dev has no labels" if unlabelled else "train has too few queries to draw dev from"
+        few = f"{lacks}, so no checkpoint is chosen"
         return Experiment(f"{sentence}; {few}", choose="last", keys=keys)
     if "dev" not in queries and share != SHARES[0]:  # which planning would draw
         keys["dev_from_train"] = share

@@ -29,7 +29,7 @@ from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
 from tandem.store.job import Job
 
-_LANGUAGE_CODE = re.compile("[a-z]{2,3}")
+_LANGUAGE_CODE = re.compile("[a-z]{2}")
 LIKELY = 0.3  # share of the texts from which they are taken to be in a language
 
 

@@ -61,6 +61,8 @@ class Look:
     queries: dict[str, int] = field(default_factory=dict)  # split → number of its queries
     # split → number of its queries with a relevant passage by its judgements
     positives: dict[str, int] = field(default_factory=dict)
+    # split → number of its queries that have answers
+    answered: dict[str, int] = field(default_factory=dict)
     # of train that can become dev; None where the training queries are too few
     dev_share: float | None = SHARES[0]
     # `passage` and `query` → statistics of a sample, and of all queries
@@ -72,6 +74,11 @@ class Look:
     # whether most judgements of a split name no passage, so that they have to be dropped
     drop_unknown: bool = False
     notes: list[str] = field(default_factory=list)  # what is odd, a line each
+
+    def list_unlabelled(self) -> list[str]:
+        """Return the splits, but for train, of whose queries none has a relevant passage or answers."""
+        labelled = {"train", *filter(self.positives.get, self.positives), *self.answered}
+        return [split for split in self.queries if split not in labelled]
 
 
 class Notes(Warnings):
@@ -134,6 +141,11 @@ def look(job: DatasetJob, seconds: float) -> Look:
     )
     labelled = [(query, split) for query, split in named if queries.splits.get(query) == split]
     result.positives = dict(Counter(split for _, split in labelled))
+    result.answered = dict(
+        Counter(queries.splits[query] for query in {*answered} & queries.splits.keys())
+    )
+    for split in result.list_unlabelled():
+        notes.add(f"no query of split {split} has a relevant passage: it is not scored")
     result.dev_share = share_of_dev([query for query, split in labelled if split == "train"])
     return result
 
