@@ -13,9 +13,9 @@ from listed import listed_rows
 from tandem.config.models import Denoise
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
-from tandem.extras.drawn_lists import describe_lists, warn_of_judges
+from tandem.extras.drawn_lists import describe_lists, explain_nothing_drawn, warn_of_judges
 from tandem.models.ragged import Ragged
-from tandem.negatives.candidates import explain_nothing_drawn, run, write_part
+from tandem.negatives.candidates import run, write_part
 from tandem.negatives.drawing import draw_denoised, draw_undenoised, find_near_copies, make_pool
 from tandem.negatives.list_report import NegativesReport
 from tandem.negatives.sources import draw_queries

@@ -1,4 +1,4 @@
-"""What is said of training lists that were drawn: report.json, and warnings of judges that tell nothing."""
+"""What is said of training lists that were drawn: report.json, warnings of judges that tell nothing, why none is there."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from tandem.negatives.list_report import NegativesReport
 from tandem.retrieval.exact import Array
+from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import stage_name
 
@@ -120,3 +121,21 @@ def _find_loss(judge: Artifact) -> str | None:
     key = "supervision" if judge.params.get("objective") == "joint" else "loss"
     loss: str | None = judge.params.get("train", {}).get(key)
     return loss
+
+
+def explain_nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:
+    """Return the message that there is no list, with what to change."""
+    if report.without_run and not report.queries and not report.without_positive:
+        problem = f"the source of negatives lists nothing for any of {report.without_run:,} queries"
+        return f"{problem}; name another in candidates.from"
+    if report.not_behind and not report.queries:
+        problem = f"none of {report.not_behind:,} queries with a positive is behind candidates.behind.than"
+        return f"{problem}; widen the ranks of candidates.behind, or leave it out"
+    positive = report.queries - (report.without_positive if params.labels == "judge" else 0)
+    remedy = "widen candidates.depth or relax denoise and below_positive"
+    if not positive and params.labels == "judge":
+        remedy = "lower denoise.positive_above"
+    elif not positive and params.least_grade > 1:
+        remedy = "lower candidates.least_grade"
+    counts = f"({positive} queries have a positive, {report.without_run} no run)"
+    return f"no query has a positive and a negative {counts}; {remedy}"

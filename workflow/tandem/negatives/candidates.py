@@ -184,7 +184,8 @@ def run(job: Job[CandidatesParams]) -> None:
         report.add(part["report"], scores)
     if not report.lists:
         parts.remove()
-        raise UserError(f"candidates {job.key}: {explain_nothing_drawn(job.params, report)}")
+        explained = load("extras.drawn_lists:explain_nothing_drawn")(job.params, report)
+        raise UserError(f"candidates {job.key}: {explained}")
     with writing(job) as draft:
         with open_column_writer(
             draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS
@@ -201,24 +202,6 @@ def run(job: Job[CandidatesParams]) -> None:
         for line in load("extras.drawn_lists:warn_of_judges")(job.many("judge"), report):
             warn(job, draft, line)
     parts.remove()
-
-
-def explain_nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:
-    """Return the message that there is no list, with what to change."""
-    if report.without_run and not report.queries and not report.without_positive:
-        problem = f"the source of negatives lists nothing for any of {report.without_run:,} queries"
-        return f"{problem}; name another in candidates.from"
-    if report.not_behind and not report.queries:
-        problem = f"none of {report.not_behind:,} queries with a positive is behind candidates.behind.than"
-        return f"{problem}; widen the ranks of candidates.behind, or leave it out"
-    positive = report.queries - (report.without_positive if params.labels == "judge" else 0)
-    remedy = "widen candidates.depth or relax denoise and below_positive"
-    if not positive and params.labels == "judge":
-        remedy = "lower denoise.positive_above"
-    elif not positive and params.least_grade > 1:
-        remedy = "lower candidates.least_grade"
-    counts = f"({positive} queries have a positive, {report.without_run} no run)"
-    return f"no query has a positive and a negative {counts}; {remedy}"
 
 
 def group_rows(tables: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
