@@ -1,4 +1,4 @@
-"""What is said of training lists that were drawn: report.json, warnings of judges that tell nothing, why none is there."""
+"""What is said of training lists that were drawn: report.json, judges that tell nothing, why there is none."""
 
 from collections.abc import Sequence
 

@@ -121,11 +121,7 @@ class Checkpoints:
             say(f"{newest}: {problem}; the training begins anew")
             self.remove()  # or it would stay the newest one
             return State()
-        state = read_state(newest, models, optimizer)
-        for best in self.find_best():
-            if best.stem > f"{BEST}{state.step:08d}":  # of steps that are taken again
-                best.unlink(missing_ok=True)
-        return state
+        return read_state(newest, models, optimizer)
 
     def _find_problem(self, checkpoint: Path) -> str | None:
         """Return why a checkpoint is not continued from; None if it is."""
