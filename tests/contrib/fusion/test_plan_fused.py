@@ -216,7 +216,9 @@ def test_a_model_that_draws_from_a_fusion_of_itself_is_a_cycle(planned, configur
         **configured()["models"],
         "pupil": {"like": "de_bm25neg", "candidates": {"from": "both"}},
     }
-    with pytest.raises(UserError, match="entries form a cycle: models.pupil -> fusions.both -> models.pupil"):
+    with pytest.raises(
+        UserError, match="entries form a cycle: models.pupil -> fusions.both -> models.pupil"
+    ):
         planned({"both": {"of": ["bm25", "pupil"]}}, models=models)
 
 
