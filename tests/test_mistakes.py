@@ -81,6 +81,25 @@ MISTAKES = {
         "tandem run mine.yaml --config bm25={k1: 1.2}",
         "{k1: is not valid YAML; put quotes around what has spaces",
     ),
+    "a date that is none": Mistake(
+        "tandem run mine.yaml --config dataset=2026-13-01", "2026-13-01 is not valid YAML"
+    ),
+    "a list within lists without an end": Mistake(
+        f"tandem run mine.yaml --config x={'[' * 300}{']' * 300}", "nested deeper than"
+    ),
+    "an unknown member of a group": Mistake(
+        "tandem estimate g.yaml",
+        "datasets.g.of: nfcorpsu is unknown; did you mean nfcorpus?",
+        files={"g.yaml": "dataset: g\ndatasets: {g: {source: group, of: [scifact, nfcorpsu]}}\n"},
+    ),
+    "a file without a name": Mistake(
+        "tandem estimate m.yaml",
+        "datasets.m.corpus is ''; the name of a file is needed",
+        files={
+            "m.yaml": "dataset: m\n"
+            "datasets: {m: {source: files, path: ., corpus: '', queries: {test: q.tsv}}}\n"
+        },
+    ),
     "a table of another configuration": Mistake(
         "tandem lineage summary:BM25",
         "summary: is not a table; did you mean mine/summary?",

@@ -30,6 +30,7 @@ def mistakes(config):
         ("rerank.depht", 5, "rerank.depht is not a known key; did you mean depth?"),
         ("seed", "many", 'seed is "many"; allowed: integer'),
         ("seed", True, "seed is true; allowed: integer"),
+        ("plugins", [1], "plugins.0 is 1; allowed: string"),
         ("seed", 3.0, "seed is 3.0; allowed: integer"),
         ("seeds", [1, 1], "seeds names a value twice; list each once"),
         ("seeds", [], "seeds is []; allowed: 1 or more"),

@@ -80,6 +80,13 @@ def test_ones_own_share_stays(plan):
     assert planned.planner.dataset().values["dev_from_train"] == 0.3
 
 
+def test_ones_own_limit_stays(plan):
+    own = {"datasets": {"tiny": {"dev_from_train_most": 5}}}
+    planned = plan(("train", "test"), merged(CHOSEN, own))
+    params = planned.planner.dataset().values
+    assert (params["dev_from_train"], params["dev_from_train_most"]) == (0.1, 5)
+
+
 def test_what_was_drawn_to_choose_on_is_not_what_is_reported(plan):
     assert plan(("train",), CHOSEN).split == "test"
 

@@ -112,7 +112,7 @@ class Files(WithDomains):
     @model_validator(mode="after")
     def _check_splits(self) -> Self:
         queries, qrels = set(self.queries or ()), set(self.qrels or ())
-        if queries - qrels and qrels - queries and queries:
+        if queries - qrels and qrels - queries:
             odd, left = min(qrels - queries), min(queries - qrels)
             raise problem(
                 f".qrels.{odd}: queries has no such split, and {left} has no qrels; name both alike"
