@@ -492,6 +492,7 @@ def watched(monkeypatch, tmp_path, capsys):
     run = reported(STATS, begins(1, "train", "model", MODEL.key))
     run.running[1].output = [str(tmp_path / "stage.json")]
     began, line = run.running[1].began, ProgressLine(stages, forecast)
+    capsys.readouterr()  # a machine that was not measured yet is measured for the forecast
 
     def look(seconds, done=None, started=0.0, node=HERE):
         monkeypatch.setattr("time.monotonic", lambda: began + seconds)

@@ -94,18 +94,14 @@ class DatasetFiles:
         return paths
 
     def _match(self, pattern: str) -> list[Path]:
-        """Return the files that match a pattern, plain or packed; of one that is there as both, the plain one."""
-        paths = {
-            path
-            for end in ("", *PACKED_ENDS)
-            for path in self.folder.glob(f"{pattern}{end}")
-            if path.is_file()
-        }
-        return [
-            path
-            for path in paths
-            if (plain := path.with_name(strip_packing(path.name))) == path or plain not in paths
-        ]
+        """Return the files that match a pattern, and their packed forms where the plain file is not there."""
+        paths = set(self.folder.glob(pattern))
+        for end in PACKED_ENDS:
+            packed = self.folder.glob(f"{pattern}{end}")
+            paths.update(
+                path for path in packed if not path.with_name(strip_packing(path.name)).exists()
+            )
+        return [path for path in paths if path.is_file()]
 
 
 def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
