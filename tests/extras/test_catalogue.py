@@ -306,9 +306,27 @@ def test_the_command_reads_a_file_of_entries(tmp_path):
             '{"mine": {"source": "tracks"}}',
             "datasets.mine: no entry with a source; allowed are beir",
         ),
+        (
+            '{"mine": {"source": ["beir"]}}',
+            "datasets.mine: no entry with a source; allowed are beir",
+        ),
     ],
 )
 def test_what_is_no_entry_is_named(text, message, tmp_path):
     (tmp_path / "d.json").write_text(text)
     with pytest.raises(UserError, match=message):
         command.print_catalogue(datasets=tmp_path / "d.json")
+
+
+def test_datasets_that_are_made_of_each_other_have_their_lines(tmp_path, capsys):
+    entries = {
+        name: {"source": "unlabelled", "of": of, "share": 0.5}
+        for name, of in (("a", "b"), ("b", "a"))
+    }
+    (tmp_path / "d.json").write_text(json.dumps(entries))
+    command.print_catalogue(datasets=tmp_path / "d.json")
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "dataset",
+        "a",
+        "b",
+    ]

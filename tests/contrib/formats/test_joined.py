@@ -104,3 +104,10 @@ def test_planning_knows_the_further_splits(configured):
     entry = {"source": "joined", "of": "pydocs", "positions": [1], "split": "dev"}
     plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
     assert {"dev_p1", "dev_p2on", "dev", "test"} <= (splits(plan.planner.ctx, "whole") or set())
+
+
+def test_queries_by_position_are_of_a_split_that_there_is(configured):
+    entry = {"source": "joined", "of": "pydocs", "positions": [1], "split": "dve"}
+    plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
+    with pytest.raises(UserError, match="datasets.whole.split is dve, but dataset pydocs has dev"):
+        plan.planner.dataset("whole")

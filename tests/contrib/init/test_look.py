@@ -129,6 +129,14 @@ def test_queries_that_no_file_holds_are_refused(tmp_path):
         seen(folder)
 
 
+def test_a_question_whose_answers_stand_twice_is_refused(tmp_path):
+    folder = write(tmp_path, ["d1"], {"test": ["d1"]})
+    line = json.dumps({"_id": "test0", "answers": ["a cat"]}) + "\n"
+    (folder / "answers.jsonl").write_text(2 * line)
+    with pytest.raises(UserError, match="answers:2: query id .test0. again"):
+        seen(folder)
+
+
 def test_a_split_without_relevant_passages_is_refused(tmp_path):
     folder = write(tmp_path, ["d1"], {"test": ["d1"]})
     (folder / "qrels/test.tsv").write_text("test0\td1\t0\n")

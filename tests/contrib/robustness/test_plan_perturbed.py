@@ -71,3 +71,11 @@ def test_only_the_broken_split_has_such_a_run(planned):
     plan = planned({"x": {"of": "bm25", "dataset": "pydocs_broken", "kind": "swap"}})
     with pytest.raises(Unavailable, match="x is on split dev, but pydocs_broken breaks test alone"):
         plan.planner.run("x", "dev", "here")
+
+
+def test_a_split_that_the_dataset_lacks_is_named(planned):
+    with pytest.raises(UserError, match="datasets.pydocs_broken.split is tset, but .*pydocs has"):
+        planned(
+            {"x": {"of": "bm25", "dataset": "pydocs_broken", "kind": "swap"}},
+            split="tset",
+        )

@@ -72,7 +72,8 @@ def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
     """Return JSON entries, by name, as models of their sources; a `UserError` for one of no known source."""
     models = sources()
     for name, entry in entries.items():
-        if not isinstance(entry, dict) or entry.get("source") not in models:
+        source = entry.get("source") if isinstance(entry, dict) else None
+        if not isinstance(source, str) or source not in models:
             raise UserError(
                 f"datasets.{name}: no entry with a source; allowed are {', '.join(sorted(models))}"
             )
@@ -168,15 +169,15 @@ def _locate_dataset(name: str, datasets: Entries, needed: list[Need]) -> Presenc
 
 
 def _walk_family(name: str, datasets: Entries) -> Iterator[tuple[str, Dataset]]:
-    """Yield a dataset and those that it is made of."""
-    entry = datasets[name]
-    yield name, entry
-    for key in _UPSTREAM_KEYS:
-        value = getattr(entry, key, None) or ()
-        others = (value,) if isinstance(value, str) else value
-        for other in others:
-            if other in datasets:
-                yield from _walk_family(other, datasets)
+    """Yield a dataset and those that it is made of, each once; one that is made of itself, too."""
+    names = [name]
+    for member in names:  # which grows
+        entry = datasets[member]
+        yield member, entry
+        for key in _UPSTREAM_KEYS:
+            value = getattr(entry, key, None) or ()
+            others = (value,) if isinstance(value, str) else value
+            names += [other for other in others if other in datasets and other not in names]
 
 
 def _list_irds_parts(entry: Dataset) -> list[IrdsPart]:

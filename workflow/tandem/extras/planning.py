@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from tandem.config.datasets import Dataset
 from tandem.config.references import inherited_notes
-from tandem.errors import UserError
+from tandem.errors import UserError, printable
 from tandem.plan.context import Context
+from tandem.plan.dataset_stages import splits
 from tandem.plan.plan import Plan
 from tandem.plan.reported import cutoff, reported_split
 from tandem.stages.base import Json
@@ -24,6 +25,14 @@ def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
         if value is not None and key not in without:
             notes[key] = value
     return notes
+
+
+def require_own_split(ctx: Context, name: str, of: str, split: str) -> None:
+    """Refuse a key `split` of a dataset that names none of the dataset it is made of, where these are known."""
+    known = splits(ctx, of)
+    if known is not None and split not in known:
+        have = ", ".join(sorted(known))
+        raise UserError(f"datasets.{name}.split is {printable(split)}, but dataset {of} has {have}")
 
 
 def require_deep(where: str, measure: str, depth: int, split: str, more: str = "") -> None:

@@ -1,7 +1,8 @@
-"""The datasets of sources `cropped_sentences` and `union` as stages."""
+"""The datasets of sources `cropped_sentences`, `joined` and `union` as stages."""
 
-from tandem.contrib.formats.options import CroppedSentences, UnionDataset
+from tandem.contrib.formats.options import CroppedSentences, Joined, UnionDataset
 from tandem.data.splits import VALIDATED
+from tandem.extras.planning import require_own_split
 from tandem.plan.context import Context, plans_dataset
 from tandem.plan.dataset_stages import find_base, make_dataset
 from tandem.plan.graph import Stage
@@ -14,6 +15,15 @@ def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
     at = f"datasets.{name}"
     find_base(at, entry)
     return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
+
+
+@plans_dataset("joined")
+def plan_joined(ctx: Context, name: str, entry: Joined) -> Stage:
+    """Return the stage of a dataset of long documents, which may have its queries by position."""
+    made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
+    if entry.positions:
+        require_own_split(ctx, name, entry.of, entry.split)
+    return make_dataset(ctx, name, entry, made_of)
 
 
 @plans_dataset("union")

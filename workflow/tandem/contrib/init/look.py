@@ -104,6 +104,7 @@ def look(job: DatasetJob, seconds: float) -> Look:
         raise UserError(
             "qrels: empty; a dataset needs judgements of at least one split, or answers"
         )
+    require_unique("query", "answers", TextHashes(answered), answered.__getitem__)
     queries = prepare_queries(
         composer.queries(source.read_queries()), judged, answered, source, job.params, notes
     )

@@ -2,9 +2,11 @@
 
 from tandem.config.models import DualModel, ModelEntry
 from tandem.contrib.robustness.options import Perturbed, PerturbedRun
+from tandem.data.splits import VALIDATED
 from tandem.errors import Unavailable, UserError, printable
-from tandem.plan.context import Context, checks_entry, checks_training, plans_run
-from tandem.plan.dataset_stages import dataset
+from tandem.extras.planning import require_own_split
+from tandem.plan.context import Context, checks_entry, checks_training, plans_dataset, plans_run
+from tandem.plan.dataset_stages import dataset, make_dataset
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import run_depth
@@ -13,6 +15,14 @@ from tandem.plan.run_expressions import run
 
 def _find_entry(ctx: Context, name: str) -> PerturbedRun:
     return ctx.settings.entries("perturbed", PerturbedRun)[name]
+
+
+@plans_dataset("perturbed")
+def plan_perturbed(ctx: Context, name: str, entry: Perturbed) -> Stage:
+    """Return the stage of a dataset with broken copies of a split's queries."""
+    made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
+    require_own_split(ctx, name, entry.of, entry.split)
+    return make_dataset(ctx, name, entry, made_of)
 
 
 @plans_run("perturbed")
@@ -58,6 +68,7 @@ def check_perturbed_run(ctx: Context, name: str) -> None:
     broken = ctx.dataset_entry(dataset_name)
     data = getattr(broken, "of", dataset_name)
     split = getattr(broken, "split", "test")
+    dataset(ctx, dataset_name)  # refuses a split that there is not
     run(ctx, name, split, f"perturbed.{name}", data)
 
 
