@@ -29,13 +29,13 @@ elif find_spec("tandem") is None:  # a module that Snakemake takes from a reposi
 
 from tandem import ROOT
 from tandem.extras.import_path import find_library_folder
-from tandem.cluster.scheduler import clear, keep_finished
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.parsing import with_secrets
 from tandem.config.table_layouts import TABLE_FORMATS
 from tandem.errors import UserError
 from tandem.extras.archive import archive_of
 from tandem.extras.plan import FullPlan
+from tandem.extras.running.left_jobs import clear, keep_finished
 from tandem.extras.running.storage import check_storage, keep_objects
 from tandem.plan.graph import read_behind_inputs, read_by_views
 from tandem.extras.view_owners import check_owner, record_owner
@@ -134,7 +134,7 @@ for rules in find_rules():
     include: rules
 
 
-# This Snakemake has the folder's lock: slurm jobs that are there already belong to one that was killed.
+# Slurm jobs that are there already belong to a Snakemake that was killed, unless another one runs here.
 onstart:
     clear(Path.cwd())
     record_owner(VIEWS, configuration)

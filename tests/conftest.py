@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from pkgutil import resolve_name
@@ -112,6 +113,16 @@ def real():
 def beir(tmp_path):
     """`beir(name, splits)`: a BEIR folder of one passage and one query, with qrels of some splits."""
     return lambda name, splits: write_qrels_folder(tmp_path / name, name, splits)
+
+
+@pytest.fixture
+def unignored():
+    """Signals act as in a terminal, though `nohup` and a shell's `&` have processes ignore some."""
+    actions = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, action) for number, action in actions.items()}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 @pytest.fixture

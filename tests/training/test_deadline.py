@@ -89,6 +89,7 @@ def test_the_time_left_is_by_the_controllers_clock_if_it_answers(scheduler):
     assert 990 < slurm.read_seconds_left({"SLURM_JOB_ID": "13", **end}) <= 1000
 
 
+@pytest.mark.usefixtures("unignored")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(
     number, quick_job, signalled, monkeypatch

@@ -228,6 +228,8 @@ def test_one_file_of_queries_for_several_splits_is_divided_by_the_qrels(built, t
     ("name", "content"),
     [
         ("a.tsv", "q1\talpha\tbeta\nq2\tgamma\n"),
+        ("a.tsv", "query_id\tanswer\nq1\talpha\tbeta\nq2\tgamma\n\n"),
+        ("a.csv", "id,answer\nq1,alpha,beta\nq2,gamma\n"),
         (
             "a.jsonl",
             '{"_id": "q1", "answers": ["alpha", "beta"]}\n{"_id": "q2", "answers": ["gamma"]}\n',
@@ -341,6 +343,7 @@ def test_a_column_of_bytes_is_no_text(tmp_path):
 BESIDE = {
     "empty.tsv": "",
     "bare.tsv": "q1\n",
+    "blank.csv": "q1,alpha\n\nq2,gamma\n",
     "bare.jsonl": '{"_id": "q1", "answers": "alpha"}\n',
     "large.tsv": f"q1\td1\t{2**31}\n",
     "graded.tsv": "query_id\tdoc_id\tgrade\nq1\td1\t0\n",
@@ -389,6 +392,10 @@ WRONG = {
     "answers without an answer": (
         {"answers": "qrels/bare.tsv"},
         "{0}/qrels/bare.tsv:1: 1 column by tabs; a line is id, answer, …, by tabs",
+    ),
+    "an empty line between answers": (
+        {"answers": "qrels/blank.csv"},
+        "{0}/qrels/blank.csv:2: an empty line; remove it",
     ),
     "answers that are no list": (
         {"answers": "qrels/bare.jsonl"},

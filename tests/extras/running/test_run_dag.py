@@ -275,7 +275,7 @@ class InterruptedLine(ProgressLine):
         super().refresh(run)
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished", "unignored")
 def test_ctrl_c_while_the_line_is_refreshed_stops_snakemake_too(place, monkeypatch):
     monkeypatch.chdir(place.folder)
     request = read_request(["mine.yaml", "words", "--", "--forcerun", "bm25s"])

@@ -13,7 +13,6 @@ import platform
 import re
 import time
 import uuid
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
 from tandem.stages import KINDS
 from tandem.stages.base import flag_value
-from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST
 from tandem.store.environment import command_output
 from tandem.store.files import try_lock
 
@@ -37,8 +35,7 @@ _JOB, _END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
 RESTARTS = "SLURM_RESTART_COUNT"
 # squeue's [days-][hours:]minutes:seconds
 _TIME_LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
-_COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
-_CANCEL_SECONDS = 60.0  # seconds for cancelled jobs to end
+COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
 SIGNALLED = 128  # a status from here on: ended by a signal
 _leased: list[FileLock] = []  # held until this process ends
 
@@ -180,7 +177,7 @@ def requeue(environment: Mapping[str, str]) -> bool:
         return False
     comment = command_output("squeue", "-h", "-j", environment[_JOB], "-o", "%k") or ""
     return (
-        comment.startswith(_COMMENT)
+        comment.startswith(COMMENT)
         and command_output("scontrol", "requeue", environment[_JOB]) is not None
     )
 
@@ -212,57 +209,3 @@ class Try:
             say(
                 f"{self.out.name} has failed after {find_newest(self.out)}; its slurm job is back in the queue"
             )
-
-
-def list_left_jobs(folder: Path) -> list[str]:
-    """Return the numbers of the slurm jobs that Snakemake submitted from a folder and that still exist.
-
-    When Snakemake starts these are what a killed run has left behind.
-    """
-    queue = command_output("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
-    lines = [line.split("|", 2) for line in queue.splitlines()]
-    own = [
-        line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()
-    ]
-    return [job for job, comment, _ in own if comment.startswith(_COMMENT)]
-
-
-def keep_finished(folder: Path) -> None:
-    """Have Snakemake take over what jobs have finished after it was killed.
-
-    It marks a file as incomplete while its job runs. One that is killed then leaves the mark, and the next one would
-    delete and make again what the job, which lives on, has finished: days of a training. A stage writes its manifest
-    last, so that one that is there is whole. An archive is in object storage whole or not at all.
-
-    Args:
-        folder: where Snakemake runs.
-    """
-    marks = folder / ".snakemake/incomplete"
-    for mark in list(marks.rglob("*")):
-        if mark.is_dir():
-            continue
-        # Snakemake cuts the base64 of a long path into folders, whose names begin with @.
-        encoded = "".join(part.removeprefix("@") for part in mark.relative_to(marks).parts)
-        try:
-            made = urlsafe_b64decode(encoded).decode()
-        except ValueError:  # another file of Snakemake's
-            continue
-        if made.endswith(ARCHIVE_SUFFIX):
-            mark.unlink(missing_ok=True)
-        elif Path(made).name == MANIFEST and (folder / made).is_file():
-            mark.unlink(missing_ok=True)
-            say(f"{Path(made).parent} was finished after its Snakemake had ended: it stays")
-
-
-def clear(folder: Path) -> None:
-    """Cancel what a killed Snakemake has left in the queue, and wait: two jobs would write the same artifact."""
-    jobs = list_left_jobs(folder)
-    if not jobs:
-        return
-    say(f"cancels {len(jobs)} slurm jobs that an earlier Snakemake has left: {', '.join(jobs)}")
-    command_output("scancel", *jobs)
-    deadline = time.monotonic() + _CANCEL_SECONDS
-    while (jobs := list_left_jobs(folder)) and time.monotonic() < deadline:
-        time.sleep(1)
-    if jobs:
-        say(f"still there: {', '.join(jobs)}")

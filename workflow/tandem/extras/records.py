@@ -74,15 +74,17 @@ def split_csv(path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]
     """Yield (number of its first line, columns) of each row of a CSV file; a row may span lines.
 
     Raises:
-        UserError: quotes that do not end, or columns beyond `LONGEST_LINE`.
+        UserError: quotes that do not end, columns beyond `LONGEST_LINE`, or an empty line that is not at the end.
     """
     numbered = iterate_lines(path)
     reader = csv.reader((f"{line}\n" for _, line in numbered), delimiter=delimiter, strict=True)
     before = 0
     try:
         for row in reader:
-            if not row and is_end("", numbered):
-                return
+            if not row:
+                if is_end("", numbered):
+                    return
+                raise UserError(f"{path}:{before + 1}: an empty line; remove it")
             yield before + 1, row
             before = reader.line_num
     except csv.Error as error:

@@ -226,7 +226,7 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
     _, first_row = next(split_csv(path, delimiter), (1, None))
     columns = None
     if first_row is not None:
-        columns = match_columns(f"{path}:1", first_row or [""], role)
+        columns = match_columns(f"{path}:1", first_row, role)
     orders = {len(columns): columns} if columns else role.columns
     for number, row in islice(split_csv(path, delimiter), skipped + bool(columns), None):
         order = orders.get(len(row))

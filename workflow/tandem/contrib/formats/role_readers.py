@@ -46,9 +46,17 @@ def count_records(path: Path, role: Role) -> int | None:
 
 
 def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Yield (`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
-    numbered = iterate_lines(path, skipped=skipped)
-    for number, line in numbered:
+    """Yield (`file:line`, id and answers) of each line: an id and at least one answer, by tabs.
+
+    A first line that begins with the name of an id is a header.
+    """
+    numbered = iterate_lines(path)
+    records = (
+        (number, line)
+        for number, line in numbered
+        if number > 1 or line.partition("\t")[0].lower() not in ID_NAMES
+    )
+    for number, line in islice(records, skipped, None):
         query, *answers = line.split("\t")
         if not answers:
             if is_end(line, numbered):
@@ -58,8 +66,12 @@ def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 
 def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Read answers from a CSV file, by commas; a row that begins with the name of an id is its header."""
-    rows = (row for row in split_csv(path) if row[1] and row[1][0].lower() not in ID_NAMES)
+    """Read answers from a CSV file, by commas; a first row that begins with the name of an id is a header."""
+    rows = (
+        (number, row)
+        for number, row in split_csv(path)
+        if number > 1 or row[0].lower() not in ID_NAMES
+    )
     for number, (query, *answers) in islice(rows, skipped, None):
         if not answers:
             raise UserError(f"{path}:{number}: 1 column by commas; a row is an id and answers")
