@@ -15,6 +15,7 @@ from tandem.extras import targets
 from tandem.extras.targets import (
     Configuration,
     format_dataset_override,
+    iterate_artifact_folders,
     list_stages_of_all,
     read_configurations,
 )
@@ -36,6 +37,18 @@ def test_what_a_configuration_needs_stays(configured_toy, run_command):
         "deleted: 0 B freed",
     ]
     assert folders() == before
+
+
+def test_artifacts_of_a_dataset_that_is_named_like_a_kind_are_found(tmp_path):
+    for dataset in ("topics", "index", "other"):
+        for kind in ("dataset", "index"):
+            Path(tmp_path, dataset, kind, f"{dataset}-0123456789").mkdir(parents=True)
+    found = [str(path.relative_to(tmp_path)) for path in iterate_artifact_folders(tmp_path)]
+    assert found == [
+        f"{dataset}/{kind}/{dataset}-0123456789"
+        for dataset in ("index", "other", "topics")
+        for kind in ("dataset", "index")
+    ]
 
 
 def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(

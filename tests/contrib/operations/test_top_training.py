@@ -88,6 +88,10 @@ def test_a_training_is_seen_running_and_dead(training, run_command):
 
     assert "dead, silent for 1" in seen()
     assert "dead" in seen(pid=os.getpid())  # the number is another process's by now
+    words = ["-c", "input()", "tandem.extras.running.warm_server"]
+    with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE) as forked:
+        assert "dead" not in seen(pid=forked.pid)  # its command line is that of the server
+        forked.communicate(b"\n")
     assert "dead" not in seen(node="another")  # of which nothing can be seen from here
     assert "dead" not in seen(pids="pid:[1]")
     assert "dead" not in seen(pid=process.pid, updated=time.time())  # it has spoken just now

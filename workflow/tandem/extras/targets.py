@@ -88,10 +88,11 @@ class Configuration:
         own = Configuration(
             self.files, [*self.values, *([f"systems=[{system}]"] if system else [])]
         )
-        snakefile = [] if Path("Snakefile").is_file() else ["-s", str(ROOT / "Snakefile")]
+        here, snakefile = Path("Snakefile"), ROOT / "Snakefile"
+        is_own = here.is_file() and here.samefile(snakefile)
         words = [
             "snakemake",
-            *snakefile,
+            *([] if is_own else ["-s", str(snakefile)]),
             "--cores",
             str(count_usable_cores()),
             *targets,
@@ -247,7 +248,8 @@ def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
     for path in paths:
         if keyed and KEY.fullmatch(path.name):
             yield path
-        elif not keyed and depth > 1 and not path.name.startswith("."):
+        # a dataset may be named like a kind: its folders are kinds then, and no artifacts
+        elif depth > 1 and not path.name.startswith(".") and (not keyed or _is_kind(path.name)):
             yield from _iterate_below(path, depth - 1)
 
 

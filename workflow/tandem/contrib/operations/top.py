@@ -31,6 +31,7 @@ CLEAR = "\x1b[H\x1b[2J"
 # a host that is not a flag of ssh
 REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")
 _FOLDER_DEPTH = 6
+_WARM_SERVER = b"tandem.extras.running.warm_server"  # in the command line of what it has forked
 SEARCH = (
     "-maxdepth",
     str(_FOLDER_DEPTH),
@@ -110,7 +111,10 @@ def list_jobs(host: str, folder: str) -> list[RunningJob]:
 
 
 def is_dead(job: RunningJob) -> bool:
-    """Return whether a job's process on this machine is gone (another command line is another one); False if unseen."""
+    """Return whether a job's process on this machine is gone (another command line is another one); False if unseen.
+
+    One that a warm server has forked has the server's command line.
+    """
     here = job.node == platform.node() and job.pids is not None and job.pids == get_pid_namespace()
     if not here or job.age < 3 * SECONDS_PER_CALL:
         return False
@@ -118,7 +122,7 @@ def is_dead(job: RunningJob) -> bool:
         words = Path(f"/proc/{job.pid}/cmdline").read_bytes()
     except OSError as error:
         return isinstance(error, FileNotFoundError | ProcessLookupError)
-    return os.fsencode(job.out) not in words
+    return os.fsencode(job.out) not in words and _WARM_SERVER not in words
 
 
 def _read_local(root: Path) -> Iterator[str]:

@@ -27,7 +27,7 @@ from tandem.extras.estimate.resources import (
 from tandem.extras.estimate.stage_costs import find_split
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
-from tandem.extras.targets import Configuration, Configurations
+from tandem.extras.targets import Configuration, Configurations, list_stages_of_all
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.sizes import shape_of
 from tandem.plugins import line_of, plugins_behind
@@ -277,7 +277,7 @@ def list_table_stages(plan: FullPlan) -> list[Stage]:
 def render(plan: FullPlan, hardware: Hardware, configuration: Configuration | None = None) -> str:
     """Return the table as Markdown, below it the sizes and rates that it is calculated with."""
     setting = new_setting(plan.settings, hardware, configuration)
-    stages = list_table_stages(plan)
+    stages = list_stages_of_all(plan)
     costs = estimate_stages(stages, setting, hardware)
 
     rows = [[f"{stage.kind} {stage.name}", *_format_cells(cost)] for stage, cost in costs.items()]

@@ -331,7 +331,10 @@ def find_stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
-    """Print the table with the most systems that the targets have made, and its answer; without one the targets."""
+    """Print the table with the most systems that the targets have made, and its answer; without one the targets.
+
+    A table of an earlier configuration, which a flag such as `--until` leaves as it is, is none.
+    """
     page = (
         Path(plan.views, "report.html") if not targets or {"all", "report"} & set(targets) else None
     )
@@ -341,7 +344,8 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
         if page
         else [name for target in targets for name in known.get(target, ())]
     )
-    if not (names := [name for name in names if name in plan.tables]):
+    names = [name for name in names if name in plan.tables and _is_made(plan, name)]
+    if not names:
         print(f"done: {' '.join(targets) or page}")
         return
     tables = [
@@ -353,6 +357,15 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     )
     print(align_text(make_table_grid(table, terminal=True)), end="\n\n")
     print("\n".join(list_answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
+
+
+def _is_made(plan: FullPlan, name: str) -> bool:
+    """Return whether a table is there, as planned: what it was made by stands beside it."""
+    made_by = Path(plan.views, f"tables/{name}.plan")
+    return (
+        made_by.is_file()
+        and made_by.read_text(encoding="utf-8") == f"{plan.tables.to_json(name)}\n"
+    )
 
 
 def list_answer_lines(table: Table, page: Path) -> list[str]:
