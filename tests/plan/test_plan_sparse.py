@@ -87,6 +87,7 @@ def test_a_variant_stands_wherever_a_run_does(configured):
             "sparse.v.b is set, but sparse.v.tuned chooses it; leave one of them out",
         ),
         ("v", {"fields": {"body": 1}}, unknown_key("sparse.v.fields.body")),
+        ("v", {"fields": {}}, "sparse.v.fields searches no field"),
         (
             "v",
             {"fields": {"title": {"weight": 2, "b": 0.3}}},

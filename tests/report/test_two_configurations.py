@@ -60,6 +60,27 @@ def test_the_chance_of_seeds_counts_as_in_a_table(tables, four_queries, tmp_path
     assert cells["S"] == ["–", "50.00", "75.00", "+25.00", "0.500"]
 
 
+def test_of_unequal_numbers_of_seeds_those_of_both_count(tables, four_queries, tmp_path, capsys):
+    # the same two seeds as above, and a third of the second configuration alone, which gains 1/2 again
+    scores = {row["system"]: row["scores"] for row in four_queries.rows}
+    shown = (("results", ("Old", "Old")), ("results/mine", ("New", "Old", "New")))
+    for folder, systems in shown:
+        rows = [
+            {"system": "S", "scores": scores[name], "seed": seed}
+            for seed, name in enumerate(systems)
+        ]
+        layout = {
+            "title": "Two",
+            "columns": [{"measure": "RR@10"}],
+            "rows": [{"system": "S", "run": "bm25"}],
+        }
+        Path("two.yaml").write_text(yaml.safe_dump(layout))
+        make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
+    assert run(["report", "--compare", "config", "mine"]) == 0
+    cells = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert cells["S"] == ["–", "50.00", "83.33", "+33.33", "0.500"]
+
+
 def test_counts_are_compared_as_they_are(counted, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     layout = (

@@ -17,6 +17,7 @@ from tandem.contrib.characters.words import WordTokenizer, spell
 from tandem.data.collection import Collection, join_contents
 from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_encoder
+from tandem.models.learning import find_layers
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import LONGEST_WORD, Tokens, fill_words
 from tandem.stages import KINDS
@@ -162,6 +163,12 @@ def test_the_layers_above_are_those_of_the_start(characters, encoder):
     table = torch.arange(60)[:, None].expand(60, LONGEST_WORD)
     states = ours(ids, characters=table).last_hidden_state
     torch.testing.assert_close(states, theirs(ids).last_hidden_state)
+
+
+def test_layers_are_those_of_the_transformer(characters):
+    network = load_encoder(characters.folder / "hf")
+    assert len(network.embeddings.word_embeddings.highways) == network.config.num_hidden_layers
+    assert find_layers(network)[0] == "encoder.layer"
 
 
 def test_the_input_learns_vectors_of_words(characters):

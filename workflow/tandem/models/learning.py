@@ -61,6 +61,9 @@ def freeze_layers(models: nn.Module, count: int) -> None:
 def find_layers(encoder: Any) -> tuple[str, nn.ModuleList | None]:
     """Return the name and the list of an encoder's layers; an empty name and None where they share their weights."""
     for name, module in encoder.named_modules():
+        # a CharacterBERT reads characters by lists of its own, which may be as long
+        if name.startswith("embeddings."):
+            continue
         if isinstance(module, nn.ModuleList) and len(module) == encoder.config.num_hidden_layers:
             return name, module
     return "", None

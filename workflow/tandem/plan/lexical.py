@@ -173,6 +173,10 @@ def _check_fields(variant: Sparse, at: str) -> None:
             f"{at} has fields and formula {variant.formula}, but BM25F has one formula; leave one out"
         )
     weights = variant.fields.weights() if variant.fields else {}
+    if variant.fields is not None and not weights:
+        raise UserError(
+            f"{at}.fields searches no field; give title or text a weight, or leave it out"
+        )
     for field in sorted(variant.field_b.own() if variant.field_b else ()):
         if field not in weights:
             raise UserError(

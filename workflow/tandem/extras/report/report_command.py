@@ -32,7 +32,8 @@ from tandem.store.lineage import walk
 
 _LEGEND = (
     "{unit}; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
-    "two-sided test, over queries and, of several seeds, over seeds too; Holm-corrected over the rows per measure. "
+    "two-sided test, over queries and, of several seeds, over those that both have; Holm-corrected over the rows per "
+    "measure. "
     "No p: the same run, or other queries."
 )
 
@@ -141,7 +142,7 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
     if is_tested:
         lineage = [scored for pair in pairs for row in pair for scored in row.lineage]
         stages = walk(open_scored(scored) for scored in lineage).values()
-        seeds = max(len(first.seeds), len(second.seeds))
+        seeds = min(len(first.seeds), len(second.seeds))
         notes += [f"Warning: {line}." for line in warn_of_few_seeds(seeds, stages)]
     for name, own, rest in ((a, first, second), (b, second, first)):
         known = {row.id for row in rest.rows}
@@ -170,9 +171,11 @@ def _test_differences(
 def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -> Floats64 | None:
     """Return the second run minus the first, shape (seeds, queries); None where they do not compare.
 
-    One seed of one run stands against every seed of the other; of unequal numbers of several both are means.
+    One seed of one run stands against every seed of the other; of unequal numbers of several as many count as both
+    have. What no seed touches is one run, whatever their number.
     """
-    if cell.stages == theirs.stages or (cell.dataset, cell.split) != (theirs.dataset, theirs.split):
+    is_same_run = set(cell.stages) == set(theirs.stages)
+    if is_same_run or (cell.dataset, cell.split) != (theirs.dataset, theirs.split):
         return None
     values = []
     for shown, runs in ((row, cell.stages), (other, theirs.stages)):
@@ -184,6 +187,7 @@ def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -
     (queries, before), (others, after) = values
     if queries != others:
         return None
-    if len(before) != len(after) and 1 not in (len(before), len(after)):
-        before, after = (side.mean(axis=0, keepdims=True) for side in (before, after))
+    if 1 not in (len(before), len(after)):
+        shared = min(len(before), len(after))
+        before, after = before[:shared], after[:shared]
     return after - before

@@ -324,7 +324,8 @@ def count_by_bin(candidates: Artifact, edges: Sequence[float], column: str) -> l
             counted = np.isfinite(scores) & (batch.column("label").to_numpy() == 0)
             if column == "judge":
                 counted &= batch.column("list").to_numpy(zero_copy_only=False) != "undenoised"
-            counts += np.histogram(scores[counted], edges)[0]
+            # edges are rounded: the highest and the lowest score may lie beyond
+            counts += np.histogram(np.clip(scores[counted], edges[0], edges[-1]), edges)[0]
     return counts.tolist()
 
 
