@@ -39,14 +39,33 @@ def test_values_differences_and_p_by_hand(tables, capsys):
     assert "Only in mine.yaml: V." in lines
 
 
-def test_the_chance_of_seeds_counts_as_in_a_table(tables, four_queries, tmp_path, capsys):
-    # Of two seeds one gains 1/2 on every query and the other nothing: the mean square of seeds is 4 x 2 x (1/4)^2,
-    # 1/2, all others are 0; t = 1/4 / sqrt(1/2 / 8) = 1 with one degree of freedom: p = 1/2 (of queries alone 1/8).
-    scores = {row["system"]: row["scores"] for row in four_queries.rows}
-    for folder, systems in (("results", ("Old",)), ("results/mine", ("New", "Old"))):
+# Of two seeds one gains 1/2 on every query and the other nothing: the mean square of seeds is 4 x 2 x (1/4)^2, 1/2, all
+# others are 0; t = 1/4 / sqrt(1/2 / 8) = 1 with one degree of freedom: p = 1/2 (of queries alone 1/8).
+@pytest.mark.parametrize(
+    ("default", "mine", "cells"),
+    [
+        ({0: "Old"}, {0: "New", 1: "Old"}, ["50.00", "75.00", "+25.00", "0.500"]),
+        # of a third seed of one configuration nothing is known of the other
+        (
+            {0: "Old", 1: "Old"},
+            {0: "New", 1: "Old", 2: "New"},
+            ["50.00", "83.33", "+33.33", "0.500"],
+        ),
+        # wherever it stands
+        (
+            {0: "New", 1: "Old"},
+            {7: "Same", 0: "New", 1: "New"},
+            ["75.00", "83.33", "+8.33", "0.500"],
+        ),
+    ],
+)
+def test_the_chance_of_seeds_counts_as_in_a_table(
+    tables, four_queries, tmp_path, capsys, default, mine, cells
+):
+    scores = {row["system"].split()[0]: row["scores"] for row in four_queries.rows}
+    for folder, systems in (("results", default), ("results/mine", mine)):
         rows = [
-            {"system": "S", "scores": scores[name], "seed": seed}
-            for seed, name in enumerate(systems)
+            {"system": "S", "scores": scores[name], "seed": seed} for seed, name in systems.items()
         ]
         layout = {
             "title": "Two",
@@ -56,29 +75,8 @@ def test_the_chance_of_seeds_counts_as_in_a_table(tables, four_queries, tmp_path
         Path("two.yaml").write_text(yaml.safe_dump(layout))
         make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
     assert run(["report", "--compare", "config", "mine"]) == 0
-    cells = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
-    assert cells["S"] == ["–", "50.00", "75.00", "+25.00", "0.500"]
-
-
-def test_of_unequal_numbers_of_seeds_those_of_both_count(tables, four_queries, tmp_path, capsys):
-    # the same two seeds as above, and a third of the second configuration alone, which gains 1/2 again
-    scores = {row["system"]: row["scores"] for row in four_queries.rows}
-    shown = (("results", ("Old", "Old")), ("results/mine", ("New", "Old", "New")))
-    for folder, systems in shown:
-        rows = [
-            {"system": "S", "scores": scores[name], "seed": seed}
-            for seed, name in enumerate(systems)
-        ]
-        layout = {
-            "title": "Two",
-            "columns": [{"measure": "RR@10"}],
-            "rows": [{"system": "S", "run": "bm25"}],
-        }
-        Path("two.yaml").write_text(yaml.safe_dump(layout))
-        make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
-    assert run(["report", "--compare", "config", "mine"]) == 0
-    cells = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
-    assert cells["S"] == ["–", "50.00", "83.33", "+33.33", "0.500"]
+    shown = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert shown["S"] == ["–", *cells]
 
 
 def test_counts_are_compared_as_they_are(counted, tmp_path, monkeypatch, capsys):

@@ -92,7 +92,7 @@ def test_a_second_run_makes_nothing_and_answers_again(place, finished):
 def test_a_table_of_before_is_no_answer_where_a_flag_leaves_it_as_it_was(place, finished):
     words = ("mine.yaml", "words", "--config", "bm25={engine: bm25s, k1: 0.4}")
     status, out, _ = place.run(*words, "--", "--until", "dataset")
-    assert (status, out) == (0, ["done: words"])
+    assert (status, out) == (0, ["not made: words"])
 
 
 def test_on_a_terminal_one_line_is_refreshed(place, finished):

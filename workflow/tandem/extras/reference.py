@@ -18,12 +18,12 @@ from tandem.extras import reference_pages
 from tandem.extras.estimate.estimate import (
     Cost,
     estimate_stages,
-    list_table_stages,
     new_setting,
     sum_costs,
 )
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import list_stages_of_all
 from tandem.registry import Registry, options_of
 from tandem.stages import KINDS, Kind, Params
 
@@ -145,7 +145,7 @@ def _list_cost_rows(name: str, machine: Hardware) -> Iterator[str]:
 
     plan = FullPlan(gathered([ROOT / f"config/{name}.yaml"], ROOT), ROOT)
     setting = new_setting(plan.settings, machine)
-    costs = estimate_stages(list_table_stages(plan), setting, machine)
+    costs = estimate_stages(list_stages_of_all(plan), setting, machine)
     for stage, cost in costs.items():
         if stage.declared.holds == "training":
             yield row(f"`{stage.name}`", cost)

@@ -28,7 +28,7 @@ from tandem.extras.estimate.stage_costs import find_split
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration, Configurations, list_stages_of_all
-from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.graph import Stage
 from tandem.plan.sizes import shape_of
 from tandem.plugins import line_of, plugins_behind
 from tandem.stages import KINDS
@@ -266,12 +266,6 @@ def describe_longest_part(costs: Mapping[Stage, Cost]) -> str:
     takes = f"{format_duration(whole.parts[part])} of {format_duration(whole.wall)}"
     most = f"{stage.kind} {stage.name} ({format_duration(longest)})"
     return f"{TIME_BY_PART[part]} takes {takes}, most in {most}: {change}"
-
-
-def list_table_stages(plan: FullPlan) -> list[Stage]:
-    """Return the stages that the tables of `rule all` need, upstream first."""
-    plan.tables.files()
-    return upstream_first(plan.tables.requested_scores())
 
 
 def render(plan: FullPlan, hardware: Hardware, configuration: Configuration | None = None) -> str:

@@ -32,8 +32,7 @@ from tandem.store.lineage import walk
 
 _LEGEND = (
     "{unit}; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
-    "two-sided test, over queries and, of several seeds, over those that both have; Holm-corrected over the rows per "
-    "measure. "
+    "two-sided test, over queries and as many seeds as both have; Holm-corrected over the rows per measure. "
     "No p: the same run, or other queries."
 )
 
@@ -172,7 +171,7 @@ def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -
     """Return the second run minus the first, shape (seeds, queries); None where they do not compare.
 
     One seed of one run stands against every seed of the other; of unequal numbers of several as many count as both
-    have. What no seed touches is one run, whatever their number.
+    have, first those with the same number. What no seed touches is one run, whatever their number.
     """
     is_same_run = set(cell.stages) == set(theirs.stages)
     if is_same_run or (cell.dataset, cell.split) != (theirs.dataset, theirs.split):
@@ -183,11 +182,22 @@ def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -
         if not scores:
             return None
         queries, by_seed = read_aligned(scores, [cell.measure])
-        values.append((queries, by_seed[:, :, 0]))
-    (queries, before), (others, after) = values
+        seeds = [scored.seed for scored in shown.lineage if scored.run in runs]
+        values.append((queries, by_seed[:, :, 0], seeds))
+    (queries, before, seeds), (others, after, other_seeds) = values
     if queries != others:
         return None
     if 1 not in (len(before), len(after)):
-        shared = min(len(before), len(after))
-        before, after = before[:shared], after[:shared]
+        shared = [seed for seed in seeds if seed in other_seeds]
+        count = min(len(before), len(after))
+        before = before[_put_first(shared, seeds)][:count]
+        after = after[_put_first(shared, other_seeds)][:count]
     return after - before
+
+
+def _put_first(shared: list[int], seeds: list[int]) -> list[int]:
+    """Return the places of seeds, those of the shared ones first and in their order."""
+    return sorted(
+        range(len(seeds)),
+        key=lambda at: shared.index(seeds[at]) if seeds[at] in shared else len(shared),
+    )

@@ -344,13 +344,14 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
         if page
         else [name for target in targets for name in known.get(target, ())]
     )
-    names = [name for name in names if name in plan.tables and _is_made(plan, name)]
-    if not names:
-        print(f"done: {' '.join(targets) or page}")
+    names = [name for name in names if name in plan.tables]
+    made = [name for name in names if _is_made(plan, name)]
+    if not made:
+        print(f"{'not made' if names else 'done'}: {' '.join(targets) or page}")
         return
     tables = [
         (read_table(file.with_suffix(".json")), file)
-        for file in map(Path, plan.tables.files(*names))
+        for file in map(Path, plan.tables.files(*made))
     ]
     table, file = max(
         tables, key=lambda pair: sum(row.cells[0].value is not None for row in pair[0].rows)
@@ -362,10 +363,9 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
 def _is_made(plan: FullPlan, name: str) -> bool:
     """Return whether a table is there, as planned: what it was made by stands beside it."""
     made_by = Path(plan.views, f"tables/{name}.plan")
-    return (
-        made_by.is_file()
-        and made_by.read_text(encoding="utf-8") == f"{plan.tables.to_json(name)}\n"
-    )
+    if not made_by.is_file():
+        return False
+    return made_by.read_text(encoding="utf-8").removesuffix("\n") == plan.tables.to_json(name)
 
 
 def list_answer_lines(table: Table, page: Path) -> list[str]:
