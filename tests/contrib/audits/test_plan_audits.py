@@ -126,6 +126,24 @@ def test_corrected_labels_reuse_the_runs(beir, plan_of):
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 
 
+@pytest.mark.parametrize(
+    ("table", "role"),
+    [
+        ("figure2", "labels"),
+        ("figure2", "subset"),
+        ("table6", "subset"),
+        ("table6_others", "others"),
+    ],
+)
+def test_all_seeds_are_scored_by_the_same_labels_and_queries(beir, plan_of, table, role):
+    entry = {"source": "beir", "path": beir("d", ["train", "test"]), "dev_from_train": None}
+    planned = plan_of({"d": entry}, "d", seeds=[1, 2])
+    scores = planned.tables[f"dureader_retrieval/{table}"]
+    assert {row.seed for row, _ in scores} == {1, 2}
+    audits = {stage.upstream[role].key for _, stage in scores if role in stage.upstream}
+    assert len(audits) == 1
+
+
 def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(
     beir, plan_of, tmp_path
 ):

@@ -55,6 +55,13 @@ def test_any_run_teaches(student, source, kind, name):
     assert teacher.params == TeacherParams()
 
 
+def test_a_run_teaches_the_queries_that_have_lists(student):
+    lists = {"from": "bm25", "split": "dev"}
+    stage = student("de_bm25neg", {"pupil": {"candidates": lists}})
+    assert stage.upstream["candidates"].values["split"] == "dev"
+    assert stage.upstream["teacher"].upstream["run"].name == "de_bm25neg.dev"
+
+
 def test_a_released_file_of_scored_triples_teaches(configured, tmp_path):
     (tmp_path / "scores.tsv").write_text("2\t1\tq\ta\tb\n")
     config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "kd"}}})

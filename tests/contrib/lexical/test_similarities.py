@@ -124,12 +124,14 @@ def test_ties_are_in_order_of_ids(stages, words, collection, tmp_path):
 
 
 @pytest.fixture
-def cosines(make_job, collection, tmp_path):
-    """`cosines(similarity)`: the run of a vector space's similarity over the five passages, and its `lsi` or None."""
-    collection(DOCS, QUERIES)
-    bm25s.run(make_job("bm25s", tmp_path / "index", WORDS, {"dataset": tmp_path / "dataset"}))
+def search_by_cosine(make_job, tmp_path):
+    """`search_by_cosine(similarity)`: the run of a vector space's similarity over the collection that is there."""
 
     def make(similarity, name="run"):
+        if not (tmp_path / "index").exists():
+            bm25s.run(
+                make_job("bm25s", tmp_path / "index", WORDS, {"dataset": tmp_path / "dataset"})
+            )
         inputs = {"dataset": tmp_path / "dataset", "bm25s": tmp_path / "index"}
         if similarity["type"] == "lsi":
             params = {key: value for key, value in similarity.items() if key != "type"}
@@ -143,6 +145,13 @@ def cosines(make_job, collection, tmp_path):
         return hits(tmp_path / name)
 
     return make
+
+
+@pytest.fixture
+def cosines(search_by_cosine, collection):
+    """`cosines(similarity)`: the same over the five passages."""
+    collection(DOCS, QUERIES)
+    return search_by_cosine
 
 
 def test_cosine_of_one_term_by_hand(cosines):
@@ -206,6 +215,18 @@ def test_lsi_finds_what_shares_no_term(cosines):
     plain, latent = cosines({"type": "tf_idf"}), cosines({"type": "lsi", "dimensions": 3}, "latent")
     assert "b" not in plain["one"]
     assert latent["one"]["b"] > 0  # through the river beside the otter
+
+
+def test_lsi_finds_nothing_for_a_query_of_which_its_directions_hold_nothing(
+    search_by_cosine, collection, tmp_path
+):
+    docs = {"a": "otter fish", "b": "otter fish river", "c": "fish river", "d": "moon owl night"}
+    collection(docs, {"within": "otter", "without": "moon owl"})
+    results = search_by_cosine({"type": "lsi", "dimensions": 1})
+    vectors = np.load(tmp_path / "run-lsi" / "passages.npy")
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 1, 0])
+    assert set(results["within"]) == {"a", "b", "c"}
+    assert not results.get("without")
 
 
 def test_lsi_has_the_same_bytes_again_and_refuses_too_many_dimensions(cosines, tmp_path):

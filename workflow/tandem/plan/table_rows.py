@@ -104,11 +104,14 @@ class LayoutRows:
         stand_ins = self._stand_ins(self.planners.base)
         changes, dataset = self._changes(row, group, seed)
         try:
-            planner = audited = self.planners.of(changes)
+            planner = self.planners.of(changes)
         except UserError as error:
             lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
             raise type(error)("\n".join(lines)) from None
-        # its audits are those of the dataset as it is: the variant is made from them
+        # Its audits are those of the dataset as it is, from which the variant is made, and of one seed: all seeds are
+        # scored by the same labels and queries.
+        without_seed = {key: value for key, value in changes.items() if key != "seed"}
+        audited = self.planners.of(without_seed)
         if row.variant:
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})

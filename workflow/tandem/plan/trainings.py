@@ -74,7 +74,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     # before what it names is planned: its mistakes name their key
     read = texts_of_cross(ctx, name, data, at)
     lists = training_lists(ctx, at, entry.candidates, data)
-    scope = Scope(data, "train", ctx.seed(train.seed), lists)
+    scope = Scope(data, entry.candidates.split, ctx.seed(train.seed), lists)
     named = plan_references(ctx, entry, at, scope)
 
     part = "cross" if entry.objective == "cross" else "dual"

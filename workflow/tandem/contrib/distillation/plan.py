@@ -28,18 +28,15 @@ def plan_teacher(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     the cross-encoder teaches; as `<model>.retriever`, its run.
     """
     assert isinstance(name.section, Distil)
-    return {
-        "teacher": _score_lists(
-            ctx, name.path, name.section, scope.inputs["candidates"], scope.dataset
-        )
-    }
+    return {"teacher": _score_lists(ctx, name.path, name.section, scope)}
 
 
-def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, data: str) -> Stage:
+def _score_lists(ctx: Context, where: str, distil: Distil, scope: Scope) -> Stage:
     """Plan the teachers' scores of training lists; `where` is the key that names the teachers."""
+    candidates, data = scope.inputs["candidates"], scope.dataset
     names = list(distil.from_)
     crosses = [name for name in names if scores_pairs(ctx, name)]
-    runs = [_teaching_run(ctx, name, where, data) for name in names if name not in crosses]
+    runs = [_teaching_run(ctx, name, where, scope) for name in names if name not in crosses]
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     if crosses:
         upstream |= judges(ctx, crosses, where, data, CROSS_PARTS)
@@ -52,13 +49,13 @@ def _score_lists(ctx: Context, where: str, distil: Distil, candidates: Stage, da
     return ctx.stage("teacher", data, "-".join(names), params, upstream)
 
 
-def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
+def _teaching_run(ctx: Context, name: str, where: str, scope: Scope) -> Stage:
     """Plan the run of a teacher that is not a cross-encoder."""
     known = [*ctx.list_names(list_system_blocks()), *ALWAYS_THERE]
     is_expression = "+" in name or "@" in name or name.split(".")[0] == "bm25"
     if not is_expression and ctx.model_name(name) not in known:
         raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
-    return run(ctx, name, "train", where, data)
+    return run(ctx, name, scope.split, where, scope.dataset)
 
 
 def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> Json:

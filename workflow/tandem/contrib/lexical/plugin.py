@@ -38,6 +38,7 @@ register_stage(
         box="Sparse search",
         holds="index",
         verb="decomposing",
+        version=2,  # directions by one thread of BLAS; rounding is no cosine
     ),
     in_runs=False,
 )

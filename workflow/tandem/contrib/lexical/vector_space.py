@@ -38,6 +38,8 @@ IDF = "idf.npy"
 DIRECTIONS = "directions.npy"
 PASSAGES = "passages.npy"
 START_SEED = 0  # of the vector that the iteration for singular values starts from
+# what is left of a vector of length 1 that is orthogonal to every direction, whose numbers are float32, is shorter
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def run(job: Job[LsiParams]) -> None:
     """
     from scipy import sparse
     from scipy.sparse.linalg import svds
+    from threadpoolctl import threadpool_limits
 
     index = job.inputs["bm25s"]
     dimensions = job.params.dimensions
@@ -121,7 +124,9 @@ def run(job: Job[LsiParams]) -> None:
         )
         # A start of its own: SciPy's is another one in every process.
         start = np.random.default_rng(START_SEED).standard_normal(min(matrix.shape))
-        _, values, transposed = svds(matrix, dimensions, v0=start, return_singular_vectors="vh")
+        # sums of BLAS depend on its threads
+        with threadpool_limits(1, "blas"):
+            _, values, transposed = svds(matrix, dimensions, v0=start, return_singular_vectors="vh")
         directions = np.ascontiguousarray(transposed[::-1].T, np.float32)
         vectors = np.lib.format.open_memmap(
             draft.path(PASSAGES), "w+", np.float32, (len(terms), dimensions)
@@ -139,9 +144,10 @@ def run(job: Job[LsiParams]) -> None:
 
 
 def unit_rows(rows: Floats64) -> Floats64:
-    """Return rows of length 1; those of zeros stay."""
-    lengths = np.sqrt(np.einsum("pd,pd->p", rows, rows))
-    result: Floats64 = rows / np.where(lengths > 0, lengths, 1)[:, None]
+    """Return rows of length 1, or of zeros where nothing but rounding is left of a vector of length 1."""
+    lengths = np.sqrt(np.einsum("pd,pd->p", rows, rows))[:, None]
+    seen = lengths > ROUNDING
+    result: Floats64 = np.where(seen, rows, 0) / np.where(seen, lengths, 1)
     return result
 
 
