@@ -365,6 +365,10 @@ MISTAKES = [
         "generators.own.lora is set, but the decoder",
     ),
     (
+        {"generators": {"own": {"source": "train", "lora": {"rank": 2}}}},
+        "generators.own.lora: a new T5",
+    ),
+    (
         {"generators": {"own": {"source": "train", "start": "encoder", "decoder_layers": 9}}},
         "generators.own.decoder_layers is 9, but encoder has 6",
     ),
@@ -407,6 +411,13 @@ MISTAKES = [
     (
         asked(method="greedy", number=1),
         "generations.texts.method is greedy, but generators.own.temperature is",
+    ),
+    (
+        {
+            "generators": {"own": SERVER | {"temperature": None}},
+            "generations": {"texts": {"by": "own", "method": "greedy", "number": 1}},
+        },
+        "generations.texts.method is greedy, but generators.own.temperature is null",
     ),
     (
         {"generators": {"own": SERVER | {"extra_body": {"seed": 1}}}},
@@ -518,6 +529,33 @@ def test_a_line_says_which_keys_a_server_does_not_look_at(plan):
     ]
     assert "generators.own.temperature" in line
     assert not [line for line in plan(**asked()).check("all") if line.startswith("generations.")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"method": "beam", "number": 2, "temperature": 0.5}, "temperature"),
+        ({"method": "nucleus", "top_p": 0.5, "top_k": 3}, "top_k"),
+        ({"top_k": 3, "beams": 2}, "beams"),
+        ({"of": "queries", "passages": 3}, "passages"),
+    ],
+)
+def test_a_line_says_which_keys_a_method_does_not_look_at(plan, keys, key):
+    own = {"source": "train"}
+    if "of" in keys:
+        own |= {"prompt": "{query}", "target": "answer"}
+    texts = {"by": "own"} | keys
+    lines = plan(generators={"own": own}, generations={"texts": texts}).check("all")
+    told = [line for line in lines if line.startswith("generations.texts.")]
+    assert [line.partition(" has no effect")[0] for line in told] == [f"generations.texts.{key}"]
+
+
+def test_a_server_draws_several_texts_by_its_own_temperature(plan):
+    planned = plan(
+        generators={"own": SERVER | {"temperature": None}},
+        expansions={"x": {"from": "texts", "number": 2}},
+    )
+    assert planned.planner.run("x", "test", "here").upstream["expanded"].values["number"] == 2
 
 
 @pytest.mark.parametrize(("blocks", "message"), MISTAKES, ids=[message for _, message in MISTAKES])

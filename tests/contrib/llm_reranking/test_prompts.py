@@ -31,6 +31,7 @@ from tandem.extras.language_models.prompts import (
         ("It scores 0.9 > 0.8 > 0.7", [0, 1, 2], True),
         ("[2] > [2] > [1]", [1, 0, 2], True),  # one twice, one missing
         ("[9] > [0] > [3]", [2, 0, 1], True),  # out of range
+        (f"[3] > [{'9' * 5000}] > [1]", [2, 0, 1], True),
         ("[3]", [2, 0, 1], True),
         ("<think>[1] says nothing, [3] little.</think>\n[2] > [3] > [1]", [1, 2, 0], False),
         ("<think>[3] is about the query, but [1]", [0, 1, 2], True),  # cut off before it answered
@@ -54,6 +55,10 @@ def test_an_order_is_repaired_by_rule(answer, order, repaired):
         ("GRADE = 1, since 2 of 3 questions stay open.", 1, True),
         ("2", 2, True),
         ("**2**.", 2, True),
+        ("Grade (0-3): 2", 2, True),
+        ("Grade [0 to 3] is 1.", 1, True),
+        ("Grade (0-3)", None, True),
+        ("Grade: 0-3", None, True),
         ("It is a 2.", 2, True),
         ("It answers 2 questions.", None, True),
         ("Grade: 1 or grade: 2", None, True),  # which of them?

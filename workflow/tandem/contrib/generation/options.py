@@ -135,6 +135,9 @@ class TrainedGenerator(ReadsTokens, NewGenerator):
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         own = [key for key in NewGenerator.model_fields if key in self.model_fields_set]
+        if self.start is None and self.lora:
+            new = "a new T5's weights are random, to which adapters of low rank add nothing"
+            raise problem(f".lora: {new}; say start, or leave lora out")
         if self.start is not None and own:
             raise problem(
                 f".{own[0]} cannot be set beside start, which brings its own; leave it out"

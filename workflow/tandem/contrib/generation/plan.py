@@ -339,28 +339,41 @@ def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
         raise UserError(
             f"{at}.method is beam, but {entry.by} is behind a server, which searches no beams; choose another"
         )
-    if entry.method == "greedy" and by.temperature:
-        drawn = (
-            f"generators.{entry.by}.temperature is {by.temperature:g}, by which its server draws"
-        )
+    if entry.method == "greedy" and by.temperature != 0:
+        # null: the server's own, by which most draw
+        temperature = "null" if by.temperature is None else f"{by.temperature:g}"
+        drawn = f"generators.{entry.by}.temperature is {temperature}, by which its server draws"
         raise UserError(f"{at}.method is greedy, but {drawn}; set that to 0, or leave method out")
-    if entry.number > 1 and not by.temperature:
-        same = f"generators.{entry.by}.temperature is {by.temperature or 0:g}, by which all are one"
+    if entry.number > 1 and by.temperature == 0:
+        same = f"generators.{entry.by}.temperature is 0, by which all are one"
         raise UserError(f"{at}.number is {entry.number}, but {same}; raise it, or set number to 1")
 
 
 # Keys of a generation that say how a model in this process writes.
 _WRITING_HERE = ("method", "top_k", "top_p", "temperature", "beams", "precision", "batch_tokens")
+# Those of some methods alone.
+_METHODS_OF_KEYS: dict[str, tuple[str, ...]] = {
+    "top_k": ("top_k",),
+    "top_p": ("nucleus",),
+    "temperature": ("top_k", "nucleus"),
+    "beams": ("beam",),
+}
 
 
 @lists_unused_keys("generations")
 def list_unused_generation_keys(settings: Settings) -> list[str]:
-    """Return a line for each key that an entry of `generations` sets and its server does not look at."""
+    """Return a line for each key that an entry of `generations` sets and its server or method does not look at."""
     generators: dict[str, GeneratorEntry] = getattr(settings, "generators", {})
     lines = []
     for name, entry in settings.entries("generations", Generation).items():
         by = generators.get(entry.by)
+        if entry.passages is not None and entry.of == "queries":
+            lines.append(f"generations.{name}.passages has no effect: {entry.by} reads queries")
         if not isinstance(by, AskedGenerator):
+            for key, methods in _METHODS_OF_KEYS.items():
+                if key in entry.model_fields_set and entry.method not in methods:
+                    of = f"it is of method {' and '.join(methods)}, but method is {entry.method}"
+                    lines.append(f"generations.{name}.{key} has no effect: {of}")
             continue
         set_keys = [key for key in _WRITING_HERE if key in entry.model_fields_set]
         if set_keys and entry.method != "greedy":

@@ -5,7 +5,7 @@ from tandem.config.retrieval import Reranks
 from tandem.contrib.pipelines.options import Pipeline
 from tandem.errors import Unavailable, UserError
 from tandem.extras.planning import require_deep
-from tandem.plan.context import Context, checks_entry, plans_reranking, plans_run
+from tandem.plan.context import Context, checks_entry, plans_reranking, plans_run, require_depth
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.reported import reported_split, run_depth, searched
@@ -64,7 +64,10 @@ def _rerank_deepest(
             f"{at}.of: {judge} orders passages together, no depth of it is a part of another"
         )
     pool = run(ctx, first, split, f"{at}.of", data)
-    params = reranking_params(ctx, split, data, f"{at}.depths", _depths(ctx, name)[-1])
+    key = f"{at}.depths" if _find_entry(ctx, name).depths else "rerank.depth"
+    deepest = _depths(ctx, name)[-1]
+    params = reranking_params(ctx, split, data, key, deepest)
+    require_depth(pool, deepest, key)
     return pool, rerank(ctx, Reranked(system, judge, pool, split, f"{at}.of", data, params))
 
 

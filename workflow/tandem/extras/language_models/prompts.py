@@ -58,7 +58,10 @@ _NUMBER = r"(?<![\w.,-])\d+(?![\w]|[.,]\d)"  # a whole one
 CHAIN = re.compile(rf"(?:\[\d+\]|{_NUMBER})(?:\s*>\s*(?:\[\d+\]|{_NUMBER}))+")
 VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are not grades
 AT_THE_END = re.compile(rf"{VALUE}\W*$")
-NAMED = re.compile(rf"grade(?:\s+is)?[^\w-]*({VALUE})", re.IGNORECASE)
+_RANGE = r"\d\s*(?:[-–]|to)\s*\d"  # of the grades there are, which an answer may repeat
+NAMED = re.compile(
+    rf"grade(?:\s*[(\[]{_RANGE}[)\]])?(?:\s+is)?[^\w-]*(?!{_RANGE})({VALUE})", re.IGNORECASE
+)
 
 
 def write_yes_no_prompt(form: str, instruction: str, query: str, passage: str) -> str:
@@ -114,7 +117,8 @@ def read_permutation(answer: str, count: int) -> tuple[list[int], bool]:
     text = strip_thoughts(answer)
     chains = [re.findall(r"\d+", chain) for chain in CHAIN.findall(text)]
     numbers = max(reversed(chains), key=len, default=BRACKETED.findall(text))
-    named = [int(number) - 1 for number in numbers]
+    # Python reads no number of thousands of digits; one of so many is out of range
+    named = [int(number[:9]) - 1 for number in numbers]
     valid = list(dict.fromkeys(at for at in named if 0 <= at < count))
     order = valid + [at for at in range(count) if at not in valid]
     return order, order != named
