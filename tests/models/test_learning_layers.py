@@ -1,7 +1,10 @@
 """Encoders whose lower layers do not learn: in every family the upper ones get the gradient they had."""
 
+import re
+
 import pytest
 import torch
+import transformers
 from tiny_encoders import ENCODERS
 
 from tandem.config.settings import Execution
@@ -80,3 +83,57 @@ def test_shared_layers_are_refused(family_folder):
         UserError, match="freeze_layers is 1, but layers of albert share their weights; set it to 0"
     ):
         freeze_layers(load_encoder(family_folder("albert")), 1)
+
+
+def make_encoder_with_decoder(family):
+    """A tiny model with three layers on each side."""
+    ids = {"vocab_size": 60, "pad_token_id": 0, "eos_token_id": 3, "bos_token_id": 2}
+    if family == "t5":
+        size = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 3, "num_heads": 4}
+        config = transformers.T5Config(decoder_start_token_id=0, **size, **ids)
+        return transformers.T5ForConditionalGeneration(config)
+    if family == "bart":
+        stack = {"layers": 3, "attention_heads": 4, "ffn_dim": 64}
+        size = {
+            f"{side}_{key}": value
+            for side in ("encoder", "decoder")
+            for key, value in stack.items()
+        }
+        config = transformers.BartConfig(d_model=32, decoder_start_token_id=3, **size, **ids)
+        return transformers.BartForConditionalGeneration(config)
+    size = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+    }
+    sides = [transformers.BertConfig(**size, **ids) for _ in range(2)]
+    both = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        *sides, decoder_start_token_id=2, pad_token_id=0
+    )
+    return transformers.EncoderDecoderModel(both)
+
+
+@pytest.mark.parametrize(
+    ("family", "embeddings"),
+    [
+        ("t5", r"shared\."),
+        ("bart", r"model\.(shared|encoder\.(embed_positions|layernorm_embedding))\."),
+        ("bert2bert", r"encoder\.embeddings\."),
+    ],
+)
+def test_a_decoder_behind_frozen_layers_learns(family, embeddings):
+    torch.manual_seed(1)
+    model = make_encoder_with_decoder(family)
+    freeze_layers(model, 2)
+    ids = torch.tensor([[5, 9, 31, 3]])
+    model(input_ids=ids, labels=ids).loss.backward()
+    # T5 has the positions of all layers in the first
+    frozen = re.compile(rf"({embeddings}|(model\.)?encoder\.(encoder\.)?(block|layers?)\.[01]\.)")
+    for name, parameter in model.named_parameters():
+        assert parameter.requires_grad == (frozen.match(name) is None), name
+    learnt = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert any("decoder" in name for name in learnt)
+    assert not any(frozen.match(name) for name in learnt)
+    with pytest.raises(UserError, match="freeze_layers is 3, but the encoder has 3 layers"):
+        freeze_layers(make_encoder_with_decoder(family), 3)

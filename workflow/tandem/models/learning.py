@@ -34,9 +34,11 @@ def freeze_layers(models: nn.Module, count: int) -> None:
     """Let only the layers above the `count` lowest of every encoder learn, what follows the last one, and heads.
 
     Embeddings are frozen too, positions included: the backward pass ends where the first layer that learns begins.
-    Dropout goes on in what is frozen. A `UserError` if an encoder has no more layers, or they share their weights.
+    A decoder behind the encoder learns. Dropout goes on in what is frozen. A `UserError` if an encoder has no more
+    layers, or they share their weights.
     """
-    for encoder in list_learning_encoders(models):
+    for model in list_learning_encoders(models):
+        encoder = model.get_encoder() if model.config.is_encoder_decoder else model
         size = encoder.config.num_hidden_layers
         family = encoder.config.model_type
         stack, layers = find_layers(encoder)
