@@ -89,6 +89,19 @@ def test_the_configuration_of_a_bundle_has_the_keys_of_the_one_it_was_made_with(
     assert before == after
 
 
+def test_paths_of_every_block_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = {
+        "generators": {"mine": {"source": "folder", "path": "writer"}},
+        "encoders": {"mine": {"source": "folder", "path": "reader"}},
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(own))
+    configuration = Configuration([ROOT / "config/config.yaml", Path("own.yaml")])
+    written = yaml.safe_load(render_configuration(configuration, configuration.plan(), "baseline"))
+    paths = [written[block]["mine"]["path"] for block in ("generators", "encoders")]
+    assert paths == [str(tmp_path / "writer"), str(tmp_path / "reader")]
+
+
 def test_plugins_of_one_file_name_are_all_in_it(finished, run_command):
     for folder in ("mine", "yours"):
         Path(folder).mkdir()

@@ -236,13 +236,13 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
             }
             for run, entry in settings.entries("runs", Section).items()
         }
-    for block in ("datasets", "encoders", "rerankers"):
-        paths = {
-            entry: getattr(own, "path", None) for entry, own in getattr(settings, block).items()
-        }
-        places[block] = {
-            entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path
-        }
+    for block, entries in settings:
+        if isinstance(entries, Mapping):
+            paths = {entry: getattr(own, "path", None) for entry, own in entries.items()}
+            located = {
+                entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path
+            }
+            places |= {block: located} if located else {}
     places = merged(places, locate_language_models(settings))
     if folder := _find_folder(settings.encoder):
         places["encoder"] = folder
