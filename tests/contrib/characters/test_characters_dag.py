@@ -140,7 +140,7 @@ MISTAKES = [
     (MULTI, f"letters {DUAL_ALONE}"),
     ({"encoders/further": FURTHER}, f"further {DUAL_ALONE}"),
     ({"encoders/letters/filters": [[0, 8]]}, r"filters.0 is \[0, 8\]; allowed: a width from 1 to 50"),
-    ({"encoders/letters/start": "nowhere"}, "nowhere is unknown"),
+    ({"encoders/letters/start": "nowhere"}, "^encoders.letters.start: nowhere is unknown"),
     ({"encoders/letters/start": None}, "encoders.letters.start"),
 ]  # fmt: skip
 

@@ -134,7 +134,7 @@ MISTAKES = [
     ({"objective": "crop", "heads": 3}, "encoders.mine.hidden is 256, which heads .3. does not divide"),
     ({"objective": "crop", "positions": 64}, "encoders.mine.positions is 64, but lengths.passage needs 98; raise it"),
     ({"objective": "crop", "start": "minilm", "hidden": 64}, "hidden cannot be set beside start, which brings its own"),
-    ({"objective": "crop", "start": "minlm"}, "encoder: minlm is unknown"),
+    ({"objective": "crop", "start": "minlm"}, "^encoders.mine.start: minlm is unknown"),
     ({"objective": "crop", "train": {"crop_shortest": 0.9}}, "train.crop_shortest is above crop_longest .0.5."),
     ({"objective": "crop", "dataset": "nowhere"}, "encoders.mine.dataset: nowhere is unknown"),
     ({"objective": "crop", "start": "mine"}, "encoders form a cycle: mine -> mine"),

@@ -49,8 +49,8 @@ from tandem.store.job import load
 _OF_PIECES = "tokens"  # the kind of stage whose ids are of pieces of a vocabulary
 
 
-def encoder(ctx: Context, name: str) -> Stage:
-    """Return the stage of a starting encoder."""
+def encoder(ctx: Context, name: str, where: str = "encoder") -> Stage:
+    """Return the stage of a starting encoder; `where` is the key that names it."""
     if block := find_start_block(ctx, name):
         return ctx.entry(block, name)
     if ("encoder", name) not in ctx.memo:
@@ -58,7 +58,7 @@ def encoder(ctx: Context, name: str) -> Stage:
         if entry:
             ctx.memo["encoder", name] = plans_encoder[entry.source](ctx, name, entry)
         else:
-            ctx.memo["encoder", name] = _plan_published_encoder(ctx, name)
+            ctx.memo["encoder", name] = _plan_published_encoder(ctx, name, where)
     return ctx.memo["encoder", name]
 
 
@@ -87,11 +87,11 @@ def untrained(ctx: Context, name: str) -> Stage:
     )
 
 
-def _plan_published_encoder(ctx: Context, name: str) -> Stage:
+def _plan_published_encoder(ctx: Context, name: str, where: str) -> Stage:
     reranker = ctx.settings.rerankers.get(name)
     if reranker:
         return plan_published(ctx, "encoder", f"rerankers.{name}", at_commit(reranker))
-    entry = published_entry(ctx.settings.encoders, name)
+    entry = published_entry(ctx.settings.encoders, name, where)
 
     def describe() -> Json:
         usual = {"pooling": (UNDESCRIBED | chosen_by(entry, {}))["pooling"]}

@@ -157,8 +157,14 @@ def folder_of(entry: Published) -> Path:
     return folder
 
 
-def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder:
-    """Return the entry of a published encoder, also of one that is named by its folder or by the hub's name."""
+def published_entry(
+    known: Mapping[str, Encoder], name: str, where: str = "encoder"
+) -> PublishedEncoder:
+    """Return the entry of a published encoder, also of one that is named by its folder or by the hub's name.
+
+    Raises:
+        UserError: there is none; begins with `where`, the key that names it.
+    """
     if isinstance(entry := known.get(name), PublishedEncoder):
         return at_commit(entry)
     if name and Path(name).is_dir():
@@ -169,7 +175,7 @@ def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder
         return at_commit(PublishedEncoder(source="hub", name=name, revision="main"))
     hint = nearest(name, list(known))
     raise UserError(
-        f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}"
+        f"{where}: {name} is unknown: not in config/encoders, no folder, no org/name{hint}"
     )
 
 

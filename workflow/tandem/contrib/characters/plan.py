@@ -10,7 +10,7 @@ from tandem.plan.starting_encoders import encoder
 def plan_character_encoder(ctx: Context, name: str, entry: CharacterEncoder) -> Stage:
     """Return the stage that puts an input of characters below the layers of another encoder."""
     with ctx.opening("encoders", name):
-        start = encoder(ctx, entry.start)
+        start = encoder(ctx, entry.start, f"encoders.{name}.start")
     imitation = json_of(entry.imitation) | {"seed": ctx.seed(entry.imitation.seed)}
     params = {**json_of(entry, *CharacterInput.model_fields), "imitation": imitation}
     return ctx.stage("character_encoder", start.dataset, name, params, {"start": start})

@@ -17,7 +17,10 @@ def plan_pretraining(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage
     """Return the stage that pre-trains an encoder."""
     data = _name_dataset(ctx, name, entry)
     with ctx.opening("encoders", name):
-        start = encoder(ctx, entry.start) if entry.start else plan_vocabulary(ctx, name, entry)
+        if entry.start:
+            start = encoder(ctx, entry.start, f"encoders.{name}.start")
+        else:
+            start = plan_vocabulary(ctx, name, entry)
     if entry.objective != "crop" and _count_layers(ctx, entry) == 0:
         raise UserError(
             f"encoders.{name}.objective is {entry.objective}, but an encoder without layers learns by crop alone"
