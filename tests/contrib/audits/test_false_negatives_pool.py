@@ -281,6 +281,23 @@ def test_a_system_that_finds_nothing_adds_nothing_to_the_pools(
     assert summary["systems"]["silent.test"] == {"found": 0, "alone": 0}
 
 
+def test_a_query_that_is_a_passage_is_not_pooled_for_itself(
+    make_job, make_collection, make_run, tmp_path
+):
+    queries = [("p1", "passage number 1", "test"), ("q1", "first", "test")]
+    qrels = [("p1", "p2", 1, "test")]
+    data = make_collection(tmp_path / "d" / "own-0123456789", PASSAGES, queries, qrels)
+    ranked = {"p1": ["p1", "p3", "p2"], "q1": ["p1", "p4"]}
+    bm25 = make_run(tmp_path / "r" / "bm25.test-0123456789", data, "test", ranked)
+    for ignored, of_own in ((True, ["p3", "p2"]), (False, ["p1", "p3"])):
+        out = tmp_path / f"a-{ignored}-0123456789"
+        _, pool, _, _ = audit(
+            make_job, out, {"dataset": data, "run.0": bm25}, ignore_identical_ids=ignored
+        )
+        pooled = [(row["query_id"], row["doc_id"]) for row in pool]
+        assert pooled == [*(("p1", doc) for doc in of_own), ("q1", "p1"), ("q1", "p4")]
+
+
 def test_so_many_queries_are_looked_at_and_named(make_job, inputs, tmp_path):
     artifact, pool, sheet, summary = audit(make_job, tmp_path / "a-0123456789", inputs, queries=2)
     # sha1 of q1, q2, q3 begins with e04, f23, 794: the two lowest are q1 and q3

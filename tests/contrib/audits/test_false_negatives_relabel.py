@@ -62,6 +62,21 @@ def relabel(make_job, out, inputs, sheet=None, text=None, **params):
     )
 
 
+def test_shares_are_of_the_queries_that_were_looked_at(make_job, make_run, inputs, tmp_path):
+    data, out = inputs["dataset"], tmp_path / "pool" / "two-0123456789"
+    run = make_run(tmp_path / "r" / "other.test-0123456789", data, "test", RANKED)
+    params = {"split": "test", "depth": 50, "top": 5, "threshold": 0.5, "queries": 2}
+    pool_stage(make_job("false_negatives", out, params, {"dataset": data, "run.0": run}))
+    looked_at = {"dataset": data, "pool": open_artifact(out)}
+    sheet = tmp_path / "filled.csv"
+    sheet.write_text(filled(looked_at, {("q1", "p2"): "1"}))
+    fingerprint = sha256(sheet)
+    _, _, changes = relabel(
+        make_job, tmp_path / "a-0123456789", looked_at, sheet, fingerprint=fingerprint
+    )
+    assert (changes["queries"], changes["changed"], changes["percent_changed"]) == (2, 1, 50.0)
+
+
 def filled(inputs, verdicts):
     """The sheet with verdicts for (query, document)."""
     lines = inputs["pool"].path("sheet.csv").read_text(encoding="utf-8-sig").splitlines()

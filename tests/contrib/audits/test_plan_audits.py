@@ -9,6 +9,8 @@ from tandem.contrib.audits.plan import (
     list_judges,
     list_systems,
     plan_llm_judge,
+    plan_noise,
+    plan_pool,
     plan_relabelling,
     plan_similar_queries,
 )
@@ -117,6 +119,15 @@ def test_audits_with_training_queries(beir, plan_of):
     without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
     assert (without.dataset, without.values["source"]) == ("d-dissimilar", "dissimilar")
     assert without.upstream["similar"] is similar
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_audits_leave_out_what_scores_leave_out(beir, plan_of, ignored):
+    entry = {"source": "beir", "path": beir("d", ["train", "test"])}
+    planned = plan_of({"d": entry | {"ignore_identical_ids": ignored}}, "d")
+    ctx = planned.planner.ctx
+    for plan in (plan_pool, plan_noise):
+        assert plan(ctx, "d").params.ignore_identical_ids == ignored
 
 
 def test_corrected_labels_reuse_the_runs(beir, plan_of):

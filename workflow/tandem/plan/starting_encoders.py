@@ -131,17 +131,17 @@ def plan_published(
     return ctx.stage(kind, "shared", label, params, {}, execution)
 
 
-def tokenizer(ctx: Context, name: str) -> Stage:
+def tokenizer(ctx: Context, name: str, where: str = "encoder") -> Stage:
     """Return the stage whose tokenizer an encoder has; all encoders that descend from it share their token ids."""
     if block := find_start_block(ctx, name):
         return plans_tokenizer[block](ctx, name, ctx.settings.entries(block, Section)[name])
     entry = made_encoder(ctx, name)
     if entry is None:
-        return encoder(ctx, name)
+        return encoder(ctx, name, where)
     if entry.start is None or entry.has_own_tokenizer:
         return plans_tokenizer[entry.source](ctx, name, entry)
     with ctx.opening("encoders", name):
-        return tokenizer(ctx, entry.start)
+        return tokenizer(ctx, entry.start, f"encoders.{name}.start")
 
 
 def tokens(

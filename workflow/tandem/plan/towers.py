@@ -74,12 +74,14 @@ def with_usual(described: Json, chosen: Representation | None) -> Json:
     return described | chosen.usual
 
 
-def _own_towers(ctx: Context, name: str) -> Json:
+def _own_towers(ctx: Context, name: str, where: str = "encoder") -> Json:
     """Return the settings by an entry's own keys, then by a published encoder's files or by what it starts from."""
-    entry = made_encoder(ctx, name) or published_entry(ctx.settings.encoders, name)
+    entry = made_encoder(ctx, name) or published_entry(ctx.settings.encoders, name, where)
     if isinstance(entry, PublishedEncoder):
         return chosen_by(entry, described_by(entry))
-    return chosen_by(entry, _own_towers(ctx, entry.start) if entry.start else {})
+    if not entry.start:
+        return chosen_by(entry, {})
+    return chosen_by(entry, _own_towers(ctx, entry.start, f"encoders.{name}.start"))
 
 
 def chosen_by(entry: Encoder, described: Json) -> Json:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, warn
-from tandem.contrib.audits.options import FalseNegativesParams
+from tandem.contrib.audits.options import FalseNegativesParams, JudgeLlmParams
 from tandem.contrib.audits.sheets import read_judgements, write_pool_sheets
 from tandem.data import statistics
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
@@ -126,7 +126,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
     docs, texts = index_passages(collection), collection.queries(params.split)
     chosen = draw_subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
-    results = [read_run(run, collection, params.split, queries, params.depth) for run in runs]
+    results = [read_run(run, collection, queries, params, docs) for run in runs]
     names = [stage_name(run.key) for run in runs]
     if len(set(names)) < len(names):
         names = [run.key for run in runs]
@@ -213,20 +213,34 @@ def choose_ranking(
 
 
 def read_run(
-    run: Artifact, collection: Collection, split: str, queries: dict[str, str], depth: int
+    run: Artifact,
+    collection: Collection,
+    queries: dict[str, str],
+    params: FalseNegativesParams | JudgeLlmParams,
+    docs: IdRows,
 ) -> Results:
     """Read the first `depth` passages of each of some queries in a run; a query that it lacks has no entry.
+
+    Where queries are passages of the corpus, and scores leave a query's own out, so does this.
 
     Raises:
         UserError: a run of another dataset, of another split, or whose lines are all of another split's queries.
     """
+    split = params.split
     require_run_split(run, split)
     dataset = collection.artifact
     names = DatasetNames(dataset)
-    ranked = ((names.queries[row], passages) for row, passages, _ in iter_rows(run, dataset))
-    results = {
-        query: passages[:depth].astype(np.uint32) for query, passages in ranked if query in queries
-    }
+    own: dict[str, int] = {}  # -1 where the query is no passage
+    if params.ignore_identical_ids:
+        rows_of_own = docs.rows(list(queries), missing_ok=True)
+        own = dict(zip(queries, rows_of_own.tolist(), strict=True))
+
+    results: Results = {}
+    for row, passages, _ in iter_rows(run, dataset):
+        query = names.queries[row]
+        if query in queries:
+            others = passages[passages != own[query]] if own else passages
+            results[query] = others[: params.depth].astype(np.uint32)
     if not results:
         require_split_queries(run, collection, split)
     return results

@@ -190,7 +190,7 @@ class Holes:
 
 
 def count_holes(
-    run: Iterable[tuple[str, list[str], Floats]],
+    run: Iterable[tuple[str, Sequence[str], Floats]],
     split: JudgedSplit,
     depths: Sequence[int],
     duplicates: Duplicates,
@@ -226,7 +226,7 @@ def count_holes(
 
 
 def _find_hints(
-    tops: dict[str, list[str]], split: JudgedSplit, duplicates: Duplicates, ids: IdRows
+    tops: dict[str, Sequence[str]], split: JudgedSplit, duplicates: Duplicates, ids: IdRows
 ) -> Iterator[Hint]:
     """Yield unjudged results that repeat a positive of their query, by query and rank."""
     open_results = [

@@ -118,7 +118,7 @@ def run(job: Job[JudgeLlmParams]) -> None:
             draft.path("sheet.csv"), (*SHEET_COLUMNS, "grade", FILLED_BY), _fill_sheet(job, machine)
         )
 
-        changes = describe_changes(queries, judged, answers, _find_lowest_relevant(params))
+        changes = describe_changes(looked_at, judged, answers, _find_lowest_relevant(params))
         write_json(
             draft.path("changes.json"), {"split": split, "verdict": "language model", **changes}
         )
@@ -141,7 +141,7 @@ def list_unjudged(
             known[query].add(doc)
     params = job.params
     for artifact in job.many("run"):
-        results = read_run(artifact, collection, params.split, queries, params.depth)
+        results = read_run(artifact, collection, queries, params, docs)
         for query, rows in results.items():
             known[query].update(docs.ids(rows))
     for query, own in known.items():

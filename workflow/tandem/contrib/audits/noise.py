@@ -31,6 +31,7 @@ from tandem.data.collection import CORPUS, Collection, join_contents
 from tandem.data.rows import IdRows, index_passages
 from tandem.data.runs import iter_run, require_run_split
 from tandem.errors import UserError
+from tandem.evaluation.measures import skip_excluded
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
@@ -116,7 +117,7 @@ def gather_findings(
     judged = splits.get(params.split or "", JudgedSplit())
     holes: dict[str, Holes] = {}
     for run in job.many("run"):
-        ranked = iter_run(run, dataset)
+        ranked = skip_excluded(iter_run(run, dataset), {}, params.ignore_identical_ids)
         holes[run.key] = count_holes(
             ranked, judged, params.depths, duplicates, ids, _EXAMPLES_PER_FINDING
         )

@@ -161,7 +161,13 @@ class Shingle(Model):
     size: int = Field(ge=1, description="units of a shingle")
 
 
-class NoiseParams(NoiseAudit, Params):
+class RunsParams(Params):
+    """What is left out of the runs that an audit reads."""
+
+    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
+
+
+class NoiseParams(NoiseAudit, RunsParams):
     """Duplicates, faults of the labels, overlap of splits, unjudged results."""
 
     shingle: Shingle = Field(description="how texts are cut")
@@ -178,7 +184,7 @@ class SimilarQueriesParams(SimilarQueries, Inference, Params):
 
 
 @parameters_of
-class FalseNegativesParams(FalseNegativesAudit, Inference, Params):
+class FalseNegativesParams(FalseNegativesAudit, Inference, RunsParams):
     """Unlabelled passages that may be relevant."""
 
     split: str = Field(description="of the runs")
@@ -201,7 +207,7 @@ class RelabelParams(Params):
     )
 
 
-class JudgeLlmParams(Grading, LlmParams):
+class JudgeLlmParams(Grading, RunsParams, LlmParams):
     """Grades of a language model, and judgements with them."""
 
     split: str = Field(description="of the pool and the runs")

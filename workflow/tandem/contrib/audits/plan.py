@@ -213,7 +213,13 @@ def plan_pool(ctx: Context, data: str) -> Stage:
     calibrate = not all(knows_probabilities(ctx, name) for name in names)
     entry = json_of(read_settings(ctx).false_negatives)
     params = {**entry, "split": split, "calibrate": calibrate, **ctx.scoring}
+    params |= leave_out(ctx, data)
     return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
+
+
+def leave_out(ctx: Context, data: str) -> Json:
+    """Return what scores leave out of a dataset's runs, so that audits do, too: a query's own passage."""
+    return {"ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids}
 
 
 def plan_runs(ctx: Context, split: str, data: str) -> dict[str, Stage]:
@@ -263,7 +269,7 @@ def plan_llm_judge(ctx: Context, data: str) -> Stage:
     split = reported_split(ctx, data)
     pool = plan_pool(ctx, data)
     params, execution = llm_stage(entry, at)
-    params |= {"split": split, "seed": ctx.settings.seed}
+    params |= {"split": split, "seed": ctx.settings.seed, **leave_out(ctx, data)}
     upstream = {"dataset": dataset(ctx, data), "pool": pool, **plan_runs(ctx, split, data)}
     return ctx.stage("judge_llm", data, pool.name, params, upstream, execution)
 
@@ -278,6 +284,7 @@ def plan_noise(ctx: Context, data: str) -> Stage:
         "shingle": shingle,
         "split": split,
         "seed": ctx.settings.seed,
+        **leave_out(ctx, data),
     }
     upstream = {"dataset": dataset(ctx, data), **plan_runs(ctx, split, data)}
     return ctx.stage("noise", data, f"noise.{split}", params, upstream)

@@ -4,9 +4,11 @@ DuReader-retrieval §2.3. Annotators give positives to what was not labelled; wh
 correct labels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from tandem.cluster.progress import warn
 from tandem.contrib.audits.options import FalseNegativesParams, RelabelParams
@@ -65,7 +67,8 @@ def run(job: Job[RelabelParams]) -> None:
         *correct_judgements(judged, verdicts.answers, split),
         *list_new_positives(judged, verdicts.answers, split),
     ]
-    changes = describe_changes(collection.queries(split), judged, verdicts.answers)
+    looked_at = pq.read_table(pool.path("queries.parquet"))["query_id"].to_pylist()
+    changes = describe_changes(looked_at, judged, verdicts.answers)
     with writing(job) as draft:
         batches = tables.make_batches(rows, tables.QRELS_SCHEMA)
         tables.write_batches(draft.path(QRELS), batches, tables.QRELS_SCHEMA)
@@ -234,7 +237,7 @@ def _require_unchanged(path: Path, expected: str | None, digest: str | None) -> 
 
 
 def describe_changes(
-    queries: dict[str, str],
+    queries: Sequence[str],
     judged: dict[str, dict[str, int]],
     answers: SheetAnswers,
     least: int = 1,
