@@ -125,6 +125,35 @@ def unignored():
         signal.signal(number, action)
 
 
+@pytest.fixture(scope="session")
+def make_collection(make_job):
+    """`make_collection(out, passages, queries, qrels)`: a dataset of (id, title, text), (id, text, split) and
+    (query, document, relevance, split)."""
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tandem.data import tables
+    from tandem.store.artifact import open_artifact
+    from tandem.store.files import write_json
+    from tandem.store.job import writing
+
+    def make(out, passages, queries, qrels=()):
+        job = make_job("dataset", out, {"source": "written by a test"})
+        with writing(job) as draft:
+            parts = ("corpus", passages), ("queries", queries), ("qrels", qrels)
+            for name, rows in parts:
+                schema = getattr(tables, f"{name.upper()}_SCHEMA")
+                columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
+                pq.write_table(
+                    pa.table(list(columns), schema=schema), draft.path(f"{name}.parquet")
+                )
+            write_json(draft.path("statistics.json"), {})
+        return open_artifact(out)
+
+    return make
+
+
 @pytest.fixture
 def plan_of(configured):
     """`plan_of(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""

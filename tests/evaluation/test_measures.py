@@ -197,6 +197,7 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
         (["P(rel=0)@5"], "rel is 0; grades from 1 on"),
         (["nDCG(gains={1:0.5})@10"], "gains are whole numbers"),
         (["IPrec@0.151"], "two decimals at most"),
+        (["IPrec@1.5"], "from 0 to 1"),
         ([], "the list is empty"),
     ],
 )

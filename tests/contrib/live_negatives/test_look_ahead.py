@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tandem import ROOT
-from tandem.contrib.live_negatives.look_ahead import run
+from tandem.contrib.live_negatives.look_ahead import find_first_positives, run
 from tandem.data.collection import Collection
 from tandem.data.rows import index_passages
 from tandem.data.runs import iter_run
@@ -54,6 +54,24 @@ def test_a_query_has_its_positives_vector(dtype, stored, vectors, dataset):
     own = opened.pick(np.arange(20))
     assert str(own.dtype) == stored
     np.testing.assert_array_equal(own, passages.pick(rows).astype(stored))
+
+
+def test_a_positive_that_the_corpus_lacks_gives_way_to_the_next(make_collection, tmp_path):
+    passages = [(f"p{number}", "", "text") for number in range(3)]
+    queries = [(f"q{number}", "a query", "train") for number in range(4)]
+    qrels = [
+        ("q0", "gone", 2, "train"),
+        ("q0", "p1", 1, "train"),
+        ("q0", "p2", 2, "train"),
+        ("q1", "gone", 1, "train"),
+        ("q2", "p0", 0, "train"),
+        ("q3", "p1", 1, "train"),
+        ("q3", "p0", 1, "train"),
+    ]
+    made = make_collection(tmp_path / "d" / "mini-0123456789", passages, queries, qrels)
+    names, rows = find_first_positives(Collection(made), "train")
+    assert names == ["q0", "q1", "q3"]
+    assert rows.tolist() == [2, -1, 1]
 
 
 def test_a_search_finds_the_neighbours_of_the_positive(vectors, make_job, dataset, tmp_path):

@@ -132,7 +132,7 @@ MISTAKES = [
     ({"objective": "condenser", "train": {"skip_from": 2}}, "skip_from is 2, but the encoder has 2 layers"),
     ({"objective": "cocondenser", "start": "minilm", "train": {"skip_from": 9}}, "encoders.mine.train.skip_from is 9"),
     ({"objective": "crop", "heads": 3}, "encoders.mine.hidden is 256, which heads .3. does not divide"),
-    ({"objective": "crop", "positions": 64}, "encoders.mine.positions is 64, but lengths.passage needs 98; raise it"),
+    ({"objective": "crop", "positions": 64}, "encoders.mine.positions is 64, but lengths.passage needs 104; raise it"),
     ({"objective": "crop", "start": "minilm", "hidden": 64}, "hidden cannot be set beside start, which brings its own"),
     ({"objective": "crop", "start": "minlm"}, "^encoders.mine.start: minlm is unknown"),
     ({"objective": "crop", "train": {"crop_shortest": 0.9}}, "train.crop_shortest is above crop_longest .0.5."),

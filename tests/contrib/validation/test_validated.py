@@ -205,6 +205,14 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
             {f"{DE}/checkpoints": 2, "models/de_bm25neg.2": {"like": "de_bm25neg"}},
             "models.de_bm25neg.2 has the name of checkpoint 2 of models.de_bm25neg; name it otherwise",
         ),
+        (
+            {
+                f"{DE}/checkpoints": 2,
+                f"{DE}/choose": "dev",
+                "models/de_bm25neg.0": {"like": "de_bm25neg"},
+            },
+            "models.de_bm25neg.0 has the name of checkpoint 0 of models.de_bm25neg; name it otherwise",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(plan, keys, line):

@@ -122,8 +122,8 @@ def _require_grades(name: str, params: Mapping[str, Any]) -> None:
     if not all(isinstance(gain, int) for gain in (params.get("gains") or {}).values()):
         raise UserError(f"measures: {name}: gains are whole numbers")
     recall = params.get("recall", 0.0)
-    if recall != round(recall, 2):
-        raise UserError(f"measures: {name}: give the recall with two decimals at most")
+    if recall != round(recall, 2) or not 0 <= recall <= 1:
+        raise UserError(f"measures: {name}: give the recall from 0 to 1, with two decimals at most")
 
 
 def _require_provider(name: str, base: str) -> None:

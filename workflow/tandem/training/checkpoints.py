@@ -77,6 +77,11 @@ def load_weights(models: nn.Module, path: Path) -> None:
             tensor.copy_(tensors[name])
 
 
+def _read_step(path: Path) -> int:
+    """Return the step in the name of a checkpoint, or of a file of the best weights."""
+    return int(path.name.partition("-")[2].partition(".")[0])
+
+
 class Checkpoints:
     """Checkpoints in a folder, the newest counts; older ones are removed after a newer is in place.
 
@@ -114,6 +119,11 @@ class Checkpoints:
         for partial in self.folder.glob(f".{STEP}*"):  # of a process that was killed
             shutil.rmtree(partial, ignore_errors=True)
         checkpoints = self.find_all()
+        last_step = _read_step(checkpoints[-1]) if checkpoints else 0
+        for best in self.find_best():
+            # Of a step that is taken again, perhaps with other last bits: no choice may fall on it before.
+            if _read_step(best) > last_step:
+                best.unlink(missing_ok=True)
         if not checkpoints:
             return State()
         newest = checkpoints[-1]

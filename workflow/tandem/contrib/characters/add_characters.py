@@ -4,6 +4,7 @@ The input begins at random. It first learns the vectors that the encoder has of 
 that the layers above find nearly what they know; words of several pieces it makes of their characters alone.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,11 @@ def run(job: Job[CharacterEncoderParams]) -> None:
     model = replace_input(start, params)
     words, vectors = find_whole_words(start, load_tokenizer(folder), WordTokenizer(tokenizer))
     error = imitate(model, words, vectors, params.imitation, f"{job.kind} {job.key}")
+    if error is not None and not math.isfinite(error):
+        lr = f"encoders.{job.key.rpartition('-')[0]}.imitation.lr is {params.imitation.lr:g}"
+        raise UserError(
+            f"{lr}, by which the input learns no numbers (its error is {error}); lower it"
+        )
     with writing(job) as draft:
         model.save_pretrained(draft.folder / "hf")
         tokenizer.save_pretrained(draft.folder / "hf")

@@ -43,7 +43,7 @@ class Imitation(Section):
     steps: int = Field(1000, ge=0, description="0: the input stays random")
     words_per_batch: int = Field(256, ge=1, description="words of a step")
     lr: float = Field(1e-3, gt=0, description="first learning rate, from which it falls to 0")
-    seed: int | None = Field(None, description="null: the configuration's")
+    seed: int | None = Field(None, ge=0, description="null: the configuration's")
 
 
 class CharacterEncoder(CharacterInput, MadeEncoder):

@@ -16,25 +16,37 @@ from tandem.contrib.live_negatives.options import PositiveVectorsParams
 from tandem.data.collection import Collection
 from tandem.data.rows import index_passages, index_queries, split_rows
 from tandem.errors import UserError
+from tandem.models.ragged import Ids
 from tandem.retrieval.embeddings import FP16, FP32, Blocks, Embeddings, FloatVectors
 from tandem.retrieval.inputs import require_dataset, require_passages
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 
-def find_first_positives(collection: Collection, split: str) -> tuple[list[str], list[str]]:
-    """Return the queries of a split with a relevant passage, in file order, and each one's: of the best the first."""
+def find_first_positives(collection: Collection, split: str) -> tuple[list[str], Ids]:
+    """Return the queries of a split with a relevant passage, in file order, and the row of each one's.
+
+    It is the first of the best that the corpus has, -1 where it has none.
+    """
     judged = collection.qrels(split)
-    known = index_queries(collection)
     queries = []
-    positives = []
-    for query in known.ids(split_rows(collection, split)):
-        grades = judged.get(query, {})
-        best = max(grades.values(), default=0)
-        if best > 0:
+    docs = []
+    counts = []
+    for query in index_queries(collection).ids(split_rows(collection, split)):
+        relevant = [(doc, grade) for doc, grade in judged.get(query, {}).items() if grade > 0]
+        if relevant:
             queries.append(query)
-            positives.append(next(doc for doc, grade in grades.items() if grade == best))
-    return queries, positives
+            docs += [doc for doc, _ in sorted(relevant, key=lambda each: -each[1])]
+            counts.append(len(relevant))
+
+    found = index_passages(collection).rows(docs, missing_ok=True)
+    ends = np.cumsum(counts)
+    rows = np.full(len(queries), -1, np.int64)
+    for number, (end, count) in enumerate(zip(ends.tolist(), counts, strict=True)):
+        own = found[end - count : end]
+        if (own >= 0).any():
+            rows[number] = own[own >= 0][0]
+    return queries, rows
 
 
 def run(job: Job[PositiveVectorsParams]) -> None:
@@ -47,8 +59,7 @@ def run(job: Job[PositiveVectorsParams]) -> None:
     require_dataset(job, "tokens")
     passages = Embeddings(job.inputs["passages"], "passages")
     collection = Collection(job.inputs["dataset"])
-    queries, positives = find_first_positives(collection, job.params.split)
-    rows = index_passages(collection).rows(positives, missing_ok=True)
+    queries, rows = find_first_positives(collection, job.params.split)
     known = np.flatnonzero(rows >= 0)
     if not len(known):
         raise UserError(

@@ -8,7 +8,6 @@ from tandem.contrib.pretraining.layers import Block, LanguageHead
 from tandem.contrib.pretraining.masking import IGNORED, make_generator
 from tandem.contrib.pretraining.objectives import Masked
 from tandem.contrib.pretraining.options import LexMaeTrain
-from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged
 from tandem.training.forward import Seeds
 
@@ -44,15 +43,6 @@ class LexMae(Masked[LexMaeTrain]):
     def further(self) -> dict[str, nn.Module]:
         """Return the decoder and its head."""
         self.embeddings = self.embedder("lex_mae")
-        width, words = (
-            self.encoder.config.hidden_size,
-            self.encoder.get_input_embeddings().embedding_dim,
-        )
-        if width != words:
-            problem = f"states have {width} dimensions and embeddings {words}"
-            raise UserError(
-                f"objective lex_mae needs an encoder whose embeddings are as wide as its states; {problem}"
-            )
         self.decoder = nn.ModuleList(
             Block(self.encoder.config) for _ in range(self.train.decoder_layers)
         )

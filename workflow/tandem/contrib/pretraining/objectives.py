@@ -163,12 +163,22 @@ class Pretraining(ABC, Generic[T]):
         )
 
     def embedder(self, objective: str) -> Any:
-        """Return the encoder's embedding layer, positions included; a `UserError` naming the objective without one."""
+        """Return the encoder's embedding layer, positions included, for a decoder of the objective.
+
+        A `UserError` without positions, or where embeddings are not as wide as states.
+        """
         embeddings = getattr(self.encoder, "embeddings", None)
-        if not hasattr(embeddings, "position_embeddings"):
+        if getattr(embeddings, "position_embeddings", None) is None:
             kind = self.encoder.config.model_type
             raise UserError(
                 f"objective {objective} needs an encoder with position embeddings, and {kind} has none"
+            )
+        width = self.encoder.config.hidden_size
+        words = self.encoder.get_input_embeddings().embedding_dim
+        if width != words:
+            problem = f"states have {width} dimensions and embeddings {words}"
+            raise UserError(
+                f"objective {objective} needs an encoder whose embeddings are as wide as its states; {problem}"
             )
         return embeddings
 

@@ -38,10 +38,13 @@ def plan_pretraining(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage
 def plan_vocabulary(ctx: Context, name: str, entry: PretrainedEncoder) -> Stage:
     """Return the stage that learns a tokenizer from a corpus and draws the first weights."""
     data = _name_dataset(ctx, name, entry)
-    at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2
+    lengths = ctx.settings.lengths
+    side = max(("passage", "query"), key=lambda each: getattr(lengths, each))
+    # rows of a batch are filled up to a multiple of 8 tokens
+    longest = -(-(getattr(lengths, side) + 2) // 8) * 8
     if longest > entry.positions:
         raise UserError(
-            f"{at}.positions is {entry.positions}, but lengths.passage needs {longest}; raise it"
+            f"encoders.{name}.positions is {entry.positions}, but lengths.{side} needs {longest}; raise it"
         )
     params = json_of(entry, *NewEncoder.model_fields) | {"seed": ctx.seed(entry.train.seed)}
     return ctx.stage("vocabulary", data, name, params, {"dataset": dataset(ctx, data)})

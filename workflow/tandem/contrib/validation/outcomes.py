@@ -9,14 +9,14 @@ _ENOUGH_QUERIES = 50  # to choose a checkpoint by
 _DEVIATION = 0.4  # of a measure between 0 and 1 over queries of which many have 0 or 1; a usual one
 
 
-def warn_of_few_queries(by: str, queries: int) -> str:
+def warn_of_few_queries(by: str, queries: int, measure: str = MEASURE) -> str:
     """Return a warning if checkpoints are chosen by so few queries that chance decides; else ""."""
     if by != "dev" or queries >= _ENOUGH_QUERIES:
         return ""
     chance = _DEVIATION / math.sqrt(queries)
     counted = "1 query" if queries == 1 else f"{queries} queries"
     return (
-        f"its checkpoint is chosen by {counted} alone: by chance the mean {MEASURE} is off by "
+        f"its checkpoint is chosen by {counted} alone: by chance the mean {measure} is off by "
         f"{chance:.2f} or more in one case of three; more dev queries or train.choose: last would mend it"
     )
 

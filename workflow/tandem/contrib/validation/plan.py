@@ -78,7 +78,8 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
     if train.choose == "dev":
         what = f"models.{name}.train.choose is dev and checkpoints is {count}: they are validated"
         require_split(ctx, data, VALIDATED, what)
-    for number in range(1, count + 1):
+    # the start is checkpoint 0 where it may be the best
+    for number in range(0 if train.choose == "dev" else 1, count + 1):
         if f"{name}.{number}" in ctx.settings.models:
             raise UserError(
                 f"models.{name}.{number} has the name of checkpoint {number} of models.{name}; name it otherwise"

@@ -4,14 +4,20 @@ import json
 from collections.abc import Sequence
 
 from tandem.stages import declaration
+from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
 
 
 def read_validation_value(validation: Artifact) -> tuple[str, float]:
     """Return the measure of a validation and its mean over queries."""
-    means = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
-    ((measure, value),) = means.items()
+    ((measure, value),) = read_statistics(validation)["mean"].items()
     return str(measure), float(value)
+
+
+def read_statistics(validation: Artifact) -> Json:
+    """Return the mean of a validation and how many queries it is of."""
+    statistics: Json = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))
+    return statistics
 
 
 def read_worth(validation: Artifact) -> float:

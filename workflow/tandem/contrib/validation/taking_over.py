@@ -3,9 +3,15 @@
 import json
 
 from tandem.cluster.progress import warn
-from tandem.contrib.validation.outcomes import warn_of_no_gain
-from tandem.contrib.validation.selection import find_best, read_validation_value, read_worth
+from tandem.contrib.validation.outcomes import warn_of_few_queries, warn_of_no_gain
+from tandem.contrib.validation.selection import (
+    find_best,
+    read_statistics,
+    read_validation_value,
+    read_worth,
+)
 from tandem.errors import UserError
+from tandem.evaluation.measures import is_share
 from tandem.extras.validation.validation_points import ValidationPoint
 from tandem.stages.training import ModelParams
 from tandem.store.files import link, write_json
@@ -52,6 +58,10 @@ def take_over(job: Job[ModelParams]) -> None:
         draft.facts |= {name: facts[name] for name in _FACTS_OF_A_CHECKPOINT if name in facts}
         draft.facts["checkpoint"] = selected.key
         draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
-        line = warn_of_no_gain(history, "dev", f"dev {measure}")
-        if line:
+        lines = [warn_of_no_gain(history, "dev", f"dev {measure}")]
+        # what chance does to a mean rank is not known
+        if validations and validations[index].kind == "score" and is_share(measure):
+            queries = read_statistics(validations[index])["queries"]
+            lines.append(warn_of_few_queries("dev", queries, measure))
+        for line in filter(None, lines):
             warn(job, draft, line)
