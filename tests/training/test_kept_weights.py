@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tandem.training.checkpoints import list_kept, load_weights
+from tandem.training.checkpoints import Checkpoints, State, list_kept, load_weights
 
 pytestmark = pytest.mark.gpu
 
@@ -41,3 +41,18 @@ def test_a_checkpoint_without_a_weight_that_learns_is_none(tmp_path):
     save_file({"queue": torch.zeros(3)}, path)
     with pytest.raises(KeyError):
         load_weights(Moving(), path)
+
+
+@pytest.mark.parametrize(("saved", "left"), [(None, [0]), (4, [0, 2, 4]), (8, [0, 2, 4, 6])])
+def test_best_weights_of_steps_that_are_taken_again_are_gone(tmp_path, saved, left):
+    checkpoints = Checkpoints(tmp_path, "mine")
+    model = Moving()
+    optimizer = torch.optim.AdamW([model.learned])
+    for step in (0, 2, 4):
+        save_file({"learned": torch.zeros(2)}, tmp_path / f"best-{step:08d}.safetensors")
+    if saved is not None:
+        checkpoints.save(State(saved), model, optimizer)
+    save_file({"learned": torch.zeros(2)}, tmp_path / "best-00000006.safetensors")
+    assert checkpoints.load(model, optimizer).step == (saved or 0)
+    steps = [int(path.stem.removeprefix("best-")) for path in checkpoints.find_best()]
+    assert steps == left

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pytest import approx
 from tiny_training import objective
 
@@ -15,6 +16,7 @@ from tandem.contrib.budgets.data_sizes import WEIGHTS_OF_THE_RATES, fit_sizes
 from tandem.errors import UserError
 from tandem.extras.training_budgets import OPERATIONS_PER_SECOND
 from tandem.extras.training_operations import count_layer_weights, count_step_operations
+from tandem.models.hub import load_encoder
 from tandem.training.lists import Lists
 
 
@@ -67,6 +69,20 @@ def test_a_dual_encoder_has_32_queries_a_step_and_no_more_positives_than_fit():
     train = DualTrain(sizes="data", budget_minutes=1e-9, list_size=8, positives=3)
     sized = fit_sizes("dual", learner.models, learner.tokens, drawn, train)
     assert (sized.queries_per_batch, sized.list_size, sized.positives) == (32, 2, 1)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "qwen3", "t5"])
+def test_weights_count_once_for_each_layer_that_a_passage_goes_through(family, family_folder):
+    encoder = load_encoder(family_folder(family)).eval()
+    used = []
+    for name, module in encoder.named_modules():
+        own = sum(weights.numel() for weights in module.parameters(recurse=False))
+        if own and "embeddings" not in name and not isinstance(module, torch.nn.Embedding):
+            module.register_forward_hook(lambda *_, own=own: used.append(own))
+    ids = torch.tensor([[5, 9, 7, 3]])
+    with torch.inference_mode():
+        encoder(input_ids=ids, attention_mask=torch.ones_like(ids))
+    assert count_layer_weights(encoder) == sum(used)
 
 
 def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from pretrain_cases import ROWS, VOCABULARY, objective
+from pretrain_cases import BIG, CASES, ROWS, VOCABULARY, objective
 from pytest import approx
 from test_pretrain_losses import STEP, masked_lm, padded
 from tiny_training import texts
@@ -15,9 +15,15 @@ from tandem.contrib.pretraining.dup_mae import bag_of_words_loss
 from tandem.contrib.pretraining.ict import Ict
 from tandem.contrib.pretraining.lex_mae import lexicon_bottleneck
 from tandem.contrib.pretraining.masking import IGNORED, delete_tokens, make_generator
+from tandem.contrib.pretraining.options import PRETRAININGS
+from tandem.contrib.pretraining.pretrain import OBJECTIVES, passages_alone
 from tandem.contrib.pretraining.tsdae import make_decoder
 from tandem.errors import UserError
+from tandem.models.dual import DualEncoder
+from tandem.models.hub import load_encoder
 from tandem.models.ragged import Ragged
+from tandem.models.saving import DualShape
+from tandem.training.distributed import SINGLE_PROCESS
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch
 
@@ -325,3 +331,25 @@ def test_condenser_needs_a_layer_below_the_last():
         UserError, match=r"train.skip_from is 2, but the encoder has 2 layers; name an earlier one"
     ):
         objective("condenser", skip_from=2)
+
+
+@pytest.mark.parametrize("name", ["retromae", "dup_mae", "cot_mae", "lex_mae"])
+@pytest.mark.parametrize(
+    ("family", "problem"),
+    [
+        ("electra", "states have 32 dimensions and embeddings 16"),
+        ("modernbert", "needs an encoder with position embeddings"),
+        ("deberta-v2", "needs an encoder with position embeddings"),
+    ],
+)
+def test_a_decoder_needs_embeddings_like_the_states_and_positions(
+    name, family, problem, family_folder
+):
+    encoder = load_encoder(family_folder(family))
+    if family == "deberta-v2":  # as its third version is published
+        encoder.embeddings.position_embeddings = None
+    model = DualEncoder(encoder, encoder, DualShape(True, "cls", False, 1.0))
+    params = PRETRAININGS[name].model_validate({"precision": "fp32", **CASES[name]})
+    tokens = passages_alone(texts())[0]
+    with pytest.raises(UserError, match=problem):
+        OBJECTIVES[name](model, tokens, params, VOCABULARY, BIG, SINGLE_PROCESS)

@@ -3,7 +3,9 @@
 What they cost is decided by the data and the encoder: no clock is read, and no machine asked.
 """
 
-from torch import nn
+from typing import Any
+
+from torch import Tensor, nn
 
 from tandem.config.training import Train
 from tandem.models.tokens import Tokens
@@ -52,15 +54,34 @@ def _average_cut(tokens: Tokens, lists: Lists) -> float:
 def count_layer_weights(model: nn.Module, frozen: bool = False) -> int:
     """Return the weights of the encoders that a passage goes through, or with `frozen` those that do not learn.
 
-    Embeddings do not count: they only look rows up.
+    Embeddings do not count: they only look rows up. Weights that several layers share (ALBERT) count for each of them.
     """
     towers = getattr(model, "towers", {"passage": model})
     total = 0
     for side, encoder in towers.items():
         if side == "query":
             continue
+        tables = {
+            id(module.weight) for module in encoder.modules() if isinstance(module, nn.Embedding)
+        }
         for name, weights in encoder.named_parameters():
-            if "embeddings" in name or (frozen and weights.requires_grad):
+            if "embeddings" in name or id(weights) in tables:
                 continue
-            total += weights.numel()
+            if frozen and weights.requires_grad:
+                continue
+            total += _count_numbers(weights) * _count_uses(encoder, name)
     return total
+
+
+def _count_numbers(weights: Tensor) -> int:
+    """Return the numbers of a layer's weights; of 4 bits each, two are stored in a byte."""
+    quantised = getattr(weights, "quant_state", None)
+    return quantised.shape.numel() if quantised is not None else weights.numel()
+
+
+def _count_uses(encoder: Any, name: str) -> int:
+    """Return how many of an encoder's layers have the weights of a name."""
+    if "albert_layer_groups" not in name:
+        return 1
+    config = encoder.config
+    return config.num_hidden_layers // config.num_hidden_groups
