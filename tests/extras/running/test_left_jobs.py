@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import pytest
 
-from tandem.extras.running.left_jobs import clear
+from tandem.extras.running.left_jobs import clear, keep_finished
 
 RUNS = """
 import sys
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 from tandem.extras.running.left_jobs import clear
 clear(Path.cwd())
@@ -45,3 +48,21 @@ def test_jobs_of_a_killed_run_are_cancelled_and_those_of_a_living_one_are_not(to
     other.communicate()
     clear(tmp_path)
     assert told.read_text() == "4711\n"
+
+
+def test_what_is_whole_is_no_longer_marked_as_incomplete(tmp_path):
+    whole, begun = (tmp_path / "results/d/checkpoint" / key for key in ("a.1-01", "a.2-02"))
+    for folder in (whole, begun):
+        (folder / "state").mkdir(parents=True)
+    (whole / "stage.json").touch()
+    marks = tmp_path / ".snakemake/incomplete"
+    marks.mkdir(parents=True)
+    for folder in (whole, begun):
+        for name in ("stage.json", "state"):
+            path = str((folder / name).relative_to(tmp_path))
+            (marks / urlsafe_b64encode(path.encode()).decode()).touch()
+    keep_finished(tmp_path)
+    left = [urlsafe_b64decode(mark.name).decode() for mark in marks.iterdir()]
+    assert sorted(left) == [
+        f"results/d/checkpoint/a.2-02/{name}" for name in ("stage.json", "state")
+    ]

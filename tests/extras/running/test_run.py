@@ -310,6 +310,12 @@ def test_a_failing_stages_own_line_is_the_last(tmp_path):
             "ended with status 1; its last words: ValueError",
         ),
         (1, "", "ended with status 1; its last words: none"),
+        # the status of another job
+        (
+            137,
+            "Traceback (most recent call last):\nValueError: x\n",
+            "its last words: ValueError",
+        ),
     ],
 )
 def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, text, line):

@@ -68,10 +68,12 @@ def _explain_job(job: BegunJob, run: Run, log: Path, what: str) -> str:
         for error in run.errors
         for status in re.findall(r"exit status (\d+)", error.message)
     ]
-    if _KILLED_STATUS in statuses:
+    lines = read_lines(*job.log)
+    # A status may be that of another job, or of an earlier try: what fell over by itself was not killed.
+    fell_over = any(line.startswith(TRACEBACK) for line in lines)
+    if _KILLED_STATUS in statuses and not fell_over:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
     status = f" with status {statuses[-1]}" if statuses else ""
-    lines = read_lines(*job.log)
     last_words = shortened(lines[-1], _LONGEST_WORDS) if lines else "none"
     return f"{what} ended{status}; its last words: {last_words}"
 

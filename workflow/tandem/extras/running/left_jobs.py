@@ -54,9 +54,11 @@ def keep_finished(folder: Path) -> None:
             continue
         if made.endswith(ARCHIVE_SUFFIX):
             mark.unlink(missing_ok=True)
-        elif Path(made).name == MANIFEST and (folder / made).is_file():
+        elif (folder / made).with_name(MANIFEST).is_file():
+            # the manifest itself, or what stands beside it: the state that a training's next part continues from
             mark.unlink(missing_ok=True)
-            say(f"{Path(made).parent} was finished after its Snakemake had ended: it stays")
+            if Path(made).name == MANIFEST:
+                say(f"{Path(made).parent} was finished after its Snakemake had ended: it stays")
 
 
 def clear(folder: Path) -> None:
