@@ -75,6 +75,16 @@ def test_a_table_of_one_generation_is_well(two_rows, project, run_command, monke
     assert run_command("check", project.root / "results") == (0, [WELL])
 
 
+def test_tables_of_a_named_configuration_are_looked_at(two_rows, chain, project, run_command):
+    (project.root / "results/mine").mkdir()
+    (project.root / "results/tables").rename(project.root / "results/mine/tables")
+    assert run_command("check") == (0, [WELL])
+    project.manifest(two_rows[2], libraries={"numpy": "1.0"})
+    project.manifest(chain["score"], libraries={"numpy": "2.0"})
+    lines = run_command("check")[1]
+    assert any(line.startswith("table mine/tiny mixes versions of numpy") for line in lines)
+
+
 def test_rows_by_different_code_or_libraries(two_rows, chain, project, run_command):
     # PyTerrier: aggregated.csv kept rows of runs that had been made long before the others
     score = two_rows[2]

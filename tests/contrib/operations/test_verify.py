@@ -151,10 +151,19 @@ def test_damaged_manifests_stores_and_broken_deletions(chain, project, run_comma
     (store / "store.json").write_text("{}")
     (store / "a.npy").write_bytes(b"\x93NUMPY")
     (project.root / "results/toy/model/.deleted-1-x").mkdir(parents=True)
+    unpacked, unpacking = (
+        project.root / f"results/toy/model/.de-0123456789.{process}" for process in (4711, 4712)
+    )
+    for folder in (unpacked, unpacking):
+        folder.mkdir()
+        (folder / "model.json").write_text("{}")
+    for path in (unpacked / "model.json", unpacked):
+        os.utime(path, (time.time() - 3600,) * 2)
     assert sorted(faults(run_command)) == [
         ("damaged", chain["bm25"].manifest),
         ("damaged", "results/toy/pairs/ce-0123456789-0123456789/a.npy"),
         ("damaged", "results/toy/pairs/ce-0123456789-0123456789/store.json"),
+        ("draft", "results/toy/model/.de-0123456789.4711"),
         ("draft", "results/toy/model/.deleted-1-x"),
     ]
 

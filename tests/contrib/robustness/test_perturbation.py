@@ -159,11 +159,37 @@ def test_a_dataset_has_broken_copies_as_further_splits(nature, tmp_path):
     assert broken.artifact.manifest.facts["source"]["changed"] == {"swap": 2, "case": 2}
 
 
+def test_a_restored_run_is_scored_as_deep_as_the_one_on_broken_queries(
+    nature, make_job, write_ranked, tmp_path
+):
+    from tandem.contrib.robustness import restore
+    from tandem.data.runs import get_scored_depth
+
+    params = {"source": "perturbed", "split": "test", "kinds": ["drop"], "words": 1, "seed": 5}
+    run(Job("dataset", tmp_path / "results" / "broken", params, {"of": nature}, {}))
+    broken = open_artifact(tmp_path / "results" / "broken", "dataset")
+    reranked = write_ranked(
+        "rerank",
+        tmp_path / "rerank-0123456789",
+        {"depth": 1},
+        {"dataset": broken},
+        [("drop.a", ["seal", "otter"], [2.5, -1.0]), ("drop.b", ["seal"], [3.0])],
+    )
+    job = make_job(
+        "restore_queries",
+        tmp_path / "run-0123456789",
+        {"split": "test", "depth": 2, "kind": "drop"},
+        {"dataset": nature, "perturbed": broken, "run": reranked},
+    )
+    restore.run(job)
+    assert get_scored_depth(open_artifact(job.out)) == 1
+
+
 def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
     import numpy as np
 
     from tandem.contrib.robustness import restore
-    from tandem.data.runs import iter_run, write_run
+    from tandem.data.runs import get_scored_depth, iter_run, write_run
     from tandem.store.job import writing
 
     params = {"source": "perturbed", "split": "test", "kinds": ["drop"], "words": 1, "seed": 5}
@@ -198,6 +224,7 @@ def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
         for query, docs, scores in iter_run(open_artifact(job.out), nature)
     ]
     assert restored == [("a", ["seal", "otter"], [2, 1]), ("b", ["seal"], [3])]
+    assert get_scored_depth(open_artifact(job.out)) is None
     wrong = make_job(
         "restore_queries", tmp_path / "wrong-0123456789", {"split": "test", "kind": "swap"}, inputs
     )

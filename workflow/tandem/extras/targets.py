@@ -27,7 +27,7 @@ from tandem.redaction import redacted
 from tandem.report.results import Lineage
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
-from tandem.store.files import is_locked
+from tandem.store.files import is_locked, is_partial
 
 RESULTS = Path("results")
 KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it
@@ -254,9 +254,18 @@ def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def list_leftovers(root: Path) -> list[Path]:
-    """Return folders that an interrupted `gc` has renamed and not yet removed."""
+    """Return folders that an interrupted `gc` has not yet removed, or an interrupted unpacking not yet put in place."""
     paths = [path for depth in ("*/*", "*/*/*") for path in root.glob(f"{depth}/{DELETED}*")]
+    paths += [
+        path for path in root.glob("*/*/.*") if is_partial(path.name) and not _is_written(path)
+    ]
     return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
+
+
+def _is_written(folder: Path) -> bool:
+    """Return whether something in a folder was written a moment ago."""
+    newest = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    return time.time() - newest < ALIVE_SECONDS
 
 
 def get_kind(folder: Path) -> str:

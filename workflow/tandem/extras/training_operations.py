@@ -76,7 +76,7 @@ def count_layer_weights(model: nn.Module, frozen: bool = False) -> int:
 def _count_numbers(weights: Tensor) -> int:
     """Return the numbers of a layer's weights; of 4 bits each, two are stored in a byte."""
     quantised = getattr(weights, "quant_state", None)
-    return quantised.shape.numel() if quantised is not None else weights.numel()
+    return int(quantised.shape.numel()) if quantised is not None else weights.numel()
 
 
 def _count_uses(encoder: Any, name: str) -> int:
@@ -84,4 +84,4 @@ def _count_uses(encoder: Any, name: str) -> int:
     if "albert_layer_groups" not in name:
         return 1
     config = encoder.config
-    return config.num_hidden_layers // config.num_hidden_groups
+    return int(config.num_hidden_layers // config.num_hidden_groups)

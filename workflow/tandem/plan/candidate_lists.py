@@ -176,7 +176,7 @@ def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     if below is None or below.by:
         return
     if pool.declared.scoring.of == "chosen":
-        why = f"how deep the runs of the pipeline {lists.from_} have scores is decided later"
+        why = f"how deep the runs of {lists.from_} have scores is decided later"
         raise UserError(
             f"{at}.below_positive: {why}; draw lists from one of them, or say by: a cross-encoder"
         )

@@ -106,14 +106,25 @@ def list_first_names(names: list[str]) -> str:
 
 
 def find_mixed_generations(root: Path) -> Iterator[str]:
-    """Yield warnings about the tables and sweeps below a folder of results; other JSON files are passed over."""
-    project = root.absolute().parent
+    """Yield warnings about the tables and sweeps below a folder of results; other JSON files are passed over.
+
+    Those of a named configuration are in a folder of its own.
+    """
+    own = {path.parent for block in ("tables", SWEEPS) for path in root.glob(f"*/{block}")}
+    for folder in (root, *sorted(own)):
+        yield from _find_mixed_below(folder, root.absolute().parent)
+
+
+def _find_mixed_below(root: Path, project: Path) -> Iterator[str]:
+    """Yield warnings about the tables and sweeps of a configuration, whose project's folder is `project`."""
     for path in [
         *sorted((root / "tables").rglob("*.json")),
         *sorted((root / SWEEPS).glob("*.json")),
     ]:
         place = path.relative_to(root).with_suffix("")
-        view = f"{place.parts[0].removesuffix('s')} {place.relative_to(place.parts[0]).as_posix()}"
+        name = place.relative_to(place.parts[0]).as_posix()
+        of = "" if root.absolute().parent == project else f"{root.name}/"
+        view = f"{place.parts[0].removesuffix('s')} {of}{name}"
         folders: dict[str, list[Path]] = {}
         with suppress(UserError):
             folders = _read_folders(path, project, is_table=place.parts[0] == "tables")

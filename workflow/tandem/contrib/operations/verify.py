@@ -116,7 +116,7 @@ def find_faults(root: Path, quick: bool, pool: Executor, report: "Report") -> It
     )
     report.artifacts += len(folders)
     for path in targets.list_leftovers(results):
-        yield Fault(path, "draft", path, "was being deleted by `tandem gc`")
+        yield Fault(path, "draft", path, "was being deleted by `tandem gc`, or unpacked")
     listed = [examine_bundle(root, bundle)] if bundle else []
     artifacts = (examine(folder, contents, bundle.left_out if bundle else ()) for folder in folders)
     with Progress("verify", len(listed) + len(folders), "folders") as progress:

@@ -5,6 +5,7 @@ from tandem.config.settings import register_section
 from tandem.config.training import register_query_copies
 from tandem.contrib.robustness.options import Perturbed, PerturbedRun, RestoreQueriesParams
 from tandem.stages import Kind, register_stage
+from tandem.stages.base import Scoring
 
 register_source(Perturbed)
 register_section(
@@ -18,7 +19,9 @@ register_stage(
         "restore_queries",
         "contrib.robustness.restore:run",
         RestoreQueriesParams,
+        version=2,  # the manifest says down to which rank scores are a model's
         box="Retrieval",
+        scoring=Scoring(of="chosen"),
     ),
     in_runs=False,
 )

@@ -10,7 +10,7 @@ from tandem.cluster.progress import Progress
 from tandem.contrib.robustness.options import RestoreQueriesParams
 from tandem.contrib.robustness.perturbation import name_copy
 from tandem.data.columns import Floats
-from tandem.data.runs import iter_run, write_run
+from tandem.data.runs import get_scored_depth, iter_run, write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
 from tandem.store.job import Job, writing
@@ -44,3 +44,4 @@ def run(job: Job[RestoreQueriesParams]) -> None:
 
     with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "queries") as progress:
         draft.facts["lines"] = write_run(job, draft, restored(progress))
+        draft.facts["scored_depth"] = get_scored_depth(job.inputs["run"])

@@ -20,6 +20,7 @@ from tandem.plan.dataset_stages import choose_dataset
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan, ReportPart, View
 from tandem.plan.planner import Planners
+from tandem.plan.reported import check_measure_names
 from tandem.plan.views import name_configurations
 from tandem.stages.base import Json
 
@@ -247,6 +248,8 @@ class PlannedSweep:
                 raise UserError(
                     f"{self.where}.printed.{at}.system: {printed.system} is not a system{hint}"
                 )
+            if printed.measure not in have:  # another configuration's may be known
+                check_measure_names(f"{self.where}.printed.{at}.measure", [printed.measure])
 
     def _has_effect(self, path: str) -> bool:
         """Return whether a score differs between points that differ in a path alone."""
