@@ -241,6 +241,25 @@ def test_more_lists_than_a_gpu_searches_are_refused(index):
             lists.tune(2049, None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "nprobe", "rescore", "remedy"),
+    [
+        ("ivf_pq", 4, True, "raise nprobe"),
+        ("ivf_pq", None, True, "raise nprobe"),
+        # every one of its 16 lists is searched: the codes lose
+        ("ivf_pq", 16, True, "raise rescore_factor"),
+        ("ivf_pq", 32, False, "set rescore to true"),
+        ("hnsw", None, True, "raise ef_search"),
+        ("sq", None, False, "set rescore to true"),
+    ],
+)
+def test_what_finds_more_is_a_key_that_has_an_effect(index, kind, nprobe, rescore, remedy):
+    with open_threads(1) as threads:
+        opened = ann.OpenedIndex(index(kind), threads)
+        opened.tune(nprobe, None)
+        assert opened.find_remedy(rescore) == remedy
+
+
 on_a_gpu = pytest.mark.skipif(
     not faiss.get_num_gpus(), reason="needs faiss-gpu, and CUDA_VISIBLE_DEVICES to name a GPU"
 )

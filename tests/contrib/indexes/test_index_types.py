@@ -127,5 +127,11 @@ def test_links_of_a_graph_need_divide_nothing():
 
 
 def test_a_graph_grows_on_one_thread_and_other_indexes_on_all():
-    assert KINDS["index"].takes_one_thread(SimpleNamespace(values={"type": "hnsw_sq"}))
-    assert not KINDS["index"].takes_one_thread(SimpleNamespace(values={"type": "ivf_pq"}))
+    for values, is_graph in (
+        ({"type": "hnsw_sq"}, True),
+        ({"type": "ivf_pq"}, False),
+        ({"type": "factory", "factory": "PCA8,HNSW32,SQ8"}, True),
+        ({"type": "factory", "factory": "IVF64,PQ4"}, False),
+    ):
+        stage = SimpleNamespace(values=values)
+        assert KINDS["index"].takes_one_thread(stage) == is_graph

@@ -202,6 +202,32 @@ def test_lists_that_a_known_corpus_cannot_fill_are_refused(configured):
         planner.run("de_bm25neg@many", "dev", "here")
 
 
+@pytest.mark.parametrize(
+    ("entry", "part"),
+    [
+        ({"factory": "HNSW32,SQ8"}, 1 << 22),
+        ({"factory": "HNSW32", "part": 1000}, 1000),
+        ({"factory": "IVF64,PQ4"}, 1 << 20),
+    ],
+)
+def test_a_part_of_a_factorys_graph_is_that_of_a_graph(planner, entry, part):
+    own = planner(mine={"type": "factory"} | entry)
+    assert run(own, "de_bm25neg@mine").upstream["index"].values["part"] == part
+
+
+def test_a_rotation_of_too_few_vectors_is_refused_before_they_are_encoded(planner):
+    own = planner(mine={"type": "ivf_pq", "train_sample": 300})
+    with pytest.raises(UserError, match="indexes.mine.opq: a rotation of 384 dimensions"):
+        run(own, "de_bm25neg@mine")
+
+
+def test_tokens_that_are_matched_are_not_compared_by_indexes(configured):
+    model = {"like": "de_bm25neg", "representation": "coil"}
+    config = configured("models.tokens", model)
+    with pytest.raises(UserError, match="tradeoffs.model: tokens compares vectors of the same"):
+        FullPlan(config | {"tradeoffs": {"model": "tokens"}}, ROOT).view("tradeoffs").stage()
+
+
 def test_tradeoffs_measure_what_they_name(configured):
     plan = FullPlan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
     stage = plan.view("tradeoffs").stage()

@@ -28,6 +28,8 @@ class Representation(Extensible):
     unused: ClassVar[tuple[str, ...]] = ("train.co_training",)
     # the kind of stage that stores what it makes of texts
     encoding: ClassVar[str] = "embeddings"
+    # only vectors of the same token are compared, which no index of vectors knows
+    matches_tokens: ClassVar[bool] = False
 
     @classmethod
     def list_classes(cls) -> Sections:

@@ -80,6 +80,9 @@ class OwnTokens(DualEncoder, ABC):
                 states = self.towers[side](**placed).last_hidden_state
             else:
                 hidden = self.towers[side](**placed, output_hidden_states=True).hidden_states
+                if max(layers) >= len(hidden):
+                    has = f"the tower of {side} has {len(hidden) - 1} layers"
+                    raise UserError(f"representation.layers names layer {max(layers)}, but {has}")
                 states = torch.cat([hidden[layer] for layer in layers], dim=-1)
         at = torch.arange(states.shape[1], device=states.device) - len(template.single[0])
         lengths = place_array(np.diff(texts.offsets))

@@ -94,6 +94,7 @@ class OpenedIndex:
         self.is_graph = graph is not None
         self.widen = widen and graph is not None
         self.width = int(graph.hnsw.efSearch) if self.is_graph else 0
+        self.nprobe: int | None = None  # FAISS's
         if gpu != NONE and not has_gpu_form(indexes[0]):
             say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
             self.gpu = NONE
@@ -116,6 +117,7 @@ class OpenedIndex:
                 f"{self.factory}: nprobe is {nprobe}, but a GPU searches at most {MOST_ON_GPU} lists; lower it"
             )
         self.width = ef_search or self.width
+        self.nprobe = nprobe
         for part in self.parts:
             if self.lists and nprobe:
                 self._set(part, "nprobe", nprobe)
@@ -131,12 +133,13 @@ class OpenedIndex:
         if self.pairs is not None:
             self.copies = Copies(self.pairs, ranks)
 
-    @property
-    def remedy(self) -> str:
-        """Return what makes a search find more."""
-        if self.lists:
+    def find_remedy(self, rescore: bool) -> str:
+        """Return what makes a search find more; where all lists are searched already, it is not how many."""
+        if self.lists and (self.nprobe or 1) < self.lists:
             return "raise nprobe"
-        return "raise ef_search" if self.is_graph else "raise rescore_factor"
+        if self.is_graph:
+            return "raise ef_search"
+        return "raise rescore_factor" if rescore else "set rescore to true"
 
     def search(self, queries: Floats, k: int) -> _ScoredRows:
         """Return the `k` best passages of queries, shape (queries, dim), by the index's own scores.
@@ -318,7 +321,7 @@ def run(job: Job[AnnParams]) -> None:
             job, draft, short.count(search_index(job, searcher, queries, order)), order
         )
         draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
-        short.warn(job, draft, index.remedy)
+        short.warn(job, draft, index.find_remedy(params.rescore))
         if params.recall_queries:
             sample = queries.pick(space_evenly(queries.rows, params.recall_queries))
             ours = searcher.search(sample, depth)
@@ -334,7 +337,7 @@ def run(job: Job[AnnParams]) -> None:
             ]
             if low:
                 found = f"of the passages of exact search it finds {', '.join(low)}, in {len(sample):,} queries"
-                warn(job, draft, f"{found}; {index.remedy}")
+                warn(job, draft, f"{found}; {index.find_remedy(params.rescore)}")
 
 
 def search_exactly(

@@ -49,6 +49,9 @@ class _Product(FaissIndex):
     opq: bool = Field(True, description="learn a rotation first")
 
 
+PASSAGES_OF_A_GRAPH = 1 << 22  # where the configuration does not say
+
+
 class _Graph(FaissIndex):
     m: int = Field(32, ge=2, le=512, description="links of a node")
     ef_construction: int = Field(
@@ -56,7 +59,7 @@ class _Graph(FaissIndex):
     )
     ef_search: int = Field(128, ge=1, description="width of the search")
     part: int = Field(
-        1 << 22,
+        PASSAGES_OF_A_GRAPH,
         ge=1,
         description="passages of one graph; where there are several, each is searched",
     )
@@ -124,7 +127,7 @@ class HnswSqIndex(_Quantiser, _Graph, _Learned):
 
 
 class FactoryIndex(_Learned, _Parts):
-    """An index by FAISS's own name."""
+    """An index by FAISS's own name; of a graph `part` is that of `hnsw`, unless it is set."""
 
     type: Literal["factory"] = "factory"
     factory: str = Field(description="FAISS's factory string, such as OPQ64,IVF1024,PQ64")

@@ -1,7 +1,15 @@
 """The stage that builds an index of FAISS's, from an entry of `indexes`."""
 
-from tandem.contrib.indexes.index_types import SEARCH_KEYS, check_index
-from tandem.contrib.indexes.options import FaissIndex, IndexParams
+from contextlib import suppress
+
+from tandem.contrib.indexes.factory_strings import describe_factory
+from tandem.contrib.indexes.index_types import SEARCH_KEYS, check_index, has_parameter
+from tandem.contrib.indexes.options import (
+    PASSAGES_OF_A_GRAPH,
+    FactoryIndex,
+    FaissIndex,
+    IndexParams,
+)
 from tandem.plan.context import Context, checks_entry, json_of, plans_index
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import dimension
@@ -17,6 +25,10 @@ def _index_params(entry: FaissIndex, seed: int) -> IndexParams:
     params: Json = {key: value for key, value in json_of(entry).items() if key not in SEARCH_KEYS}
     if "seed" in params and params["seed"] is None:
         params["seed"] = seed
+    if isinstance(entry, FactoryIndex) and "part" not in entry.model_fields_set:
+        with suppress(ValueError):  # an unknown one is refused by its key
+            if describe_factory(entry.factory).is_graph:
+                params["part"] = PASSAGES_OF_A_GRAPH
     return IndexParams.model_validate(params)
 
 
@@ -39,7 +51,8 @@ def plan_faiss_index(ctx: Context, passages: Stage, name: str, data: str) -> Sta
     # of tokens' vectors, how many there are and their size is known later
     if passages.declared.vectors == "text":
         rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-        is_sized = params.m or params.factory is not None
+        is_rotated = has_parameter(params, "opq") and params.opq
+        is_sized = params.m or is_rotated or params.factory is not None
         size = dimension(ctx, model.values, passages.upstream["tokens"]) if is_sized else None
         check_index(params, at, rows, size)
     execution = ctx.execution("index_gpu", "devices")

@@ -3,6 +3,7 @@
 from tandem.commands import STEPS, Command, register_command
 from tandem.config.indexes import register_index
 from tandem.config.settings import register_section
+from tandem.contrib.indexes.factory_strings import describe_factory
 from tandem.contrib.indexes.options import FAISS_INDEXES, AnnParams, IndexParams
 from tandem.extras.tradeoffs_options import Tradeoffs, TradeoffsParams
 from tandem.stages import Kind, register_stage
@@ -13,6 +14,8 @@ register_index(*FAISS_INDEXES.values())
 
 def grows_a_graph(stage: Planned) -> bool:
     """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
+    if factory := stage.values.get("factory"):
+        return describe_factory(factory).is_graph
     return str(stage.values["type"]).startswith("hnsw")
 
 

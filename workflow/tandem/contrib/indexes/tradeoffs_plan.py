@@ -1,5 +1,6 @@
 """The stage that measures indexes against one another."""
 
+from tandem.errors import Unavailable
 from tandem.extras.planning import choose_run
 from tandem.extras.searched_indexes import plans_comparison
 from tandem.extras.tradeoffs_options import Tradeoffs
@@ -43,7 +44,13 @@ class TradeoffsView(View):
 
         model = options.model or choose_run(self.plan, "de_bm25neg", is_plain)
         params = json_of(options) | {"split": split}
-        encoding = dual_encoder(ctx, model, "tradeoffs.model").params.representation.encoding
+        representation = dual_encoder(ctx, model, "tradeoffs.model").params.representation
+        if representation.matches_tokens:
+            why = (
+                f"{model} compares vectors of the same token, and an index does not know which are"
+            )
+            raise Unavailable(f"tradeoffs.model: {why}; name another model")
+        encoding = representation.encoding
         if encoding in plans_comparison:
             return plans_comparison[encoding](ctx, options, model, split)
 

@@ -99,6 +99,7 @@ class CoilVectors(Unpooled, TokenRows):
     )
 
     unused: ClassVar[tuple[str, ...]] = (*Unpooled.unused, "train.regularise")
+    matches_tokens: ClassVar[bool] = True
 
     @property
     def pieces(self) -> int:
