@@ -121,6 +121,17 @@ def test_audits_with_training_queries(beir, plan_of):
     assert without.upstream["similar"] is similar
 
 
+def test_pools_are_as_deep_as_the_runs_where_nothing_else_is_said(beir, plan_of):
+    datasets = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
+    for depth, pooled in ((100, 50), (20, 20)):
+        planned = plan_of(datasets, "d", depth={"test": depth}, rerank={"depth": 10})
+        assert plan_pool(planned.planner.ctx, "d").values["depth"] == pooled
+    deep = {"false_negatives": {"depth": 30}}
+    planned = plan_of(datasets, "d", depth={"test": 20}, rerank={"depth": 10}, audits=deep)
+    with pytest.raises(UserError, match="audits.false_negatives.depth is 30, but runs on test"):
+        plan_pool(planned.planner.ctx, "d")
+
+
 @pytest.mark.parametrize("ignored", [True, False])
 def test_audits_leave_out_what_scores_leave_out(beir, plan_of, ignored):
     entry = {"source": "beir", "path": beir("d", ["train", "test"])}

@@ -94,6 +94,20 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(
     assert folders() == before
 
 
+def test_results_of_a_dataset_whose_files_are_away_stay(configured_toy, project, run_command):
+    away = "\n  away: {source: beir, path: away}\n"
+    text = Path("toy.yaml").read_text()
+    Path("toy.yaml").write_text(text.replace("datasets:\n", f"datasets:{away}", 1))
+    assert "away" in Path("toy.yaml").read_text()
+    models = [Stage("model", name, "de", {"objective": "dual"}) for name in ("away", "toy")]
+    for model in models:
+        project.make(model)
+    lines = run_command("gc", *CONFIG)[1]
+    listed = [line.split()[-1] for line in lines if "results/" in line]
+    assert models[1].folder in listed
+    assert models[0].folder not in listed
+
+
 def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy, project):
     old = Stage("model", "toy", "de", {"objective": "dual"})
     project.make(old)

@@ -7,7 +7,7 @@ from tandem.config.base import Section
 from tandem.config.datasets import UNSPACED
 from tandem.config.references import CROSS_PARTS
 from tandem.config.training import CrossTrain, JointTrain
-from tandem.contrib.audits.options import Audits, Dissimilar
+from tandem.contrib.audits.options import Audits, Dissimilar, FalseNegativesAudit, LlmJudge
 from tandem.contrib.audits.packages import list_decisive_files
 from tandem.data.splits import sort_key
 from tandem.errors import UserError, nearest
@@ -31,7 +31,7 @@ from tandem.plan.dataset_stages import dataset, make_dataset, may_have_split, sp
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.plan import Check, Plan, ReportPart, View
-from tandem.plan.reported import reported_split
+from tandem.plan.reported import reported_split, run_depth
 from tandem.plan.run_expressions import run
 from tandem.plan.searches import plan_encoding
 from tandem.plan.starting_encoders import judges
@@ -211,10 +211,21 @@ def plan_pool(ctx: Context, data: str) -> Stage:
     names = list_judges(ctx, data)
     upstream |= judges(ctx, names, "audits.judges", data, CROSS_PARTS)
     calibrate = not all(knows_probabilities(ctx, name) for name in names)
-    entry = json_of(read_settings(ctx).false_negatives)
-    params = {**entry, "split": split, "calibrate": calibrate, **ctx.scoring}
-    params |= leave_out(ctx, data)
+    entry = read_settings(ctx).false_negatives
+    params = {**json_of(entry), "split": split, "calibrate": calibrate, **ctx.scoring}
+    params |= leave_out(ctx, data) | _fit_depth(ctx, "false_negatives", entry, split, data)
     return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
+
+
+def _fit_depth(
+    ctx: Context, name: str, entry: FalseNegativesAudit | LlmJudge, split: str, data: str
+) -> Json:
+    """Return how deep an audit looks into the runs: as deep as they are where its entry does not say."""
+    deepest = run_depth(ctx, split, data)
+    if entry.depth > deepest and "depth" in entry.model_fields_set:
+        runs = f"runs on {split} are {deepest} deep; raise depth.{split}"
+        raise UserError(f"audits.{name}.depth is {entry.depth}, but {runs}")
+    return {"depth": min(entry.depth, deepest)}
 
 
 def leave_out(ctx: Context, data: str) -> Json:
@@ -270,6 +281,7 @@ def plan_llm_judge(ctx: Context, data: str) -> Stage:
     pool = plan_pool(ctx, data)
     params, execution = llm_stage(entry, at)
     params |= {"split": split, "seed": ctx.settings.seed, **leave_out(ctx, data)}
+    params |= _fit_depth(ctx, "llm_judge", entry, split, data)
     upstream = {"dataset": dataset(ctx, data), "pool": pool, **plan_runs(ctx, split, data)}
     return ctx.stage("judge_llm", data, pool.name, params, upstream, execution)
 

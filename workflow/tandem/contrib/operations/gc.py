@@ -14,6 +14,7 @@ from tandem.errors import UserError
 from tandem.extras import targets
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations
+from tandem.plan.dataset_stages import dataset
 from tandem.stages import KINDS, holding
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in
@@ -88,8 +89,13 @@ def collect_garbage(
     protected = {(stage.kind, stage.key) for stage in above.values()}
     needed = protected.union(*(plan.stages for plan in plans))
     done = find_spent_stages(plans) - protected if spent else set()
+    kept = find_unplanned_datasets(plans)
+    for name, why in kept.items():
+        say(f"{targets.RESULTS / name} stays, as what needs it cannot be told: {why}")
     folders = [
-        folder for folder in find_unneeded(targets.RESULTS, needed, done) if folder.group in groups
+        folder
+        for folder in find_unneeded(targets.RESULTS, needed, done)
+        if folder.group in groups and _name_dataset(folder.folder) not in kept
     ]
     # Latest first, so that what is left after an interruption has its inputs; unfinished folders before all.
     folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
@@ -107,6 +113,25 @@ def plan_everything(configuration: targets.Configuration) -> FullPlan:
     plan.tables.files()
     plan.plan_every_target()
     return plan
+
+
+def find_unplanned_datasets(plans: Iterable[FullPlan]) -> dict[str, str]:
+    """Return name → why, of each dataset with results that its configuration cannot plan today: its files are away."""
+    unplanned: dict[str, str] = {}
+    for plan in plans:
+        for name in plan.settings.datasets:
+            if not (targets.RESULTS / name).is_dir():
+                continue
+            try:
+                dataset(plan.planner.ctx, name)
+            except UserError as error:
+                unplanned[name] = str(error).splitlines()[0]
+    return unplanned
+
+
+def _name_dataset(folder: Path) -> str:
+    """Return the dataset of a folder below results/."""
+    return folder.relative_to(targets.RESULTS).parts[0]
 
 
 def find_spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
