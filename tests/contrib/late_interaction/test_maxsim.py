@@ -1,6 +1,7 @@
 """Late interaction end to end: tokens' vectors in blocks, all passages or those an index finds, scores to the bit."""
 
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -288,3 +289,11 @@ def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_mo
     )
     with pytest.raises(UserError, match="has one vector a text; expected representation: multi"):
         run_encode(job)
+
+
+def test_more_tokens_than_a_gpu_gives_are_refused():
+    index = SimpleNamespace(gpu="replicate", rows=9000)
+    search = SimpleNamespace(passages=SimpleNamespace(decode=None), lengths=range(3000))
+    searcher = maxsim.TokenSearcher(search, index, 4, None)
+    with pytest.raises(UserError, match="4,000 tokens .* a GPU, which gives 2,048; lower rescore"):
+        searcher.search(np.array([0]), 1000)

@@ -209,11 +209,12 @@ class TokenSearcher:
         passages = self.token_search.passages
         best = BestPassages(len(queries), min(depth, len(self.token_search.lengths)))
         passages.decode = self.decode
-        near = min(
-            best.depth * self.factor,
-            self.index.rows,
-            self.index.rows if self.index.gpu == NONE else MOST_ON_GPU,
-        )
+        near = min(best.depth * self.factor, self.index.rows)
+        if self.index.gpu != NONE and near > MOST_ON_GPU:
+            problem = f"{near:,} tokens near each of a query's are requested of a GPU, which gives {MOST_ON_GPU:,}"
+            raise UserError(
+                f"maxsim: {problem}; lower rescore_factor, or set execution.index_gpu to none"
+            )
         for number, query in enumerate(queries):
             tokens = self.token_search.queries.rows_of(np.array([query])).astype(np.float32)
             if not len(tokens):
