@@ -15,6 +15,7 @@ from tandem.contrib.characters.cnn import CharacterBertConfig, CharacterCnn
 from tandem.contrib.characters.options import CharacterInput, Imitation
 from tandem.contrib.characters.words import WordTokenizer, spell
 from tandem.data.collection import Collection, join_contents
+from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_encoder
 from tandem.models.learning import find_layers
@@ -236,3 +237,10 @@ def test_a_texts_vector_is_the_same_in_any_batch(make_words, dataset, characters
     alone = opened.passages.take(np.array([13]))
     one = encode_all(*options, alone, opened.template, "fp32", 64)
     torch.testing.assert_close(one[0], every[13], atol=1e-5, rtol=1e-4)
+
+
+def test_an_input_that_learns_no_numbers_is_refused(make_job, encoder, tmp_path):
+    imitation = IMITATION | {"lr": 1e30}
+    params = SIZES | {"imitation": imitation}
+    with pytest.raises(UserError, match=r"encoders.tiny.imitation.lr is 1e\+30, by which"):
+        run(make_job("character_encoder", tmp_path / "tiny-0123456789", params, {"start": encoder}))

@@ -14,6 +14,7 @@ from tandem.plan.graph import upstream_first
 ROOT = Path(__file__).parents[3]
 LIST_SIZE = "models.rocketqav2.train.list_size"
 RUNS = ["rocketqav2.retriever", "bm25"]
+PRINTED = {"point": {LIST_SIZE: 4}, "system": "bm25", "value": 37.0, "source": "Table 1"}
 
 
 @pytest.fixture
@@ -181,6 +182,7 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
         ({"grid": {"execution.shards": [1, 2]}}, "grid.execution.shards: none of the systems depends on it"),
         ({"x": "seed"}, "x: is seed; allowed: models"),
         ({"measures": ["nDCG@11"]}, "measures: nDCG@11 is not scored; did you mean nDCG@10?"),
+        ({"printed": [PRINTED | {"measure": "MRR@10"}]}, "printed.0.measure: MRR@10 is written RR@10 here"),
         ({"baseline": {LIST_SIZE: 5}}, f"baseline: {LIST_SIZE}=5 is not a point; the grid has {LIST_SIZE}=[4, 8]"),
         ({"baseline": {"seed": 5}}, "baseline: seed is not in the grid"),
         ({"grid": {"seed": [1, 2]}, "seeds": [3]}, "seeds: grid has seed too"),

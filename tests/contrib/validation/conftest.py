@@ -24,13 +24,16 @@ def empty_world(tmp_path) -> World:
 
 @pytest.fixture
 def validation(make_job, tmp_path):
-    """`validation(kind, number, measure, mean)`: an artifact with the statistics of a validation."""
+    """`validation(kind, number, measure, mean, queries)`: an artifact with the statistics of a validation."""
 
-    def build(kind, number, measure, mean):
+    def build(kind, number, measure, mean, queries=500):
         params = {"split": "dev"} | ({"measures": [measure]} if kind == "score" else {})
         job = make_job(kind, tmp_path / kind / f"v.{number}-0000000000", params)
         with writing(job) as draft:
-            draft.path("statistics.json").write_text(json.dumps({"mean": {measure: mean}}))
+            counts = {"queries": queries, "missing": 0}
+            draft.path("statistics.json").write_text(
+                json.dumps({"mean": {measure: mean}, **counts})
+            )
         return open_artifact(job.out)
 
     return build

@@ -141,6 +141,19 @@ def test_the_chosen_checkpoint_becomes_the_model(
     assert (facts["steps"], facts["planned_steps"]) == (STEPS[chosen - 1], STEPS[-1])
 
 
+def test_few_queries_that_choose_among_checkpoints_are_warned_of(
+    validation, make_job, chains, tmp_path
+):
+    inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2)}
+    for number, mean in ((1, 0.5), (2, 0.6)):
+        inputs[f"validation.{number}"] = validation("score", number, "RR@10", mean, queries=10)
+    params = {"objective": "dual", "train": {}}
+    job = make_job("model", tmp_path / "dual-0123456789", params, inputs)
+    run(job)
+    (line,) = open_artifact(job.out).manifest.facts["warnings"]
+    assert "chosen by 10 queries alone: by chance the mean RR@10 is off" in line
+
+
 def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp_path):
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2)}
     inputs["validation.1"] = validation("score", 1, "RR@10", 0.5)
