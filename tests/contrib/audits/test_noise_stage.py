@@ -204,6 +204,24 @@ def test_holes_by_hand(audit):
     }
 
 
+@pytest.mark.parametrize(("ignored", "hole"), [(True, 0.0), (False, 1.0)])
+def test_a_querys_own_passage_is_no_unjudged_result(
+    make_job, make_collection, make_run, tmp_path, ignored, hole
+):
+    passages = [("p1", "", "one two three"), ("p2", "", "four five six")]
+    queries = [("p1", "one two three", "test")]
+    qrels = [("p1", "p2", 1, "test")]
+    made = make_collection(tmp_path / "d" / "own-0123456789", passages, queries, qrels)
+    found = make_run(tmp_path / "r" / "bm25.test-0123456789", made, "test", {"p1": ["p1", "p2"]})
+    params = PARAMS | {"ignore_identical_ids": ignored}
+    job = make_job(
+        "noise", tmp_path / "noise", params, {"dataset": made, "run.0": found}, {"workers": 1}
+    )
+    run(job)
+    (counts,) = read(open_artifact(job.out), "summary.json")["runs"].values()
+    assert counts["depths"]["1"]["hole"] == hole
+
+
 def test_table(audit):
     with open(audit().path("noise.csv"), encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
