@@ -159,15 +159,20 @@ def test_a_dataset_has_broken_copies_as_further_splits(nature, tmp_path):
     assert broken.artifact.manifest.facts["source"]["changed"] == {"swap": 2, "case": 2}
 
 
+@pytest.fixture
+def broken(nature, tmp_path):
+    """The collection with its test queries, of which a letter is dropped."""
+    params = {"source": "perturbed", "split": "test", "kinds": ["drop"], "words": 1, "seed": 5}
+    run(Job("dataset", tmp_path / "results" / "broken", params, {"of": nature}, {}))
+    return open_artifact(tmp_path / "results" / "broken", "dataset")
+
+
 def test_a_restored_run_is_scored_as_deep_as_the_one_on_broken_queries(
-    nature, make_job, write_ranked, tmp_path
+    nature, broken, make_job, write_ranked, tmp_path
 ):
     from tandem.contrib.robustness import restore
     from tandem.data.runs import get_scored_depth
 
-    params = {"source": "perturbed", "split": "test", "kinds": ["drop"], "words": 1, "seed": 5}
-    run(Job("dataset", tmp_path / "results" / "broken", params, {"of": nature}, {}))
-    broken = open_artifact(tmp_path / "results" / "broken", "dataset")
     reranked = write_ranked(
         "rerank",
         tmp_path / "rerank-0123456789",
@@ -185,16 +190,13 @@ def test_a_restored_run_is_scored_as_deep_as_the_one_on_broken_queries(
     assert get_scored_depth(open_artifact(job.out)) == 1
 
 
-def test_a_run_on_broken_queries_is_restored(nature, make_job, tmp_path):
+def test_a_run_on_broken_queries_is_restored(nature, broken, make_job, tmp_path):
     import numpy as np
 
     from tandem.contrib.robustness import restore
     from tandem.data.runs import get_scored_depth, iter_run, write_run
     from tandem.store.job import writing
 
-    params = {"source": "perturbed", "split": "test", "kinds": ["drop"], "words": 1, "seed": 5}
-    run(Job("dataset", tmp_path / "results" / "broken", params, {"of": nature}, {}))
-    broken = open_artifact(tmp_path / "results" / "broken", "dataset")
     asked = make_job(
         "bm25",
         tmp_path / "bm25-0123456789",

@@ -264,7 +264,10 @@ def list_leftovers(root: Path) -> list[Path]:
 
 def _is_written(folder: Path) -> bool:
     """Return whether something in a folder was written a moment ago."""
-    newest = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    try:
+        newest = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    except FileNotFoundError:  # put in place while it is looked at
+        return True
     return time.time() - newest < ALIVE_SECONDS
 
 

@@ -213,7 +213,7 @@ def plan_pool(ctx: Context, data: str) -> Stage:
     calibrate = not all(knows_probabilities(ctx, name) for name in names)
     entry = read_settings(ctx).false_negatives
     params = {**json_of(entry), "split": split, "calibrate": calibrate, **ctx.scoring}
-    params |= leave_out(ctx, data) | _fit_depth(ctx, "false_negatives", entry, split, data)
+    params |= _read_left_out(ctx, data) | _fit_depth(ctx, "false_negatives", entry, split, data)
     return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
 
 
@@ -228,7 +228,7 @@ def _fit_depth(
     return {"depth": min(entry.depth, deepest)}
 
 
-def leave_out(ctx: Context, data: str) -> Json:
+def _read_left_out(ctx: Context, data: str) -> Json:
     """Return what scores leave out of a dataset's runs, so that audits do, too: a query's own passage."""
     return {"ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids}
 
@@ -280,7 +280,7 @@ def plan_llm_judge(ctx: Context, data: str) -> Stage:
     split = reported_split(ctx, data)
     pool = plan_pool(ctx, data)
     params, execution = llm_stage(entry, at)
-    params |= {"split": split, "seed": ctx.settings.seed, **leave_out(ctx, data)}
+    params |= {"split": split, "seed": ctx.settings.seed, **_read_left_out(ctx, data)}
     params |= _fit_depth(ctx, "llm_judge", entry, split, data)
     upstream = {"dataset": dataset(ctx, data), "pool": pool, **plan_runs(ctx, split, data)}
     return ctx.stage("judge_llm", data, pool.name, params, upstream, execution)
@@ -296,7 +296,7 @@ def plan_noise(ctx: Context, data: str) -> Stage:
         "shingle": shingle,
         "split": split,
         "seed": ctx.settings.seed,
-        **leave_out(ctx, data),
+        **_read_left_out(ctx, data),
     }
     upstream = {"dataset": dataset(ctx, data), **plan_runs(ctx, split, data)}
     return ctx.stage("noise", data, f"noise.{split}", params, upstream)

@@ -242,7 +242,8 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
             located = {
                 entry: {"path": str(Path(path).absolute())} for entry, path in paths.items() if path
             }
-            places |= {block: located} if located else {}
+            if located:
+                places[block] = located
     places = merged(places, locate_language_models(settings))
     if folder := _find_folder(settings.encoder):
         places["encoder"] = folder

@@ -91,7 +91,7 @@ def collect_garbage(
     done = find_spent_stages(plans) - protected if spent else set()
     kept = find_unplanned_datasets(plans)
     for name, why in kept.items():
-        say(f"{targets.RESULTS / name} stays, as what needs it cannot be told: {why}")
+        say(f"{targets.RESULTS / name} stays, as what of it is needed cannot be told: {why}")
     folders = [
         folder
         for folder in find_unneeded(targets.RESULTS, needed, done)

@@ -13,6 +13,7 @@ from tandem.contrib.validation.selection import (
 from tandem.errors import UserError
 from tandem.evaluation.measures import is_share
 from tandem.extras.validation.validation_points import ValidationPoint
+from tandem.stages import declaration
 from tandem.stages.training import ModelParams
 from tandem.store.files import link, write_json
 from tandem.store.job import Job, writing
@@ -59,9 +60,10 @@ def take_over(job: Job[ModelParams]) -> None:
         draft.facts["checkpoint"] = selected.key
         draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
         lines = [warn_of_no_gain(history, "dev", f"dev {measure}")]
+        chosen = validations[index] if validations else None
         # what chance does to a mean rank is not known
-        if validations and validations[index].kind == "score" and is_share(measure):
-            queries = read_statistics(validations[index])["queries"]
+        if chosen and not declaration(chosen.kind).lower_is_better and is_share(measure):
+            queries = read_statistics(chosen)["queries"]
             lines.append(warn_of_few_queries("dev", queries, measure))
         for line in filter(None, lines):
             warn(job, draft, line)
