@@ -21,6 +21,7 @@ FILES = {
     "/data/corpus.jsonl": CORPUS,
     "/org/tiny/config.json": b"{}",
     "/org/tiny/model.safetensors": b"w" * 5000,
+    "/org/tiny/tokenizer.json": b"[]",
     "/org/tiny/pytorch_model.bin": b"pickled",
 }
 
@@ -136,7 +137,7 @@ def test_what_is_missing_is_listed_fetched_and_then_here(prefetch, server, tmp_p
     assert status == 0
     assert f"{len(CORPUS)} B  dataset toy  {server.url}/data/corpus.jsonl" in output
     assert "here  dataset toy  file://" in output
-    assert f"5.0 kB  encoder tiny  org/tiny@{COMMIT}" in output  # 5,002: no pickle is counted
+    assert f"5.0 kB  encoder tiny  org/tiny@{COMMIT}" in output  # 5,004: no pickle is counted
     assert "to be downloaded: 5.1 kB" in output
     assert server.fetched == []
     status, _, errors = prefetch()
@@ -145,6 +146,7 @@ def test_what_is_missing_is_listed_fetched_and_then_here(prefetch, server, tmp_p
         "/data/corpus.jsonl",
         "/org/tiny/config.json",
         "/org/tiny/model.safetensors",
+        "/org/tiny/tokenizer.json",
     ]
     (corpus,) = (tmp_path / "data").rglob("corpus.jsonl")
     assert corpus.read_bytes() == CORPUS
@@ -152,6 +154,18 @@ def test_what_is_missing_is_listed_fetched_and_then_here(prefetch, server, tmp_p
     status, output, _ = prefetch()
     assert (status, output.splitlines()[-1]) == (0, "all of it is here")
     assert server.fetched == []
+
+
+def test_a_download_that_ended_before_the_tokenizer_is_finished(prefetch, server, tmp_path):
+    assert prefetch()[0] == 0
+    (tokenizer,) = (tmp_path / "hub").rglob("tokenizer.json")
+    content = tokenizer.resolve()
+    tokenizer.unlink()
+    content.unlink()
+    server.fetched.clear()
+    assert f"here  encoder tiny  org/tiny@{COMMIT}" not in prefetch("-n")[1]
+    assert prefetch()[0] == 0
+    assert server.fetched == ["/org/tiny/tokenizer.json"]
 
 
 def test_a_branch_is_pinned_in_the_lock_which_plans_read(prefetch, server, tmp_path, monkeypatch):

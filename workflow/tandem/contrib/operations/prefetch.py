@@ -18,7 +18,7 @@ from tandem.extras.catalogue import Entries, locate_datasets
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations, list_stages_of_all, split_files
-from tandem.models.folders import list_fetched_files, list_weight_files
+from tandem.models.folders import check_tokenizer, list_fetched_files, list_weight_files
 from tandem.models.hub import COMMIT_PATTERN, fetch_model
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.towers import LOCK, Commits, read_lock
@@ -211,7 +211,7 @@ def describe_hub_item(kind: str, label: str, name: str, revision: str) -> Remote
 
 
 def find_cached_commit(name: str, revision: str) -> str | None:
-    """Return the commit of an encoder whose weights and configuration are in the hub's cache, else None."""
+    """Return the commit of an encoder whose weights, configuration and tokenizer are in the hub's cache, else None."""
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(name, "config.json", revision=revision)
@@ -220,6 +220,7 @@ def find_cached_commit(name: str, revision: str) -> str | None:
     folder = Path(config).parent
     try:
         list_weight_files(folder)
+        check_tokenizer(folder)
     except UserError:
         return None
     return folder.name
