@@ -38,6 +38,7 @@ from tandem.extras.plan import FullPlan
 from tandem.extras.running.left_jobs import clear, keep_finished
 from tandem.extras.running.storage import check_storage, keep_objects
 from tandem.plan.graph import read_behind_inputs, read_by_views
+from tandem.extras.targets import refuse_repeated_keys
 from tandem.extras.view_owners import check_owner, record_owner
 from tandem.plan.views import view_pattern, views_folder
 from tandem.plugins import find_rules
@@ -79,7 +80,11 @@ if workflow.is_main_process and IS_MAIN:
     if IN_STORAGE:
         planned(check_storage, provider, prefix, plan.settings.execution)
     keep_finished(Path.cwd())
-    targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]
+    words = get_argument_parser().parse_known_args(sys.argv[1:])[0]
+    planned(refuse_repeated_keys, words.config or [])
+    if sum(word in ("--config", "-C") for word in sys.argv) > 1:
+        sys.exit("--config stands twice, and Snakemake takes the last one alone; write its words behind one")
+    targets = words.targets or ["all"]
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
         print(line, file=sys.stderr)
 else:

@@ -233,6 +233,10 @@ MISTAKES = {
         "mine.yaml:5: seed stands in line 3 already",
         "seed: 1\ntables: [summary]\nseed: 2\n",
     ),
+    "a key that stands twice on the command line": Mistake(
+        "tandem run mine.yaml --config 'bm25={k1: 1.2, k1: 0.9}'",
+        "k1 stands twice, and YAML would drop the first; write it once",
+    ),
     "an empty file": Mistake(
         "tandem run mine.yaml e.yaml",
         "tandem run: e.yaml: holds nothing; allowed: keys",
@@ -338,6 +342,14 @@ MISTAKES = {
         "snakemake -n --configfile mine.yaml",
         "datset is not a known key; did you mean dataset?",
         "datset: x",
+    ),
+    "Snakemake: --config twice": Mistake(
+        "snakemake -n --configfile mine.yaml --config seed=7 --config bm25='{k1: 1.2}'",
+        "--config stands twice, and Snakemake takes the last one alone",
+    ),
+    "Snakemake: a key that stands twice on the command line": Mistake(
+        "snakemake -n --configfile mine.yaml --config 'bm25={k1: 1.2, k1: 0.9}'",
+        "k1 stands twice, and YAML would drop the first; write it once",
     ),
     "Snakemake: a table without its models": Mistake(
         "snakemake -n --configfile mine.yaml",

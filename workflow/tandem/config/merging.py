@@ -38,7 +38,7 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
     try:
         loader = LOADER(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
-        if repeated := _repeated_key(node):
+        if repeated := find_repeated_key(node):
             key, first = repeated
             place = f"{path}:{key.start_mark.line + 1}: {printable(key.value)}"
             raise UserError(
@@ -68,7 +68,7 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
         raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
 
 
-def _repeated_key(node: yaml.Node | None) -> tuple[yaml.ScalarNode, yaml.ScalarNode] | None:
+def find_repeated_key(node: yaml.Node | None) -> tuple[yaml.ScalarNode, yaml.ScalarNode] | None:
     """Return a key that a mapping at or below a node has already, and where; None if there is none."""
     waiting, walked = [node] if node else [], set[int]()
     while waiting:

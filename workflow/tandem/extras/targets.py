@@ -16,9 +16,9 @@ from cyclopts import Parameter
 
 from tandem import ROOT
 from tandem.cluster.threads import count_usable_cores
-from tandem.config.merging import LOADER, Raw, gathered, merged
+from tandem.config.merging import LOADER, Raw, find_repeated_key, gathered, merged
 from tandem.config.parsing import refuse_too_large
-from tandem.errors import NAME, UserError
+from tandem.errors import NAME, UserError, printable
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.progress_files import PROGRESS_FILE as PROGRESS
 from tandem.plan.graph import Stage, upstream_first
@@ -52,6 +52,7 @@ class Configuration:
     def config(self) -> Raw:
         """Return the configuration as Snakemake would gather it; a `UserError` for what cannot be read."""
         config = gathered(self.files, ROOT)
+        refuse_repeated_keys(self.values)
         for word in self.values:
             key, _, text = word.partition("=")
             try:
@@ -148,6 +149,19 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
             rest.append(word)
             target = ""
     return configurations or [Configuration()], rest
+
+
+def refuse_repeated_keys(words: Iterable[str]) -> None:
+    """Refuse a `key=value` of a command line in which a key stands twice: YAML would drop the first."""
+    for word in words:
+        _, _, text = word.partition("=")
+        try:
+            node = yaml.compose(text, LOADER)
+        except (yaml.YAMLError, RecursionError):  # whoever reads it says so
+            continue
+        if repeated := find_repeated_key(node):
+            problem = f"{printable(repeated[0].value)} stands twice, and YAML would drop the first"
+            raise UserError(f"--config {redacted(word)}: {problem}; write it once")
 
 
 def format_dataset_override(name: str) -> str:
