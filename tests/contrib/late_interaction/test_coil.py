@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from tandem.contrib.late_interaction.coil import Coil
-from tandem.contrib.late_interaction.same_token import DIGIT
+from tandem.contrib.late_interaction.same_token import DIGIT, sum_same_tokens
 from tandem.contrib.late_interaction.token_scores import compute_max_sim
 from tandem.errors import UserError
 from tandem.extras.usage import InputLengths, describe_tandem_usage
@@ -60,6 +60,30 @@ def test_a_token_meets_the_same_token_alone():
     assert compute_max_sim(queries, passages[None], same_token=True).tolist() == [[5.0, -6.0]]
     far = torch.tensor([[[1.0, 1, 7]]])  # the id DIGIT + 7
     assert compute_max_sim(far, passages, same_token=True).tolist() == [[0.0, 0.0]]
+
+
+def test_the_search_multiplies_the_pairs_of_the_same_token_alone():
+    # few ids, so that a text has some of them twice; a query without any token, tokens that no passage has
+    random = np.random.default_rng(7)
+    of_query = np.array([4, 0, 7, 1])
+    of_passage = np.array([5, 1, 9])
+
+    def draw(tokens, most):
+        ids = random.integers(1, most, tokens)
+        vectors = random.normal(size=(tokens, 3)).astype(np.float16).astype(np.float64)
+        return np.column_stack([vectors, ids // DIGIT, ids % DIGIT])
+
+    queries = draw(of_query.sum(), 9)
+    passages = draw(of_passage.sum(), 6)
+    expected = np.zeros((4, 3))
+    for i, query in enumerate(np.split(queries, of_query.cumsum()[:-1])):
+        for j, passage in enumerate(np.split(passages, of_passage.cumsum()[:-1])):
+            for token in query:
+                same = passage[passage[:, -1] == token[-1]]
+                expected[i, j] += max(same[:, :-2] @ token[:-2], default=0.0)
+    found = sum_same_tokens(queries, passages, of_query, of_passage)
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert not found[1].any()
 
 
 def test_gradients_reach_the_tokens_that_matched():

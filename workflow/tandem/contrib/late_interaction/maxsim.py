@@ -15,7 +15,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.contrib.late_interaction.options import MaxSimParams
-from tandem.contrib.late_interaction.same_token import join_digits
+from tandem.contrib.late_interaction.same_token import sum_same_tokens
 from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
@@ -77,26 +77,17 @@ class OneQuery:
         return self.vectors
 
 
-def sum_max_sim(
-    queries: Array, passages: Array, of_query: Ids, of_passage: Ids, same_token: bool = False
-) -> Array:
+def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids) -> Array:
     """Σ_i max_j q_i · p_j of every query with every passage of at least one token, float64; 0 without query tokens.
 
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
         of_query, of_passage: how many tokens each has, shape (queries,) and (passages,).
-        same_token: as of `token_scores.compute_max_sim`.
     Returns:
         Shape (queries, passages).
     """
     starts = of_passage.cumsum() - of_passage
-    if same_token:
-        matches = join_digits(queries)[:, None] == join_digits(passages)
-        products = np.where(matches, queries[:, :-2] @ passages[:, :-2].T, -np.inf)
-        nearest = np.maximum.reduceat(products, starts, axis=1)
-        nearest[np.isneginf(nearest)] = 0.0
-    else:
-        nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
+    nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
     sums = np.zeros((len(of_query), len(of_passage)))
     queries_with_tokens = np.flatnonzero(of_query)  # reduceat knows no empty ranges
     if len(queries_with_tokens):
@@ -117,7 +108,7 @@ class TokenSearch:
     ) -> None:
         self.passages = passages
         self.order = order
-        self.same_token = same_token
+        self.sum_nearest = sum_same_tokens if same_token else sum_max_sim
         self.lengths = np.diff(passages.offsets)
         self.everything = np.flatnonzero(self.lengths)
         self.set_queries(queries)
@@ -127,7 +118,10 @@ class TokenSearch:
         self.queries = queries
         self.counts = np.diff(queries.offsets)
         # Queries whose products with passages are in memory at once.
-        self.step = max(1, PRODUCTS // TOKENS_PER_BLOCK // int(self.counts.max(initial=1)))
+        tokens_at_once = PRODUCTS // TOKENS_PER_BLOCK
+        if self.sum_nearest is sum_same_tokens:
+            tokens_at_once *= 4  # which multiplies far fewer
+        self.step = max(1, tokens_at_once // int(self.counts.max(initial=1)))
 
     def search(self, queries: Ids, depth: int) -> BestPassages:
         """Return the best passages of queries."""
@@ -147,12 +141,8 @@ class TokenSearch:
         )
         for some in np.split(passages, np.unique(cuts)):
             if len(some):
-                scores = sum_max_sim(
-                    vectors,
-                    self.passages.rows_of(some),
-                    tokens,
-                    self.lengths[some],
-                    self.same_token,
+                scores = self.sum_nearest(
+                    vectors, self.passages.rows_of(some), tokens, self.lengths[some]
                 )
                 ranks = np.broadcast_to(self.order.ranks[some], scores.shape)
                 best.add(at, pack_keys(scores / self.passages.temperature, ranks))
