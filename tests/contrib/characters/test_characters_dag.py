@@ -14,9 +14,9 @@ from tiny_project import ROOT, TRAIN, run_command, snakemake, tiny_config, write
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.extras.serving import require_pieces
 from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.tokens import Tokens
-from tandem.retrieval.inputs import require_pieces
 from tandem.store.artifact import open_artifact
 
 ENCODERS = {

@@ -12,6 +12,8 @@ from typing import Any, TypedDict, TypeVar
 from tandem.cluster.threads import count_usable_cores
 from tandem.data.columns import Floats
 from tandem.data.rows import PassageOrder
+from tandem.errors import UserError
+from tandem.models.tokens import Tokens, WordTemplate
 from tandem.registry import Registry
 from tandem.retrieval.exact import Array, BestPassages
 from tandem.stages.base import Json, Params
@@ -20,6 +22,13 @@ from tandem.store.artifact import Artifact
 _ParamsType = TypeVar("_ParamsType", bound=Params)
 
 WORKER_THREADS = count_usable_cores()
+
+
+def require_pieces(tokens: Artifact, what: str) -> None:
+    """Refuse token ids that count the words of their own texts: `what` reads others, by a vocabulary."""
+    if isinstance(Tokens.open(tokens).template, WordTemplate):
+        problem = f"{tokens.folder}: holds words by their characters, which {what} does not read"
+        raise UserError(f"{problem}; make the queries a dataset, and search it by a table's run")
 
 
 class PartQuestion(TypedDict, total=False):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tandem.data.collection import CORPUS
 from tandem.errors import UserError
 from tandem.models.hub import hash_tokenizer
-from tandem.models.tokens import Tokens, WordTemplate
 from tandem.stages import declaration
 from tandem.stages.base import Json
 from tandem.stages.training import TokensParams
@@ -124,13 +123,6 @@ def require_tokenizer(folder: Path, tokens: Artifact) -> None:
         raise UserError(
             f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both"
         )
-
-
-def require_pieces(tokens: Artifact, what: str) -> None:
-    """Refuse token ids that count the words of their own texts: `what` reads others, by a vocabulary."""
-    if isinstance(Tokens.open(tokens).template, WordTemplate):
-        problem = f"{tokens.folder}: holds words by their characters, which {what} does not read"
-        raise UserError(f"{problem}; make the queries a dataset, and search it by a table's run")
 
 
 def require_numbers(values: object, count: int, where: str) -> NDArray[np.float64]:

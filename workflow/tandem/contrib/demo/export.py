@@ -24,6 +24,7 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
 from tandem.extras.report.page import render_markdown
 from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
+from tandem.extras.serving import require_pieces
 from tandem.extras.targets import Configuration, format_dataset_override, split_files
 from tandem.extras.usage import POOLING_CODE
 from tandem.models.hub import load_tokenizer
@@ -33,7 +34,6 @@ from tandem.plan.context import Context
 from tandem.plan.graph import Stage
 from tandem.plan.reported import run_depth
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.inputs import require_pieces
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams

@@ -8,7 +8,7 @@ from scipy.sparse import issparse
 
 from tandem.cluster.progress import Progress
 from tandem.config.settings import Execution
-from tandem.extras.serving import WORKER_THREADS, PartQuestion, Served
+from tandem.extras.serving import WORKER_THREADS, PartQuestion, Served, require_pieces
 from tandem.models.acceleration import accelerate
 from tandem.models.device import resolve_precision, use_workers
 from tandem.models.hub import load_tokenizer
@@ -16,7 +16,7 @@ from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokenisation import Side
 from tandem.models.tokens import Tokens
-from tandem.retrieval.inputs import require_part, require_pieces, require_tokenizer
+from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.retrieval.pair_scores import find_scoring_part, find_tokenizer, load_scorer
 from tandem.stages import declaration
 from tandem.stages.retrieval import EmbeddingsParams, side_encoder
