@@ -8,7 +8,7 @@ from tiny_training import objective
 from tandem.config.loading import load_settings
 from tandem.config.training import DualTrain
 from tandem.errors import UserError
-from tandem.extras.training_operations import count_layer_weights, count_step_operations
+from tandem.extras.training_operations import count_step_operations
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder
 from tandem.store.artifact import open_artifact
@@ -82,8 +82,5 @@ def test_a_step_counts_as_less_work():
     cost, less = (
         count_step_operations(learner.models, learner.tokens, drawn, learner.train)
         for learner in (plain, frozen)
-    )
-    assert count_layer_weights(frozen.models["dual"], frozen=True) * 2 == count_layer_weights(
-        frozen.models["dual"]
     )
     assert less / cost == pytest.approx(8 / 12)

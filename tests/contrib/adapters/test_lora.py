@@ -10,6 +10,7 @@ from tandem import registry
 from tandem.config.training import Lora
 from tandem.contrib.adapters.low_rank import add_lora, merge_lora
 from tandem.errors import UserError
+from tandem.extras.training_operations import count_layer_weights, count_learning_operations
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
@@ -93,6 +94,18 @@ def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
             together.encoder.layer[1].attention.self.query.weight, by_hand, atol=1e-12
         )
     assert together.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_weights_beside_adapters_cost_four_operations_of_six(encoder):
+    model = load_encoder(encoder.folder / "hf")
+    whole = count_layer_weights(model)
+    add_lora(model, Lora(**LORA))
+    adapters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    # no gradient goes through the first product, below which nothing learns
+    first = model.encoder.layer[0].attention.self.query.base_layer
+    below = sum(p.numel() for p in first.parameters())
+    expected = 6 * adapters + 4 * (whole - below) + 2 * below
+    assert count_learning_operations(model) == expected
 
 
 def test_an_encoder_without_adapters_is_saved_as_it_is_and_needs_no_code_of_theirs(

@@ -127,6 +127,38 @@ def test_a_pair_costs_what_is_left_of_it():
     assert cut < whole
 
 
+def count_operations(name, drawn, **train):
+    """The operations of a step of an objective over tiny BERTs."""
+    learner = objective(name, **train)
+    return count_step_operations(learner.models, learner.tokens, drawn, learner.train)
+
+
+@pytest.mark.parametrize("name", ["cross", "joint"])
+def test_in_batch_each_list_has_a_positive_of_each_other_query_too(name):
+    sizes = {"queries_per_batch": 5, "list_size": 3}
+    drawn = lists(20, 1)
+    longer = count_operations(name, drawn, in_batch=True, **sizes)
+    assert longer == approx(count_operations(name, drawn, queries_per_batch=5, list_size=7))
+    # four lists have no more than three others, whatever a batch has
+    few = lists(4, 1)
+    longer = count_operations(name, few, in_batch=True, **sizes)
+    assert longer == approx(count_operations(name, few, queries_per_batch=5, list_size=6))
+
+
+def test_a_static_teacher_has_no_backward_pass():
+    learner, drawn = objective("joint", list_size=3, queries_per_batch=4), lists(20, 1)
+    query = learner.tokens.queries.lengths(drawn.queries).mean()
+    passage = learner.tokens.passages.lengths(drawn.passages).mean()
+    # both BERTs are of the same size; a text has two special tokens, a pair three
+    single, pairs = 3 * (passage + 2) + query + 2, 3 * (passage + query + 3)
+    weights = count_layer_weights(learner.models["cross"].encoder)
+    dynamic = count_operations("joint", drawn, list_size=3, queries_per_batch=4)
+    static = count_operations("joint", drawn, list_size=3, queries_per_batch=4, teacher="static")
+    head = 33 * pairs  # 32 weights and a bias
+    assert dynamic == approx(4 * (6 * weights * (single + pairs) + 6 * head))
+    assert static == approx(4 * (6 * weights * single + 2 * weights * pairs + 2 * head))
+
+
 def test_without_a_budget_nothing_follows(configured):
     config = configured("models.ce_deneg.train", {"sizes": "data"})
     with pytest.raises(

@@ -109,6 +109,17 @@ def test_a_training_by_hand(plan, machine):
     assert cost.measured is None
 
 
+def test_in_batch_a_cross_encoder_reads_a_positive_of_each_other_query_too(machine):
+    def operations(**train):
+        entry = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
+        entry["train"] = {"choose": "last", "queries_per_batch": 10, "steps": 7, **train}
+        plan = FullPlan(merged(MINE, {"models": {"ce": entry}}), ROOT)
+        stage = plan.planner.model("ce", "test")
+        return estimate_stage(stage, new_setting(plan.settings, machine), machine).operations
+
+    assert operations(list_size=4, in_batch=True) == approx(operations(list_size=13))
+
+
 @pytest.mark.parametrize("bits", [None, 4])
 def test_adapters_need_little_memory_and_spare_the_gradients_of_the_weights_that_stay(
     bits, plan, machine

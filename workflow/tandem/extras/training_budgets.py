@@ -1,5 +1,7 @@
 """What a budget of minutes pays for: steps and validations. Estimates need it, without torch."""
 
+from tandem.config.training import CrossTrain, JointTrain, Train
+
 # By which a training's budget in minutes is counted, on every machine, so that the same budget is the same steps: what
 # two cores with AVX2 alone do, and half of what two with AVX-512 and bf16 do. `tandem estimate` says what it is here.
 OPERATIONS_PER_SECOND = 0.18e12
@@ -36,3 +38,10 @@ def fit_validations(minutes: float, operations: float) -> tuple[int, float]:
     affordable = minutes * _SHARE_FOR_VALIDATIONS / minutes_each - 1
     count = int(min(max(affordable, 1), USUAL_VALIDATIONS))
     return count, minutes - min((count + 1) * minutes_each, minutes / 2)
+
+
+def count_added_passages(train: Train, lists: int) -> int:
+    """Return how many passages `in_batch` adds to each list where pairs are read: a positive of each other list."""
+    if not isinstance(train, CrossTrain | JointTrain) or not train.in_batch:
+        return 0
+    return min(train.queries_per_batch, lists) - 1

@@ -3,18 +3,20 @@
 What they cost is decided by the data and the encoder: no clock is read, and no machine asked.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
 
 from tandem.config.training import Train
+from tandem.extras.training_budgets import count_added_passages
 from tandem.models.tokens import Tokens
 from tandem.training.lists import Lists, count_visited
 
 # Operations per weight and token.
 FORWARD_OPERATIONS = 2
-_BACKWARD_OPERATIONS = 4
-_STEP_OPERATIONS = FORWARD_OPERATIONS + _BACKWARD_OPERATIONS
+_GRADIENT_OPERATIONS = 2  # of the weight itself
+_PASSING_OPERATIONS = 2  # of the gradient on its way down
 
 
 def count_step_operations(
@@ -25,19 +27,15 @@ def count_step_operations(
     query = float(tokens.queries.lengths(lists.queries).mean())
     single, pair = tokens.template.extra  # special tokens
     positives, negatives = count_visited(lists, train.visit_size, train.positives)
-    size = float((positives + negatives).mean())
+    size = float((positives + negatives).mean()) + count_added_passages(train, len(lists))
     tokens_of_list = {
         "dual": size * (passage + single) + query + single,
         "cross": size * (passage + query + pair - _average_cut(tokens, lists)),
     }
-    operations = 0.0
-    for part, model in models.items():
-        weights: float = count_layer_weights(model)
-        if train.freeze_layers:  # they are spared the backward pass
-            frozen = count_layer_weights(model, frozen=True)
-            weights -= _BACKWARD_OPERATIONS / _STEP_OPERATIONS * frozen
-        operations += weights * tokens_of_list[part]
-    return _STEP_OPERATIONS * train.queries_per_batch * operations
+    operations = sum(
+        count_learning_operations(model) * tokens_of_list[part] for part, model in models.items()
+    )
+    return train.queries_per_batch * operations
 
 
 def _average_cut(tokens: Tokens, lists: Lists) -> float:
@@ -51,26 +49,49 @@ def _average_cut(tokens: Tokens, lists: Lists) -> float:
     return float((uncut - tokens.template.pair_lengths(queries, passages)).mean())
 
 
-def count_layer_weights(model: nn.Module, frozen: bool = False) -> int:
-    """Return the weights of the encoders that a passage goes through, or with `frozen` those that do not learn.
+def count_learning_operations(model: nn.Module) -> int:
+    """Return the operations of a step for each token of a passage: forward, and backward as far as that goes.
+
+    Weights that stay have no gradient of their own. It goes through those above or beside weights that learn, and ends
+    above the others.
+    """
+    total = 0
+    for encoder in _list_passage_encoders(model):
+        learns_below = False
+        for weights, count in _iter_layer_weights(encoder):
+            operations = FORWARD_OPERATIONS
+            if weights.requires_grad:
+                learns_below = True
+                operations += _GRADIENT_OPERATIONS
+            if learns_below:
+                operations += _PASSING_OPERATIONS
+            total += operations * count
+    return total
+
+
+def count_layer_weights(model: nn.Module) -> int:
+    """Return the weights of the encoders that a passage goes through.
 
     Embeddings do not count: they only look rows up. Weights that several layers share (ALBERT) count for each of them.
     """
-    towers = getattr(model, "towers", {"passage": model})
     total = 0
-    for side, encoder in towers.items():
-        if side == "query":
-            continue
-        tables = {
-            id(module.weight) for module in encoder.modules() if isinstance(module, nn.Embedding)
-        }
-        for name, weights in encoder.named_parameters():
-            if "embeddings" in name or id(weights) in tables:
-                continue
-            if frozen and weights.requires_grad:
-                continue
-            total += _count_numbers(weights) * _count_uses(encoder, name)
+    for encoder in _list_passage_encoders(model):
+        total += sum(count for _, count in _iter_layer_weights(encoder))
     return total
+
+
+def _list_passage_encoders(model: nn.Module) -> list[nn.Module]:
+    towers = getattr(model, "towers", {"passage": model})
+    return [encoder for side, encoder in towers.items() if side != "query"]
+
+
+def _iter_layer_weights(encoder: nn.Module) -> Iterator[tuple[Tensor, int]]:
+    """Yield the weights of an encoder's layers from the lowest on, and how many they count as."""
+    tables = {id(module.weight) for module in encoder.modules() if isinstance(module, nn.Embedding)}
+    for name, weights in encoder.named_parameters():
+        if "embeddings" in name or id(weights) in tables:
+            continue
+        yield weights, _count_numbers(weights) * _count_uses(encoder, name)
 
 
 def _count_numbers(weights: Tensor) -> int:

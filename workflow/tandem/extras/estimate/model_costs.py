@@ -14,7 +14,12 @@ from tandem.extras.estimate.resources import (
     params_of,
 )
 from tandem.extras.estimate.stage_costs import UNLIMITED, count_texts_each, measure_mapped_tokens
-from tandem.extras.training_budgets import USUAL_VALIDATIONS, fit_steps, fit_validations
+from tandem.extras.training_budgets import (
+    USUAL_VALIDATIONS,
+    count_added_passages,
+    fit_steps,
+    fit_validations,
+)
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import count_visits
@@ -176,10 +181,11 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
     """Estimate all steps and validations of a training."""
     params = params_of(stage)
     train, objective = params.train, params.objective
+    queries = train.queries_per_batch
+    added = count_added_passages(train, count_instances(stage, setting))
     # of live negatives: a step searches them and encodes no passage
     vectors = stage.upstream.get("passages")
-    queries = train.queries_per_batch
-    list_size = 0 if vectors else train.visit_size
+    list_size = 0 if vectors else train.visit_size + added
     dev_queries, dev_depth = count_validated(stage, setting)
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
     memory: float = PROCESS_BYTES + setting.held
