@@ -224,6 +224,28 @@ def test_ranks_end_with_their_launcher(by, status, line, tandem, tmp_path):
     os.close(held)
 
 
+SAVING = """
+def save(*_):
+    time.sleep(32)  # two seconds longer than torchrun would wait by itself
+    open(f"saved-{rank}", "w").close()
+    os._exit(1)
+
+if rank:
+    signal.signal(signal.SIGTERM, save)
+    open(f"ready-{rank}", "w").close()
+    time.sleep(300)
+"""
+
+
+def test_stopped_ranks_have_time_to_save(tandem, tmp_path):
+    launcher = tandem(MODEL, SAVING)
+    until(lambda: len([*tmp_path.glob("ready-*")]) == 2)
+    launcher.send_signal(signal.SIGTERM)
+    line = "tandem model: ended by SIGTERM\n"
+    assert (launcher.communicate(timeout=120)[1], launcher.returncode) == (line, 128 + 15)
+    assert len([*tmp_path.glob("saved-*")]) == 2
+
+
 RANK = """
 import os, sys
 from tandem.errors import UserError

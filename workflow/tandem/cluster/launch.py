@@ -36,6 +36,8 @@ _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it 
 _LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
 # torchrun's own, and what `sbatch --signal` sends
 _PASSED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+# that stopped ranks have to finish a step and save: as long before a job's end slurm is asked to signal it
+_STOP_SECONDS = "300"
 _NODE = "SLURM_NODEID"  # a node's number within its job; the first has 0
 _POLL_SECONDS = 0.2  # seconds between two attempts to lock an output
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
@@ -199,7 +201,7 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
 
     with tempfile.TemporaryDirectory(prefix="tandem-ranks-") as folder:
         flags = [*meet, "--nproc-per-node", str(devices), "--log-dir", folder]
-        flags += ["--signals-to-handle", _PASSED_ON]
+        flags += ["--signals-to-handle", _PASSED_ON, "--shutdown-timeout", _STOP_SECONDS]
         try:
             run(parse_args([*flags, "-m", "tandem", *words]))
         except ChildFailedError as error:
