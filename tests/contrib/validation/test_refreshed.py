@@ -95,6 +95,10 @@ def test_without_refresh_nothing_changes(configured):
     [
         ({"train": TRAIN | {"checkpoints": None}}, "candidates.refresh needs train.checkpoints"),
         ({"train": TRAIN | {"steps": None}}, "candidates.refresh needs train.steps"),
+        (
+            {"train": TRAIN | {"budget_minutes": 5}},
+            "candidates.refresh: train.budget_minutes is 5, by which each draw decides",
+        ),
         ({"objective": "cross", "train": TRAIN}, "candidates.refresh is of dual encoders"),
         (
             {"candidates": {"from": "bm25", "also": [{"from": "bm25", "refresh": {}}]}},

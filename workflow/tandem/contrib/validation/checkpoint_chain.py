@@ -39,6 +39,11 @@ def check_refresh(at: str, entry: ModelEntry) -> None:
         raise UserError(
             f"{at}.candidates.refresh needs train.steps: later lists must not change how long is trained"
         )
+    if train.budget_minutes is not None:
+        raise UserError(
+            f"{at}.candidates.refresh: train.budget_minutes is {train.budget_minutes:g}, by which each draw decides "
+            "how long is trained; set it to null, and say train.steps"
+        )
     if lists.labels != "qrels":
         raise UserError(
             f"{at}.candidates.refresh: labels is {lists.labels}, by which each draw has other queries; set qrels"
