@@ -11,6 +11,7 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
+from tandem.models.pair_prompts import PairOptions
 from tandem.models.published import run
 
 WORDS = "embeddings.word_embeddings.weight"
@@ -49,6 +50,19 @@ def test_a_pooling_by_which_all_texts_get_one_vector_is_refused(family_folder, t
         ):
             DualEncoder.start(bag, True, pooling=pooling, **TOWERS)
     DualEncoder.start(bag, True, pooling="mean", **TOWERS)
+
+
+def test_a_prompt_s_first_token_must_see_the_texts_too(family_folder, tmp_path):
+    words = family_folder("bert")
+    causal = with_tokenizer(words, tmp_path / "causal", "Qwen3", num_key_value_heads=2, head_dim=8)
+    prompt = PairOptions("the {query} and {passage} :")
+    with pytest.raises(
+        UserError, match="pooling is cls, but the first token of qwen3 sees nothing"
+    ):
+        CrossEncoder.start(causal, "cls", prompt)
+    CrossEncoder.start(causal, "lasttoken", prompt)
+    # its tokenizer puts no token before a text, but the prompt does
+    CrossEncoder.start(family_folder("t5"), "cls", prompt)
 
 
 def test_missing_special_tokens_are_refused(family_folder, make_job, tmp_path):

@@ -123,9 +123,7 @@ class CrossEncoder(nn.Module):
             encoder, classifier = Classifier.load(folder, new=True)
             return cls(encoder, pooling, classifier, options, around)
         model = cls(load_encoder(folder), pooling, None, options, around)
-        # the first token of a prompt sees the texts as any other does
-        if around is None or pooling != "cls":
-            check_pooling(model.encoder, pooling, folder)
+        check_pooling(model.encoder, pooling, folder, around=around)
         head: Any = model.head
         if pooling == "segments":
             nn.init.constant_(head.weight, COSINE_SCALE)

@@ -5,6 +5,7 @@ Folders of registered forms are put into the form that models load here.
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -37,6 +38,7 @@ from tandem.models.hub import (
     load_tokenizer,
     read_encoder,
 )
+from tandem.models.pair_prompts import Around
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
 from tandem.stages.training import EncoderParams
@@ -220,7 +222,13 @@ def check_pairs(folder: Path) -> None:
         )
 
 
-def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = None) -> None:
+def check_pooling(
+    model: Any,
+    pooling: str,
+    folder: Path,
+    name: Path | None = None,
+    around: Around | None = None,
+) -> None:
     """Refuse a pooling by which different texts get one vector, or NaN, or whose token is none of the tokenizer's.
 
     `cls` of a causal model sees nothing of the text, nor does any special token of an encoder without layers.
@@ -228,6 +236,7 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
     Args:
         model: the encoder of `folder`, which messages call `name`, on any device.
         pooling: as of `pool_states`; others, which read pairs, are not looked at.
+        around: of a prompt, whose words are read before a text; None: the tokenizer's special tokens are.
     """
     if pooling not in get_args(Pooling):
         return
@@ -236,10 +245,12 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
     template = Template.of(tokenizer)
     others = ", ".join(name for name in get_args(Pooling) if name != pooling)
     hint = f"say pooling: whatever the model was trained with ({others}), in its entry of encoders"
-    if pooling == "cls" and not template.single[0]:
+    if around:
+        before = (*around.query, *around.passages[0])
+        template = replace(template, single=(before, around.after))
+    elif pooling == "cls" and not template.single[0]:
         raise UserError(f"{where}, but its tokenizer puts no token before a text; {hint}")
-    special = set(tokenizer.all_special_ids)
-    words = [at for at in range(len(tokenizer)) if at not in special]
+    words = sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids))
     if not words:
         # a vocabulary of special tokens alone: its encoder reads words by their characters
         return
