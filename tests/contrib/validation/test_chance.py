@@ -32,6 +32,20 @@ def test_chance_by_hand():
     )
 
 
+def test_chance_of_losses_of_ranks_is_a_mean_over_the_positive_s_ranks():
+    # of four passages |1/r(p+) - 1/r(p-)|, summed over the negatives, for r(p+) from 1 to 4
+    deltas = [1 / 2 + 2 / 3 + 3 / 4, 1 / 2 + 1 / 6 + 1 / 4, 2 / 3 + 1 / 6 + 1 / 12]
+    deltas.append(3 / 4 + 1 / 4 + 1 / 12)
+    expected = sum(deltas) / 4 / 3 * math.log(2)
+    loss = find_supervision_loss("lambda_mrr", DualTrain())
+    assert compute_chance(loss, [4]) == approx(expected) == approx(0.279, abs=1e-3)
+    # each two of the three ranks have nDCG apart by so much, and the positive has either
+    gains = [1, 1 / math.log2(3), 1 / 2]
+    apart = 2 * (gains[0] - gains[1]) + 2 * (gains[0] - gains[2]) + 2 * (gains[1] - gains[2])
+    loss = find_supervision_loss("lambdarank", CrossTrain())
+    assert compute_chance(loss, [3]) == approx(apart / 3 * math.log(2))
+
+
 def test_in_batch_lists_are_as_long_as_their_batch():
     assert list_sizes(CrossTrain(list_size=4), LISTS) == [4] * 4
     assert list_sizes(CrossTrain(list_size=4, in_batch=True, queries_per_batch=3), LISTS) == [6] * 4

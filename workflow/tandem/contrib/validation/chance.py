@@ -1,5 +1,6 @@
 """Whether a training learned anything: its loss, beside that of equal scores."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -16,6 +17,9 @@ from tandem.training.lists import Lists, count_visited
 from tandem.training.losses import SupervisionLoss, find_supervision_loss
 
 _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
+# By so much scores differ that are as good as equal, and by which share a loss then differs that reads no ranks.
+_LEAD = 1e-9
+_SAME_LOSS = 1e-6
 
 
 def describe_chance(
@@ -77,13 +81,28 @@ def compute_chance(loss: SupervisionLoss, sizes: Sequence[int]) -> float:
     For `pointwise` that is the entropy of one positive among n, which a bias alone attains.
     """
     lengths, counts = np.unique(sizes, return_counts=True)
-    constants = torch.linspace(-10, 10, 401).tolist()  # scores that tell no passage from another
-    least = []
-    for length in lengths.tolist():
-        mask = torch.ones(1, length, dtype=torch.bool)
-        losses = [float(loss(torch.full((1, length), constant), mask)) for constant in constants]
-        least.append(min(losses))
+    least = [_compute_chance_of_list(loss, length) for length in lengths.tolist()]
     return float(np.average(least, weights=counts))
+
+
+def _compute_chance_of_list(loss: SupervisionLoss, length: int) -> float:
+    """Return the least loss of a list of equal scores.
+
+    Where a loss reads ranks it is the mean over the positive's ranks, of which equal scores decide none.
+    """
+    mask = torch.ones(1, length, dtype=torch.bool)
+
+    def compute(constant: float, rank: int = 0) -> float:
+        """Return the loss where so many negatives are ahead of the positive."""
+        scores = torch.full((1, length), constant, dtype=torch.float64)
+        scores[:, 1 : 1 + rank] += _LEAD
+        return float(loss(scores, mask))
+
+    constants = torch.linspace(-10, 10, 401).tolist()  # scores that tell no passage from another
+    best = min(constants, key=compute)
+    if math.isclose(compute(best), compute(best, length - 1), rel_tol=_SAME_LOSS):
+        return compute(best)
+    return fmean(compute(best, rank) for rank in range(length))
 
 
 def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list[int]:
