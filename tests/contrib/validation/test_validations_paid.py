@@ -1,5 +1,7 @@
 """How many validations a budget of minutes pays for, and what one costs, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pytest import approx
@@ -41,3 +43,14 @@ def test_a_validation_costs_a_forward_pass_of_the_pool_or_of_the_pairs():
     texts = passage[[3, 5, 7, 9, 11]].sum() + query.sum() + 7 * 2
     expected = 2 * count_layer_weights(learner.models["dual"]) * texts
     assert count_validation_operations(learner.models, learner.tokens, validation) == expected
+
+
+def test_a_pair_that_is_cut_costs_what_is_left_of_it():
+    validation = ValidationSet(Batch(np.array([0, 1]), np.array([[3], [5]])), [{3: 1}, {5: 1}], "")
+    learner = objective("cross")
+    short = replace(learner.tokens, template=replace(learner.tokens.template, longest_pair=7))
+    passages = learner.tokens.passages.lengths(np.array([3, 5]))
+    # with three special ones both pairs have more than seven tokens
+    assert (learner.tokens.queries.lengths(np.arange(2)) + passages + 3 > 7).all()
+    expected = 2 * count_layer_weights(learner.models["cross"]) * 2 * 7
+    assert count_validation_operations(learner.models, short, validation) == expected

@@ -210,14 +210,17 @@ def count_validation_operations(
     models: nn.ModuleDict, tokens: Tokens, validation: ValidationSet
 ) -> float:
     """Return the operations of one validation: forward passes of a dual encoder's queries and pool, or of pairs."""
-    single, pair = tokens.template.extra  # special tokens
+    single, _ = tokens.template.extra  # special tokens
     batch = validation.batch
+    rows = np.maximum(batch.passages, 0)
     queries = tokens.queries.lengths(batch.queries)
-    passages = tokens.passages.lengths(np.maximum(batch.passages, 0))
+    passages = tokens.passages.lengths(rows)
     pool = tokens.passages.lengths(validation.pool)
+    texts = tokens.passages.count_texts(rows)
+    pairs = tokens.template.pair_lengths(queries[:, None], passages, texts)
     tokens_read = {
         "dual": (pool + single).sum() + (queries + single).sum(),
-        "cross": np.where(batch.mask, passages + queries[:, None] + pair, 0).sum(),
+        "cross": np.where(batch.mask, pairs, 0).sum(),
     }
     operations = sum(
         count_layer_weights(model) * float(tokens_read[part]) for part, model in models.items()
