@@ -46,14 +46,14 @@ def test_positives_and_their_duplicates_are_no_negatives():
     assert candidates.dropped == {"known positive": 1, "duplicate of a positive": 1}
 
 
-def test_literal_matches_are_neither_positives_nor_negatives():
+def test_what_is_barred_is_neither_a_positive_nor_a_negative():
     candidates = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS, np.array([4, 1]))
     assert candidates.rows.tolist() == [2, 5]
     assert candidates.positives.tolist() == [1]
     assert candidates.dropped == {
         "known positive": 1,
         "duplicate of a positive": 1,
-        "literal match": 1,
+        "neither positive nor negative": 1,
     }
 
 

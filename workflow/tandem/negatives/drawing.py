@@ -77,8 +77,7 @@ def make_pool(
         window: first and last rank that may become negatives, from 1, both included.
         backfill: the ranks to fill up from where too few are left, likewise.
         texts: token ids of all passages; equal ones are a duplicate.
-        barred: rows that are neither positive nor negative: passages that match the answer literally (RocketQA's
-            `qrels.train.addition.tsv`, or found by answers).
+        barred: rows that are neither positive nor negative, see `PositiveLabels.barred`; None: there are none.
         near_duplicates: similarity (Jaccard, of token trigrams) from which a passage is a duplicate too.
         scored: the run's last rank whose score means something; None: all.
     """
@@ -86,10 +85,10 @@ def make_pool(
     ranks = np.arange(1, len(rows) + 1)
     relevant = np.isin(rows, positives)
     duplicate = _find_duplicates(rows, positives, texts, near_duplicates) & ~relevant
-    literal = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
+    neither = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
     reasons = {"known positive": relevant, "duplicate of a positive": duplicate}
-    reasons |= {"literal match": literal} if literal.any() else {}
-    keep = ~relevant & ~duplicate & ~literal
+    reasons |= {"neither positive nor negative": neither} if neither.any() else {}
+    keep = ~relevant & ~duplicate & ~neither
     inside = (ranks >= window[0]) & (ranks <= window[1])
     first, last = backfill or (1, 0)
     outside = keep & (ranks >= first) & (ranks <= last) & ~inside

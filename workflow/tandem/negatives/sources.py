@@ -67,7 +67,11 @@ class PositiveLabels:
         )
 
     def barred(self, query: str) -> Array:
-        """Rows of the passages that are not negatives: literal matches, excluded, of low grades, or with an answer."""
+        """Return rows of the passages that are not negatives though no positives.
+
+        They match an answer literally (RocketQA's `qrels.train.addition.tsv`), are excluded, have a low grade, are the
+        query itself or hold an answer.
+        """
         judged = self.qrels.get(query, {})
         left_out = (LITERAL_MATCH, EXCLUDED)
         neither = [
