@@ -128,12 +128,24 @@ def test_groups_beyond_the_end_of_the_lists_are_refused():
     train = {"groups": [group.model_dump() for group in GROUPS], "list_size": 6, "distil": TEACHER}
     model = {"objective": "dual", "candidates": {"from": "bm25", "depth": 8}, "train": train}
     assert DualModel.model_validate(model).train.groups == GROUPS
-    for candidates in ({"depth": 7}, {"negatives": 7}, {"first_rank": 2}):
+    for candidates in (
+        {"depth": 7},
+        {"depth": 7, "negatives": 9},
+        {"negatives": 7},
+        {"first_rank": 2},
+    ):
         model["candidates"] = {"from": "bm25", "depth": 8, **candidates}
         with pytest.raises(
             ValidationError, match="groups end at rank 9, but lists have at most 8 passages"
         ):
             DualModel.model_validate(model)
+
+
+def test_groups_may_end_where_lists_are_filled_up_to():
+    denoise = {"by": "judge", "backfill": {"first_rank": 8, "depth": 20}}
+    candidates = {"from": "bm25", "depth": 7, "negatives": 8, "denoise": denoise}
+    train = {"groups": [group.model_dump() for group in GROUPS], "list_size": 6, "distil": TEACHER}
+    DualModel.model_validate({"objective": "dual", "candidates": candidates, "train": train})
 
 
 @pytest.mark.parametrize("train", [{"distil": TEACHER}, {"margin_bins": 4}])

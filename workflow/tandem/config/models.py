@@ -258,6 +258,14 @@ class Candidates(Section):
     _in_order = model_validator(mode="after")(_forwards)
 
     @property
+    def most_negatives(self) -> int:
+        """How many negatives a list has at most; `backfill` fills up lists that the window leaves too short."""
+        window = self.depth - self.first_rank + 1
+        if self.negatives and self.denoise and self.denoise.backfill:
+            return self.negatives
+        return min(window, self.negatives or window)
+
+    @property
     def calibrates(self) -> bool:
         """Whether a judge's scores are fitted to dev, of these lists or of those that are joined to them."""
         drawn = (self, *self.also)
@@ -336,7 +344,7 @@ class TrainedModel(Section):
             )
         groups: Sequence[RankGroup] = getattr(train, "groups", ())
         drawn = self.candidates
-        most = 1 + (drawn.negatives or drawn.depth - drawn.first_rank + 1)
+        most = 1 + drawn.most_negatives
         if groups and not drawn.also and groups[-1].last_rank > most:
             raise problem(
                 f".train.groups end at rank {groups[-1].last_rank}, but lists have at most {most} passages; "

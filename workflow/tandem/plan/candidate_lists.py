@@ -56,9 +56,9 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
         _check_behind(f"{at}.{place}", drawn)
         _check_depth(ctx, at, place, drawn)
         if entry.train.sizes == "given" and not lists.one_list:
-            _check_size(at, place, count_negatives(drawn), entry.train.list_size)
+            _check_size(at, place, drawn.most_negatives, entry.train.list_size)
     if entry.train.sizes == "given" and lists.one_list:
-        most = sum(count_negatives(drawn) for drawn in places.values())
+        most = sum(drawn.most_negatives for drawn in places.values())
         _check_size(at, "candidates", most, entry.train.list_size)
 
 
@@ -213,12 +213,6 @@ def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
                 f"{at}.{key} is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
                 f"query; raise depth.{split} (depth: {{{split}: {deepest}}}) or lower {key}"
             )
-
-
-def count_negatives(lists: Candidates) -> int:
-    """Return how many negatives a list has at most."""
-    window = lists.depth - lists.first_rank + 1
-    return window if lists.negatives is None else min(window, lists.negatives)
 
 
 def _check_size(at: str, place: str, available: int, size: int) -> None:
