@@ -120,6 +120,17 @@ def test_in_batch_a_cross_encoder_reads_a_positive_of_each_other_query_too(machi
     assert operations(list_size=4, in_batch=True) == approx(operations(list_size=13))
 
 
+@pytest.mark.parametrize(("one_list", "steps"), [(False, 300), (True, 100)])
+def test_lists_that_become_one_are_visited_once(one_list, steps, machine):
+    also = [{"from": "random", "depth": 20, "queries": 100 * count} for count in (4, 5)]
+    also.append({"from": "random", "depth": 30, "queries": 100})
+    candidates = {"from": "bm25", "depth": 20, "also": also, "one_list": one_list}
+    plan = FullPlan(merged(MINE, {"models": {"de": {"candidates": candidates}}}), ROOT)
+    stage = plan.planner.model("de", "test")
+    # 500 + 400 + 500 + 100 lists or 500, twice, ten at once
+    assert estimate_stage(stage, new_setting(plan.settings, machine), machine).steps == steps
+
+
 @pytest.mark.parametrize("bits", [None, 4])
 def test_adapters_need_little_memory_and_spare_the_gradients_of_the_weights_that_stay(
     bits, plan, machine

@@ -85,14 +85,15 @@ def count_head_operations(model: Stage, shape: EncoderShape) -> float:
 def count_instances(stage: Stage, setting: Setting) -> int:
     """Return the visits in an epoch of a training, which are lists, positives or rows (`train.instance`).
 
-    A query has one list, or two where undenoised and denoised ones are mixed. Its positives are those of the dataset;
-    where answers or a judge label, one; where ranks do, as many as they make. Rows are a dual encoder's single
-    negatives and a cross-encoder's pairs.
+    A query has one list of each draw, or two where undenoised and denoised ones are mixed; with `one_list` it has one
+    in all. Its positives are those of the dataset; where answers or a judge label, one; where ranks do, as many as they
+    make. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
     """
     train, objective = params_of(stage).train, params_of(stage).objective
+    one_list = params_of(stage).one_list
     instance = getattr(train, "instance", "query")
 
-    count = 0
+    counts = []
     for role, candidates in stage.upstream.items():
         if role.split(".")[0] != "candidates":
             continue
@@ -103,9 +104,11 @@ def count_instances(stage: Stage, setting: Setting) -> int:
         if instance != "query" and params.positives:
             visits = queries * params.positives
         share_with_lists = min(1.0, (params.queries or UNLIMITED) / max(1, queries))
-        lists_per_query = 2 if params.denoise and params.denoise.hybrid else 1
-        count += round(visits * share_with_lists) * lists_per_query
+        is_mixed = params.denoise and params.denoise.hybrid and not one_list
+        lists_per_query = 2 if is_mixed else 1
+        counts.append(round(visits * share_with_lists) * lists_per_query)
 
+    count = max(counts) if one_list else sum(counts)
     if instance == "row":
         count *= train.list_size - (objective == "dual")
     return count
