@@ -309,6 +309,26 @@ def test_an_entry_with_fewer_queries_costs_fewer(machine):
     assert about.sizes(plan.planner.dataset("big")).queries == {"train": 100, "dev": 10}
 
 
+def test_a_union_is_as_large_as_its_parts_together(machine):
+    big = MINE["datasets"]["big"]
+    counts = {"passages": 3000, "train": 1500, "train_qrels": 4500, "test": 20}
+    parts = {"more": {**big, "counts": counts, "tokens": {"passage": 100, "query": 16}}}
+    both = {"source": "union", "of": ["big", "more"]}
+    plan = FullPlan(merged(MINE, {"datasets": {**parts, "both": both}}), ROOT)
+    size = new_setting(plan.settings, machine).sizes(plan.planner.dataset("both"))
+    assert (size.passages, size.queries) == (4000, {"train": 2000, "dev": 10, "test": 20})
+    assert size.positives == {"train": 500 + 4500, "dev": 10, "test": 20}
+    assert size.lengths["passage"] == approx((1000 * 60 + 3000 * 100) / 4000)
+    assert size.lengths["query"] == approx((510 * 8 + 1520 * 16) / 2030)
+
+
+def test_a_split_without_queries_has_no_positives(machine):
+    counts = {"passages": 1000, "train": 0, "train_qrels": 0, "dev": 10}
+    plan = FullPlan(merged(MINE, {"datasets": {"big": {"counts": counts}}}), ROOT)
+    size = new_setting(plan.settings, machine).sizes(plan.planner.dataset("big"))
+    assert size.positives == {"train": 0}
+
+
 def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)

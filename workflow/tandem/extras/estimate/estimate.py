@@ -13,6 +13,7 @@ from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
+from tandem.extras.estimate.derived_sizes import unite_sizes
 from tandem.extras.estimate.resources import (
     MODEL_WORK,
     Hardware,
@@ -125,6 +126,9 @@ def new_setting(
         size = measure_collection(stage, settings.datasets.get(stage.name))
         if size:
             return size
+        parts = [part for role, part in stage.upstream.items() if role.startswith("of.")]
+        if parts:
+            return unite_sizes([find_size(part) for part in parts])
         source = stage.upstream.get("of") or stage.upstream.get("corpus")
         if source:
             beside = stage.upstream.get("queries")

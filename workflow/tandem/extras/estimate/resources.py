@@ -249,7 +249,8 @@ def _measure_entry(stage: Stage, entry: Dataset, typical: Mapping[str, float]) -
 
     judged = [name for name in queries if f"{name}_qrels" in counts]
     positives = {
-        name: round(counts[f"{name}_qrels"] * queries[name] / counts[name]) for name in judged
+        name: round(counts[f"{name}_qrels"] * queries[name] / max(1, counts[name]))
+        for name in judged
     }
     return Volumes(
         counts["passages"], queries, {**typical, **(entry.tokens or {})}, positives=positives
