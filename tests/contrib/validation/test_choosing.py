@@ -8,6 +8,7 @@ import torch
 from comparing import interrupt
 from safetensors.torch import load_file
 
+from tandem.contrib.validation import segments
 from tandem.contrib.validation.outcomes import warn_of_few_queries
 from tandem.contrib.validation.within import start_validation
 from tandem.extras.validation.validation_points import read_points
@@ -54,6 +55,17 @@ def test_the_end_counts_where_dev_does_not_choose(model_job, tmp_path):
         line.startswith("ends worse than its start")
         for line in open_artifact(job.out).manifest.facts["warnings"]
     )
+
+
+def test_a_part_of_a_training_is_not_told_to_let_dev_choose(model_job, tmp_path):
+    train = HARMFUL | {"choose": "last"}
+    job = model_job(
+        "dual", tmp_path / "de.1-0123456789", train, {"until": [1, 1]}, kind="checkpoint"
+    )
+    segments.run(job)
+    warnings = open_artifact(job.out).manifest.facts["warnings"]
+    (line,) = [line for line in warnings if line.startswith("ends worse than its start")]
+    assert line.startswith("ends worse than its start: dev nDCG@10 ")
 
 
 def test_validating_changes_no_step(model_job, tmp_path):

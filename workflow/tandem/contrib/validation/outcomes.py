@@ -22,13 +22,17 @@ def warn_of_few_queries(by: str, queries: int, measure: str = MEASURE) -> str:
 
 
 def warn_of_no_gain(
-    history: Sequence[ValidationPoint], by: str, measure: str = f"dev {MEASURE}"
+    history: Sequence[ValidationPoint],
+    by: str,
+    measure: str = f"dev {MEASURE}",
+    is_segment: bool = False,
 ) -> str:
     """Return a warning if the start is kept, or the end is worse than the start; else "".
 
     Args:
         history: validations, the first of them of the start; lower is better where values are negative.
         by: `train.choose`.
+        is_segment: of a part of a training, of which another stage chooses a checkpoint.
     """
     if len(history) < 2:
         return ""
@@ -39,7 +43,8 @@ def warn_of_no_gain(
         return f"training did not help, its start is kept: {figures}"
     any_is_worse = any(last.values[part] < value for part, value in start.values.items())
     if by == "last" and any_is_worse:
-        return f"ends worse than its start (train.choose: dev keeps the better): {figures}"
+        hint = "" if is_segment else " (train.choose: dev keeps the better)"
+        return f"ends worse than its start{hint}: {figures}"
     return ""
 
 

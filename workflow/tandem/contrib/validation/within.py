@@ -67,11 +67,13 @@ class Validating:
         every: steps between two of them.
         history: those so far.
         ranker: whose scores are measured.
+        is_segment: whether the training is a part of one, of which another stage chooses a checkpoint.
     """
 
     lists: Lists
     positives: Positives
     validation: ValidationSet
+    is_segment: bool = False
     validations: int = USUAL_VALIDATIONS
     every: int = 0
     history: list[ValidationPoint] = field(default_factory=list)
@@ -142,7 +144,7 @@ class Validating:
         chosen = find_chosen(train, self.history) or self.history[-1]
         warnings = [
             warn_of_few_queries(train.choose, len(self.validation.batch.queries)),
-            warn_of_no_gain(self.history, train.choose),
+            warn_of_no_gain(self.history, train.choose, is_segment=self.is_segment),
             warn_of_loss_to_lists(chosen, self.validation.as_listed),
         ]
         facts: Json = {"validated_on": self.validation.origin, "chosen_step": chosen.step}
@@ -175,7 +177,8 @@ def start_validation(
             raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
     if validation is None:
         return None
-    return Validating(lists, positives.without(validation.batch.queries), validation)
+    is_segment = job.params.until is not None
+    return Validating(lists, positives.without(validation.batch.queries), validation, is_segment)
 
 
 def is_exhausted(train: Train, history: Sequence[ValidationPoint]) -> bool:
