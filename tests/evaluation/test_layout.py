@@ -142,6 +142,30 @@ def test_a_system_that_is_named_twice_has_one_row(tmp_path):
     assert [row.id for row in layout.rows] == [("A", ""), ("de", "")]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_added_is_tested_against_what_it_re_ranks_whatever_the_order(tmp_path, turned):
+    systems = ["bm25+m+duo", "bm25+mono+duo", "bm25+mono", "de+mono", "de", "other+mono"]
+    text = RERANKED.replace("- {system: D, first_stage: M, run: bm25+m+d}\n", "")
+    layout = with_systems(load(tmp_path, text), systems[:: -1 if turned else 1])
+    assert {row.id: row.baseline for row in layout.rows[2:]} == {
+        ("duo", "bm25+m"): ("M", "A"),
+        ("duo", "bm25+mono"): ("mono", "A"),
+        ("mono", "A"): ("A", ""),
+        ("mono", "de"): ("de", ""),
+        ("de", ""): ("A", ""),
+        ("mono", "other"): ("A", ""),  # which has no row
+    }
+
+
+def test_a_quoted_row_is_no_first_stage_of_what_is_added(tmp_path):
+    text = BASE + "- {system: Quoted, quoted: true}\n"
+    (row,) = with_systems(load(tmp_path, text), ["de"]).rows[2:]
+    assert (row.id, row.baseline) == (("de", ""), ("A", ""))
+    alone = BASE.replace("baseline: {system: A}\n", "").replace("bm25", "de")
+    (row,) = with_systems(load(tmp_path, alone), ["bm25"]).rows[1:]
+    assert (row.id, row.baseline) == (("bm25", ""), None)
+
+
 def test_a_missing_layout(tmp_path):
     with pytest.raises(UserError, match="no such layout"):
         load_layout(tmp_path / "none.yaml")

@@ -56,6 +56,21 @@ def test_a_row_is_made_from_the_row_that_it_calls_its_first_stage(plan):
     assert len(plan({"mine": {"rows": rows}}).tables["mine"]) == 3
 
 
+def test_a_first_stage_that_re_ranks_itself_is_looked_at_too(plan):
+    rows = [
+        BM25,
+        {"system": "CE", "first_stage": "BM25", "run": "bm25+ce_bm25neg"},
+        {"system": "Again", "first_stage": "CE", "run": "de_bm25neg+ce_deneg"},
+    ]
+    with pytest.raises(
+        UserError,
+        match=r"Again re-ranks de_bm25neg\.test, its first_stage is bm25\+ce_bm25neg\.test",
+    ):
+        plan({"mine": {"rows": rows}})
+    rows[2]["run"] = "bm25+ce_bm25neg+ce_deneg"
+    assert len(plan({"mine": {"rows": rows}}).tables["mine"]) == 3
+
+
 def test_a_changed_row_does_not_stand_for_the_system_that_it_changes(plan):
     systems = ["de_bm25neg", "de_bm25neg+ce_bm25neg"]
     stages = shown(plan({"mine": {"rows": [BM25, SLOW], "systems": "all"}}, systems=systems))

@@ -193,12 +193,7 @@ def load_layout(path: Path) -> Layout:
             raise UserError(f"{path}: columns.{number}: {column.id} is there twice")
 
     for name in source.splits:
-        if not any(column.dataset == name for column in columns):
-            of = (
-                ", ".join(dict.fromkeys(column.dataset for column in columns if column.dataset))
-                or "none"
-            )
-            raise UserError(f"{path}: splits.{name}: no column is of {name}; they are of {of}")
+        _require_column(f"{path}: splits.{name}", name, columns)
 
     printed = None
     if source.printed_from is not None:
@@ -236,31 +231,31 @@ def load_layout(path: Path) -> Layout:
 def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
     """Return a layout with a further row for each run that it lacks.
 
-    It is tested against the run that it re-ranks, else against BM25.
+    It is tested against the run that it re-ranks, else, and where that has no row, against BM25.
 
     A row that changes the configuration, the labels or the dataset does not count as a row of the run that it names.
     """
-    rows = list(layout.rows)
+    ids: dict[str, System] = {}
+    for row in layout.rows:
+        changed = row.with_ or row.with_own or row.labels or row.variant or row.dataset
+        if not (row.quoted or changed):
+            ids[row.run] = row.id
     taken = {row.id for row in layout.rows}
-    plain = [
-        row
-        for row in rows
-        if not (row.with_ or row.with_own or row.labels or row.variant or row.dataset)
-    ]
-    known = {row.run for row in plain}
-    names = {row.run: row.system for row in plain if not row.first_stage}
-    for run in dict.fromkeys(systems):
-        if run in known:
-            continue
+    added: dict[str, System] = {}
+    for run in systems:
         first, _, system = run.rpartition("+")
-        rival = first or "bm25"
-        baseline = (names[rival], "") if rival in names else None
-        row = LayoutRow(
-            system=system, first_stage=names.get(first, first), run=run, baseline=baseline
-        )
-        if row.id not in taken:
-            rows.append(row)
-            names[run] = run
+        name, reranked = ids.get(first, (first, ""))
+        own = (system, first if reranked else name)
+        if run not in ids and own not in taken:
+            added[run] = own
+
+    # a first stage may be added, too, before or after what re-ranks it
+    ids |= added
+    rows = list(layout.rows)
+    for run, own in added.items():
+        rival = ids.get(run.rpartition("+")[0], ids.get("bm25"))
+        baseline = None if rival == own else rival
+        rows.append(LayoutRow(system=own[0], first_stage=own[1], run=run, baseline=baseline))
     return layout.model_copy(update={"rows": tuple(rows)})
 
 
@@ -296,11 +291,8 @@ def _resolve_rows(
             raise UserError(
                 f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched"
             )
-        datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
         for dataset in row.columns:
-            if dataset not in datasets:
-                known = ", ".join(datasets) or "none"
-                raise UserError(f"{where}.columns: no column is of {dataset}; they are of {known}")
+            _require_column(f"{where}.columns", dataset, columns)
         printed, wrong = _read_printed_values(f"{where}.printed", row, columns, table)
         baseline = None if row.quoted else _find_baseline(where, layout, row, ids)
         if baseline in quoted:
@@ -314,6 +306,14 @@ def _resolve_rows(
         }
         rows.append(LayoutRow.model_construct(**{**dict(row), "run": row.run or "", **changes}))
     return tuple(rows)
+
+
+def _require_column(where: str, dataset: str, columns: Sequence[Column]) -> None:
+    """Refuse a dataset that no column is of."""
+    datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
+    if dataset not in datasets:
+        known = ", ".join(datasets) or "none"
+        raise UserError(f"{where}: no column is of {dataset}; they are of {known}")
 
 
 def _find_baseline(

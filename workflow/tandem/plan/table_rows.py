@@ -67,7 +67,7 @@ class LayoutRows:
                         system=row.system, first_stage=row.first_stage, column=group, absent=reason
                     )
                 )
-        _check_first_stages(file, scored)
+        _check_first_stages(file, self.layout, scored)
         scored = _mark_equal(self.layout, scored)
         if not scored:
             if skipped and not absent:
@@ -252,12 +252,16 @@ def _mark_equal(
     return marked
 
 
-def _check_first_stages(file: Path, scored: list[tuple[PlannedRow, Stage]]) -> None:
+def _check_first_stages(file: Path, layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> None:
     """Refuse a row whose run does not re-rank the run of the row that it names as its first stage."""
     runs = {(row.id, row.column, row.seed): stage.upstream.get("run") for row, stage in scored}
+    baselines = {row.id: row.baseline for row in layout.rows}
     for row, stage in scored:
         run = stage.upstream.get("run")
-        first = runs.get(((row.first_stage, ""), row.column, row.seed))
+        first_stage = baselines[row.id]
+        if not first_stage or first_stage[0] != row.first_stage:
+            first_stage = (row.first_stage, "")
+        first = runs.get((first_stage, row.column, row.seed))
         if not run or not first or run.declared.scoring.of != "top":
             continue
         if first not in upstream_first([run]):
