@@ -79,6 +79,26 @@ def test_the_chance_of_seeds_counts_as_in_a_table(
     assert shown["S"] == ["–", *cells]
 
 
+def test_a_dataset_that_stands_in_for_two_counts_each_seed_once(
+    tables, four_queries, tmp_path, capsys
+):
+    scores = {row["system"].split()[0]: row["scores"] for row in four_queries.rows}
+    columns = [{"measure": "RR@10", "dataset": name} for name in ("msmarco", "nq")]
+    layout = {"title": "Two", "columns": columns, "rows": [{"system": "S", "run": "bm25"}]}
+    Path("two.yaml").write_text(yaml.safe_dump(layout))
+    systems = {"results": ["Old", "Old"], "results/mine": ["New", "Old"]}
+    for folder, names in systems.items():
+        rows = []
+        for column in ("msmarco", "nq"):
+            for seed, name in enumerate(names):
+                rows.append({"system": "S", "scores": scores[name], "seed": seed, "column": column})
+        make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
+    assert run(["report", "--compare", "config", "mine"]) == 0
+    shown = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    # two seeds, as above, in each column
+    assert shown["S"] == ["–", *["50.00", "75.00", "+25.00", "0.500"] * 2]
+
+
 def test_counts_are_compared_as_they_are(counted, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     layout = (

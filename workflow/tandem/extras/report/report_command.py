@@ -178,11 +178,12 @@ def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -
         return None
     values = []
     for shown, runs in ((row, cell.stages), (other, theirs.stages)):
-        scores = [open_scored(scored) for scored in shown.lineage if scored.run in runs]
-        if not scores:
+        # where one dataset stands in for several of the table, it has the same run in columns of each
+        own = {(scored.run, scored.seed): scored for scored in shown.lineage if scored.run in runs}
+        if not own:
             return None
-        queries, by_seed = read_aligned(scores, [cell.measure])
-        seeds = [scored.seed for scored in shown.lineage if scored.run in runs]
+        queries, by_seed = read_aligned(list(map(open_scored, own.values())), [cell.measure])
+        seeds = [scored.seed for scored in own.values()]
         values.append((queries, by_seed[:, :, 0], seeds))
     (queries, before, seeds), (others, after, other_seeds) = values
     if queries != others:
