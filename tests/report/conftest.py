@@ -2,6 +2,7 @@
 
 from report_world import (  # noqa: F401
     artifact_of,
+    corrected,
     counted,
     empty_world,
     four_queries,

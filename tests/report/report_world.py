@@ -276,6 +276,23 @@ def four_queries(empty_world):
 
 
 @pytest.fixture
+def corrected(empty_world, four_queries):
+    """A row of the first system by labels that leave three of its four queries a relevant passage."""
+    old = four_queries.rows[0]
+    scores = open_artifact(Path(old["scores"]))
+    run, data = (input_of(scores, role) for role in ("run", "dataset"))
+
+    def files(draft):
+        qrels = pq.read_table(data.path("qrels.parquet"))
+        pq.write_table(qrels.slice(1), draft.path("qrels.parquet"))  # q0 has lost its positive
+
+    labels = empty_world.make("relabel", "corrected", {}, files, dataset=data)
+    name = "Old, corrected"
+    own = empty_world.score(name, "", run, data, ["RR@10"], labels=labels)
+    return {**old, "system": name, "scores": str(own.folder)}
+
+
+@pytest.fixture
 def counted(empty_world, four_queries):
     """Rows of two systems by RR@10 and NumRet: Old finds three passages of each query, New the best two of them."""
     old = open_artifact(Path(four_queries.rows[0]["scores"]))

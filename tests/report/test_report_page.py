@@ -14,10 +14,12 @@ from table_plans import make_table
 
 from tandem.cli import run as run_command
 from tandem.errors import UserError
+from tandem.evaluation.layouts import PlannedRow
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.scores import run as score
 from tandem.extras.report.compare import compare_systems
 from tandem.extras.report.page import embed_json
+from tandem.extras.report.report_page import open_systems
 from tandem.extras.report.sections import count_by_bin, describe_dataset, list_examples
 from tandem.extras.report.stage_graph import group_by_box, list_stage_costs
 from tandem.report.results import read_table
@@ -163,6 +165,14 @@ def test_wins_over_every_pair_of_systems(artifact_of):
     assert won > lost > 0
     assert f"DE w/ BM25 Neg is better on {won} queries, BM25 on {lost}" in chart
     assert compare_systems({("BM25", ""): artifact_of("BM25")})[1] is None
+
+
+def test_a_system_whose_labels_leave_other_queries_is_not_compared(four_queries, corrected):
+    rows = [PlannedRow.model_validate(row) for row in (*four_queries.rows[:2], corrected)]
+    assert list(open_systems(rows)) == [("Old", ""), ("New", "")]
+    assert list(open_systems(rows[::-1])) == [("Old, corrected", "")]
+    grid, _ = compare_systems(open_systems(rows))
+    assert grid.title.startswith("On how many of 4 queries")
 
 
 def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):

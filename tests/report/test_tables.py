@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from table_plans import make_table
 
@@ -378,17 +377,7 @@ rows: [{system: Old, run: a}, {system: New, run: b}]
     assert note in path.with_suffix(".md").read_text()
 
 
-def test_rows_whose_labels_leave_other_queries_stand_side_by_side(four_queries, empty_world):
-    old = four_queries.rows[0]
-    scores = open_artifact(Path(old["scores"]))
-    run, data = (input_of(scores, role) for role in ("run", "dataset"))
-
-    def files(draft):
-        qrels = pq.read_table(data.path("qrels.parquet"))
-        pq.write_table(qrels.slice(1), draft.path("qrels.parquet"))  # q0 has lost its positive
-
-    labels = empty_world.make("relabel", "corrected", {}, files, dataset=data)
-    corrected = empty_world.score("Old, corrected", "", run, data, ["RR@10"], labels=labels)
+def test_rows_whose_labels_leave_other_queries_stand_side_by_side(four_queries, corrected):
     layout = """
 title: Corrected
 columns: [{measure: RR@10}]
@@ -396,7 +385,7 @@ rows:
   - {system: Old, run: a}
   - {system: "Old, corrected", run: a, labels: corrected, baseline: {system: Old}}
 """
-    rows = [old, {**old, "system": "Old, corrected", "scores": str(corrected.folder)}]
+    rows = [four_queries.rows[0], corrected]
     path = table(four_queries, rows=json.dumps(rows), layout=layout)
     filled = read_table(path.with_suffix(".json"))
     assert [(own.cells[0].value, own.cells[0].p) for own in filled.rows] == [(50, None)] * 2

@@ -11,6 +11,7 @@ from pathlib import Path
 from tandem.cluster.progress import format_duration
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, System, name_system
+from tandem.evaluation.scores import read_scores
 from tandem.extras.report.charts import read_vega
 from tandem.extras.report.compare import collect_page_data, compare_systems
 from tandem.extras.report.page import render_template
@@ -113,7 +114,10 @@ def write_report(
 
 
 def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
-    """Return the score artifact of each system, verified."""
+    """Return the score artifact of each system, verified.
+
+    Those are left out whose corrected labels leave other queries with a relevant passage than the first system's.
+    """
     if not rows:
         raise UserError("--rows: is empty; name at least one system with its scores")
     systems: dict[System, Artifact] = {}
@@ -123,4 +127,12 @@ def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
                 f"--rows: {name_system(row.id)} is there twice; each system and first stage once"
             )
         systems[row.id] = open_score_artifact(row.scores)
-    return systems
+
+    first = next(iter(systems.values()))
+    queries, _ = read_scores(first, [])
+    return {
+        system: scores
+        for system, scores in systems.items()
+        if scores.upstream.get("labels") == first.upstream.get("labels")
+        or read_scores(scores, [])[0] == queries
+    }
