@@ -230,6 +230,25 @@ def test_a_measure_below_the_fused_depth_is_refused(fused):
         fused({"of": BOTH, "depth": 20})
 
 
+@pytest.mark.parametrize("run", ["both", "both+ce_bm25neg", "both+ce_bm25neg+ce_deneg"])
+def test_a_column_below_the_fused_depth_is_refused(planned, tmp_path, run):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text(
+        f"{{title: Mine, columns: [{{measure: R@200}}], rows: [{{system: S, run: {run}}}]}}"
+    )
+    fusions = {"both": {"of": BOTH, "depth": 100}}
+    keys = {"tables": [str(layout)], "depth": {"train": 50, "test": 300}}
+    with pytest.raises(
+        UserError,
+        match=r"mine.yaml: the cutoff of R@200 is 200, but both goes only 100 deep; "
+        r"raise fusions.both.depth",
+    ):
+        planned(fusions, **keys)
+    fusions["both"]["depth"] = 200
+    (_, score) = planned(fusions, **keys).tables["mine"][0]
+    assert "R@200" in score.values["measures"]
+
+
 @pytest.mark.parametrize(
     "name", ["bm25", "bm25.rrf", "given", "de_bm25neg", "rocketqav2.retriever"]
 )

@@ -507,7 +507,12 @@ def check_name(ctx: Context, block: str, name: str) -> None:
 
 
 def require_depth(run: Stage, deepest: int, where: str) -> None:
-    """Refuse to look deeper into a run than it goes, where that is a choice of its own, as of a fusion."""
+    """Refuse to look deeper into a run than it goes, where that is a choice of its own, as of a fusion.
+
+    A run that re-ranks goes as deep as the one that it re-ranks.
+    """
+    while "run" in run.upstream:
+        run = run.upstream["run"]
     key = run.declared.scoring.depth_key
     if not key:
         return

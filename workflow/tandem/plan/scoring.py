@@ -2,10 +2,10 @@
 
 from tandem.config.datasets import Group
 from tandem.errors import Unavailable
-from tandem.plan.context import Context, Upstream, plans_matches
+from tandem.plan.context import Context, Upstream, plans_matches, require_depth
 from tandem.plan.dataset_stages import check_group, dataset
 from tandem.plan.graph import Stage
-from tandem.plan.reported import measures, reported_split
+from tandem.plan.reported import cutoff, measures, reported_split
 from tandem.plan.run_expressions import run
 from tandem.stages.base import Json
 
@@ -26,6 +26,9 @@ def score(
         split: likewise.
         restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted, or
             `others`, whose queries it leaves out.
+
+    Raises:
+        UserError: a measure looks deeper than a run goes that has a depth of its own.
     """
     entry = ctx.dataset_entry(data)
     split = split or reported_split(ctx, data)
@@ -39,6 +42,8 @@ def score(
     }
     collection = dataset(ctx, data)
     ranking = run(ctx, system, split, where, data)
+    deepest = max(params["measures"], key=cutoff)
+    require_depth(ranking, cutoff(deepest), f"{where}: the cutoff of {deepest}")
     upstream = {"dataset": collection, "run": ranking, **(restricted or {})}
     if entry.relevance != "qrels":
         upstream["match"] = match_passages(ctx, entry.relevance, ranking, split, data)
