@@ -97,6 +97,20 @@ def test_columns_that_cannot_be_measured_are_told(plan):
     ]
 
 
+def test_a_row_of_a_split_that_is_not_there_is_absent_and_the_others_are_made(plan):
+    deep = {"measure": "nDCG@10", "dataset": "dl", "dataset_name": "Deep"}
+    layout = {
+        "splits": {"dl": {"split": "dl19"}},
+        "columns": [{"measure": "RR@10"}, deep],
+        "rows": [BM25, {"system": "Theirs", "run": "bm25", "columns": ["dl"]}],
+    }
+    planned = plan({"mine": layout})
+    reason = "dataset pydocs has dev, test, train, and no dl19"
+    rows = {row.system: row.absent for row in planned.tables.rows("mine")}
+    assert rows == {"BM25": "", "Theirs": reason}
+    assert f"mine lacks Theirs: {reason}" in planned.tables.lacking(["mine"])
+
+
 def test_a_rows_own_seed_is_that_of_all_seeds(plan):
     own = {"system": "Seven", "run": "de_bm25neg", "with": {"seed": 7}}
     planned = plan({"mine": {"rows": [BM25, own]}}, seeds=[42, 1])

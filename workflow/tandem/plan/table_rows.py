@@ -57,7 +57,8 @@ class LayoutRows:
         seeds = settings.seeds or (settings.seed,)
         scored: list[tuple[PlannedRow, Stage]] = []
         absent: list[PlannedRow] = []
-        for row, group in self._places():
+        places = self._places()
+        for row, group in places:
             try:
                 scored += [self._scored(row, group, seed) for seed in seeds]
             except Unavailable as error:
@@ -67,14 +68,16 @@ class LayoutRows:
                         system=row.system, first_stage=row.first_stage, column=group, absent=reason
                     )
                 )
+        placed = {row.id for row, _ in places}
+        for row in self.layout.rows:
+            if not row.quoted and row.id not in placed:
+                reason = "; ".join(skipped[name] for name in row.columns or skipped)
+                absent.append(
+                    PlannedRow(system=row.system, first_stage=row.first_stage, absent=reason)
+                )
         _check_first_stages(file, self.layout, scored)
         scored = _mark_equal(self.layout, scored)
         if not scored:
-            if skipped and not absent:
-                of = ", ".join(self.layout.splits[name].split for name in skipped)
-                raise Unavailable(
-                    f"its columns are of the splits {of}; {next(iter(skipped.values()))}"
-                )
             reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
             raise Unavailable(
                 reasons or f"{file}: all rows are quoted; a table needs one with a run"
