@@ -141,6 +141,16 @@ def test_holm_counts_the_comparisons_of_a_measure(plan, folders):
     assert tested == [0.25, 0.25]  # 2 x 0.125, and the second not below the first
 
 
+def test_cells_of_the_same_runs_are_one_comparison(plan):
+    """Where a second path does not touch a system, its p is that of a sweep over the first one."""
+    rows = [
+        {**row, "point": {**row["point"], "k1": k1}} for k1 in (0.9, 1.2) for row in plan["rows"]
+    ]
+    plan |= {"rows": rows, "paths": [PATH, "k1"], "baseline": {PATH: 8, "k1": 0.9}}
+    tested = [line.p for line in computed(plan).lines if line.p is not None]
+    assert tested == [0.125, 0.125]
+
+
 def test_p_of_few_seeds_of_a_training_is_warned_of(plan, make_job, tmp_path):
     assert computed(plan).warnings == []  # nothing was trained
     scores = write_scores(tmp_path, make_job, {"run": World(tmp_path).make("model", "m", {})})

@@ -24,6 +24,8 @@ from tandem.report.scored import (
 from tandem.store.lineage import walk
 
 _COLUMNS_PER_PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
+# folders of a cell's runs, and of its baseline's
+_Comparison = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class SweepRow(Model):
@@ -68,19 +70,26 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
     means = np.stack([runs.mean(axis=0) for runs in by_cell])  # (cells, queries, measures)
     low, high = _bootstrap_intervals(means)
 
-    # Each cell is compared with its system at the baseline, unless it is the same run.
+    # Each cell is compared with its system at the baseline, unless it is the same run. Cells of the same runs, as where
+    # a path does not touch a system, are one comparison.
     place_by_cell = {cell: place for place, cell in enumerate(cells)}
     baseline_key = _make_key(plan.baseline)
     baselines: dict[int, int] = {}
+    comparisons: dict[int, _Comparison] = {}  # of each cell that has a baseline
+    tests: dict[_Comparison, Floats64] = {}  # uncorrected p per measure
     for (key, system), folders in cells.items():
-        if folders != cells[baseline_key, system]:
-            baselines[place_by_cell[key, system]] = place_by_cell[baseline_key, system]
-    p: dict[int, Floats64] = {}  # per measure of each cell that has a baseline, corrected
-    if baselines:
-        raw = np.stack(
-            [run_seeded_test(by_cell[place] - by_cell[other]) for place, other in baselines.items()]
-        )
-        p = dict(zip(baselines, np.apply_along_axis(correct_by_holm, 0, raw), strict=True))
+        base = cells[baseline_key, system]
+        if folders != base:
+            place, other = place_by_cell[key, system], place_by_cell[baseline_key, system]
+            baselines[place] = other
+            comparison = (tuple(folders), tuple(base))
+            comparisons[place] = comparison
+            if comparison not in tests:
+                tests[comparison] = run_seeded_test(by_cell[place] - by_cell[other])
+    p: dict[_Comparison, Floats64] = {}  # corrected
+    if tests:
+        corrected = np.apply_along_axis(correct_by_holm, 0, np.stack(list(tests.values())))
+        p = dict(zip(tests, corrected, strict=True))
 
     run_keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
     lines = []
@@ -105,7 +114,7 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
                 low=scale(low[place, m]),
                 high=scale(high[place, m]),
                 change=change,
-                p=None if baseline is None else round(float(p[place][m]), 6),
+                p=None if baseline is None else round(float(p[comparisons[place]][m]), 6),
                 printed=printed[0] if printed else None,
                 stages=[run_keys[folder] for folder in folders],
             )
