@@ -151,6 +151,14 @@ def test_cells_of_the_same_runs_are_one_comparison(plan):
     assert tested == [0.125, 0.125]
 
 
+def test_a_printed_value_is_shown_as_it_was_written(plan):
+    for written, shown in ((41.87, "41.87"), (41.9, "41.9"), (42, "42.0")):
+        plan["printed"][0]["value"] = written
+        grid = tabulate_sweep(computed(plan))
+        column = grid.head.index("RR@10 printed")
+        assert [row[column] for row in grid.rows] == ["–", shown, "–", "–"]
+
+
 def test_p_of_few_seeds_of_a_training_is_warned_of(plan, make_job, tmp_path):
     assert computed(plan).warnings == []  # nothing was trained
     scores = write_scores(tmp_path, make_job, {"run": World(tmp_path).make("model", "m", {})})

@@ -115,7 +115,7 @@ def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = ()) -> PageTabl
         row = [*(format_path_value(lines[0].point[path]) for path in result.paths), lines[0].system]
         for line, column in zip(lines, columns, strict=True):
             if line.measure in with_printed:
-                row.append(format_number(line.printed, 1))
+                row.append("–" if line.printed is None else str(line.printed))  # as it was written
             value = f"{format_line_value(line)} {mark(line.change, line.p)}".rstrip()
             row.append(f"{value} [{format_number(line.low)}, {format_number(line.high)}]")
             row.append(format_p(line.p))
