@@ -624,6 +624,17 @@ def test_the_answer_says_significant_only_of_what_is():
     ]
 
 
+def test_the_best_systems_p_counts_no_row_twice(four_queries):
+    # New's own baseline is another: its test against Old, 1/8, is corrected for two comparisons and not for three.
+    layout = LAYOUT.replace("run: new}", f'run: new, baseline: {{system: "{ODD}"}}}}')
+    layout += "  - {system: Odd again, run: same}\n"
+    rows = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))
+    rows.append({**rows[2], "system": "Odd again", "same_as": ODD})
+    path = table(four_queries, rows=json.dumps(rows), layout=layout)
+    best = read_table(path.with_suffix(".json")).best
+    assert best == BestSystem("New", "MRR@10 (RR@10)", 100.0, "Old", 50.0, 0.25)
+
+
 def test_the_best_system_is_tested_against_the_reference(world, four_queries, tmp_path):
     # 100 against 50 on each of four queries: 2 of 16 sign patterns, and Holm's factor 2 for the table's comparisons.
     filled = read_table(table(four_queries).with_suffix(".json"))

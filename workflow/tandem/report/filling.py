@@ -232,8 +232,10 @@ def _find_best(
         return best
     p = cells[system].p
     if baselines[system] != reference:
-        others = [row for row in cells if row in position.block.systems and row != reference]
-        tests = position.block.p_against(reference, others)[:, position.measure]
+        block = position.block
+        tested = ({*block.systems} - block.repeated - {reference}) | {system}
+        others = [row for row in cells if row in tested]
+        tests = block.p_against(reference, others)[:, position.measure]
         p = round(float(correct_by_holm(tests)[others.index(system)]), 6)
     gain = scale_value(position.mean - base.mean, column.measure)
     return replace(best, over=name_system(reference), gain=gain, p=p)

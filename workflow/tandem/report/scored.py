@@ -149,6 +149,7 @@ class ScoreBlock:
     p: dict[System, Floats64]
     # of each, half the width of the 95 % interval of the difference, by measure
     margins: dict[System, Floats64]
+    repeated: set[System]  # those with the scores of an earlier one, which have been tested already
 
     @property
     def queries(self) -> int:
@@ -239,7 +240,6 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[s
         raise UserError(f"{folder}: seeds were scored on different queries")
     values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
     shown = [row for row in layout.rows if row.id in present and not row.hidden]
-    # which have been tested already
     repeated = {score.system for score in scored if score.row.same_as}
     compared = [row for row in shown if row.id not in repeated]
     tested = {row.id: row.baseline for row in compared if row.baseline and row.baseline in present}
@@ -261,6 +261,7 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[s
         high,
         p=dict(zip(tested, p.reshape(by_test), strict=True)),
         margins=dict(zip(tested, halves.reshape(by_test), strict=True)),
+        repeated=repeated,
     )
 
 

@@ -31,8 +31,8 @@ def fill_orders(
     # by block; of shape (3, measures)
     tests: dict[int, dict[tuple[System, System], Floats64]] = {}
     for block in blocks:
-        repeated = {score.system for own in block.scored for score in own if score.row.same_as}
-        if present := [pair for pair in pairs if {*pair} <= {*block.systems} - repeated]:
+        tested = {*block.systems} - block.repeated
+        if present := [pair for pair in pairs if {*pair} <= tested]:
             tests[id(block)] = dict(zip(present, compare_pairs(block, present), strict=True))
     cells = [[Cell(column.measure, None)] * len(pairs) for column in columns]
     for column, own, at in zip(columns, cells, positions, strict=True):
