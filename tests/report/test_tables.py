@@ -16,7 +16,13 @@ from tandem.report.formats import (
     draw_conclusion,
     format_comparison,
 )
-from tandem.report.grids import format_p, mark
+from tandem.report.grids import (
+    format_difference,
+    format_four_decimals,
+    format_number,
+    format_p,
+    mark,
+)
 from tandem.report.results import (
     BestSystem,
     Cell,
@@ -406,6 +412,13 @@ def test_percent_is_stable_against_the_last_bits():
         == scale_value(1 / 640 * (1 + 1e-15), "RR@10")
         == scale_value(1 / 640 * (1 - 1e-15), "RR@10")
     )
+
+
+def test_what_rounds_to_nothing_has_no_minus():
+    assert str(scale_value(-1e-9, "RR@10")) == str(scale_value(-0.0, "NumRet")) == "0.0"
+    assert (format_number(-0.004), format_number(-0.005001)) == ("0.00", "-0.01")
+    assert (format_difference(-0.04, 1), format_difference(-0.06, 1)) == ("+0.0", "−0.1")
+    assert format_four_decimals(-0.0) == "0.0000"
 
 
 def test_marks_and_probabilities():

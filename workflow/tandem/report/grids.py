@@ -1,4 +1,7 @@
-"""How numbers are written, and tables of texts: as Markdown, and aligned for a terminal."""
+"""How numbers are written, and tables of texts: as Markdown, and aligned for a terminal.
+
+What rounds to 0 is written without a minus (`z`).
+"""
 
 import re
 import textwrap
@@ -13,17 +16,17 @@ _WIDEST_NOTES = 120
 
 def format_number(value: float | None, decimals: int = 2) -> str:
     """`53.96`; a dash without a value."""
-    return "–" if value is None else f"{value:.{decimals}f}"
+    return "–" if value is None else f"{value:z.{decimals}f}"
 
 
 def format_difference(difference: float | None, decimals: int = 2) -> str:
     """`+1.25`; a dash without a value."""
-    return "–" if difference is None else f"{difference:+.{decimals}f}".replace("-", "−")
+    return "–" if difference is None else f"{difference:+z.{decimals}f}".replace("-", "−")
 
 
 def format_four_decimals(value: float | None) -> str:
     """Four decimals; nothing without a value."""
-    return "" if value is None else f"{value:.4f}"
+    return "" if value is None else f"{value:z.4f}"
 
 
 def format_p(p: float | None) -> str:

@@ -271,4 +271,4 @@ def scale_value(value: float, measure: str) -> float:
     To four decimals; noise in a sum's last bits cannot tip the rounding.
     """
     factor = 100 if is_share(measure) else 1
-    return round(round(factor * value, 9), 4)
+    return round(round(factor * value, 9), 4) + 0.0  # of -0.0 and 0.0 the sum is 0.0
