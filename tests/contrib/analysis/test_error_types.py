@@ -37,7 +37,8 @@ def pair(query, passage, weights=WEIGHTS, **more):
         # the examples of Table 10, in English
         ("authentication name at Taobao", "the name authentication of Alipay", WEIGHTS, ENTITY, "no taobao"),
         ("nice songs in 2016", "the nice songs of 2017", {"songs": 2.0}, NUMERAL, "asks for 2016, tells 2017"),
-        # tells no other number
+        # tells no other number than the query
+        ("python 3 version 8", "python 3", {"version": 3.0, "python": 2.0}, ENTITY, "no version"),
         ("nice songs in 2016", "nice songs", {"songs": 2.0}, OTHER, "all words"),
         ("lack of b12", "lack of 3 things", {"b12": 2.0}, ENTITY, "no b12"),
         ("authentication name at Taobao", "authentication at Taobao", WEIGHTS, MODIFIER, "taobao, but not name"),

@@ -10,7 +10,7 @@ register_section(
 )
 
 register_stage(
-    Kind("errors", "contrib.analysis.wrong_results:run", ErrorsParams, version=2, box="Scores"),
+    Kind("errors", "contrib.analysis.wrong_results:run", ErrorsParams, version=3, box="Scores"),
     in_runs=False,
 )
 register_stage(

@@ -304,9 +304,9 @@ def guess_type(pair: WrongPair) -> tuple[str, str]:
     query_numerals = {word for word in pair.query if word.isdecimal()}
     passage_numerals = {word for word in pair.passage if word.isdecimal()}
     missing_numerals = query_numerals - passage_numerals
-    if missing_numerals and passage_numerals:
-        told = min(passage_numerals - query_numerals or passage_numerals)
-        return NUMERAL, f"asks for {min(missing_numerals)}, tells {told}"
+    other_numerals = passage_numerals - query_numerals
+    if missing_numerals and other_numerals:
+        return NUMERAL, f"asks for {min(missing_numerals)}, tells {min(other_numerals)}"
     if pair.misspelt:
         return TYPO, ", ".join(f"{word} for {meant}?" for word, meant in pair.misspelt.items())
 
