@@ -115,7 +115,7 @@ def test_tables_older_than_what_they_show(two_rows, chain, project, run_command)
     )
 
 
-def test_a_sweep_of_several_generations(chain, project, run_command):
+def test_a_sweep_of_several_generations(chain, project, run_command, monkeypatch):
     other = Stage(
         "bm25", "toy", "bm25.test", {**chain["bm25"].params, "k1": 1.2}, chain["bm25"].upstream
     )
@@ -145,6 +145,15 @@ def test_a_sweep_of_several_generations(chain, project, run_command):
     path.parent.mkdir()
     path.write_text(result.to_json())
     assert run_command("check") == (0, [WELL])
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir("/")
+        assert run_command("check", project.root / "results") == (0, [WELL])
+        mine = project.root / "results/mine"
+        mine.mkdir()
+        path.parent.rename(mine / "sweeps")
+        for folder in (mine, mine.parent):
+            assert run_command("check", folder) == (0, [WELL])
+        (mine / "sweeps").rename(path.parent)
     project.manifest(other, libraries={"numpy": "9.0"})
     os.utime(path)
     assert any(

@@ -202,12 +202,16 @@ def list_stages_of_all(plan: FullPlan) -> list[Stage]:
     return upstream_first(targets)
 
 
-def find_artifact(word: str) -> Artifact:
-    """Open the artifact at a folder or with a key below results/, its files unread; a `UserError` without one."""
+def find_artifact(word: str, roots: Sequence[Path] = (RESULTS,)) -> Artifact:
+    """Open the artifact at a folder or with a key below results/, its files unread; a `UserError` without one.
+
+    `roots` are other folders of results, below which a key is looked for instead.
+    """
     folder = Path(word)
     if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
         return open_artifact(folder, verify=False)
-    manifests = RESULTS.glob(f"*/*/{glob.escape(folder.name)}/{MANIFEST}") if folder.name else ()
+    pattern = f"*/*/{glob.escape(folder.name)}/{MANIFEST}"
+    manifests = [path for root in roots for path in root.glob(pattern)] if folder.name else []
     folders = sorted(path.parent for path in manifests)
     if not folders:
         raise UserError(

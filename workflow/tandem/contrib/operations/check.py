@@ -112,22 +112,22 @@ def find_mixed_generations(root: Path) -> Iterator[str]:
     """
     own = {path.parent for block in ("tables", SWEEPS) for path in root.glob(f"*/{block}")}
     for folder in (root, *sorted(own)):
-        yield from _find_mixed_below(folder, root.absolute().parent)
+        yield from _find_mixed_below(folder, root.absolute())
 
 
-def _find_mixed_below(root: Path, project: Path) -> Iterator[str]:
-    """Yield warnings about the tables and sweeps of a configuration, whose project's folder is `project`."""
+def _find_mixed_below(root: Path, results: Path) -> Iterator[str]:
+    """Yield warnings about the tables and sweeps of a configuration; `results` is the folder that is checked."""
     for path in [
         *sorted((root / "tables").rglob("*.json")),
         *sorted((root / SWEEPS).glob("*.json")),
     ]:
         place = path.relative_to(root).with_suffix("")
         name = place.relative_to(place.parts[0]).as_posix()
-        of = "" if root.absolute().parent == project else f"{root.name}/"
+        of = "" if root.absolute() == results else f"{root.name}/"
         view = f"{place.parts[0].removesuffix('s')} {of}{name}"
         folders: dict[str, list[Path]] = {}
         with suppress(UserError):
-            folders = _read_folders(path, project, is_table=place.parts[0] == "tables")
+            folders = _read_folders(path, results.parent, is_table=place.parts[0] == "tables")
 
         rows: dict[str, list[Artifact]] = {}
         for name, shown in folders.items():
@@ -138,7 +138,8 @@ def _find_mixed_below(root: Path, project: Path) -> Iterator[str]:
                     artifacts.append(
                         open_artifact(folder, verify=False)
                         if is_there
-                        else find_artifact(folder.name)
+                        # a configuration's own folder stands beside those of datasets
+                        else find_artifact(folder.name, (results, results.parent))
                     )
                 except UserError:
                     deleted.append(folder.name)
