@@ -101,6 +101,33 @@ def test_windows_take_over_what_their_documents_have(configured):
     assert (inner.language, inner.unit) == ("en", "words")
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"source": "perturbed"},
+        {"source": "unlabelled", "share": 0.5},
+        {"source": "domains", "only": ["law"]},
+        {"source": "dissimilar"},
+        {"source": "reduced"},
+    ],
+)
+def test_what_is_made_of_a_dataset_takes_over_how_it_is_searched_and_scored(configured, keys):
+    german = {"source": "beir", "language": "de", "ignore_identical_ids": True}
+    config = configured("datasets", {"base": german, "made": {"of": "base", **keys}})
+    config["datasets"]["own"] = {"of": "base", "ignore_identical_ids": False, **keys}
+    datasets = load_settings(config, ROOT).datasets
+    made, own = datasets["made"], datasets["own"]
+    assert (made.language, made.ignore_identical_ids) == ("de", True)
+    assert (own.language, own.ignore_identical_ids) == ("de", False)
+
+
+def test_a_reduced_dataset_has_its_own_measures_and_reports_dev(configured):
+    base = {"source": "beir", "score_split": "test", "measures": ["AP"]}
+    config = configured("datasets", {"base": base, "made": {"source": "reduced", "of": "base"}})
+    made = load_settings(config, ROOT).datasets["made"]
+    assert (made.score_split, made.measures) == (None, None)
+
+
 def test_classes_follow_from_the_keys_that_choose_them(configured):
     config = configured("datasets.mine", {"source": "windows", "of": "pydocs"})
     config["indexes"] = {"mine": {"type": "pruned"}}

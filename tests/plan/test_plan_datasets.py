@@ -300,6 +300,15 @@ def test_identical_ids_are_dropped_only_where_asked(beir, plan_of):
     assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
 
 
+def test_no_query_is_its_own_negative_where_its_copies_are_trained_on(beir, plan_of):
+    entry = {"source": "beir", "path": beir("d", ["train", "dev", "test"])}
+    typos = {"source": "perturbed", "of": "d", "split": "train"}
+    planned = plan_of({"d": entry | {"ignore_identical_ids": True}, "t": typos}, "d", train_on="t")
+    candidates = planned.planner.model("de_bm25neg", "here").upstream["candidates"]
+    assert candidates.dataset == "t"
+    assert candidates.values["ignore_identical_ids"] is True
+
+
 def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_the_rest_is_named(
     beir, plan_of
 ):

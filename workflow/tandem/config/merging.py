@@ -22,7 +22,14 @@ Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 _MOST_CATALOGUES = 16  # whose content is remembered
 # an entry with one of these keys replaces the catalogue's of the same name
 _OWN = ("source", "type", "factory")
-INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
+INHERITED = (
+    "language",
+    "analyzer",
+    "relevance",
+    "match",
+    "score_split",
+    "ignore_identical_ids",
+)
 """What `Inheriting` datasets take over from the dataset that they are `of`, where they do not say it."""
 # libyaml's, where PyYAML has it: eight times as fast
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tandem.config.base import Count, Items, Model, Section
-from tandem.config.datasets import Derived
+from tandem.config.datasets import Inheriting
 from tandem.config.references import (
     CrossEncoderRef,
     DatasetRef,
@@ -144,7 +144,7 @@ class Audits(Section):
     noise: NoiseAudit = Field(NoiseAudit(), description="passages that are nearly the same")
 
 
-class Dissimilar(Derived):
+class Dissimilar(Inheriting):
     """A dataset without training queries that are similar to dev or test queries."""
 
     corpus_key = "of"

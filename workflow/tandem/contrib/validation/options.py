@@ -1,16 +1,16 @@
 """The source of reduced datasets, and the parameters of the stage `average_rank`."""
 
 from operator import not_
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from tandem.config.datasets import Derived, SplitsOf
+from tandem.config.datasets import Inheriting, SplitsOf
 from tandem.config.references import DatasetRef, RunRef
 from tandem.stages.base import Params
 
 
-class Reduced(Derived):
+class Reduced(Inheriting):
     """The dev queries of a dataset over a part of its passages."""
 
     source: Literal["reduced"]
@@ -28,6 +28,11 @@ class Reduced(Derived):
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
         """Return dev alone."""
         return {"dev"}
+
+    def complete(self, name: str, update: dict[str, Any]) -> Self:
+        """Return the entry with what it takes over, but for measures and the reported split of other queries."""
+        own = {"measures": self.measures, "score_split": self.score_split}
+        return super().complete(name, update | own)
 
 
 class AverageRankParams(Params):
