@@ -81,6 +81,25 @@ def test_queries_stand_again_by_where_their_passage_is(joined):
     assert list(documents.queries("test")) == ["swim", "sleep", "both", "none"]
 
 
+def test_a_query_by_position_does_not_find_the_document_that_it_is(make_beir, tmp_path):
+    queries = ("b1", "o2", "swim")
+    test = ["b1\to3\t1", "o2\to1\t1", "swim\to1\t1"]
+    of = make_beir("nature", PASSAGES, queries, {"test": test})
+    out = tmp_path / "results" / "joined"
+    params = {"source": "joined", "positions": [1], "split": "test", "excludes_own": True}
+    run(Job("dataset", out, params, {"of": of}, {}))
+    documents = Collection(open_artifact(out, "dataset"))
+    # o2 is a passage of document o1, not a document
+    assert documents.qrels("test_p1") == {"p1.o2": {"o1": 1}, "p1.swim": {"o1": 1}}
+    assert documents.qrels("test_p2on") == {"p2on.b1": {"o1": 1, "b1": EXCLUDED}}
+
+
+def test_planning_says_that_no_query_by_position_finds_itself(configured):
+    entry = {"source": "joined", "of": "pydocs", "positions": [1], "ignore_identical_ids": True}
+    plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
+    assert plan.planner.dataset("whole").values["excludes_own"] is True
+
+
 def test_a_bar_holds_where_no_passage_is_relevant():
     assert _stronger(0, EXCLUDED) == EXCLUDED
     assert _stronger(EXCLUDED, 1) == 1

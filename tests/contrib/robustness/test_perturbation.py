@@ -13,7 +13,7 @@ from tandem.contrib.robustness.perturbation import (
     break_words,
     perturb,
 )
-from tandem.data.collection import Collection
+from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
@@ -157,6 +157,31 @@ def test_a_dataset_has_broken_copies_as_further_splits(nature, tmp_path):
     }
     assert broken.qrels("test_swap") == {"swap.a": {"otter": 1}, "swap.b": {"seal": 1, "otter": 0}}
     assert broken.artifact.manifest.facts["source"]["changed"] == {"swap": 2, "case": 2}
+
+
+def test_a_copy_does_not_find_the_passage_that_its_query_is(make, make_job, tmp_path):
+    folder = tmp_path / "arguments"
+    (folder / "qrels").mkdir(parents=True)
+    texts = {"a": "otters swim", "b": "otters do not swim", "c": "seals swim"}
+    lines = "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in texts.items())
+    (folder / "corpus.jsonl").write_text(lines)
+    asked = lines + json.dumps({"_id": "q", "text": "no passage"}) + "\n"
+    (folder / "queries.jsonl").write_text(asked)
+    (folder / "qrels" / "test.tsv").write_text("a\tb\t1\nb\ta\t1\nb\tb\t1\nq\tc\t1\n")
+    base = make("arguments", {"source": "beir"}, path=str(folder))
+    params = {"source": "perturbed", "split": "test", "kinds": ["case"]}
+    job = make_job("dataset", tmp_path / "broken-0123456789", params, {"of": base})
+    run(job)
+    assert Collection(open_artifact(job.out)).qrels("test_case")["case.b"] == {"a": 1, "b": 1}
+    job = make_job(
+        "dataset", tmp_path / "own-0123456789", params | {"excludes_own": True}, {"of": base}
+    )
+    run(job)
+    assert Collection(open_artifact(job.out)).qrels("test_case") == {
+        "case.a": {"b": 1, "a": EXCLUDED},
+        "case.b": {"a": 1, "b": EXCLUDED},
+        "case.q": {"c": 1},
+    }
 
 
 @pytest.fixture

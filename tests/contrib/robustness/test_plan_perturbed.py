@@ -43,6 +43,13 @@ def test_a_run_on_broken_queries_is_one_on_the_queries_as_they_were(planned):
     assert model is plan.planner.model("de_bm25neg", "here")
 
 
+def test_copies_of_passages_leave_out_what_the_dataset_does(planned):
+    of = planned({}).planner.dataset("pydocs_broken")
+    assert "excludes_own" not in of.values
+    of = planned({}, ignore_identical_ids=True).planner.dataset("pydocs_broken")
+    assert of.values["excludes_own"] is True
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [

@@ -1,7 +1,7 @@
 """Datasets made of others, with other choices of queries."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tandem.config.datasets import Dataset
@@ -86,3 +86,11 @@ class DerivedSource(PartsSource):
         if name not in self.base.manifest.files:
             return iter(())
         return stream_rows(self.base.path(name))
+
+    def find_own_passages(self, split: str, docs: Iterable[str]) -> set[str]:
+        """Return the documents among `docs` that are queries of a split, too: of the same id.
+
+        A copy of such a query has another id, so that only a judgement keeps it from finding its original.
+        """
+        queries = {query for query, _, of_split in self.rows("queries") if of_split == split}
+        return {doc for doc in docs if doc in queries}

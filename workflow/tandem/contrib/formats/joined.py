@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain, groupby, islice
 
+from pydantic import Field
+
 from tandem.contrib.formats.options import Joined, position_names
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import (
@@ -19,6 +21,12 @@ from tandem.data.sources import (
 from tandem.extras.derived import DerivedSource
 
 
+class JoinedEntry(Joined):
+    """Say, too, whether the document of a query's id is no result of the query in a further split."""
+
+    excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
+
+
 @dataset_format("joined")
 class JoinedSource(DerivedSource):
     """The passages of the input `of` put together: a document is at most `most` neighbours with the same title.
@@ -26,10 +34,10 @@ class JoinedSource(DerivedSource):
     It has the id of its first passage and their texts, a line each. Labels of passages become its labels: it is
     relevant where one of its passages is. With `positions` the queries of `split` stand a second time in further
     splits, by where their first relevant passage stands in its document: `<name>.q` is query q in the split
-    `<split>_<name>`.
+    `<split>_<name>`. Where no query's own document is a result, the document q is `EXCLUDED` for it: their ids differ.
     """
 
-    def __init__(self, job: DatasetJob, entry: Joined) -> None:
+    def __init__(self, job: DatasetJob, entry: JoinedEntry) -> None:
         super().__init__(job, entry)
         self._entry = entry
         self._names = position_names(entry.positions)
@@ -80,7 +88,8 @@ class JoinedSource(DerivedSource):
                 yield query, doc, relevance, split
         for (query, split), labels in self._labels.items():
             if split == self._entry.split and (name := self._position_of.get(query)):
-                for doc, relevance in labels.items():
+                own = {query: EXCLUDED} if query in self._own_documents else {}
+                for doc, relevance in (labels | own).items():
                     yield f"{name}.{query}", doc, relevance, f"{split}_{name}"
 
     def read_answers(self) -> Iterator[Answers]:
@@ -121,6 +130,14 @@ class JoinedSource(DerivedSource):
             own = labels.setdefault((query, split), {})
             own[doc] = relevance if doc not in own else _stronger(own[doc], relevance)
         return labels
+
+    @cached_property
+    def _own_documents(self) -> set[str]:
+        """Return the queries of `split` that are documents, too; none where these may be results."""
+        if not self._entry.excludes_own:
+            return set()
+        firsts = (document[0][0] for document in self._documents())
+        return self.find_own_passages(self._entry.split, firsts)
 
     @cached_property
     def _position_of(self) -> dict[str, str]:

@@ -1,21 +1,32 @@
 """Source `perturbed`: a dataset with broken copies of a split's queries."""
 
 from collections.abc import Iterator
+from functools import cached_property
+
+from pydantic import Field
 
 from tandem.contrib.robustness.options import Perturbed
 from tandem.contrib.robustness.perturbation import name_copy, perturb
+from tandem.data.collection import EXCLUDED
 from tandem.data.sources import Answers, DatasetJob, Judgement, Query, dataset_format
 from tandem.extras.derived import DerivedSource
+
+
+class PerturbedEntry(Perturbed):
+    """Say, too, whether the passage of a query's id is no result of its copies."""
+
+    excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
 
 
 @dataset_format("perturbed")
 class PerturbedSource(DerivedSource):
     """Add to the dataset of the input `of` a split `<split>_<kind>` for each kind of broken queries.
 
-    A broken copy of query q is named `<kind>.q` and has q's judgements and answers.
+    A broken copy of query q is named `<kind>.q` and has q's judgements and answers. Where no query's own passage is a
+    result, the passage q is `EXCLUDED` for it: their ids differ.
     """
 
-    def __init__(self, job: DatasetJob, entry: Perturbed) -> None:
+    def __init__(self, job: DatasetJob, entry: PerturbedEntry) -> None:
         super().__init__(job, entry)
         self._entry = entry
         self.facts["changed"] = dict.fromkeys(entry.kinds, 0)  # texts that a kind has changed
@@ -35,10 +46,13 @@ class PerturbedSource(DerivedSource):
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield the dataset's judgements, and then those of each kind."""
         yield from super().read_qrels()
+        copied = self._entry.split
         for kind in self._entry.kinds:
             for query, doc, relevance, split in super().read_qrels():
-                if split == self._entry.split:
+                if split == copied and not (doc == query and query in self._own_passages):
                     yield name_copy(kind, query), doc, relevance, f"{split}_{kind}"
+            for query in sorted(self._own_passages):
+                yield name_copy(kind, query), query, EXCLUDED, f"{copied}_{kind}"
 
     def read_answers(self) -> Iterator[Answers]:
         """Yield the dataset's answers, and then those of each kind."""
@@ -48,3 +62,10 @@ class PerturbedSource(DerivedSource):
             for query, texts in super().read_answers():
                 if query in copied:
                     yield name_copy(kind, query), texts
+
+    @cached_property
+    def _own_passages(self) -> set[str]:
+        """Return the queries of `split` that are passages, too; none where these may be results."""
+        if not self._entry.excludes_own:
+            return set()
+        return self.find_own_passages(self._entry.split, (doc for doc, *_ in self.read_corpus()))

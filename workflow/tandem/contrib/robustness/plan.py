@@ -22,7 +22,8 @@ def plan_perturbed(ctx: Context, name: str, entry: Perturbed) -> Stage:
     """Return the stage of a dataset with broken copies of a split's queries."""
     made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
     require_own_split(ctx, name, entry.of, entry.split)
-    return make_dataset(ctx, name, entry, made_of)
+    further = {"excludes_own": True} if entry.ignore_identical_ids else {}
+    return make_dataset(ctx, name, entry, made_of, further)
 
 
 @plans_run("perturbed")
