@@ -128,6 +128,34 @@ def test_counts_of_an_entry_tell_its_splits(plan_of):
     assert splits(planned.planner.ctx, "mine") == {"test"}
 
 
+def test_a_split_that_an_entry_draws_is_known(beir, plan_of):
+    law = {"source": "domains", "of": "en", "only": ["law"], "dev_from_train": 0.1}
+    entries = {
+        "en": {"source": "beir", "path": beir("en", ["train", "test"])},
+        "law": law,
+        "texts": {"source": "rocketqa_tsv", "dual": "dual.tsv", "dev_from_train": 0.2},
+        "without": {"source": "rocketqa_tsv", "dual": "dual.tsv"},
+    }
+    models = {"models": {"de_bm25neg": {"train": {"choose": "dev"}}}}
+    planned = plan_of(entries, "en", train_on="law", **models)
+    known = {name: splits(planned.planner.ctx, name) for name in entries}
+    assert known["law"] == {"train", "dev", "test"}
+    assert known["texts"] == {"train", "dev"}
+    assert known["without"] == {"train"}
+    # chosen on the dev queries that the entry draws
+    assert planned.planner.model("de_bm25neg", "here").upstream["dataset"].dataset == "law"
+
+
+def test_the_splits_of_training_lists_are_those_that_their_entry_names(plan_of, tmp_path):
+    for name in ("part1.jsonl", "dev.jsonl"):
+        (tmp_path / name).touch()
+    entry = {"source": "training_lists", "path": str(tmp_path)}
+    entry["lists"] = {"train": ["part1.jsonl"], "dev": "dev.jsonl"}
+    planned = plan_of({"mine": entry}, "mine")
+    assert splits(planned.planner.ctx, "mine") == {"train", "dev"}
+    assert (planned.split, score(planned).name) == ("dev", "bm25.dev")
+
+
 def test_a_group_has_no_passages_to_train_on(beir, plan_of):
     members = {
         "a": {"source": "beir", "path": beir("a", ["train", "test"])},

@@ -231,7 +231,7 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
             return set(by_split) | drawn
     followed = entry.follow_splits(lambda other: splits(ctx, other))
     if followed is None or followed:
-        return followed
+        return followed and followed | drawn
     has_folder = entry.path is not None and Path(entry.path).is_dir()
     in_folder = entry.find_splits(Path(entry.path or "")) if has_folder else None
     if in_folder is not None:
@@ -242,7 +242,8 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
     }
     if counted:
         return counted | drawn
-    return set(entry.always_has) or None
+    always = set(entry.always_has)
+    return always | drawn if always else None
 
 
 def draw_missing_dev(ctx: Context) -> None:

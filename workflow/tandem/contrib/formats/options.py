@@ -188,6 +188,10 @@ class TrainingLists(Dataset):
         None, description="passages by the lists' ids; null: those that the lists hold"
     )
 
+    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
+        """Return those that have lists."""
+        return set(self.lists or ())
+
 
 class Squad(Published):
     """SQuAD's JSON format: paragraphs are passages, questions queries."""
