@@ -70,19 +70,45 @@ def test_tevatrons_ids_are_kept_and_its_splits_are_files(read):
 
     train, dev = (
         lines(record("t1", "d1", "d2")),
-        lines(record("v1", "d2", "d3"), record("t1", "d1", "d3")),
+        lines(record("v1", "d2", "d3"), record("v2", "d1", "d3")),
     )
     collection = read({"train.jsonl": train, "dev.jsonl": dev})
     assert collection.texts(["d3"]) == {"d3": ("T", "text d3")}
     assert (collection.queries("train"), collection.queries("dev")) == (
         {"t1": "t1?"},
-        {"v1": "v1?"},
+        {"v1": "v1?", "v2": "v2?"},
     )
-    lists = [
-        ("t1", [("d1", 1, None), ("d2", 0, None), ("d3", 0, None)]),
+    assert list(collection.lists()) == [
+        ("t1", [("d1", 1, None), ("d2", 0, None)]),
         ("v1", [("d2", 1, None), ("d3", 0, None)]),
+        ("v2", [("d1", 1, None), ("d3", 0, None)]),
     ]
-    assert list(collection.lists()) == lists
+
+
+def test_test_then_dev_keeps_a_query_of_several_splits_with_its_own_lists_alone(read):
+    # a? is of all three, b? of train and dev. Their training lists do not count, but the passages stay.
+    collection = read({
+        "train.jsonl": lines(
+            {"query": "a?", "pos": ["w"], "neg": ["x"]},
+            {"query": "b?", "pos": ["x"], "neg": ["y"]},
+            {"query": "c?", "pos": ["y"], "neg": ["w"]},
+        ),
+        "dev.jsonl": lines({"query": "a?", "pos": ["y"]}, {"query": "b?", "pos": ["x"], "neg": ["z"]}),
+        "test.jsonl": lines({"query": "a?", "pos": ["z"], "neg": ["w"]}),
+    })  # fmt: skip
+    w, x, y, z = (named("", text) for text in "wxyz")
+    a, b, c = (query(f"{letter}?") for letter in "abc")
+    assert collection.doc_ids().to_pylist() == [w, x, y, z]
+    splits = {split: collection.qrels(split) for split in ("train", "dev", "test")}
+    assert splits == {"train": {c: {y: 1}}, "dev": {b: {x: 1}}, "test": {a: {z: 1}}}
+    assert list(collection.lists()) == [
+        (a, [(z, 1, None), (w, 0, None)]),
+        (b, [(x, 1, None), (z, 0, None)]),
+        (c, [(y, 1, None), (w, 0, None)]),
+    ]
+    assert collection.artifact.manifest.facts["warnings"] == [
+        "2 queries stand in lists of several splits; the first of test, dev, train keeps them"
+    ]
 
 
 def test_tevatrons_lists_of_ids_name_passages_of_a_corpus(read):

@@ -43,6 +43,7 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
+from tandem.data.splits import choose_splits
 from tandem.errors import UserError
 from tandem.extras.records import read_beginning, read_items
 from tandem.extras.split_names import SPLIT_WORDS, split_name
@@ -95,8 +96,8 @@ class PassageMention(NamedTuple):
 class TrainingListsSource(Source):
     """Read the files of `lists: {split: name}`, and perhaps the file `corpus`, in the folder of `path`.
 
-    A query that stands in several splits is of the first that names it. Of a passage that is both positive and negative
-    for a query the first counts.
+    A query that stands in several splits is of the first of test, dev and train, whose lists alone count for it. A
+    passage that is both positive and negative for a query is positive.
     """
 
     def __init__(self, job: DatasetJob, entry: TrainingLists) -> None:
@@ -149,15 +150,13 @@ class TrainingListsSource(Source):
                 yield mention.passage
 
     def read_queries(self) -> Iterator[Query]:
-        names = self._read.mentions.queries
-        return ((name, *self._read.queries[number]) for name, number in names.items())
+        read = self._read
+        names = read.mentions.queries
+        return ((name, read.texts[number], read.splits[name]) for name, number in names.items())
 
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield the positives of the lists, each in its query's split."""
-        splits = {
-            name: self._read.queries[number][1]
-            for name, number in self._read.mentions.queries.items()
-        }
+        splits = self._read.splits
         return (
             (query, doc, 1, splits[query])
             for query, doc, label, _ in self.read_lists()
@@ -180,8 +179,10 @@ class TrainingListsSource(Source):
 
     @cached_property
     def _read(self) -> "_ListPairs":
-        """Return all pairs: 29 bytes each, and the ids of the passages once."""
-        queries: list[tuple[str, str]] = []
+        """Return all pairs: 33 bytes each, and the ids of the passages once."""
+        queries: list[str] = []  # their texts
+        places: dict[tuple[str, str], int] = {}  # query and split → their number
+        asked = array("I")  # these numbers
         names = array("Q")  # hashes of the passages' ids
         texts = array("Q")  # hashes of what they hold
         scores = array("f")
@@ -194,10 +195,11 @@ class TrainingListsSource(Source):
                 own = hash_texts(*mention.text.split())
                 if mention.query not in seen:
                     seen[mention.query] = own
-                    queries.append((mention.text, mention.split))
+                    queries.append(mention.text)
                 elif seen[mention.query] != own:
                     problem = f"query id {mention.query} stands for two texts"
                     raise UserError(f"training_lists: {problem}; give each query an id of its own")
+                asked.append(places.setdefault((mention.query, mention.split), len(places)))
                 names.append(hash_texts(doc))
                 texts.append(hash_texts(title, text))
                 scores.append(mention.score)
@@ -216,11 +218,20 @@ class TrainingListsSource(Source):
             say(
                 f"training_lists: {differing:,} ids of passages have several texts; the first of each is kept"
             )
+        splits, several = choose_splits(places)
+        if several:
+            what = "queries stand in lists of several splits"
+            self.warnings.append(
+                f"{len(several):,} {what}; the first of test, dev, train keeps them"
+            )
+        is_kept = np.array([splits[query] == split for query, split in places], bool)
+        counted = np.where(is_kept[np.frombuffer(asked, np.uint32)], rows, -1)
         firsts = zip(is_first, self._mentions(), strict=True)
         ids = tables.make_table(
             ((mention.passage[0],) for first, mention in firsts if first), _ID_SCHEMA
         )["id"]
-        return _ListPairs(mentions, queries, passages, rows, np.frombuffer(scores, np.float32), ids)
+        teachers = np.frombuffer(scores, np.float32)
+        return _ListPairs(mentions, queries, splits, passages, counted, teachers, ids)
 
     def _mentions(self) -> Iterator[PassageMention]:
         """Yield every passage of every list, as its file has it."""
@@ -285,9 +296,10 @@ class _ListPairs(NamedTuple):
     """Everything but the passages' texts: queries' texts and splits, and of each mention what it names."""
 
     mentions: Mentions
-    queries: list[tuple[str, str]]
+    texts: list[str]  # of the queries
+    splits: dict[str, str]  # of the queries
     passages: NDArray[np.uint64]  # hashes of their ids
-    rows: NDArray[np.int64]  # of `ids`
+    rows: NDArray[np.int64]  # of `ids`; -1 in lists of a split that another keeps the query from
     scores: NDArray[np.float32]
     ids: pa.ChunkedArray  # of the passages, by first appearance
 
