@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import json
 import shutil
@@ -131,6 +132,15 @@ def test_keys_in_any_order_and_packed_files_give_the_same_bytes(package, make):
     packed = build(make, package, "packed")
     assert packed.manifest.files == plain.manifest.files
     assert packed.manifest.facts["source"] == plain.manifest.facts["source"]
+
+
+def test_plain_parts_are_read_where_packed_copies_lie_beside_them(package, make):
+    plain = build(make, package, "plain")
+    for path in list(package.glob("passage-collection/part-*")):
+        for end, pack in ((".gz", gzip.compress), (".bz2", bz2.compress)):
+            path.with_name(f"{path.name}{end}").write_bytes(pack(path.read_bytes()))
+    both = build(make, package, "both")
+    assert both.manifest.files == plain.manifest.files
 
 
 def test_lines_may_have_a_title_or_be_the_text_alone(package, make):

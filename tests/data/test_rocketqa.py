@@ -72,6 +72,13 @@ def test_the_original_four_columns_and_gzip(folder, make):
     )
 
 
+def test_a_plain_file_is_read_where_a_packed_copy_lies_beside_it(folder, make):
+    for name, text in FILES.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(text.replace("what", "which").encode()))
+    dataset = make("both", {"source": "rocketqa"}, path=str(folder))
+    assert Collection(dataset).queries("train")["7"] == "what floats"
+
+
 def test_natural_questions_have_answers_instead_of_qrels(folder, make):
     for name in ("qrels.train.tsv", "qrels.dev.tsv", "qrels.train.addition.tsv", "dev.query.txt"):
         (folder / name).unlink()

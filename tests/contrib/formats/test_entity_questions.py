@@ -51,6 +51,14 @@ def test_questions_of_all_relations_by_split(folder, make):
     assert collection.texts(["1"]) == {"1": ("Hesse", "Wiesbaden is a town")}
 
 
+def test_a_packed_copy_beside_a_plain_file_is_not_read(folder, make):
+    plain = make("plain", {"source": "entity_questions"}, path=str(folder))
+    for path in list(folder.glob("dataset/*/P*.json")):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    both = make("both", {"source": "entity_questions"}, path=str(folder))
+    assert both.manifest.files == plain.manifest.files
+
+
 def test_a_folder_without_questions_is_refused(folder, make):
     for path in folder.glob("dataset/t*/P*.json*"):
         path.unlink()

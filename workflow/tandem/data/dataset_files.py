@@ -82,26 +82,34 @@ class DatasetFiles:
             )
         return path
 
-    def glob(self, pattern: str, required: bool = True) -> list[Path]:
+    def glob(self, pattern: str, required: bool = True, twins: bool = False) -> list[Path]:
         """Return all files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any.
 
-        What editors and systems leave is passed over, and named.
+        What editors and systems leave is passed over, and named. Without `twins` a file that is there both plain and
+        packed stands for itself once: the plain one.
         """
         matching = self._downloads.glob(pattern) if self._downloads else self._match(pattern)
         paths = drop_leftovers(matching)
+        if not twins:
+            paths = _drop_packed_twins(paths)
         if required and not paths:
             raise UserError(f"{self.place}: holds no {pattern}; put the files there")
         return paths
 
     def _match(self, pattern: str) -> list[Path]:
-        """Return the files that match a pattern, and their packed forms where the plain file is not there."""
-        paths = set(self.folder.glob(pattern))
-        for end in PACKED_ENDS:
-            packed = self.folder.glob(f"{pattern}{end}")
-            paths.update(
-                path for path in packed if not path.with_name(strip_packing(path.name)).exists()
-            )
+        """Return the files that match a pattern, and the packed ones that match it but for how they are packed."""
+        paths = set[Path]()
+        for end in ("", *PACKED_ENDS):
+            paths.update(self.folder.glob(f"{pattern}{end}"))
         return [path for path in paths if path.is_file()]
+
+
+def _drop_packed_twins(paths: Sequence[Path]) -> list[Path]:
+    """Return sorted paths without packed files that are there plain, or packed in another way, too."""
+    first: dict[Path, Path] = {}
+    for path in paths:  # a plain file stands before its packed ones
+        first.setdefault(path.with_name(strip_packing(path.name)), path)
+    return list(first.values())
 
 
 def drop_leftovers(paths: Iterable[Path]) -> list[Path]:

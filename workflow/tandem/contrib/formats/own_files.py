@@ -90,7 +90,7 @@ class BeirQueries(JudgedFiles):
         files = DatasetFiles(job)
         self._queries = files.find("queries.jsonl")
         self._answers = files.find_optional("answers.jsonl")
-        self._qrels = group_qrels(files.glob(QRELS_FILES, required=False))
+        self._qrels = group_qrels(files.glob(QRELS_FILES, required=False, twins=True))
         if not self._qrels and not self._answers:
             raise UserError(
                 f"{files.place}: holds no qrels/<split>.tsv, packed or not; put it there"
