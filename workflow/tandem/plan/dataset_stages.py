@@ -218,32 +218,33 @@ def splits(ctx: Context, name: str) -> set[str] | None:
     if name not in ctx.splits:
         # of a dataset that is made of itself, which is refused where it is planned
         ctx.splits[name] = None
-        ctx.splits[name] = _splits(ctx, name)
+        entry = ctx.dataset_entry(name)
+        drawn = {key.partition("_")[0] for key in DRAWN_SPLITS if getattr(entry, key) is not None}
+        known = _list_splits(ctx, entry)
+        ctx.splits[name] = known and known | drawn
     return ctx.splits[name]
 
 
-def _splits(ctx: Context, name: str) -> set[str] | None:
-    entry = ctx.dataset_entry(name)
-    drawn = {key.partition("_")[0] for key in DRAWN_SPLITS if getattr(entry, key) is not None}
+def _list_splits(ctx: Context, entry: Dataset) -> set[str] | None:
+    """Return the splits of a dataset before its own keys draw further ones."""
     for key in ("splits", "queries", "questions", "files_of"):
         by_split = getattr(entry, key, None)
         if by_split is not None:
-            return set(by_split) | drawn
+            return set(by_split)
     followed = entry.follow_splits(lambda other: splits(ctx, other))
     if followed is None or followed:
-        return followed and followed | drawn
+        return followed
     has_folder = entry.path is not None and Path(entry.path).is_dir()
     in_folder = entry.find_splits(Path(entry.path or "")) if has_folder else None
     if in_folder is not None:
-        return (in_folder | drawn) or {"test"}
+        return in_folder or {"test"}
     # An entry that says how many queries each split has.
     counted = {
         key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")
     }
     if counted:
-        return counted | drawn
-    always = set(entry.always_has)
-    return always | drawn if always else None
+        return counted
+    return set(entry.always_has) or None
 
 
 def draw_missing_dev(ctx: Context) -> None:
