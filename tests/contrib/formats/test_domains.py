@@ -98,6 +98,11 @@ def test_without_them_nothing_is_another(nature, make):
         ("d.tsv", "otter\tsea\nheron\triver\n"),
         ("d.tsv", "id\tdomain\notter\tsea\nheron\triver\n"),
         ("d.jsonl", '{"_id": "otter", "domain": "sea"}\n{"_id": "heron", "domain": "river"}\n'),
+        (
+            "d.jsonl",
+            '{"_id": "seal", "domain": null}\n{"_id": "otter", "domain": "sea"}\n'
+            '{"_id": "heron", "domain": "river"}\n',
+        ),
     ],
 )
 def test_other_files_and_passages_without_a_domain(nature, make, name, text):

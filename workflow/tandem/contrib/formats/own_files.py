@@ -68,6 +68,8 @@ class JudgedFiles(Source):
             return
         path, role = self._domains
         for where, record in read_filled(path, role):
+            if record["domain"] is None:
+                continue
             domain = read_text(where, record, "domain").strip()
             if domain:
                 yield read_text(where, record, "id", number=True), domain
