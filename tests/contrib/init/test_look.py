@@ -61,6 +61,16 @@ def test_ids_that_never_match_are_refused_with_an_example_of_each(tmp_path):
     assert str(error.value) == f"{yours}; mend the ids of one of them"
 
 
+def test_answers_count_where_no_passage_is_judged_relevant(tmp_path):
+    folder = write(tmp_path, ["d1"], {"test": ["d1", "d1"]})
+    (folder / "qrels" / "test.tsv").write_text("test0\td1\t0\ntest1\td1\t0\n")
+    with pytest.raises(UserError, match="none of the 2 judgements of split test is above 0"):
+        seen(folder)
+    (folder / "answers.jsonl").write_text('{"_id": "test0", "answers": ["mat"]}\n')
+    summary = seen(folder)
+    assert (summary.positives, summary.answered) == ({}, {"test": 1})
+
+
 def test_without_a_similar_id_the_example_is_the_first(tmp_path):
     with pytest.raises(UserError, match="yours look like x9, the corpus has d1;"):
         seen(write(tmp_path, ["d1", "d2"], {"test": ["x9"]}))
