@@ -115,6 +115,16 @@ def test_what_is_dropped_is_counted(beir, make, capsys):
     assert capsys.readouterr().err.count("warning") == 4
 
 
+def test_answers_to_unknown_questions_are_not_taken_for_qrels(beir, make):
+    (beir / "answers.jsonl").write_text(
+        '{"_id": "q1", "answers": ["a"]}\n{"_id": "q7", "answers": ["b"]}\n'
+    )
+    artifact = make("d", {"source": "beir"}, path=str(beir))
+    assert artifact.manifest.facts["warnings"] == [
+        "1 queries of the answers are not among the queries; their answers are dropped"
+    ]
+
+
 def test_unknown_documents_are_kept_dropped_or_refused(beir, make):
     with open(beir / "qrels" / "test.tsv", "a") as file:
         file.write("q2\tnone\t1\n")

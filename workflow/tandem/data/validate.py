@@ -6,7 +6,7 @@ sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Quer
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,7 +151,7 @@ class SelectedQueries:
 def prepare_queries(
     rows: Iterable[Query],
     judged: pa.Table,
-    answered: Iterable[str],
+    answered: Collection[str],
     source: Source,
     params: DatasetParams,
     warnings: Warnings,
@@ -165,8 +165,8 @@ def prepare_queries(
             unknown queries, or no query left.
     """
     place = source.places["queries"]
-    named, several = choose_splits(tables.iterate_rows(judged, "query_id", "split"))
-    named = dict.fromkeys(answered, "test") | named
+    of_qrels, several = choose_splits(tables.iterate_rows(judged, "query_id", "split"))
+    named = dict.fromkeys(answered, "test") | of_qrels
     texts: dict[str, str] = {}
     origins: dict[str, str] = {}
     ids: list[str] = []
@@ -191,15 +191,16 @@ def prepare_queries(
     require_unique("query", place, TextHashes(ids), ids.__getitem__)
     _require_known_queries(judged, ids, source)
 
-    unknown = len(named.keys() - set(ids))
     judged_twice = "queries are judged in several splits;"
     warnings.count(
         len(several) - split_by_file, f"{judged_twice} the first of test, dev, train keeps them"
     )
     warnings.count(split_by_file, f"{judged_twice} that of their file keeps them")
-    warnings.count(
-        unknown, "queries of the qrels are not among the queries; their qrels are dropped"
-    )
+    for names, part in ((of_qrels, "qrels"), (answered, "answers")):
+        unknown = len(set(names).difference(ids))
+        warnings.count(
+            unknown, f"queries of the {part} are not among the queries; their {part} are dropped"
+        )
     warnings.count(blank, "queries are blank and were dropped")
     warnings.count(unjudged, "queries stand in no qrels and were dropped")
 

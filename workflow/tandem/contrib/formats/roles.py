@@ -87,8 +87,15 @@ QRELS_ROLE = Role(
     alone=True,
     spaced=True,
 )
-ANSWERS_ROLE = Role({"id": QUERY_IDS, "answers": ("answers",)}, {}, "id, answer, …, by tabs")
-ID_NAMES = {*DOC_IDS, *QUERY_IDS, *QRELS_ROLE.fields["query"], *QRELS_ROLE.fields["document"]}
+ANSWERS_ROLE = Role(
+    {"id": (*QUERY_IDS, "question_id"), "answers": ("answers",)}, {}, "id, answer, …, by tabs"
+)
+ID_NAMES = {
+    *DOC_IDS,
+    *QRELS_ROLE.fields["query"],
+    *QRELS_ROLE.fields["document"],
+    *ANSWERS_ROLE.fields["id"],
+}
 
 
 def make_domains_role(names: tuple[str, str] | None) -> Role:
