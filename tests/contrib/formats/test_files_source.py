@@ -229,7 +229,9 @@ def test_one_file_of_queries_for_several_splits_is_divided_by_the_qrels(built, t
     [
         ("a.tsv", "q1\talpha\tbeta\nq2\tgamma\n"),
         ("a.tsv", "query_id\tanswer\nq1\talpha\tbeta\nq2\tgamma\n\n"),
+        ("a.tsv", "question_id\tanswer\nq1\talpha\tbeta\nq2\tgamma\n"),
         ("a.csv", "id,answer\nq1,alpha,beta\nq2,gamma\n"),
+        ("a.csv", '"id";answer\nq1;alpha;"beta"\nq2;gamma\n'),
         (
             "a.jsonl",
             '{"_id": "q1", "answers": ["alpha", "beta"]}\n{"_id": "q2", "answers": ["gamma"]}\n',

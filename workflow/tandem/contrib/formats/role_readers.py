@@ -66,13 +66,20 @@ def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 
 def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Read answers from a CSV file, by commas; a first row that begins with the name of an id is a header."""
+    """Read answers from a CSV file; a first row that begins with the name of an id is a header.
+
+    Commas separate columns, or the semicolons of a header.
+    """
+    first_line = next((line for _, line in iterate_lines(path)), "")
+    name, semicolon, _ = first_line.partition(";")
+    by_semicolons = bool(semicolon) and name.strip(' "').lower() in ID_NAMES
+    delimiter, by = (";", "semicolons") if by_semicolons else (",", "commas")
     rows = (
         (number, row)
-        for number, row in split_csv(path)
+        for number, row in split_csv(path, delimiter)
         if number > 1 or row[0].lower() not in ID_NAMES
     )
     for number, (query, *answers) in islice(rows, skipped, None):
         if not answers:
-            raise UserError(f"{path}:{number}: 1 column by commas; a row is an id and answers")
+            raise UserError(f"{path}:{number}: 1 column by {by}; a row is an id and answers")
         yield f"{path}:{number}", {"id": query, "answers": answers}
