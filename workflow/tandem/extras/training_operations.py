@@ -6,12 +6,14 @@ What they cost is decided by the data and the encoder: no clock is read, and no 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from tandem.config.training import Train
 from tandem.extras.training_budgets import count_added_passages
+from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
-from tandem.training.lists import Lists, count_visited
+from tandem.training.lists import Lists
 
 # Operations per weight and token.
 FORWARD_OPERATIONS = 2
@@ -36,6 +38,13 @@ def count_step_operations(
         count_learning_operations(model) * tokens_of_list[part] for part, model in models.items()
     )
     return train.queries_per_batch * operations
+
+
+def count_visited(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
+    """Return how many positives and how many negatives a visit of each list has, shape (lists,) each."""
+    positives = np.minimum(most, lists.positives)
+    available = np.diff(lists.offsets) - lists.positives
+    return positives, np.minimum(size - positives, available)
 
 
 def _average_cut(tokens: Tokens, lists: Lists) -> float:

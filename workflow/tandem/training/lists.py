@@ -195,13 +195,6 @@ class Batch:
         return Batch(self.queries[indices], self.passages[indices], teacher, positives)
 
 
-def count_visited(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
-    """Return how many positives and how many negatives a visit of each list has, shape (lists,) each."""
-    positives = np.minimum(most, lists.positives)
-    available = np.diff(lists.offsets) - lists.positives
-    return positives, np.minimum(size - positives, available)
-
-
 def _sort_pairs(queries: Ids, passages: Ids) -> Ids:
     """Return pairs of a query row and a passage row as one number each, sorted, each pair once."""
     return np.unique(queries.astype(np.int64) << _PASSAGE_BITS | passages.astype(np.int64))

@@ -7,10 +7,14 @@ from torch import nn
 
 from tandem.config.training import Train
 from tandem.extras.training_budgets import OPERATIONS_PER_SECOND, fit_steps
-from tandem.extras.training_operations import count_layer_weights, count_step_operations
+from tandem.extras.training_operations import (
+    count_layer_weights,
+    count_step_operations,
+    count_visited,
+)
 from tandem.models.tokens import Tokens
 from tandem.training.instances import Instances
-from tandem.training.lists import Lists, count_visited
+from tandem.training.lists import Lists
 from tandem.training.objectives import Objective
 
 _Train = TypeVar("_Train", bound=Train)

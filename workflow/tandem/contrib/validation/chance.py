@@ -9,11 +9,12 @@ import torch
 
 from tandem.config.losses import OWN_LOSSES
 from tandem.config.training import OWN_OBJECTIVES, CrossTrain, DualTrain, JointTrain
+from tandem.extras.training_operations import count_visited
 from tandem.stages.base import Json
 from tandem.stages.training import ModelParams
 from tandem.training.checkpoints import LogRow
 from tandem.training.instances import count_visits
-from tandem.training.lists import Lists, count_visited
+from tandem.training.lists import Lists
 from tandem.training.losses import SupervisionLoss, find_supervision_loss
 
 _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
