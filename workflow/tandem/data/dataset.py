@@ -23,10 +23,8 @@ from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, join_
 from tandem.data.forms import PASSAGES_SIDE, Composer
 from tandem.data.observers import make_observers
 from tandem.data.sources import Listed, Source, open_source
-from tandem.data.splits import count_keys
 from tandem.data.statistics import (
     CorpusStatistics,
-    SplitStatistics,
     describe_splits,
     measure_lengths,
 )
@@ -42,7 +40,7 @@ from tandem.data.validate import (
     require_usable,
     select_qrels,
 )
-from tandem.errors import UserError, nearest
+from tandem.errors import UserError
 from tandem.stages.base import Json
 from tandem.stages.data import DATASET_PARTS, DatasetParams
 from tandem.store.files import write_json
@@ -117,7 +115,8 @@ def run(job: Job[DatasetParams]) -> None:
             queries.rows(), tables.iterate_rows(qrels), corpus.ids, corpus.statistics
         )
         checksum = tables.combine_checksums(sums.values())
-        _compare(job, checksum, passages["count"], splits, warnings)
+        compare_expected = load("extras.expected_contents:compare_expected")
+        compare_expected(job, checksum, passages["count"], splits, warnings)
         for line in source.warnings:
             warnings.add(line)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
@@ -135,36 +134,6 @@ def run(job: Job[DatasetParams]) -> None:
             source=source.facts,
         )
     corpus.parts.remove()
-
-
-def _compare(
-    job: Job[DatasetParams],
-    checksum: str,
-    passages: int,
-    splits: dict[str, SplitStatistics],
-    warnings: Warnings,
-) -> None:
-    """Warn if the source is not the one that the configuration was written for."""
-    expected = job.execution.checksum or job.params.checksum
-    if expected and expected != checksum:
-        warnings.add(
-            f"the source's checksum is {checksum}, expected {expected}: its content has changed"
-        )
-
-    actual = {"passages": passages}
-    actual |= {split: counts["queries"] for split, counts in splits.items()}
-    actual |= {f"{split}_qrels": counts["qrels"] for split, counts in splits.items()}
-    allowed = count_keys(splits)
-    for name, number in (job.execution.counts or {}).items():
-        if name not in allowed:
-            warnings.add(f"counts.{name} is neither passages nor a split{nearest(name, actual)}")
-            continue
-        is_cut = job.params.most_queries(name.removesuffix("_qrels")) is not None
-        count = actual.get(name, 0)
-        if count != number and not is_cut:
-            is_plain = name == "passages" or name.endswith("_qrels")
-            what = name.replace("_", " ") if is_plain else f"{name} queries"
-            warnings.add(f"{count:,} {what}, expected {number:,}")
 
 
 def _write_answers(
