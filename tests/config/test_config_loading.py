@@ -101,6 +101,20 @@ def test_windows_take_over_what_their_documents_have(configured):
     assert (inner.language, inner.unit) == ("en", "words")
 
 
+def test_an_entry_of_another_source_replaces_a_recipes_one(configured):
+    def load(entry):
+        config = configured("encoders", {"contriever_pretrained": entry})
+        config["recipes"] = [*config["recipes"], "contriever"]
+        return load_settings(config, ROOT).encoders["contriever_pretrained"]
+
+    own = {"source": "folder", "path": "models/contriever"}
+    assert load(own).model_dump(exclude_unset=True) == own
+    # of the recipe's source, it changes a key
+    for changed in ({"source": "pretrain", "normalize": True}, {"normalize": True}):
+        encoder = load(changed)
+        assert (encoder.objective, encoder.normalize) == ("moco", True)
+
+
 @pytest.mark.parametrize(
     "keys",
     [

@@ -20,7 +20,7 @@ from tandem.plugins import CONTRIB, load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 _MOST_CATALOGUES = 16  # whose content is remembered
-# an entry with one of these keys replaces the catalogue's of the same name
+# An entry with one of these keys replaces the catalogue's of the same name, and a recipe's that has another value.
 _OWN = ("source", "type", "factory")
 INHERITED = (
     "language",
@@ -140,13 +140,18 @@ def assembled(raw: Raw, root: Path) -> Raw:
     if isinstance(plugins, list):  # others, and others within, are refused by name later
         load_plugins([plugin for plugin in plugins if isinstance(plugin, str)])
     config: Raw = {}
+    blocks: Raw = {name: {} for name in catalogues()}  # which are not shared with a recipe
+    recipes = reduce(overlaid, _read_recipes(root / "config/recipes", raw), blocks)
     for name in catalogues():
         config[name], entries = shipped_entries(root, name), raw.get(name)
         for entry, own in entries.items() if isinstance(entries, dict) else ():
-            if isinstance(own, dict) and any(key in own for key in _OWN):
-                config[name].pop(entry, None)
-    recipes = _read_recipes(root / "config/recipes", raw)
-    return dict(reduce(overlaid, (*recipes, raw), config))
+            if not (isinstance(own, dict) and any(key in own for key in _OWN)):
+                continue
+            config[name].pop(entry, None)
+            of_recipes = recipes[name].get(entry, {})
+            if any(key in own and own[key] != of_recipes.get(key) for key in _OWN):
+                recipes[name].pop(entry, None)
+    return dict(reduce(overlaid, (recipes, raw), config))
 
 
 def shipped_entries(root: Path, block: str) -> Raw:
