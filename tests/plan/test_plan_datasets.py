@@ -10,9 +10,10 @@ import pytest
 from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.extras.targets import KEY
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.dataset_stages import corpus_dataset, splits
-from tandem.plan.graph import read_behind_inputs
+from tandem.plan.graph import read_behind_inputs, upstream_first
 from tandem.plan.searches import encode_both_sides, search_vectors
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
@@ -395,6 +396,16 @@ def test_systems_that_need_no_training_are_rows_of_the_baseline(beir, plan_of, d
         (other, ""): ("BM25", ""),
         ("mini", "BM25"): ("BM25", ""),
     }
+
+
+def test_any_name_of_a_folder_makes_keys_that_rules_match(beir, plan_of, described_folder):
+    folder = str(described_folder("mon modèle (neuf)"))
+    entry = {"source": "beir", "path": beir("d", ["train", "test"])}
+    planned = plan_of({"d": entry}, "d", systems=[folder], lengths={"query": 16, "passage": 64})
+    rows = {row.system: stage for row, stage in planned.tables["baseline"]}
+    stages = upstream_first([rows[folder]])
+    assert any("mon_mod_le__neuf_" in stage.key for stage in stages)
+    assert all(KEY.fullmatch(stage.key) for stage in stages)
 
 
 def test_a_folders_bare_name_is_no_system_and_the_message_says_how_to_name_it(

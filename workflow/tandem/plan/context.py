@@ -241,7 +241,7 @@ class Context:
         execution: Mapping[str, Any] | None = None,
     ) -> Stage:
         """Register a stage, or return the equal one that is there."""
-        folder_name = name.replace("/", "_")
+        folder_name = re.sub(r"[^A-Za-z0-9_.+@-]", "_", name)  # as the Snakefile constrains a key
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
         stage = Stage(
             kind, dataset, folder_name, _type_params(kind, params), inputs, dict(execution or {})
