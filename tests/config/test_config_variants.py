@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.loading import Variants, load_settings
+from tandem.config.loading import Variants, load_settings, split_path
 from tandem.config.merging import merged
 from tandem.errors import UserError
 
@@ -104,7 +104,7 @@ def test_names_with_dots(configured):
     config = configured()
     config["models"]["m.1"] = {"like": "de_bm25neg"}
     variants = Variants(config, ROOT)
-    assert variants.keys("models.m.1.train.lr") == ["models", "m.1", "train", "lr"]
+    assert split_path("models.m.1.train.lr", variants.base) == ["models", "m.1", "train", "lr"]
     assert variants.value({"models.m.1.train.lr": "1e-3"}, "models.m.1.train.lr") == 0.001
 
 

@@ -207,28 +207,18 @@ class Variants:
 
     def value(self, overrides: Mapping[str, Any], path: str) -> Any:
         """Return the value at a path of a variant, typed: the number 2e-05 for the text `2e-5`."""
-        value: Any = self.settings(overrides)
-        for key in self.keys(path):
+        settings = self.settings(overrides)
+        value: Any = settings
+        for key in split_path(path, settings):
             value = _items(value)[key]
         return value
 
-    def keys(self, path: str) -> list[str]:
-        """Return a dotted path's keys; names may hold dots: `models.m.1.train.lr` is `models`, `m.1`, `train`, `lr`."""
-        rest, keys = path.split("."), list[str]()
-        value: Any = self.base
-        while rest:
-            items = _items(value)
-            length = next((n for n in range(len(rest), 1, -1) if ".".join(rest[:n]) in items), 1)
-            keys.append(".".join(rest[:length]))
-            value, rest = items.get(keys[-1]), rest[length:]
-        entries = getattr(self.base, keys[0], None)
-        if len(keys) > 2 and isinstance(entries, dict) and keys[1] not in entries:
-            raise UserError(f"{path}: {keys[0]} has no {keys[1]}{nearest(keys[1], list(entries))}")
-        return keys
-
     def _overridden(self, overrides: Mapping[str, Any]) -> Settings:
         refuse_too_large(overrides)
-        paths = {path: self.keys(path) for path in overrides}
+        base = self.base
+        if "recipes" in overrides and len(overrides) > 1:  # whose entries the others may change
+            base = self.settings({"recipes": overrides["recipes"]})
+        paths = {path: split_path(path, base) for path in overrides}
         touched = {keys[0] for keys in paths.values()}
         # they decide how other keys are put together
         whole = bool(touched & {*catalogues(), "recipes", "plugins"})
@@ -260,6 +250,21 @@ class Variants:
             if above is None and not isinstance(known.get(name), Inheriting):
                 result.add(name)
         return result
+
+
+def split_path(path: str, settings: Settings) -> list[str]:
+    """Return a dotted path's keys; names may hold dots: `models.m.1.train.lr` is `models`, `m.1`, `train`, `lr`."""
+    rest, keys = path.split("."), list[str]()
+    value: Any = settings
+    while rest:
+        items = _items(value)
+        length = next((n for n in range(len(rest), 1, -1) if ".".join(rest[:n]) in items), 1)
+        keys.append(".".join(rest[:length]))
+        value, rest = items.get(keys[-1]), rest[length:]
+    entries = getattr(settings, keys[0], None)
+    if len(keys) > 2 and isinstance(entries, dict) and keys[1] not in entries:
+        raise UserError(f"{path}: {keys[0]} has no {keys[1]}{nearest(keys[1], list(entries))}")
+    return keys
 
 
 def _items(value: Any) -> dict[str, Any]:
