@@ -128,6 +128,25 @@ def test_few_lists_find_less_and_recall_says_how_much(searched, inputs, index):
     assert 0.2 < artifact.manifest.facts["recall"]["100"] < 0.95
 
 
+@pytest.mark.parametrize("rescore", [True, False])
+def test_recall_is_measured_a_group_of_queries_at_a_time(searched, monkeypatch, rescore):
+    params = {"nprobe": 1, "recall_queries": QUESTIONS, "rescore": rescore, "depth": 100}
+    whole = searched("ivf_flat", name="whole", **params).manifest.facts["recall"]
+    groups = []
+    search_exactly = ann.search_exactly
+
+    def search(passages, queries, *more):
+        groups.append(len(queries))
+        return search_exactly(passages, queries, *more)
+
+    monkeypatch.setattr(ann, "search_exactly", search)
+    monkeypatch.setattr(ann, "QUERIES_PER_SEARCH", 32)
+    grouped = searched("ivf_flat", name="grouped", **params).manifest.facts["recall"]
+    assert groups == [32, 32, 6]
+    assert grouped == whole
+    assert grouped["100"] < 1
+
+
 def test_scores_are_the_exact_ones_whatever_the_index_rounds(searched, exact):
     truth = {tuple(line.split()[::2][:2]): line.split()[4] for line in exact}
     rescored = lines(searched("sq"))

@@ -10,7 +10,7 @@ from clustered import write_embeddings
 from tandem.contrib.indexes import ann, index
 from tandem.contrib.indexes.ann import OpenedIndex
 from tandem.contrib.indexes.copies import Copies, digest_rows, find_copies
-from tandem.extras.measuring import compute_recall_by_score
+from tandem.extras.measuring import list_shares_by_score
 from tandem.retrieval import retrieve
 from tandem.retrieval.exact import BestPassages, pack_keys
 from tandem.retrieval.faiss_search import open_threads
@@ -237,8 +237,8 @@ def test_of_equally_good_passages_any_counts_by_hand():
         pack_keys(np.array([[9.0, 7, 7], [5, 3, 2]], np.float32), np.array([[0, 3, 4], [0, 2, 5]])),
     )
     # the first query's are as good; the second lacks the one of 4
-    assert compute_recall_by_score(ours, exact, 3) == pytest.approx((1 + 2 / 3) / 2)
-    assert compute_recall_by_score(ours, exact, 2) == pytest.approx((1 + 1 / 2) / 2)
+    assert list_shares_by_score(ours, exact, 3) == pytest.approx([1, 2 / 3])
+    assert list_shares_by_score(ours, exact, 2) == pytest.approx([1, 1 / 2])
 
 
 def test_without_copies_nothing_is_written_of_them(inputs, search):

@@ -13,21 +13,26 @@ _QUERIES_TIMED_ALONE = 100  # queries that are searched for one at a time, to ta
 
 
 def compute_recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
-    """Return the mean share of the exact top k among the first k retrieved; queries without any do not count.
+    """Return the mean of `list_shares`.
 
     >>> compute_recall([np.array([4, 7])], [np.array([7, 9])], 2)
     0.5
     """
+    return float(np.mean(list_shares(retrieved, relevant, k)))
+
+
+def list_shares(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> list[float]:
+    """Return each query's share of the exact top k among the first k retrieved; queries without any are left out."""
     shares = []
     for ours, best in zip(retrieved, relevant, strict=True):
         if len(best):
             shared = np.intersect1d(ours[:k], best[:k])
             shares.append(len(shared) / len(best[:k]))
-    return float(np.mean(shares))
+    return shares
 
 
-def compute_recall_by_score(retrieved: BestPassages, exact: BestPassages, k: int) -> float:
-    """Return the mean share of the exact top k among the first k retrieved, any of equally good passages counting.
+def list_shares_by_score(retrieved: BestPassages, exact: BestPassages, k: int) -> list[float]:
+    """Return each query's share of the exact top k among the first k retrieved, any of equally good passages counting.
 
     Both have exact scores: of copies at the cut an index may have proposed others than those whose ids come first.
     """
@@ -38,7 +43,7 @@ def compute_recall_by_score(retrieved: BestPassages, exact: BestPassages, k: int
         if len(best):
             good_enough = ours >= best[-1]
             shares.append(good_enough.sum() / len(best))
-    return float(np.mean(shares))
+    return shares
 
 
 def measure_search(

@@ -19,7 +19,7 @@ from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.extras.faiss_gpus import MOST_ON_GPU, NONE, explain_errors, lease_gpus, on_gpus
-from tandem.extras.measuring import compute_recall, compute_recall_by_score
+from tandem.extras.measuring import list_shares, list_shares_by_score
 from tandem.extras.searched_indexes import (
     COPIES_FILE,
     ShortLists,
@@ -296,11 +296,13 @@ def search_index(
             progress.add(len(group))
 
 
-def share_found(ours: BestPassages, exact: BestPassages, k: int, rescored: bool) -> float:
-    """Return recall at k against exact search, by passages where the index's scores say nothing about exact ones."""
+def list_shares_found(
+    ours: BestPassages, exact: BestPassages, k: int, rescored: bool
+) -> list[float]:
+    """Return each query's share of exact search's top k, by passages where the index's scores say nothing about it."""
     if rescored:
-        return compute_recall_by_score(ours, exact, k)
-    return compute_recall(ours.list_ranks(), exact.list_ranks(), k)
+        return list_shares_by_score(ours, exact, k)
+    return list_shares(ours.list_ranks(), exact.list_ranks(), k)
 
 
 def run(job: Job[AnnParams]) -> None:
@@ -323,11 +325,16 @@ def run(job: Job[AnnParams]) -> None:
         draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
         short.warn(job, draft, index.find_remedy(params.rescore))
         if params.recall_queries:
-            sample = queries.pick(space_evenly(queries.rows, params.recall_queries))
-            ours = searcher.search(sample, depth)
-            exact = search_exactly(passages, sample, order.ranks, depth, threads)
+            sample = space_evenly(queries.rows, params.recall_queries)
             ks = sorted({min(10, depth), min(100, depth), depth})
-            recall = {str(k): round(share_found(ours, exact, k, params.rescore), 4) for k in ks}
+            shares: dict[int, list[float]] = {k: [] for k in ks}
+            for first in range(0, len(sample), QUERIES_PER_SEARCH):
+                group = queries.pick(sample[first : first + QUERIES_PER_SEARCH])
+                ours = searcher.search(group, depth)
+                exact = search_exactly(passages, group, order.ranks, depth, threads)
+                for k, own in shares.items():
+                    own += list_shares_found(ours, exact, k, params.rescore)
+            recall = {str(k): round(float(np.mean(own)), 4) for k, own in shares.items()}
             draft.facts["recall"] = recall
             draft.facts["recall_queries"] = len(sample)
             low = [
