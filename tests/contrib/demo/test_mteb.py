@@ -10,10 +10,13 @@ import yaml
 from trec import iter_trec
 
 from tandem.cli import run
+from tandem.contrib.demo.export import describe_task
 from tandem.data.collection import Collection
 from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
 from tandem.store.artifact import open_artifact
 
+ROOT = Path(__file__).parents[3]
 TASK = {"task": "TinyRetrieval", "split": "train"}
 
 
@@ -115,3 +118,60 @@ def test_a_cut_dataset_is_no_task_of_mteb(built, tmp_path, monkeypatch):
                 str(tmp_path / "out"),
             ]
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        (
+            "scifact",
+            {"score/split": "train"},
+            r"score\.split is train, but split test of the task SciFact is test here; leave it out",
+        ),
+        (
+            "scifact",
+            {"datasets/scifact/score_split": "train"},
+            r"datasets\.scifact\.score_split is train, but split test of .* say which split train is there",
+        ),
+        # NanoBEIR's split of MTEB is `train`, but ours is test
+        (
+            "nanobeir-scifact",
+            {"score/split": "train"},
+            r"score\.split is train, but split train of the task NanoSciFactRetrieval is test here",
+        ),
+        (
+            "c-mteb-du",
+            {"datasets/c-mteb-du/dev_queries": 9},
+            r"c-mteb-du\.dev_queries is 9, which the task DuRetrieval is not; set it to null",
+        ),
+        (
+            "c-mteb-du",
+            {"datasets/c-mteb-du/dev_from_train": 0.1},
+            r"c-mteb-du\.dev_from_train is 0\.1, which the task DuRetrieval is not",
+        ),
+    ],
+)
+def test_another_split_than_the_tasks_is_refused(configured, overridden, name, keys, message):
+    ctx = FullPlan(overridden(configured(), keys), ROOT).planner.ctx
+    with pytest.raises(UserError, match=message):
+        describe_task(ctx, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "split"),
+    [
+        ("scifact", {"score/split": "test", "datasets/scifact/train_queries": 9}, "test"),
+        (
+            "scifact",
+            {
+                "datasets/scifact/score_split": "train",
+                "datasets/scifact/mteb": {"task": "SciFact", "split": "train"},
+            },
+            "train",
+        ),
+        ("c-mteb-du", {"score/split": "dev", "datasets/c-mteb-du/test_queries": 9}, "dev"),
+    ],
+)
+def test_the_split_of_a_task(configured, overridden, name, keys, split):
+    ctx = FullPlan(overridden(configured(), keys), ROOT).planner.ctx
+    assert describe_task(ctx, name).split == split

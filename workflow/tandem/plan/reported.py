@@ -24,8 +24,11 @@ def check_measure_names(where: str, measures: Iterable[str]) -> None:
 def reported_split(ctx: Context, name: str) -> str:
     """Return the split that is reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
     chosen = ctx.settings.score.split or ctx.dataset_entry(name).score_split
-    if chosen:
-        return chosen
+    return chosen or usual_split(ctx, name)
+
+
+def usual_split(ctx: Context, name: str) -> str:
+    """Return the split that is reported where no key names one: test, else dev."""
     known = splits(ctx, name) or {"test"}
     is_drawn = (
         name in ctx.notices

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tandem import ROOT
 from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import Group, MtebTask
+from tandem.config.merging import shipped_entries
 from tandem.contrib.demo.systems import find_part, require_built, resolve_system
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
@@ -32,7 +34,7 @@ from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
-from tandem.plan.reported import run_depth
+from tandem.plan.reported import reported_split, run_depth, usual_split
 from tandem.retrieval.embeddings import Embeddings
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
@@ -59,8 +61,12 @@ MEASURES = {
     "mrr": "RR",
     "hit_rate": "Success",
 }
-# keys by which a dataset is no longer MTEB's
-CUT = ("test_queries", "train_from_test", "near_duplicates")
+# The reported split → keys by which it is no longer MTEB's.
+CUT = {
+    "test": ("test_queries", "train_from_test"),
+    "dev": ("dev_queries", "dev_from_train"),
+    "train": ("train_queries", "dev_from_train", "train_from_test"),
+}
 # What MTEB's `ModelMeta` asks of a model and a run does not say.
 UNKNOWN: Json = dict.fromkeys((
     "loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license",
@@ -283,12 +289,32 @@ def describe_task(ctx: Context, name: str) -> MtebTask:
         )
     if entry.relevance == "answers":
         raise UserError(f"{at}.relevance is answers; the tasks of MTEB are scored by qrels")
-    for key in CUT:
+    reported, own = reported_split(ctx, name), find_task_split(ctx, name)
+    if reported != own:
+        key = "score.split" if ctx.settings.score.split else f"{at}.score_split"
+        raise UserError(
+            f"{key} is {reported}, but split {entry.mteb.split} of the task {entry.mteb.task} is {own} here; leave it"
+            f" out, or say which split {reported} is there: {at}.score_split and {at}.mteb.split"
+        )
+    for key in (*CUT.get(reported, ()), "near_duplicates"):
         if (value := getattr(entry, key)) is not None:
             raise UserError(
                 f"{at}.{key} is {value}, which the task {entry.mteb.task} is not; set it to null"
             )
     return entry.mteb
+
+
+def find_task_split(ctx: Context, name: str) -> str:
+    """Return a dataset's split that its `mteb.split` names: what it reports without `score.split`.
+
+    A task that a catalogue gives is of the split that the catalogue's entry reports.
+    """
+    entry = ctx.dataset_entry(name)
+    split = entry.score_split
+    shipped = shipped_entries(ROOT, "datasets").get(name, {})
+    if "mteb" in shipped and entry.mteb == MtebTask.model_validate(shipped["mteb"]):
+        split = shipped.get("score_split")
+    return split or usual_split(ctx, name)
 
 
 def list_languages(ctx: Context, name: str) -> list[str]:
