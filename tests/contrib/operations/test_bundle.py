@@ -28,6 +28,8 @@ def finished(configured_toy, project, write_table):
     project.make(score)
     table = write_table("baseline", ("BM25", score), views="results/toy")
     table.with_suffix(".csv").write_text("system,value\nBM25,12.34\n")
+    planned = Configuration([Path("toy.yaml")]).plan().tables.to_json("baseline")
+    table.with_suffix(".plan").write_text(planned + "\n")
     (table.parent / "baseline.log").write_text("made in /home/me")
     return configured_toy
 
@@ -158,6 +160,19 @@ def test_the_same_results_give_the_same_bytes(finished, run_command):
 def test_mistakes_are_one_line(finished, words, message):
     with pytest.raises(UserError, match=message):
         run(["bundle", *words, *(["--configfile", "toy.yaml"] if "--config" not in words else [])])
+    assert not Path("baseline.tar.gz").exists()
+
+
+def test_a_table_of_another_configuration_is_not_packed(finished):
+    made_by = Path("results/toy/tables/baseline.plan")
+    (score,) = [stage.key for stage in finished if stage.kind == "score"]
+    made_by.write_text(made_by.read_text().replace(score, "bm25.test-0123456789"))
+    message = (
+        r"^results/toy/tables/baseline\.json was made by another configuration than toy\.yaml;"
+        r" run: snakemake .* baseline --configfile toy\.yaml$"
+    )
+    with pytest.raises(UserError, match=message):
+        run(["bundle", "baseline", "toy.yaml"])
     assert not Path("baseline.tar.gz").exists()
 
 

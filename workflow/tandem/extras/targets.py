@@ -202,6 +202,14 @@ def list_stages_of_all(plan: FullPlan) -> list[Stage]:
     return upstream_first(targets)
 
 
+def is_table_made(plan: FullPlan, name: str) -> bool:
+    """Return whether a table is there, as planned: what it was made by stands beside it."""
+    made_by = Path(plan.views, f"tables/{name}.plan")
+    if not made_by.is_file():
+        return False
+    return made_by.read_text(encoding="utf-8").removesuffix("\n") == plan.tables.to_json(name)
+
+
 def find_artifact(word: str, roots: Sequence[Path] = (RESULTS,)) -> Artifact:
     """Open the artifact at a folder or with a key below results/, its files unread; a `UserError` without one.
 

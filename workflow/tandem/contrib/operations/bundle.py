@@ -21,7 +21,13 @@ from tandem.errors import UserError, nearest
 from tandem.extras.language_models.options import HostedModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.report.page import render_markdown
-from tandem.extras.targets import Configuration, Configurations, find_artifact, split_files
+from tandem.extras.targets import (
+    Configuration,
+    Configurations,
+    find_artifact,
+    is_table_made,
+    split_files,
+)
 from tandem.plan.towers import LOCK
 from tandem.plugins import is_file_name
 from tandem.redaction import redacted
@@ -127,7 +133,7 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
     """Place in the bundle → file, for every file of a table's bundle; files written for the bundle lie in `folder`.
 
     Raises:
-        UserError: the table does not exist or is not made, or a file is damaged.
+        UserError: the table does not exist, is not made or is another configuration's, or a file is damaged.
     """
     plan = configuration.plan()
     if name not in plan.tables:
@@ -140,10 +146,14 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
     table = tables / f"{name}.json"
     absent = [stage.folder for stage in scores if not Path(stage.manifest).is_file()]
     if absent or not table.is_file():
+        problem = f"{absent[0] if absent else table} is not made"
+    elif not is_table_made(plan, name):
+        problem = f"{table} was made by another configuration than {configuration.name}"
+    else:
+        problem = ""
+    if problem:
         [rule] = [rule for rule, made in plan.tables.targets.items() if made == name][:1]
-        raise UserError(
-            f"{absent[0] if absent else table} is not made; run: {configuration.snakemake([rule])}"
-        )
+        raise UserError(f"{problem}; run: {configuration.snakemake([rule])}")
 
     read_table(table)  # refuses what is damaged
     target = Target(f"table {name}", [find_artifact(stage.folder) for stage in scores])

@@ -27,7 +27,12 @@ from tandem.extras.report.table_answers import list_hurt, name_losses
 from tandem.extras.running import run_progress
 from tandem.extras.running.failures import explain_failure
 from tandem.extras.running.warm_server import serve_warm
-from tandem.extras.targets import Configuration, read_configurations, split_files
+from tandem.extras.targets import (
+    Configuration,
+    is_table_made,
+    read_configurations,
+    split_files,
+)
 from tandem.extras.view_owners import check_owner
 from tandem.redaction import set_aside
 from tandem.report.formats import make_table_grid
@@ -345,7 +350,7 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
         else [name for target in targets for name in known.get(target, ())]
     )
     names = [name for name in names if name in plan.tables]
-    made = [name for name in names if _is_made(plan, name)]
+    made = [name for name in names if is_table_made(plan, name)]
     if not made:
         print(f"{'not made' if names else 'done'}: {' '.join(targets) or page}")
         return
@@ -358,14 +363,6 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     )
     print(align_text(make_table_grid(table, terminal=True)), end="\n\n")
     print("\n".join(list_answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
-
-
-def _is_made(plan: FullPlan, name: str) -> bool:
-    """Return whether a table is there, as planned: what it was made by stands beside it."""
-    made_by = Path(plan.views, f"tables/{name}.plan")
-    if not made_by.is_file():
-        return False
-    return made_by.read_text(encoding="utf-8").removesuffix("\n") == plan.tables.to_json(name)
 
 
 def list_answer_lines(table: Table, page: Path) -> list[str]:
