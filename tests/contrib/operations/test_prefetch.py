@@ -24,6 +24,37 @@ FILES = {
     "/org/tiny/tokenizer.json": b"[]",
     "/org/tiny/pytorch_model.bin": b"pickled",
 }
+# Prefetch a collection of ir_datasets that says which files it was asked for; its parts are read from a folder.
+ASKED = """
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+import ir_datasets
+from ir_datasets.datasets.base import Dataset
+from ir_datasets.formats import TrecQrels, TsvDocs, TsvQueries
+from tandem.contrib.operations.prefetch import fetch_ir_datasets
+
+class Asked:
+    def __init__(self, name, text):
+        self.file = Path(sys.argv[1], name)
+        self.file.write_text(text)
+    def path(self, force=True):
+        return str(self.file)
+    @contextmanager
+    def stream(self):
+        print(self.file.name)
+        yield self.file.open("rb")
+
+docs = TsvDocs(Asked("docs", "d\\totters eat crabs\\n"))
+ir_datasets.registry.register("toy", Dataset(docs))
+for split in ("train", "test"):
+    queries = TsvQueries(Asked(f"{split}.queries", "q\\twhat eats crabs\\n"))
+    qrels = TrecQrels(Asked(f"{split}.qrels", "q 0 d 1\\n"), {})
+    ir_datasets.registry.register(f"toy/{split}", Dataset(docs, queries, qrels))
+fetch_ir_datasets("toy", {"id": "toy"})
+print("named")
+fetch_ir_datasets("toy", {"id": "toy", "splits": {"dev": ["toy/train"]}})
+"""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -232,3 +263,16 @@ def test_a_file_that_cannot_be_fetched_does_not_keep_the_others(
     assert "corpus.jsonl: cannot be fetched: 404 Not Found" in line
     assert "/org/tiny/model.safetensors" in server.fetched
     assert "Traceback" not in errors
+
+
+def test_queries_and_qrels_of_splits_that_are_not_named_are_fetched_too(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED, str(tmp_path)],
+        env={**os.environ, "IR_DATASETS_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found, named = done.stdout.split("named\n")
+    assert found.split() == ["docs", "train.queries", "train.qrels", "test.queries", "test.qrels"]
+    assert named.split() == ["docs", "train.queries", "train.qrels"]

@@ -1,4 +1,4 @@
-"""What must be downloaded for collections of ir_datasets, listed by a process whose home is empty."""
+"""What is read of collections of ir_datasets, and what must be downloaded, listed by a process whose home is empty."""
 
 import json
 import os
@@ -8,6 +8,8 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tandem.data.splits import USUAL_SPLITS
 
 IrdsPart = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
 _LISTING = Path(__file__).with_name("irds_downloads.py")  # a script
@@ -53,3 +55,18 @@ def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
 def get_home() -> Path:
     """Return ir_datasets' folder: `IR_DATASETS_HOME`, by default `~/.ir_datasets`."""
     return Path(os.environ.get("IR_DATASETS_HOME") or "~/.ir_datasets").expanduser().absolute()
+
+
+def find_irds_splits(name: str) -> dict[str, tuple[str, ...]]:
+    """Return split → ids of a collection whose entry names no splits: those of the usual names, else all as test."""
+    import ir_datasets  # makes folders when it is imported
+
+    known = ir_datasets.registry
+    ids = {split: (f"{name}/{split}",) for split in USUAL_SPLITS}
+    splits: dict[str, tuple[str, ...]] = {
+        split: part for split, part in ids.items() if part[0] in known
+    }
+    if splits or name not in known:
+        return splits
+    whole = ir_datasets.load(name)
+    return {"test": (name,)} if whole.has_queries() and whole.has_qrels() else {}

@@ -14,9 +14,8 @@ import requests
 from tandem.contrib.formats.files_of_splits import require_splits
 from tandem.contrib.formats.options import IrDatasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
-from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError, shortened
-from tandem.extras.irds_needs import get_home
+from tandem.extras.irds_needs import find_irds_splits, get_home
 
 _TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
@@ -35,7 +34,7 @@ class IrDatasetsSource(Source):
             raise UserError("id: None; the id of an ir_datasets collection is needed")
         self._documents = _load("id", entry.id, "docs")
         splits = require_splits(
-            "splits", entry.splits or _find_splits(entry.id), "an ir_datasets id"
+            "splits", entry.splits or find_irds_splits(entry.id), "an ir_datasets id"
         )
         self._splits: dict[str, list[tuple[Any, Any, dict[int, int] | None]]] = {}
         for split, names in splits.items():
@@ -97,20 +96,6 @@ def _fetch_records(records: Iterator[Any]) -> Iterator[Any]:
         raise UserError(
             f"ir_datasets cannot download the files: {shortened(str(error))}; {hint}"
         ) from None
-
-
-def _find_splits(name: str) -> dict[str, tuple[str, ...]]:
-    import ir_datasets
-
-    known = ir_datasets.registry
-    ids = {split: (f"{name}/{split}",) for split in USUAL_SPLITS}
-    splits: dict[str, tuple[str, ...]] = {
-        split: part for split, part in ids.items() if part[0] in known
-    }
-    if splits or name not in known:
-        return splits
-    whole = ir_datasets.load(name)
-    return {"test": (name,)} if whole.has_queries() and whole.has_qrels() else {}
 
 
 def _load(key: str, name: str, part: str) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from tandem.data.dataset_files import Downloads
 from tandem.data.fetch import format_bytes, get_local_path
 from tandem.errors import UserError
 from tandem.extras.catalogue import Entries, locate_datasets
+from tandem.extras.irds_needs import find_irds_splits
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations, list_stages_of_all, split_files
@@ -178,13 +180,10 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
     """Have ir_datasets download and unpack a collection's documents, queries and qrels; a `UserError` if it cannot."""
     import ir_datasets  # makes folders when it is imported
 
-    splits = params.get("splits") or {}
-    ids = [
-        id_ for entry in splits.values() for id_ in ([entry] if isinstance(entry, str) else entry)
-    ]
     try:
         next(iter(ir_datasets.load(params["id"]).docs_iter()))
-        for id_ in ids or [params["id"]]:
+        splits = params.get("splits") or find_irds_splits(params["id"])
+        for id_ in chain.from_iterable(splits.values()):
             part = ir_datasets.load(id_)
             for rows in ("queries", "qrels"):
                 if getattr(part, f"has_{rows}")():
