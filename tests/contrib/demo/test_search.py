@@ -42,7 +42,8 @@ def run_of(built, kind, name):
 class ThreadWorker(Worker):
     """A worker in a thread: importing torch in another process takes longer than any answer."""
 
-    def __init__(self, role, parts):
+    def __init__(self, role, parts, plugins):
+        assert not plugins
         (read, asked), (answered, answer) = os.pipe(), os.pipe()
         self._thread = Thread(target=serve, args=(role, os.fdopen(read), os.fdopen(answer, "w")))
         self._questions, self._answers = os.fdopen(asked, "w"), os.fdopen(answered)
@@ -78,9 +79,9 @@ def java_worker(parts):
     return JavaWorker(json.loads(parts))
 
 
-def start_worker(role, parts):
+def start_worker(role, parts, plugins):
     """A worker without the time that another process takes to begin."""
-    return java_worker(json.dumps(parts)) if role == "bm25" else ThreadWorker(role, parts)
+    return java_worker(json.dumps(parts)) if role == "bm25" else ThreadWorker(role, parts, plugins)
 
 
 def search(built, *words):
@@ -410,3 +411,25 @@ def test_a_damaged_file_is_named(built, tmp_path, monkeypatch):
         match=r"corpus.parquet: missing or changed since it was written; delete .*stage.json",
     ):
         run(["search", "bm25", "x", "config.yaml"])
+
+
+LENGTHS = """
+from tandem.contrib.demo.workers import WORKER_ROLES
+
+class Lengths:
+    def __init__(self, part):
+        self.unit = part.params["unit"]
+    def answer(self, question):
+        return len(question["query"]) // self.unit
+
+WORKER_ROLES["lengths"] = Lengths
+"""
+
+
+def test_a_worker_serves_what_a_plugin_registers(tmp_path):
+    plugin = tmp_path / "lengths.py"
+    plugin.write_text(LENGTHS)
+    parts = {"halves": {"column": "BM25", "params": {"unit": 2}, "inputs": {}}}
+    with Worker("lengths", parts, [str(plugin)]) as worker:
+        assert worker.receive() is None
+        assert worker.ask({"part": "halves", "query": "otters"}) == 3

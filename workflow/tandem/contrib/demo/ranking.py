@@ -1,7 +1,7 @@
 """Answers to queries: passages ranked as the stages of a system's run would rank them, and scored by any part."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +75,20 @@ class Session:
     Args:
         run: the stage of the run of the expression `system`.
         parts: what scores passages, those of the run first; each once.
+        split: that of the run.
+        plugins: of the configuration.
     """
 
-    def __init__(self, system: str, run: Stage, parts: list[SystemPart], split: str) -> None:
+    def __init__(
+        self,
+        system: str,
+        run: Stage,
+        parts: list[SystemPart],
+        split: str,
+        plugins: Iterable[str] = (),
+    ) -> None:
         self.system, self.run, self.parts, self.split = system, run, parts, split
+        self.plugins = plugins
         self.workers: dict[str, Worker] = {}
         self._open = ExitStack()
 
@@ -94,7 +104,7 @@ class Session:
                 by_role.setdefault(role, {})[scorer.key] = data
         with ExitStack() as opened:
             for role, parts in by_role.items():
-                self.workers[role] = opened.enter_context(Worker(role, parts))
+                self.workers[role] = opened.enter_context(Worker(role, parts, self.plugins))
             dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
             self.normalize = dataset.params_as(DatasetParams).normalize
             self.ids, self._corpus = (

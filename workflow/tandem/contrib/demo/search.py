@@ -103,7 +103,7 @@ def open_session(system: str, configuration: Configuration, alone: bool) -> Sess
         ):
             own.append(other)
     own.sort(key=lambda part: PART_COLUMNS.index(part.column))
-    return Session(system, run, own, plan.split)
+    return Session(system, run, own, plan.split, plan.settings.plugins)
 
 
 def read_input() -> Iterator[str]:

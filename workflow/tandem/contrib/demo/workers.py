@@ -36,14 +36,16 @@ WORKER_ROLES = {
 class Worker:
     """Run one process of `main` for a role of `WORKER_ROLES`; a context that ends it.
 
-    `parts` has each part's column, parameters, and role → folder of what it reads, by key.
+    `parts` has each part's column, parameters, and role → folder of what it reads, by key; `plugins` are the
+    configuration's, whose classes a part may be of.
     """
 
-    def __init__(self, role: str, parts: dict[str, Json]) -> None:
+    def __init__(self, role: str, parts: dict[str, Json], plugins: Iterable[str] = ()) -> None:
         self.role = role
+        words = ["search-worker", role, "--run.plugins", json.dumps([*plugins])]
         # A session of its own: Ctrl-C is for `search` alone, which ends its workers.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tandem", "search-worker", role],
+            [sys.executable, "-m", "tandem", *words],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True,
             env=with_library(os.environ),
         )  # fmt: skip
