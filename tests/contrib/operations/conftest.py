@@ -13,7 +13,7 @@ from tandem.contrib.operations.gc import plan_everything
 from tandem.extras.targets import Configuration, list_stages_of_all
 from tandem.plan.graph import Stage
 from tandem.report.results import Cell, FilledColumn, FilledRow, Lineage, Table
-from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
@@ -84,6 +84,18 @@ def chain(project):
     for stage in stages.values():
         project.make(stage, {"run.trec": "q Q0 d 1 2.0 t\n"} if stage is run else None)
     return stages
+
+
+@pytest.fixture
+def of_plugin(chain, project):
+    """The folder of a finished artifact whose kind only a plugin declares that is not loaded, beside the chain."""
+    folder = project.root / "results/toy/shortest_first" / chain["bm25"].key
+    folder.parent.mkdir()
+    project.folder(chain["bm25"]).rename(folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    write_json(folder / MANIFEST, {**manifest, "kind": "shortest_first"})
+    project.make(chain["bm25"], {"run.trec": "q Q0 d 1 2.0 t\n"})
+    return folder
 
 
 def table_of(*rows) -> Table:

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tandem.cli import run
 from tandem.extras.sweep_results import SweepLine, SweepResult
 from tandem.plan.graph import Stage
 from tandem.stages import KINDS
@@ -171,3 +172,10 @@ def test_rows_whose_scores_are_gone(two_rows, project, run_command):
     assert any(
         f"row DE shows {score.key}, which is deleted" in line for line in run_command("check")[1]
     )
+
+
+def test_artifacts_of_a_plugin_that_is_not_loaded_are_said_to_be_passed_over(of_plugin, capsys):
+    assert run(["check", "--strict"]) == 0
+    output = capsys.readouterr()
+    assert output.out.splitlines() == [WELL]
+    assert "1 artifacts of shortest_first, a kind of a plugin, are not compared" in output.err

@@ -39,6 +39,10 @@ def test_what_a_configuration_needs_stays(configured_toy, run_command):
     assert folders() == before
 
 
+def test_what_a_plugin_made_stays_where_the_plugin_is_not_named(of_plugin):
+    assert of_plugin not in [each.folder.absolute() for each in find_unneeded(Path("results"), ())]
+
+
 def test_artifacts_of_a_dataset_that_is_named_like_a_kind_are_found(tmp_path):
     for dataset in ("topics", "index", "other"):
         for kind in ("dataset", "index"):

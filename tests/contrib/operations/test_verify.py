@@ -235,3 +235,12 @@ def test_each_file_is_read_once_and_the_first_faults_are_shown(project, run_comm
     # each is another stage's content under a made-up name
     assert (status, sum(line.startswith("name ") for line in lines)) == (1, 10)
     assert "… and 5 more: --json tells all" in lines
+
+
+def test_an_artifact_of_a_plugin_that_is_not_loaded_is_read_too(of_plugin, project, run_command):
+    assert run_command("verify") == (0, ["5 artifacts are what their manifests say"])
+    assert run_command("verify", str(of_plugin))[1] == ["1 artifacts are what their manifests say"]
+    (of_plugin / "run.trec").write_text("q Q0 d 1 3.0 t\n")
+    path = of_plugin.relative_to(project.root)
+    assert faults(run_command) == [("changed", f"{path}/run.trec")]
+    assert f"rm {path}/stage.json && snakemake" in run_command("verify")[1][-1]

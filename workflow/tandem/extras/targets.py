@@ -241,7 +241,10 @@ def open_scored(scored: Lineage) -> Artifact:
 
 
 def iterate_artifact_folders(root: Path) -> Iterator[Path]:
-    """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted; no links."""
+    """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted; no links.
+
+    An artifact of a kind that is not known, such as of a plugin that is not loaded, is one where it is finished.
+    """
     if not root.is_dir():
         configuration = (
             f"; a configuration is checked by `tandem estimate {root}`"
@@ -251,7 +254,7 @@ def iterate_artifact_folders(root: Path) -> Iterator[Path]:
         raise UserError(
             f"{root}: no such folder; give results/ or a folder below it{configuration}"
         )
-    if KEY.fullmatch(root.absolute().name) and _is_kind(get_kind(root)):
+    if _is_artifact(root, _is_kind(get_kind(root))):
         yield root
     else:
         yield from _iterate_below(root, _FOLDER_DEPTH)
@@ -260,6 +263,12 @@ def iterate_artifact_folders(root: Path) -> Iterator[Path]:
 def _is_kind(name: str) -> bool:
     """Return whether folders of this name hold artifacts, or stores beside them; asked late, for plugins add kinds."""
     return name in KINDS or name in (PAIRS, ORDER)
+
+
+def _is_artifact(folder: Path, in_kind: bool) -> bool:
+    """Return whether a folder is an artifact, or a store beside them; `in_kind`: its place says so."""
+    named = KEY.fullmatch(folder.absolute().name)
+    return bool(named) and (in_kind or (folder / MANIFEST).is_file())
 
 
 def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
@@ -272,7 +281,7 @@ def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
     except (FileNotFoundError, PermissionError):
         return
     for path in paths:
-        if keyed and KEY.fullmatch(path.name):
+        if _is_artifact(path, keyed):
             yield path
         # a dataset may be named like a kind: its folders are kinds then, and no artifacts
         elif depth > 1 and not path.name.startswith(".") and (not keyed or _is_kind(path.name)):

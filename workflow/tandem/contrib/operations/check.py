@@ -1,13 +1,13 @@
 """The command `check`: results that a rerun might not reproduce."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
 import tandem
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, say
 from tandem.errors import UserError
 from tandem.evaluation.layouts import name_system
 from tandem.extras.sweep_results import label_point, read_result
@@ -58,12 +58,16 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
     # kind, module that it reached by a name (none: its own) and their hash → artifacts, a commit
     keys: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     commits: dict[tuple[str, str, str], str] = {}
-    folders = [
-        folder
-        for root in roots
-        for folder in iterate_artifact_folders(root)
-        if get_kind(folder) in KINDS
-    ]
+    folders = []
+    unknown = Counter[str]()
+    for root in roots:
+        for folder in iterate_artifact_folders(root):
+            if get_kind(folder) in KINDS:
+                folders.append(folder)
+            elif (folder / MANIFEST).is_file():
+                unknown[get_kind(folder)] += 1
+    for kind, count in unknown.items():
+        say(f"{count:,} artifacts of {kind}, a kind of a plugin, are not compared with its code")
     with Progress("check", len(folders), "artifacts") as progress:
         for folder in folders:
             kind, manifest = get_kind(folder), read_manifest(folder)

@@ -153,6 +153,8 @@ def find_unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unn
     """Yield the folders of results/ that no configuration needs; folders where a job is running are left out."""
     for folder in targets.iterate_artifact_folders(results):
         kind = targets.get_kind(folder)
+        if kind not in KINDS and kind not in _GROUP_BY_STORE:
+            continue  # a plugin's that no configuration names: nobody knows who needs it
         if (kind, folder.name) in spent and not targets.is_running(folder):
             yield _describe(folder, _SPENT_GROUP)
         elif not _is_needed(folder, kind, needed) and not targets.is_running(folder):

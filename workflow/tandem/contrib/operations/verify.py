@@ -342,8 +342,9 @@ class Report:
         self.count += 1
         if len(self.faults) < _REPORTED_LINES:
             self.faults.append(fault)
-        # a store's fault says what to do
-        if fault.what in _REBUILT_FAULTS and targets.get_kind(fault.folder) in KINDS:
+        # a store's fault says what to do; a plugin's kind may not be known
+        is_made = targets.get_kind(fault.folder) in KINDS or (fault.folder / MANIFEST).exists()
+        if fault.what in _REBUILT_FAULTS and is_made:
             self.damaged[fault.folder] = None
 
     def text(self) -> str:
