@@ -1,5 +1,6 @@
 """The audits as stages: what each reads, what becomes of names and splits that are not there, and new labels."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,16 +30,79 @@ def planned(configured):
     return lambda keys, **more: FullPlan(configured() | keys | more, ROOT)
 
 
+BY_COMPARING = {
+    "models": {"duo": {"like": "ce_bm25neg", "compares": True, "train": {"loss": "pointwise"}}},
+    "comparisons": {"best": {"by": "duo"}},
+}
+GENERATED = {
+    "generators": {"t5": {"source": "hub", "name": "org/t5", "revision": "main"}},
+    "generations": {"asked": {"by": "t5"}},
+    "expansions": {"longer": {"from": "asked", "of": "bm25"}},
+}
+
+
 @pytest.mark.parametrize(
     ("keys", "system"),
     [
         ({"sparse": {"expanded": {"rm3": {}}}}, "expanded"),
         ({"fusions": {"both": {"of": ["bm25", "de_bm25neg"]}}}, "both"),
+        ({}, "minilm"),
+        ({}, "minilm@hnsw"),
+        ({"encoders": {"own": {"source": "hub", "name": "org/own", "pooling": "cls"}}}, "own"),
+        (GENERATED, "longer"),
+        (BY_COMPARING, "bm25+best"),
+        ({"scorers": {"overlap": {"scorer": "word_overlap"}}}, "bm25+overlap"),
+        ({"runs": {"released": {"paths": {"test": "run.trec"}}}}, "released"),
+        ({}, "given"),
     ],
 )
-def test_variants_and_fusions_are_audited(planned, keys, system):
+def test_systems_of_all_sorts_are_audited(planned, keys, system):
     ctx = planned(keys, audits={"systems": ["bm25", system]}).planner.ctx
     assert list_systems(ctx, "pydocs") == ["bm25", system]
+
+
+def test_an_encoder_as_published_alone_is_audited(beir, plan_of):
+    datasets = {"d": {"source": "beir", "path": beir("d", ["test"])}}
+    pool = plan_of(datasets, "d", audits={"systems": ["minilm"]}).view("audits").pool()
+    assert pool.upstream["run.0"].name == "minilm.test"
+
+
+@pytest.mark.parametrize(
+    ("keys", "system", "model"),
+    [
+        ({}, "de_bm25neg@hnsw", "de_bm25neg"),
+        ({"fusions": {"both": {"of": ["bm25", "bm25+ce_bm25neg"]}}}, "both", "ce_bm25neg"),
+        (BY_COMPARING, "bm25+best", "duo"),
+    ],
+)
+def test_a_system_whose_model_cannot_be_trained_is_left_out_by_a_line(
+    beir, plan_of, keys, system, model
+):
+    datasets = {"d": {"source": "beir", "path": beir("d", ["test"])}}
+    planned = plan_of(datasets, "d", audits={"systems": ["bm25", system]}, **keys)
+    reason = f"{system} is left out: dataset d has no training queries for {model}"
+    assert planned.check("audits") == [f"audits.systems: {reason}; name another with train_on"]
+    assert list_systems(planned.planner.ctx, "d") == ["bm25"]
+    alone = plan_of(datasets, "d", audits={"systems": [system]}, **keys)
+    with pytest.raises(UserError, match=re.escape(reason) + ".*; without it there is none"):
+        alone.check("audits")
+
+
+def test_systems_by_default_are_left_out_in_silence(beir, plan_of):
+    planned = plan_of({"d": {"source": "beir", "path": beir("d", ["test"])}}, "d")
+    assert planned.check("audits") == []
+    assert list_systems(planned.planner.ctx, "d") == ["bm25"]
+
+
+def test_a_model_that_is_trained_on_a_dataset_of_its_own_is_audited(beir, plan_of):
+    datasets = {
+        name: {"source": "beir", "path": beir(name, [split])}
+        for name, split in (("d", "test"), ("e", "train"))
+    }
+    own = {"models": {"de_bm25neg": {"dataset": "e"}}}
+    planned = plan_of(datasets, "d", audits={"systems": ["bm25", "de_bm25neg"]}, **own)
+    assert list_systems(planned.planner.ctx, "d") == ["bm25", "de_bm25neg"]
+    assert list_judges(planned.planner.ctx, "d") == []
 
 
 def test_a_published_cross_encoder_judges(planned):

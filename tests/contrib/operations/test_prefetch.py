@@ -276,3 +276,15 @@ def test_queries_and_qrels_of_splits_that_are_not_named_are_fetched_too(tmp_path
     found, named = done.stdout.split("named\n")
     assert found.split() == ["docs", "train.queries", "train.qrels", "test.queries", "test.qrels"]
     assert named.split() == ["docs", "train.queries", "train.qrels"]
+
+
+def test_an_encoder_that_searches_in_audits_alone_is_listed(prefetch, tmp_path):
+    config = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    own = {"source": "hub", "revision": COMMIT, "name": "org/searches", "pooling": "cls"}
+    config["encoders"]["searching"] = own
+    config["systems"] = ["bm25"]
+    config["audits"] = {"judges": [], "retriever": None, "systems": ["searching"]}
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config))
+    status, output, errors = prefetch("-n")
+    assert status == 0, errors
+    assert f"encoder searching  org/searches@{COMMIT}" in output

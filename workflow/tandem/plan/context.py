@@ -170,7 +170,7 @@ class Context:
         checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
         memo: runs, token ids and so on that are planned already.
         splits: dataset → its splits, None where they are unknown.
-        notices: dataset → what planning itself changed in it, to be printed.
+        notices: dataset → what planning itself changed in it, to be printed; a line about a key has itself as key.
     """
 
     settings: Settings

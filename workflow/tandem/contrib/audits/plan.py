@@ -1,17 +1,17 @@
 """The audits as stages, the page that shows them, and what layouts take from them: labels, queries, a dataset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from tandem.config.base import Section
 from tandem.config.datasets import UNSPACED
-from tandem.config.references import CROSS_PARTS
+from tandem.config.references import CROSS_PARTS, names_in
 from tandem.config.training import CrossTrain, JointTrain
 from tandem.contrib.audits.options import Audits, Dissimilar, FalseNegativesAudit, LlmJudge
 from tandem.contrib.audits.packages import list_decisive_files
 from tandem.data.splits import sort_key
-from tandem.errors import UserError, nearest
-from tandem.extras.language_models.options import HostedModel
+from tandem.errors import Unavailable, UserError, nearest
 from tandem.extras.language_models.plan import check_llm, llm_stage
 from tandem.extras.planning import notes_of
 from tandem.plan.context import (
@@ -40,6 +40,8 @@ from tandem.store.files import fingerprint, sha256_once
 
 # blocks of the configuration whose entries judge
 _JUDGING_BLOCKS = ("models", "rerankers", "ensembles")
+# sorts of names in an entry of which its run is made
+_MAKES_RUNS = ("run", "dual encoder", "cross-encoder")
 _SIMILAR = "similar_queries"
 # Two queries are similar above a probability, or a cosine of their words, of 0.5. Vectors of a dual encoder are often
 # nearer than that where queries are of one field and ask for different things.
@@ -52,9 +54,18 @@ def read_settings(ctx: Context) -> Audits:
     return ctx.settings.section("audits", Audits)
 
 
-def is_trainable(ctx: Context, data: str) -> bool:
-    """Return whether the configuration's models can be trained for a dataset."""
-    return may_have_split(ctx, ctx.settings.train_on or data, "train")
+def find_trained_on(ctx: Context, name: str, data: str) -> str | None:
+    """Return the dataset that a model is trained on where `data` is audited; None for a name that means no model."""
+    entry = ctx.settings.models.get(ctx.model_name(name))
+    if entry is None:
+        return None
+    return ctx.trained_on(entry) if entry.dataset else ctx.settings.train_on or data
+
+
+def is_trainable(ctx: Context, name: str, data: str) -> bool:
+    """Return whether a name means a model that can be trained: its dataset has training queries."""
+    trained_on = find_trained_on(ctx, name, data)
+    return trained_on is not None and may_have_split(ctx, trained_on, "train")
 
 
 @checks_section("audits")
@@ -79,9 +90,7 @@ def _check_names(ctx: Context) -> None:
         parts: list[str] = []
         for system in entry.systems:
             parts += [part.partition("@")[0] for part in system.split("+")]
-        written["audits.systems"] = [
-            part for part in parts if not (ctx.is_sparse(part) or ctx.untrained(part))
-        ]
+        written["audits.systems"] = [part for part in parts if not ctx.has_run(part)]
 
     for key, names in written.items():
         blocks = list_system_blocks() if key == "audits.systems" else _JUDGING_BLOCKS
@@ -97,12 +106,9 @@ def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> li
     `own` are those of one audit; None: those of all.
     """
     chosen = read_settings(ctx).judges if own is None else own
-    trainable = is_trainable(ctx, data)
     names = ctx.members(list(chosen))
     return [
-        name
-        for name in names
-        if name in ctx.settings.rerankers or (trainable and ctx.has_model(name))
+        name for name in names if name in ctx.settings.rerankers or is_trainable(ctx, name, data)
     ]
 
 
@@ -122,53 +128,56 @@ def knows_probabilities(ctx: Context, name: str) -> bool:
 def find_retriever(ctx: Context, data: str) -> str | None:
     """Return the dual encoder that proposes pairs of queries, under the same condition."""
     name = read_settings(ctx).retriever
-    if name is None or ctx.model_name(name) not in ctx.settings.models:
-        return None
-    return name if is_trainable(ctx, data) else None
+    return name if name and is_trainable(ctx, name, data) else None
 
 
 def list_systems(ctx: Context, data: str) -> list[str]:
-    """Return the runs of `audits.systems` that are available."""
-    trainable = is_trainable(ctx, data)
-    return [name for name in read_settings(ctx).systems if _is_available(ctx, name, trainable)]
+    """Return the runs of `audits.systems` that are available; a notice says which of those in the file are not.
+
+    Raises:
+        Unavailable: none is.
+    """
+    entry = read_settings(ctx)
+    available = []
+    lines = []
+    for system in entry.systems:
+        reason = _explain_absence(ctx, system, data)
+        if reason is None:
+            available.append(system)
+        else:
+            lines.append(f"audits.systems: {system} is left out: {reason}")
+    if not available:
+        raise Unavailable(f"{lines[0]}; without it there is none")
+    if "systems" in entry.model_fields_set:
+        ctx.notices |= {line: line for line in lines}
+    return available
 
 
-def _asks_a_model(ctx: Context, name: str) -> bool:
-    """Return whether a re-ranker asks a language model, which nothing trains."""
-    block = ctx.block_of(name, plans_reranking)
-    return block is not None and isinstance(ctx.settings.entries(block, Section)[name], HostedModel)
+def _explain_absence(ctx: Context, system: str, data: str) -> str | None:
+    """Return why a system is not available: it needs a model that cannot be trained; None where it is."""
+    for name in _list_parts(ctx, system):
+        trained_on = find_trained_on(ctx, name, data)
+        if trained_on is None:
+            # only the default names what a configuration may lack
+            if not ctx.has_run(name):
+                return f"{name} does not exist"
+        elif not may_have_split(ctx, trained_on, "train"):
+            return f"dataset {trained_on} has no training queries for {name}; name another with train_on"
+    return None
 
 
-def _list_combined(ctx: Context, name: str) -> list[str]:
-    """Return the systems that an entry such as a fusion or an ensemble is made of; empty for any other name."""
-    block = ctx.block_of(name, plans_run) or ctx.block_of(name, plans_reranking)
-    entry = ctx.settings.entries(block, Section)[name] if block else None
-    of = getattr(entry, "of", None)
-    return list(of) if isinstance(of, tuple) else []
-
-
-def _is_available(ctx: Context, system: str, trainable: bool) -> bool:
-    """Return whether a system is available: models only if they can be trained, fusions if all their runs are."""
-    settings = ctx.settings
+def _list_parts(ctx: Context, system: str) -> Iterator[str]:
+    """Yield the names in a system's expression, and those that its entries, such as fusions, are made of."""
     for part in system.split("+"):
-        needed: list[str] = []
-        aggregation = settings.entries("aggregations", Section).get(part)
-        combined = _list_combined(ctx, part)
-        if combined:
-            needed = combined
-        elif aggregation:
-            needed = [*filter(None, (getattr(aggregation, key) for key in ("of", "by")))]
-        elif (
-            ctx.is_sparse(part)
-            or part in {**settings.entries("runs", Section), **settings.rerankers}
-            or _asks_a_model(ctx, part)
-        ):
+        name = part.partition("@")[0]
+        yield name
+        block = ctx.block_of(name, plans_run) or ctx.block_of(name, plans_reranking)
+        if block is None:
             continue
-        elif not trainable or ctx.model_name(part.partition("@")[0]) not in settings.models:
-            return False
-        if not all(_is_available(ctx, name, trainable) for name in needed):
-            return False
-    return True
+        for key in names_in(ctx.settings.entries(block, Section)[name], f"{block}.{name}"):
+            if key.reference.to in _MAKES_RUNS:
+                for needed in key.names:
+                    yield from _list_parts(ctx, needed)
 
 
 def plan_similar_queries(ctx: Context, data: str) -> Stage:
@@ -363,10 +372,12 @@ class AuditsView(View):
         return ReportPart([stage.manifest for stage in stages], stages)
 
     def downloads(self) -> list[Stage]:
-        """Return the audits, if published models judge in them."""
-        judges = {*self.settings.judges, *(self.settings.similar_queries.judges or ())}
-        is_published = self.settings.llm_judge or judges & self.plan.settings.rerankers.keys()
-        return self.stages() if is_published else []
+        """Return the audits, if published models search or judge in them."""
+        settings, published = self.settings, self.plan.settings.rerankers
+        named = [*settings.systems, *settings.judges, *(settings.similar_queries.judges or ())]
+        parts = chain.from_iterable(_list_parts(self.ctx, system) for system in named)
+        needs_some = any(name in published or self.ctx.untrained(name) for name in parts)
+        return self.stages() if needs_some or settings.llm_judge else []
 
     def pool(self) -> Stage:
         """Return the audit of unlabelled passages; see `plan_pool`."""

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tandem.config.base import problem
-from tandem.config.models import CrossModel
-from tandem.config.references import NoParameter
+from tandem.config.models import COMPARING, CrossModel
+from tandem.config.references import Reference
 from tandem.config.retrieval import Reranks
 from tandem.stages.base import Params
 from tandem.stages.retrieval import ScoringParams
@@ -19,7 +19,9 @@ class Comparison(Reranks):
     """The top of a list ordered by a model that compares passages, an entry of `comparisons`."""
 
     orders_together = True
-    by: Annotated[str, NoParameter()] = Field(description="a model with `compares: true`")
+    by: Annotated[str, Reference("cross-encoder", objectives=(COMPARING,))] = Field(
+        description="a model with `compares: true`"
+    )
     top: int = Field(
         10,
         ge=2,

@@ -58,7 +58,7 @@ def prefetch(
 ) -> int:
     """Download what the stages of `rule all` read from elsewhere; what is here stays, what was begun is resumed.
 
-    Audits that name a published re-ranker or a language model belong to it.
+    Audits that name a published encoder or re-ranker, or a language model, belong to it.
 
     The files of datasets go into TANDEM_DATA, those of ir_datasets into IR_DATASETS_HOME, models at their revision into
     the hub's cache (HF_HOME). All three folders must be visible to the compute nodes. The commit of a model at a branch
