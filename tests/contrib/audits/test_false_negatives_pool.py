@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.contrib.audits.false_negatives import fuse_ranks, run
-from tandem.data.collection import Collection
+from tandem.data.collection import EXCLUDED, Collection
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
@@ -296,6 +296,25 @@ def test_a_query_that_is_a_passage_is_not_pooled_for_itself(
         )
         pooled = [(row["query_id"], row["doc_id"]) for row in pool]
         assert pooled == [*(("p1", doc) for doc in of_own), ("q1", "p1"), ("q1", "p4")]
+
+
+def test_excluded_passages_are_not_pooled(make_job, make_collection, make_run, tmp_path):
+    """Of q1 the best is excluded, and the corpus lacks another; of q2 all that is found is excluded."""
+    qrels = [
+        ("q1", "p1", EXCLUDED, "test"),
+        ("q1", "gone", EXCLUDED, "test"),
+        ("q1", "p5", 1, "test"),
+        ("q2", "p2", EXCLUDED, "test"),
+    ]
+    data = make_collection(tmp_path / "d" / "own-0123456789", PASSAGES, QUERIES, qrels)
+    ranked = {"q1": ["p1", "p3", "p2", "p4"], "q2": ["p2"], "q3": ["p1"]}
+    bm25 = make_run(tmp_path / "r" / "bm25.test-0123456789", data, "test", ranked)
+    out = tmp_path / "a-0123456789"
+    _, pool, sheet, summary = audit(make_job, out, {"dataset": data, "run.0": bm25})
+    pairs = [("q1", "p3"), ("q1", "p2"), ("q3", "p1")]
+    assert [(row["query_id"], row["doc_id"]) for row in pool] == pairs
+    assert [(row["query_id"], row["doc_id"]) for row in sheet] == pairs
+    assert summary["without_result"] == 1
 
 
 def test_so_many_queries_are_looked_at_and_named(make_job, inputs, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from tandem.contrib.audits.duplicates import Duplicates, pack_rows
 from tandem.contrib.audits.labels import JudgedSplit, count_holes
 from tandem.contrib.audits.noise import run
+from tandem.data.collection import EXCLUDED
 from tandem.data.dataset import run as make_dataset
 from tandem.data.rows import IdRows
 from tandem.data.runs import order_by_score, write_run
@@ -220,6 +221,24 @@ def test_a_querys_own_passage_is_no_unjudged_result(
     run(job)
     (counts,) = read(open_artifact(job.out), "summary.json")["runs"].values()
     assert counts["depths"]["1"]["hole"] == hole
+
+
+def test_excluded_passages_are_no_results(make_collection, make_run, make_job, tmp_path):
+    """Without e, a is first and unjudged, and the judged b second; with it, one of two would be judged, too."""
+    passages = [(name, "", f"{name} words of {name}") for name in "abe"]
+    queries = [("q", "which words", "test"), ("r", "none", "test")]
+    qrels = [("q", "e", EXCLUDED, "test"), ("q", "b", 1, "test"), ("r", "e", EXCLUDED, "test")]
+    data = make_collection(tmp_path / "d" / "own-0123456789", passages, queries, qrels)
+    ranked = make_run(
+        tmp_path / "r" / "bm25.test-0123456789", data, "test", {"q": ["e", "a", "b"], "r": ["e"]}
+    )
+    out = tmp_path / "noise-0123456789"
+    run(make_job("noise", out, PARAMS, {"dataset": data, "run.0": ranked}))
+    (holes,) = read(open_artifact(out), "summary.json")["runs"].values()
+    assert (holes["queries"], holes["missing"]) == (1, 1)
+    unjudged = {depth: counts["unjudged"] for depth, counts in holes["depths"].items()}
+    assert unjudged == {"1": 1, "2": 1}
+    assert [counts["hole"] for counts in holes["depths"].values()] == [1.0, 0.5]
 
 
 def test_table(audit):

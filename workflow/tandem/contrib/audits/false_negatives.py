@@ -19,7 +19,7 @@ from tandem.cluster.progress import Progress, warn
 from tandem.contrib.audits.options import FalseNegativesParams, JudgeLlmParams
 from tandem.contrib.audits.sheets import read_judgements, write_pool_sheets
 from tandem.data import statistics
-from tandem.data.collection import EXCLUDED, QUERIES, Collection
+from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import DatasetNames
 from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import iter_rows, require_run_split, require_split_queries
@@ -80,14 +80,9 @@ class Pool:
     def mask_asked(self, top: int, labelled: bool) -> Array:
         """Return a mask of the passages that annotators are asked about: the `top` best that are unlabelled.
 
-        Where labelled ones are asked about, too, it is the `top` best but for those that are left out of every result.
+        Where labelled ones are asked about, too, it is the `top` best.
         """
-        if labelled:
-            eligible = np.array(
-                [self.relevance.get(int(row)) != EXCLUDED for row in self.rows], bool
-            )
-        else:
-            eligible = self.unlabelled
+        eligible = np.ones(len(self.rows), bool) if labelled else self.unlabelled
         return eligible & (np.cumsum(eligible) <= top)
 
     def rank(self, scores: Array, best: float, docs: IdRows) -> None:
@@ -221,7 +216,7 @@ def read_run(
 ) -> Results:
     """Read the first `depth` passages of each of some queries in a run; a query that it lacks has no entry.
 
-    Where queries are passages of the corpus, and scores leave a query's own out, so does this.
+    What scores leave out does not count: passages that are graded `EXCLUDED` and, where so set, a query's own.
 
     Raises:
         UserError: a run of another dataset, of another split, or whose lines are all of another split's queries.
@@ -230,17 +225,19 @@ def read_run(
     require_run_split(run, split)
     dataset = collection.artifact
     names = DatasetNames(dataset)
-    own: dict[str, int] = {}  # -1 where the query is no passage
+    left_out = {query: list(grades) for query, grades in collection.excluded(split).items()}
     if params.ignore_identical_ids:
-        rows_of_own = docs.rows(list(queries), missing_ok=True)
-        own = dict(zip(queries, rows_of_own.tolist(), strict=True))
+        for query in queries:
+            left_out.setdefault(query, []).append(query)
 
     results: Results = {}
     for row, passages, _ in iter_rows(run, dataset):
         query = names.queries[row]
         if query in queries:
-            others = passages[passages != own[query]] if own else passages
-            results[query] = others[: params.depth].astype(np.uint32)
+            if query in left_out:
+                rows = docs.rows(left_out[query], missing_ok=True)
+                passages = passages[~np.isin(passages, rows)]
+            results[query] = passages[: params.depth].astype(np.uint32)
     if not results:
         require_split_queries(run, collection, split)
     return results

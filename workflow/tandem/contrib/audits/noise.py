@@ -117,7 +117,7 @@ def gather_findings(
     judged = splits.get(params.split or "", JudgedSplit())
     holes: dict[str, Holes] = {}
     for run in job.many("run"):
-        ranked = skip_excluded(iter_run(run, dataset), {}, params.ignore_identical_ids)
+        ranked = skip_excluded(iter_run(run, dataset), judged.judged, params.ignore_identical_ids)
         holes[run.key] = count_holes(
             ranked, judged, params.depths, duplicates, ids, _EXAMPLES_PER_FINDING
         )
