@@ -105,6 +105,23 @@ def test_a_model_that_is_trained_on_a_dataset_of_its_own_is_audited(beir, plan_o
     assert list_judges(planned.planner.ctx, "d") == []
 
 
+def test_an_encoder_as_published_proposes_pairs_of_queries(beir, plan_of):
+    planned = plan_of(
+        {"d": {"source": "beir", "path": beir("d", ["train", "test"])}},
+        "d",
+        audits={"retriever": "minilm", "judges": []},
+    )
+    vectors = plan_similar_queries(planned.planner.ctx, "d").upstream["vectors.train"]
+    assert vectors.upstream["model"].kind == "untrained"
+
+
+@pytest.mark.parametrize("name", ["bge-reranker-base", "de_bm25", "bm25"])
+def test_only_a_dual_encoder_proposes_pairs_of_queries(planned, name):
+    reranker = {"source": "hub", "name": "BAAI/bge-reranker-base", "revision": "main"}
+    with pytest.raises(UserError, match=f"audits.retriever: {name} is not a dual encoder; "):
+        planned({"rerankers": {"bge-reranker-base": reranker}}, audits={"retriever": name})
+
+
 def test_a_published_cross_encoder_judges(planned):
     hub = {"source": "hub", "name": "cross-encoder/ms-marco-MiniLM-L6-v2", "revision": "main"}
     ctx = planned({"rerankers": {"mini": hub}}, audits={"judges": ["mini"]}).planner.ctx

@@ -80,8 +80,6 @@ def _check_names(ctx: Context) -> None:
     """Refuse names in `audits` that the configuration itself writes and does not have; the defaults' may be absent."""
     entry = read_settings(ctx)
     written: dict[str, list[str]] = {}
-    if "retriever" in entry.model_fields_set and entry.retriever:
-        written["audits.retriever"] = [entry.retriever]
     if "judges" in entry.model_fields_set:
         written["audits.judges"] = list(entry.judges)
     if entry.similar_queries.judges:
@@ -92,12 +90,21 @@ def _check_names(ctx: Context) -> None:
             parts += [part.partition("@")[0] for part in system.split("+")]
         written["audits.systems"] = [part for part in parts if not ctx.has_run(part)]
 
+    if "retriever" in entry.model_fields_set and entry.retriever:
+        _check_retriever(ctx, entry.retriever)
     for key, names in written.items():
         blocks = list_system_blocks() if key == "audits.systems" else _JUDGING_BLOCKS
         known = ctx.list_names(blocks)
         for name in names:
             if name not in known and not ctx.has_model(name):
                 raise UserError(f"{key}: {name} is unknown{nearest(name, known)}")
+
+
+def _check_retriever(ctx: Context, name: str) -> None:
+    """Refuse a name that is neither a model nor an encoder as published."""
+    if not (ctx.untrained(name) or ctx.model_name(name) in ctx.settings.models):
+        known = ctx.list_names(("models", "encoders"))
+        raise UserError(f"audits.retriever: {name} is not a dual encoder{nearest(name, known)}")
 
 
 def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> list[str]:
@@ -126,9 +133,11 @@ def knows_probabilities(ctx: Context, name: str) -> bool:
 
 
 def find_retriever(ctx: Context, data: str) -> str | None:
-    """Return the dual encoder that proposes pairs of queries, under the same condition."""
+    """Return the dual encoder that proposes pairs of queries: one as published, or one that can be trained."""
     name = read_settings(ctx).retriever
-    return name if name and is_trainable(ctx, name, data) else None
+    if name and (ctx.untrained(name) or is_trainable(ctx, name, data)):
+        return name
+    return None
 
 
 def list_systems(ctx: Context, data: str) -> list[str]:
@@ -375,6 +384,8 @@ class AuditsView(View):
         """Return the audits, if published models search or judge in them."""
         settings, published = self.settings, self.plan.settings.rerankers
         named = [*settings.systems, *settings.judges, *(settings.similar_queries.judges or ())]
+        if settings.retriever:
+            named.append(settings.retriever)
         parts = chain.from_iterable(_list_parts(self.ctx, system) for system in named)
         needs_some = any(name in published or self.ctx.untrained(name) for name in parts)
         return self.stages() if needs_some or settings.llm_judge else []
