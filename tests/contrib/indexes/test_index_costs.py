@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from costed import QUESTIONS, D, N, make_machine, planned
+from costed import INDEXES, QUESTIONS, D, N, make_machine, planned
 from pytest import approx
 
 from tandem.contrib.indexes.costs import IndexSize
@@ -53,6 +53,24 @@ def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
     assert cost.wall == approx(1 + N * 20 * 6 * (2 * D / 1e2 + math.log2(400) / 1e6))
     assert cost.disk == N * (4 * D + 4 * 6)
     assert cost.memory == (150 << 20) + 400 * (4 * D + 4 * 6)
+
+
+def test_a_graph_in_the_words_of_faiss_costs_what_the_catalogues_does(machine):
+    own = INDEXES["graph"] | {"type": "factory", "factory": "HNSW3"}
+    del own["m"]
+    plan = planned(indexes={**INDEXES, "own": own, "usual": {"factory": "HNSW,Flat", "part": 400}})
+    graph, same, usual = (
+        costs(plan, machine, index(plan, name)) for name in ("graph", "own", "usual")
+    )
+    assert (same.wall, same.disk) == (graph.wall, graph.disk)
+    searches = [
+        costs(plan, machine, plan.planner.run(f"de@{name}", "dev", "test")).wall
+        for name in ("graph", "own")
+    ]
+    assert searches[0] == searches[1]
+    # FAISS's own: 32 links, twice as many in the lowest layer, and 40 candidates while it is built
+    assert usual.wall == approx(1 + N * 40 * 64 * (2 * D / 1e2 + math.log2(400) / 1e6))
+    assert usual.disk == N * (4 * D + 4 * 64)
 
 
 def test_the_words_of_faiss_tell_their_lists(machine):

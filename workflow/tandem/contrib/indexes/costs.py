@@ -8,7 +8,7 @@ one table look-up a byte in a search. `faiss` is what all of a machine's threads
 from math import ceil, log2
 from types import SimpleNamespace
 
-from tandem.contrib.indexes.index_types import count_lists, fill_sizes, sample_size
+from tandem.contrib.indexes.index_types import count_links, count_lists, fill_sizes, sample_size
 from tandem.contrib.indexes.options import FAISS_INDEXES
 from tandem.extras.estimate.model_costs import count_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
@@ -24,6 +24,7 @@ _ROTATIONS = 50  # of OPQ
 _CODE_ROUNDS_PER_ROTATION = 4
 _ROTATION_CENTROIDS = 256  # of the codes that a rotation is fitted to
 _DEFAULT_EF_SEARCH = 16  # candidates of a search in a graph
+_DEFAULT_EF_CONSTRUCTION = 40  # candidates while a graph is built
 
 _BYTES_PER_NUMBER = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
 _BYTES_PER_FLOAT = 4.0
@@ -51,7 +52,7 @@ class IndexSize:
 
         self.nlist = count_lists(params) or 0  # inverted lists
         # A graph (HNSW) has twice m links a passage in its lowest layer, which holds all passages.
-        self.links = 2 * params.m if "ef_construction" in keys and params.m else 0
+        self.links = 2 * count_links(params)
         # passages that it learns from
         self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0
 
@@ -108,7 +109,8 @@ class IndexSize:
         """
         comparison = 2.0 * self.dimension
         codes = self.rows * self.code_centroids * comparison
-        compared = self.rows * self.params.ef_construction * self.links if self.links else 0.0
+        candidates = self.params.ef_construction or _DEFAULT_EF_CONSTRUCTION
+        compared = float(self.rows * candidates * self.links)
         return (
             self.rows * self.nlist * comparison,
             codes + compared * comparison,

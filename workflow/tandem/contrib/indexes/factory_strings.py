@@ -12,6 +12,7 @@ from math import prod
 
 from tandem.extras.searched_indexes import SIGN_INDEX
 
+_DEFAULT_LINKS = 32  # of a graph's node, where the string names none
 _MOST_LINKS = 512  # of a graph's node at most: more are kilobytes a passage
 _MOST_CODE_BITS = 24  # of a part's code at most, as FAISS has it
 _CODES_PER_BATCH = 32  # codes that are compared at once: the size of a batch is a multiple
@@ -53,13 +54,18 @@ class Description:
         dimension: of the vectors that are stored, behind all transforms; None where that of the input is not known.
         least: vectors that it is learned from at least.
         lists: inverted lists; 0 for none.
-        is_graph: whether its vectors are the nodes of a graph.
+        links: of each node, where its vectors are the nodes of a graph; 0 for none.
     """
 
     dimension: int | None
     least: int = 1
     lists: int = 0
-    is_graph: bool = False
+    links: int = 0
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether its vectors are the nodes of a graph."""
+        return self.links > 0
 
     def needing(self, vectors: int | None) -> "Description":
         """Return the same, to be learned from so many vectors at least."""
@@ -190,7 +196,7 @@ def _graph(text: str, dimension: int | None, links: str | None, code: str | None
         "it does not compare codes with one another; name Flat or SQ8",
     )
     _require(code == "Flat" or re.fullmatch(_SCALAR, code), text, _UNKNOWN_INDEX)
-    return Description(dimension, is_graph=True)
+    return Description(dimension, links=int(links or _DEFAULT_LINKS))
 
 
 def _require_links(text: str, links: str | None) -> None:

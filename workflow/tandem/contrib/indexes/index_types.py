@@ -80,6 +80,13 @@ def count_lists(params: IndexParams) -> int | None:
     return describe_factory(params.factory).lists or None
 
 
+def count_links(params: IndexParams) -> int:
+    """Return the links of a graph's node; 0 for an index that is no graph, whose `m` are parts of a code."""
+    if params.factory is not None:
+        return describe_factory(params.factory).links
+    return (params.m or 0) if params.type.startswith("hnsw") else 0
+
+
 def sample_size(params: IndexParams, rows: int) -> int:
     """Return the number of passages that an index of sized parameters is trained on."""
     usual = max(_SMALLEST_SAMPLE, _VECTORS_PER_LIST * (count_lists(params) or 0))
