@@ -35,14 +35,15 @@ def score(
     if isinstance(entry, Group):
         return _score_group(ctx, system, where, data, entry, by, split)
 
+    by = by or measures(ctx, data)
     params = {
-        "measures": by or measures(ctx, data),
+        "measures": by,
         "split": split,
         "ignore_identical_ids": entry.ignore_identical_ids,
     }
     collection = dataset(ctx, data)
     ranking = run(ctx, system, split, where, data)
-    deepest = max(params["measures"], key=cutoff)
+    deepest = max(by, key=cutoff)
     require_depth(ranking, cutoff(deepest), f"{where}: the cutoff of {deepest}")
     upstream = {"dataset": collection, "run": ranking, **(restricted or {})}
     if entry.relevance != "qrels":
