@@ -96,11 +96,7 @@ class FieldWeights(Section):
 
     def weights(self) -> dict[str, float]:
         """Field → weight of those that are searched."""
-        return {
-            name: weight
-            for name, weight in (("title", self.title), ("text", self.text))
-            if weight is not None
-        }
+        return self.model_dump(exclude_none=True)
 
 
 class FieldLengths(Section):
@@ -111,9 +107,7 @@ class FieldLengths(Section):
 
     def own(self) -> dict[str, float]:
         """Field → b of those that have their own."""
-        return {
-            name: b for name, b in (("title", self.title), ("text", self.text)) if b is not None
-        }
+        return self.model_dump(exclude_none=True)
 
 
 class Rm3(Section):

@@ -44,7 +44,6 @@ class LayoutRows:
         """
         file = self.file
         settings = self.planners.base.settings
-        skipped = self.skipped
         measured = settings.score.measures
         for column in self.layout.columns:
             check_measure_names(f"{file}: columns", [column.measure])
@@ -57,24 +56,14 @@ class LayoutRows:
         seeds = settings.seeds or (settings.seed,)
         scored: list[tuple[PlannedRow, Stage]] = []
         absent: list[PlannedRow] = []
-        places = self._places()
-        for row, group in places:
+        for row, group in self._places():
             try:
                 scored += [self._scored(row, group, seed) for seed in seeds]
             except Unavailable as error:
-                reason = str(error)
-                absent.append(
-                    PlannedRow(
-                        system=row.system, first_stage=row.first_stage, column=group, absent=reason
-                    )
+                planned = PlannedRow(
+                    system=row.system, first_stage=row.first_stage, column=group, absent=str(error)
                 )
-        placed = {row.id for row, _ in places}
-        for row in self.layout.rows:
-            if not row.quoted and row.id not in placed:
-                reason = "; ".join(skipped[name] for name in row.columns or skipped)
-                absent.append(
-                    PlannedRow(system=row.system, first_stage=row.first_stage, absent=reason)
-                )
+                absent.append(planned)
         _check_first_stages(file, self.layout, scored)
         scored = _mark_equal(self.layout, scored)
         if not scored:
@@ -102,7 +91,9 @@ class LayoutRows:
         return skipped
 
     def _scored(self, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
-        """Return a row's score for the columns of one dataset, with one seed."""
+        """Return a row's score for the columns of one dataset, with one seed; `Unavailable` where these are skipped."""
+        if group in self.skipped:
+            raise Unavailable(self.skipped[group])
         file = self.file
         stand_ins = self._stand_ins(self.planners.base)
         changes, dataset = self._changes(row, group, seed)
@@ -221,13 +212,17 @@ class LayoutRows:
                     )
 
     def _places(self) -> list[tuple[LayoutRow, str]]:
-        """Return the rows that are scored, each with the datasets of the columns that it fills, one at a time."""
+        """Return the rows that are scored, each with the datasets of the columns that it fills, one at a time.
+
+        Skipped ones are left out, unless a row has no others: it is absent then.
+        """
         groups = list(dict.fromkeys(column.dataset for column in self.layout.columns)) or [""]
         places = []
         for row in self.layout.rows:
             if not row.quoted:
                 wanted = [group for group in groups if group in row.columns or not row.columns]
-                places += [(row, group) for group in wanted if group not in self.skipped]
+                measured = [group for group in wanted if group not in self.skipped]
+                places += [(row, group) for group in measured or wanted]
         return places
 
 
