@@ -14,6 +14,7 @@ from tandem.extras.targets import KEY
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.dataset_stages import corpus_dataset, splits
 from tandem.plan.graph import read_behind_inputs, upstream_first
+from tandem.plan.reported import find_depth_key, run_depth
 from tandem.plan.searches import encode_both_sides, search_vectors
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
@@ -300,6 +301,34 @@ def test_dev_is_reported_where_there_is_no_test_set(beir, plan_of):
     assert (planned.split, score(planned).name) == ("dev", "bm25.dev")
     # as deep as a test set's run
     assert score(planned).upstream["run"].values["depth"] == 1000
+
+
+def test_the_key_that_says_how_deep_runs_go_is_that_which_counts(beir, plan_of):
+    entry = {"source": "beir", "path": beir("d", ["train", "dev", "test"])}
+    depth = {"train": 50, "dev": 60, "test": 700}
+    keys = {"train": "train", "unlabelled": "train", "dev": "dev", "test": "test", "dl19": "test"}
+    for reported, changed in (
+        ("test", {}),
+        ("dev", {"dev": "test"}),
+        ("train", {"train": "test", "unlabelled": "test"}),
+    ):
+        ctx = plan_of({"d": entry | {"score_split": reported}}, "d", depth=depth).planner.ctx
+        expected = keys | changed
+        assert {split: find_depth_key(ctx, split, "d") for split in keys} == expected
+        depths = {split: run_depth(ctx, split, "d") for split in keys}
+        assert depths == {split: depth[key] for split, key in expected.items()}
+
+
+def test_a_message_names_the_depth_that_counts(beir, plan_of):
+    entry = {"d": {"source": "beir", "path": beir("d", ["train", "dev"])}}  # dev is reported
+    with pytest.raises(
+        UserError, match="rerank.depth is 1001, but runs on dev are 1000 deep; raise depth.test"
+    ):
+        plan_of(entry, "d", rerank={"depth": 1001})
+    lists = {"models": {"de_bm25neg": {"candidates": {"split": "dev", "depth": 1001}}}}
+    with pytest.raises(UserError) as error:
+        plan_of(entry, "d", **lists).planner.model("de_bm25neg", "here")
+    assert "raise depth.test (depth: {test: 1001}) or lower candidates.depth" in str(error.value)
 
 
 def test_usual_measures_deeper_than_the_runs_are_left_out(beir, plan_of):

@@ -211,6 +211,10 @@ def test_pools_are_as_deep_as_the_runs_where_nothing_else_is_said(beir, plan_of)
     planned = plan_of(datasets, "d", depth={"test": 20}, rerank={"depth": 10}, audits=deep)
     with pytest.raises(UserError, match="audits.false_negatives.depth is 30, but runs on test"):
         plan_pool(planned.planner.ctx, "d")
+    datasets = {"d": {"source": "beir", "path": beir("dev", ["train", "dev"])}}
+    planned = plan_of(datasets, "d", depth={"test": 20}, rerank={"depth": 10}, audits=deep)
+    with pytest.raises(UserError, match="runs on dev are 20 deep; raise depth.test"):
+        plan_pool(planned.planner.ctx, "d")
 
 
 @pytest.mark.parametrize("ignored", [True, False])

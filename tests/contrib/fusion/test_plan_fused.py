@@ -191,6 +191,13 @@ def test_a_wrong_fusion_is_one_line(laid, spec, line):
     assert line in message
 
 
+def test_the_depth_of_the_split_that_is_reported_is_that_of_test(planned):
+    tuned = TUNED | {"tune": {"measure": "RR@2000"}}
+    line = "RR@2000 looks deeper than the 1000 passages of a query on dev; raise depth.test"
+    with pytest.raises(UserError, match=line):
+        planned({"both": tuned}, score={"split": "dev"})
+
+
 def test_unknown_keys_and_values_are_one_line_each(planned):
     wrong = {
         "a": TUNED | {"weights": [1, -1]}, "b": TUNED | {"method": "combmnz"}, "c": TUNED | {"normalise": "none"},

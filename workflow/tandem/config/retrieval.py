@@ -174,10 +174,6 @@ class Depth(Section):
         1000, ge=1, description="also of further test sets, and of dev where dev is reported"
     )
 
-    def of(self, split: str) -> int:
-        """Return the depth of a split."""
-        return {"train": self.train, "dev": self.dev}.get(split, self.test)
-
 
 class Inference(Section):
     """How an encoder's forward passes are computed.

@@ -8,7 +8,7 @@ from tandem.errors import UserError, printable
 from tandem.plan.context import Context
 from tandem.plan.dataset_stages import splits
 from tandem.plan.plan import Plan
-from tandem.plan.reported import cutoff, reported_split
+from tandem.plan.reported import cutoff, find_depth_key, reported_split
 from tandem.stages.base import Json
 
 # What an entry says about a dataset's files, and is not true of one that is made of it.
@@ -35,11 +35,13 @@ def require_own_split(ctx: Context, name: str, of: str, split: str) -> None:
         raise UserError(f"datasets.{name}.split is {printable(split)}, but dataset {of} has {have}")
 
 
-def require_deep(where: str, measure: str, depth: int, split: str, more: str = "") -> None:
+def require_deep(
+    ctx: Context, where: str, measure: str, depth: int, split: str, data: str, more: str = ""
+) -> None:
     """Refuse a measure that looks deeper than runs on a split go; `more` names a further key that may be raised."""
     if cutoff(measure) > depth:
         problem = f"{where}: {measure} looks deeper than the {depth} passages of a query on {split}"
-        raise UserError(f"{problem}; raise depth.{split}{more}")
+        raise UserError(f"{problem}; raise depth.{find_depth_key(ctx, split, data)}{more}")
 
 
 def why_on_no_split(ctx: Context, data: str, plan: Callable[[str], object]) -> list[UserError]:

@@ -1,6 +1,5 @@
 """Training lists: the stages that draw them, and whether a configuration allows them."""
 
-from tandem.config.datasets import UNLABELLED
 from tandem.config.models import Candidates, ModelEntry
 from tandem.config.references import Name
 from tandem.data.splits import VALIDATED
@@ -15,6 +14,7 @@ from tandem.plan.context import (
 from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_reference, plan_references
+from tandem.plan.reported import find_depth_key, run_depth
 from tandem.plan.run_expressions import run
 from tandem.plan.scoring import match_passages
 from tandem.plan.starting_encoders import tokens
@@ -28,8 +28,11 @@ def is_source(name: str) -> bool:
     return name in negatives and name != "run"
 
 
-def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
-    """Refuse training lists that cannot be drawn, or are shorter than the training needs; joined lists, too."""
+def check_lists(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
+    """Refuse training lists that cannot be drawn, or are shorter than the training needs; joined lists, too.
+
+    `data` is the model's dataset.
+    """
     lists = entry.candidates
     for key in checks_lists:
         if any(getattr(drawn, key) for drawn in (lists, *lists.also)):
@@ -54,7 +57,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
         _check_judging(f"{at}.{place}", drawn)
         _check_below_positive(f"{at}.{place}", drawn)
         _check_behind(f"{at}.{place}", drawn)
-        _check_depth(ctx, at, place, drawn)
+        _check_depth(ctx, at, place, drawn, data)
         if entry.train.sizes == "given" and not lists.one_list:
             _check_size(at, place, drawn.most_negatives, entry.train.list_size)
     if entry.train.sizes == "given" and lists.one_list:
@@ -198,12 +201,12 @@ def _has_zero(run: Stage) -> bool:
     return zero == "always"
 
 
-def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
+def _check_depth(ctx: Context, at: str, place: str, lists: Candidates, data: str) -> None:
     """Refuse a window deeper than the run."""
-    split = "train" if lists.split == UNLABELLED else lists.split
-    retrieved = ctx.settings.depth.of(split)
     if is_source(lists.from_):
         return
+    retrieved = run_depth(ctx, lists.split, data)
+    depth = find_depth_key(ctx, lists.split, data)
     looked_at = {f"{place}.depth": _deepest(lists)}
     if lists.behind is not None:
         looked_at[f"{place}.behind.depth"] = lists.behind.depth
@@ -211,7 +214,7 @@ def _check_depth(ctx: Context, at: str, place: str, lists: Candidates) -> None:
         if deepest > retrieved:
             raise UserError(
                 f"{at}.{key} is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
-                f"query; raise depth.{split} (depth: {{{split}: {deepest}}}) or lower {key}"
+                f"query; raise depth.{depth} (depth: {{{depth}: {deepest}}}) or lower {key}"
             )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from tandem.config.datasets import UNLABELLED, CutDocuments
+from tandem.config.retrieval import Depth
 from tandem.errors import UserError, nearest
 from tandem.plan.context import Context
 from tandem.plan.dataset_stages import may_have_split, splits
@@ -69,12 +70,17 @@ def check_reported_split(ctx: Context) -> None:
     )
 
 
-def run_depth(ctx: Context, split: str, name: str) -> int:
-    """Return how deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
-    depth = ctx.settings.depth
+def find_depth_key(ctx: Context, split: str, name: str) -> str:
+    """Return the key of `depth` that counts for a split: `test` for the one that is reported and further test sets."""
     if split == UNLABELLED:  # its queries are trained on
         split = "train"
-    passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
+    is_test = split == reported_split(ctx, name) or split not in Depth.model_fields
+    return "test" if is_test else split
+
+
+def run_depth(ctx: Context, split: str, name: str) -> int:
+    """Return how deep runs on a split go, by the key that `find_depth_key` names."""
+    passages: int = getattr(ctx.settings.depth, find_depth_key(ctx, split, name))
     entry = ctx.dataset_entry(name)
     # of a document, several of which may be found
     windows = entry.factor if isinstance(entry, CutDocuments) else 1

@@ -28,7 +28,7 @@ from tandem.plan.context import (
 from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, number_roles
-from tandem.plan.reported import run_depth, searched
+from tandem.plan.reported import find_depth_key, run_depth, searched
 from tandem.plan.starting_encoders import dual_encoder
 from tandem.stages.base import Json
 
@@ -118,8 +118,9 @@ def reranking_params(
     chosen = depth or ctx.settings.rerank.depth
     deepest = run_depth(ctx, split, data)
     if chosen > deepest:
+        key = find_depth_key(ctx, split, data)
         raise UserError(
-            f"{where} is {chosen}, but runs on {split} are {deepest} deep; raise depth.{split}"
+            f"{where} is {chosen}, but runs on {split} are {deepest} deep; raise depth.{key}"
         )
     return json_of(ctx.settings.rerank) | {"depth": chosen}
 

@@ -66,7 +66,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     for key in checks_training:
         if getattr(train, key, None):
             checks_training[key](ctx, at, entry, data)
-    check_lists(ctx, at, entry)
+    check_lists(ctx, at, entry, data)
     check_losses(at, entry)
     require_split(ctx, data, "train", f"{at}: is trained")
 

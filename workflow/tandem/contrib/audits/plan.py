@@ -31,7 +31,7 @@ from tandem.plan.dataset_stages import dataset, make_dataset, may_have_split, sp
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.plan import Check, Plan, ReportPart, View
-from tandem.plan.reported import reported_split, run_depth
+from tandem.plan.reported import find_depth_key, reported_split, run_depth
 from tandem.plan.run_expressions import run
 from tandem.plan.searches import plan_encoding
 from tandem.plan.starting_encoders import judges
@@ -241,7 +241,8 @@ def _fit_depth(
     """Return how deep an audit looks into the runs: as deep as they are where its entry does not say."""
     deepest = run_depth(ctx, split, data)
     if entry.depth > deepest and "depth" in entry.model_fields_set:
-        runs = f"runs on {split} are {deepest} deep; raise depth.{split}"
+        key = find_depth_key(ctx, split, data)
+        runs = f"runs on {split} are {deepest} deep; raise depth.{key}"
         raise UserError(f"audits.{name}.depth is {entry.depth}, but {runs}")
     return {"depth": min(entry.depth, deepest)}
 

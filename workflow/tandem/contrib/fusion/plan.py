@@ -72,7 +72,7 @@ def _tuning_params(ctx: Context, name: str, data: str) -> Json:
     split = entry.tune.split
     depth = _depth(ctx, name, split, data)
     own_depth = f" and {at}.depth" if entry.depth else ""
-    require_deep(f"{at}.tune.measure", entry.tune.measure, depth, split, own_depth)
+    require_deep(ctx, f"{at}.tune.measure", entry.tune.measure, depth, split, data, own_depth)
 
     params: Json = {
         "method": entry.method,

@@ -83,7 +83,7 @@ def _choice_params(ctx: Context, name: str, data: str) -> Json:
     if labelled.relevance == "answers":
         raise Unavailable(f"{at}: a system is chosen by qrels, but dataset {data} has answers")
     depth = run_depth(ctx, entry.split, data)
-    require_deep(f"{at}.measure", entry.measure, depth, entry.split)
+    require_deep(ctx, f"{at}.measure", entry.measure, depth, entry.split, data)
     return {
         "measure": entry.measure,
         "split": entry.split,

@@ -19,7 +19,7 @@ from tandem.plan.context import Context, lists_unused_keys, plans_dataset, plans
 from tandem.plan.dataset_stages import dataset, make_dataset, may_have_split, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
-from tandem.plan.reported import cutoff, require_suitable, run_depth
+from tandem.plan.reported import cutoff, find_depth_key, require_suitable, run_depth
 from tandem.plan.run_expressions import run
 from tandem.plan.scoring import score
 from tandem.plan.searches import encode_both_sides
@@ -90,9 +90,10 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
         )
     deepest = run_depth(ctx, VALIDATED, data)
     if cutoff(validation.measure) > deepest:
+        key = find_depth_key(ctx, VALIDATED, data)
         raise UserError(
             f"validation.measure: {validation.measure} looks deeper than runs on {VALIDATED} go ({deepest}); "
-            f"raise depth.{VALIDATED}"
+            f"raise depth.{key}"
         )
     require_suitable(ctx, "validation.measure", validation.measure, data)
     if validation.method == "average_rank" and ctx.dataset_entry(data).relevance == "answers":
@@ -198,9 +199,10 @@ def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
     """Return the stage of a reduced dataset: the reference run decides which passages are kept."""
     deepest = run_depth(ctx, VALIDATED, entry.of)
     if entry.depth > deepest:
+        key = find_depth_key(ctx, VALIDATED, entry.of)
         raise UserError(
             f"datasets.{name}.depth (validation.depth) is {entry.depth}, but runs on {VALIDATED} are {deepest} deep; "
-            f"raise depth.{VALIDATED} or lower it"
+            f"raise depth.{key} or lower it"
         )
     inputs = plan_references(ctx, entry, f"datasets.{name}", Scope(entry.of, VALIDATED))
     return make_dataset(ctx, name, entry, inputs)
