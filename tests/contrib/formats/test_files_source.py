@@ -150,6 +150,22 @@ def test_judgements_of_another_split_than_the_query_s_are_counted(built, tmp_pat
     ]
 
 
+def test_one_file_of_judgements_may_be_that_of_several_splits(built, tmp_path):
+    files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", "q1\talpha?\n")
+    (tmp_path / "mine/queries").mkdir(parents=True)
+    (tmp_path / "mine/queries/train.tsv").write_text("q2\tgamma?\n")
+    shared = built(
+        *files,
+        ("all.tsv", "q1\td1\nq2\td2\nq3\td1\n"),
+        queries={"train": "queries/train.tsv", "test": "queries/q.tsv"},
+        qrels={"train": "qrels/all.tsv", "test": "qrels/all.tsv"},
+    )
+    assert (shared.qrels("train"), shared.qrels("test")) == ({"q2": {"d2": 1}}, {"q1": {"d1": 1}})
+    assert shared.artifact.manifest.facts["warnings"] == [
+        "1 queries of the qrels are not among the queries; their qrels are dropped"
+    ]
+
+
 def test_a_query_that_is_judged_in_several_splits_is_of_its_file_s(built, tmp_path):
     # q1 is asked in the file of test alone, and judged in dev too
     files = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", "q1\talpha?\n")

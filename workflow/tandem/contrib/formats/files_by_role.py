@@ -23,6 +23,7 @@ from tandem.data.reading import read_text
 from tandem.data.sources import (
     Answers,
     DatasetJob,
+    Judgement,
     Listing,
     Passage,
     Query,
@@ -148,6 +149,22 @@ class OwnFilesSource(JudgedFiles):
             for where, record in read_filled(path, QUERIES_ROLE, choose_own_reader):
                 text = read_text(where, record, "text")
                 yield read_text(where, record, "id", number=True), text, split
+
+    def read_qrels(self) -> Iterator[Judgement]:
+        """Yield every judgement; a file that is named for several splits judges a query in the split of its file."""
+        sharing: dict[Path, list[str]] = {}
+        for split, path in self._qrels.items():
+            sharing.setdefault(path, []).append(split)
+        if len(sharing) == len(self._qrels):
+            yield from super().read_qrels()
+            return
+        asked = {query: split for query, _, split in self.read_queries()}
+        for query, doc, relevance, split in super().read_qrels():
+            splits = sharing[self._qrels[split]]
+            own = asked.get(query)
+            # Of an unknown query, or of one of another split, the first counts; empty is a split that qrels decide.
+            if own == "" or split == (own if own in splits else splits[0]):
+                yield query, doc, relevance, split
 
     def read_answers(self) -> Iterator[Answers]:
         for path in self._answers:
