@@ -194,6 +194,37 @@ def test_a_server_writes_texts_and_what_it_answered_is_kept(generated_job, datas
     assert "sk-" not in json.dumps(facts)
 
 
+def test_a_server_that_refuses_logprobs_is_asked_without_them(generated_job, dataset, server):
+    def refusing(body, number):
+        if "logprobs" in body:
+            return 400, {"error": {"message": "This model does not support `logprobs`."}}
+        return 200, completion("who is it?")
+
+    server.respond = refusing
+    job = generated_job(
+        "asked",
+        asked(server.url, number=1),
+        {"dataset": dataset},
+        endpoint={"url": server.url, "at_once": 1},
+    )
+    texts.run(job)
+    with_logprobs = ["logprobs" in body for _, body in server.requests]
+    assert with_logprobs.count(False) == 60
+    assert with_logprobs[3:] == [False] * (len(with_logprobs) - 3)
+    written = rows(job)
+    assert [row["text"] for row in written] == ["who is it?"] * 60
+    assert {row["log_likelihood"] for row in written} == {None}
+
+
+def test_another_mistake_of_a_request_is_not_asked_again(generated_job, dataset, server):
+    server.respond = lambda body, number: (400, {"error": {"message": "unknown model"}})
+    endpoint = {"url": server.url, "at_once": 1}
+    job = generated_job("asked", asked(server.url), {"dataset": dataset}, endpoint=endpoint)
+    with pytest.raises(UserError, match="status 400: .*unknown model"):
+        texts.run(job)
+    assert all("logprobs" in body for _, body in server.requests)
+
+
 def test_empty_texts_of_a_small_part_are_counted(generated_job, dataset, server):
     """The last part has twelve texts: that all are empty may be chance."""
     server.respond = lambda body, number: (200, completion("" if number > 48 else "who is it?"))

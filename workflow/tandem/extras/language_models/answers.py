@@ -187,6 +187,10 @@ def _name_file(path: Path) -> Iterator[None]:
         ) from None
 
 
+class LogprobsRefused(UserError):
+    """A server takes no request for the probabilities of words."""
+
+
 class Server:
     """Ask one model of a server.
 
@@ -199,6 +203,7 @@ class Server:
 
         self.endpoint = endpoint
         self.params = params
+        self._tells_logprobs = True  # until it refuses
         url = urlsplit(endpoint.url)
         self.client = OpenAI(
             base_url=url._replace(query="", fragment="").geturl(),
@@ -222,8 +227,16 @@ class Server:
         )
 
     def write(self, prompt: str, tokens: int, seed: int) -> ModelAnswer:
-        """Ask for a text that the server draws by a seed, with its log-likelihood if it is told."""
-        return self._ask(prompt, self._likely_text, tokens, logprobs=True, seed=seed)
+        """Ask for a text that the server draws by a seed, with its log-likelihood if it is told.
+
+        A server that refuses to tell it is not asked for it again.
+        """
+        if self._tells_logprobs:
+            try:
+                return self._ask(prompt, self._likely_text, tokens, logprobs=True, seed=seed)
+            except LogprobsRefused:
+                self._tells_logprobs = False
+        return self._ask(prompt, self._likely_text, tokens, seed=seed)
 
     def _ask(
         self, prompt: str, read: Callable[[Any], ModelAnswer], tokens: int, **options: Any
@@ -257,7 +270,9 @@ class Server:
             ) from None
         except openai.APIStatusError as error:
             words = " ".join(without_secrets(str(error.message)).split())[:200]
-            raise UserError(f"{at}: status {error.status_code}: {words}; {_RUN_AGAIN}") from None
+            is_of_logprobs = error.status_code == 400 and "logprobs" in str(error.message)
+            refusal = LogprobsRefused if is_of_logprobs else UserError
+            raise refusal(f"{at}: status {error.status_code}: {words}; {_RUN_AGAIN}") from None
         except Exception as error:  # whatever the client and its HTTP library raise: a text of theirs may hold the key
             raise UserError(
                 f"{at}: gives no chat completion ({type(error).__name__}); {_RUN_AGAIN}"
