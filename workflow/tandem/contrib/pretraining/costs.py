@@ -3,7 +3,13 @@
 from dataclasses import replace
 from math import ceil
 
-from tandem.contrib.pretraining.options import CotMaeTrain, CropTrain, IctTrain
+from tandem.contrib.pretraining.options import (
+    CoCondenserTrain,
+    CotMaeTrain,
+    CropTrain,
+    IctTrain,
+    ShortHead,
+)
 from tandem.extras.estimate.model_costs import (
     BYTES_PER_TRAINED_WEIGHT,
     FORWARD_AND_BACKWARD,
@@ -19,7 +25,8 @@ from tandem.extras.estimate.resources import (
 )
 from tandem.plan.graph import Stage
 
-_HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1, "cocondenser": 2, "condenser": 2}
+_HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1}  # of objectives without a key for it
+_USUAL_HEAD_LAYERS = 2
 # objectives that look at logits of every token
 _ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")
 _BYTES_PER_LOGIT = 3 * 4  # the logit of a term of a token, its logarithm and its gradient, float32
@@ -29,8 +36,8 @@ _BYTES_PER_LOGIT = 3 * 4  # the logit of a term of a token, its logarithm and it
 def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     """Estimate pre-training: the passages of a step forward and backward, under the head of the objective.
 
-    Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage; of the inverse cloze
-    task one is the passage. Hidden tokens, of some objectives all tokens, pass a projection to the vocabulary; heads
+    Spans of a passage are two, each of the mean of `crop_shortest` and `crop_longest` of it; of the inverse cloze task
+    one is the passage. Hidden tokens, of some objectives all tokens, pass a projection to the vocabulary; heads
     and decoders add layers.
     """
     params, tokens = params_of(stage), stage.upstream["tokens"]
@@ -41,7 +48,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     steps = train.steps or ceil(train.epochs * setting.size(tokens).passages / count)
 
     span = (train.crop_shortest + train.crop_longest) / 2 if hasattr(train, "crop_longest") else 1.0
-    if isinstance(train, CropTrain | CotMaeTrain):
+    if isinstance(train, CropTrain | CotMaeTrain | CoCondenserTrain):
         passage *= span
         count *= 2
     elif objective == "ict":
@@ -50,9 +57,14 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
 
     operations = shape.forward(count, length)
     if not isinstance(train, CropTrain | IctTrain):
-        # TSDAE's decoder is the encoder once more
-        own = shape.layers if objective == "tsdae" else getattr(train, "decoder_layers", 2)
-        head = replace(shape, layers=_HEAD_LAYERS.get(objective, own))
+        if objective == "tsdae":  # the decoder is the encoder once more
+            layers = shape.layers
+        elif isinstance(train, ShortHead):
+            layers = train.head_layers
+        else:
+            usual = _HEAD_LAYERS.get(objective, _USUAL_HEAD_LAYERS)
+            layers = getattr(train, "decoder_layers", usual)
+        head = replace(shape, layers=layers)
         projected = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
         operations += head.forward(count, length) + 2 * projected * shape.hidden * shape.vocabulary
 
