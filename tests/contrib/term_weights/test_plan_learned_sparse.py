@@ -56,7 +56,7 @@ def test_another_index_is_refused(splade):
 
 
 def test_seismic_is_searched_and_compared(splade):
-    tradeoffs = {"model": "splade", "indexes": ["seismic", "hnsw"], "split": "test"}
+    tradeoffs = {"model": "splade", "indexes": ["seismic"], "split": "test"}
     config = splade | {"systems": ["splade", "splade@seismic"], "tradeoffs": tradeoffs}
     stages = plan(config)
     run, exact = (
@@ -101,6 +101,45 @@ def test_an_index_that_does_not_exist_or_is_not_compared_is_named(splade):
         FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["bm25"]}}, ROOT).view(
             "tradeoffs"
         ).stage()
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            {"indexes": ["seismic", "hnsw"]},
+            "tradeoffs.indexes: splade gives weights to terms, and hnsw is an index of vectors; "
+            "allowed: seismic",
+        ),
+        (
+            {"sweep": {"nprobe": [8]}},
+            "tradeoffs.sweep.nprobe is set, but splade gives weights to terms, whose searches have "
+            "no such parameter; leave it out",
+        ),
+    ],
+)
+def test_what_only_searches_of_vectors_have_is_refused_where_terms_are_compared(splade, keys, line):
+    view = FullPlan(splade | {"tradeoffs": {"model": "splade"} | keys}, ROOT).view("tradeoffs")
+    with pytest.raises(UserError) as error:
+        view.stage()
+    assert str(error.value) == line
+
+
+def test_the_default_indexes_are_passed_over_where_terms_are_compared(splade):
+    stage = FullPlan(splade | {"tradeoffs": {"model": "splade"}}, ROOT).view("tradeoffs").stage()
+    assert stage.params.seismic == ()
+
+
+def test_queries_of_fixed_weights_are_not_regularised(splade):
+    """As SPLADE-doc, `like` SPLADE: flops of its queries would be the same number at every step."""
+    doc = splade["models"]["splade_doc"]
+    assert doc["train"]["regularise"] == {"query": None}
+    doc["train"] = {}
+    with pytest.raises(
+        UserError,
+        match=r"models.splade_doc.train.regularise.query is set, but the representation sparse",
+    ):
+        plan(splade)
 
 
 def deepct(**options):

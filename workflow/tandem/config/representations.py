@@ -36,6 +36,10 @@ class Representation(Extensible):
         """See `Extensible.list_classes`; plugins add theirs by `register_representation`."""
         return tuple(REPRESENTATIONS.values()) if cls is Representation else (cls,)
 
+    def list_unused(self) -> tuple[str, ...]:
+        """Return the keys of `models` that mean nothing for it as its options are."""
+        return self.unused
+
     @property
     def side_markers(self) -> dict[str, str]:
         """The token in front of a side's texts, by side; here no side has one."""

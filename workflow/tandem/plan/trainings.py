@@ -255,7 +255,7 @@ def _reading(ctx: Context, name: str, pooling: str) -> Json:
 def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
     """Refuse keys of an entry that mean nothing for its representation."""
     chosen = described_representation(towers)
-    for path in chosen.unused:
+    for path in chosen.list_unused():
         value: object = entry
         for key in path.split("."):
             value = getattr(value, key, None)

@@ -19,6 +19,11 @@ class Terms(Unpooled):
         """Return the type of queries' vectors, which is not int8: weights have no scale."""
         return queries
 
+    def list_unused(self) -> tuple[str, ...]:
+        """Return those of its class, and the regularisers of queries whose tokens have fixed weights."""
+        is_fixed = getattr(self, "queries", "encoded") == "tokens"
+        return (*self.unused, "train.regularise.query") if is_fixed else self.unused
+
     def active_terms(self, tokens: float) -> float | None:
         """Return how many weights a text of so many tokens has at most; None: as many as it learns to have."""
         return None

@@ -58,15 +58,18 @@ def _find_term_index(ctx: Context, system: str, name: str, where: str) -> TermIn
     """Return the entry of `indexes` for weights of terms; refuse any other."""
     entry = find_index(ctx, name, f"{where}: {system}@{name}", LUCENE)
     if not isinstance(entry, TermIndex):
-        fitting = [
-            other for other, known in ctx.settings.indexes.items() if isinstance(known, TermIndex)
-        ]
+        fitting = _list_indexes(ctx, TermIndex)
         allowed = ", ".join(
             [f"{system} (exact)", *(f"{system}@{other}" for other in (LUCENE, *fitting))]
         )
         problem = f"{system} gives weights to terms, and {name} is an index of vectors"
         raise UserError(f"{where}: {problem}; allowed: {allowed}")
     return entry
+
+
+def _list_indexes(ctx: Context, kind: type[TermIndex]) -> list[str]:
+    """Return the names of the entries of `indexes` that are of a kind."""
+    return [name for name, entry in ctx.settings.indexes.items() if isinstance(entry, kind)]
 
 
 def plan_seismic(
@@ -87,8 +90,19 @@ def plan_impacts(ctx: Context, system: str, split: str, where: str, data: str) -
 
 @plans_comparison("term_weights")
 def compare_term_searches(ctx: Context, options: Tradeoffs, model: str, split: str) -> Stage:
-    """Plan the stage that measures indexes of weights of terms against one another."""
+    """Plan the stage that measures indexes of weights of terms against one another.
+
+    Indexes of vectors among the default ones are passed over.
+
+    Raises:
+        UserError: `tradeoffs` itself names one, or a value of its searches.
+    """
     data = ctx.settings.dataset
+    for key in sorted(options.sweep.model_fields_set):
+        problem = (
+            f"is set, but {model} gives weights to terms, whose searches have no such parameter"
+        )
+        raise UserError(f"tradeoffs.sweep.{key} {problem}; leave it out")
     # without what is of vectors
     params = json_of(options, "queries", "k", "repeats") | {"split": split}
     upstream = plan_impacts(ctx, model, split, "tradeoffs.model", data)
@@ -99,6 +113,10 @@ def compare_term_searches(ctx: Context, options: Tradeoffs, model: str, split: s
             raise UserError(
                 f"tradeoffs.indexes: {name} ranks by other weights than all others; leave it out"
             )
+        if not isinstance(built, TermIndex) and "indexes" in options.model_fields_set:
+            problem = f"{model} gives weights to terms, and {name} is an index of vectors"
+            allowed = ", ".join(_list_indexes(ctx, SeismicIndex)) or "none"
+            raise UserError(f"tradeoffs.indexes: {problem}; allowed: {allowed}")
         if isinstance(built, SeismicIndex):
             number = len(params["seismic"])
             params["seismic"].append({"name": name, **json_of(built, *SeismicSearch.model_fields)})
