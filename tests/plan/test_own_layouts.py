@@ -84,15 +84,11 @@ def test_a_changed_row_does_not_stand_for_the_system_that_it_changes(plan):
 
 
 def test_a_row_may_change_a_model_of_the_layouts_own_recipe(plan):
-    def model(rate):
-        row = {"system": "slow", "run": "tas_b", "with": {"models.tas_b.train.lr": rate}}
-        layout = {"recipes": ["tas_b"], "rows": [BM25, row]}
-        stages = shown(plan({"mine": layout}, depth={"train": 1000, "test": 1000}))
-        return stages["slow | "].upstream["run"].upstream["passages"].upstream["model"]
-
-    slow, fast = model(1e-6), model(1e-3)
-    rates = [trained.values["train"]["lr"] for trained in (slow, fast)]
-    assert rates == [1e-6, 1e-3]
+    row = {"system": "slow", "run": "tas_b", "with": {"models.tas_b.train.lr": 1e-6}}
+    layout = {"recipes": ["tas_b"], "rows": [BM25, row]}
+    stages = shown(plan({"mine": layout}, depth={"train": 1000, "test": 1000}))
+    model = stages["slow | "].upstream["run"].upstream["passages"].upstream["model"]
+    assert (model.name, model.values["train"]["lr"]) == ("tas_b", 1e-6)
 
 
 def test_a_row_that_changes_an_unknown_model_is_refused(plan):
