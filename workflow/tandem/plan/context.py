@@ -18,7 +18,7 @@ from tandem.config.datasets import Dataset
 from tandem.config.merging import of_searched
 from tandem.config.models import COMPARING, ModelEntry
 from tandem.config.references import excluded
-from tandem.config.retrieval import Choosing
+from tandem.config.retrieval import Choosing, search_engine
 from tandem.config.settings import Settings, Training, settings_model
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import Stage, Stages
@@ -466,17 +466,26 @@ def _type_params(kind: str, params: Mapping[str, Any] | Params) -> Mapping[str, 
 
 
 def _add_plugins(stage: Stage) -> Stage:
-    """Return a stage with the plugins that it needs: their labels in its key, their sources in how it runs."""
+    """Return a stage with the plugins that it needs: the labels of its own in its key, all sources in how it runs.
+
+    It reads what stages before it made, and so needs their plugins, which are in its key by their digests.
+    """
     # a measure does not say whose it is
     providers = MEASURE_PROVIDERS if "measures" in stage.values else ()
-    plugins = plugins_behind(
+    own = plugins_behind(
         chain([stage.kind], strings(stage.values), list_set_keys(stage.values), providers)
     )
-    if not plugins:
-        return stage
-    params = {**stage.values, "plugins": [plugin.label for plugin in plugins]}
-    execution = {**stage.execution, "plugins": [plugin.source for plugin in plugins]}
-    return replace(stage, params=_type_params(stage.kind, params), execution=execution)
+    if own:
+        params = {**stage.values, "plugins": [plugin.label for plugin in own]}
+        stage = replace(stage, params=_type_params(stage.kind, params))
+    # decides no result, and is in no key
+    engine = search_engine.plugin(stage.execution.get("engine", ""))
+    sources = [plugin.source for plugin in (*own, engine) if plugin]
+    for upstream in stage.upstream.values():
+        sources += upstream.execution.get("plugins", ())
+    if sources:
+        stage.execution["plugins"] = [*dict.fromkeys(sources)]
+    return stage
 
 
 def start_of(entry: ModelEntry, part: str) -> str:

@@ -100,7 +100,8 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
     )
     execution = read(Execution, options, f"{kind}: --run")
     loaded = [plugin.label for plugin in load_plugins(execution.plugins)]
-    if (planned := parse_value(flags.get("--params.plugins", "[]"))) and planned != loaded:
+    planned = parse_value(flags.get("--params.plugins", "[]"))
+    if not set(planned) <= set(loaded):
         changed = f"{', '.join(planned)} was planned, but now it is {', '.join(loaded)}"
         raise UserError(
             f"{kind}: plugins: {changed}; it was edited meanwhile, run the same command again"
