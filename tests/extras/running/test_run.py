@@ -86,6 +86,7 @@ def test_a_damaged_manifest_is_named_before_anything_runs(text, tmp_path, monkey
 
 def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
     Path("mine.yaml").write_text("")
     request = read_request(["mine.yaml", "baseline", "--config", "seed=7", "--", "--keep-going"])
     cores = str(count_usable_cores())
@@ -102,6 +103,10 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     assert request.words == expected
     assert read_request(["--", "-c4"]).words == ["-c4"]
     assert read_request([]).words == ["--cores", cores]
+    named = ["--jobscript", "job.sh"]  # no number of jobs
+    assert read_request(["--", *named]).words == ["--cores", cores, *named]
+    monkeypatch.setenv("SNAKEMAKE_PROFILE", "mycluster")
+    assert read_request([]).words == []
     assert request.unlock == "tandem run mine.yaml -- --unlock"
 
 

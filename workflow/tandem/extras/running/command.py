@@ -50,7 +50,8 @@ ELSEWHERE = {
     **dict.fromkeys(("--directory", "-d"), "change to the folder"),
     **dict.fromkeys(("--snakefile", "-s"), "run Snakemake itself"),
 }
-CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
+# Flags that say how many cores may be used, or name a profile that does: of one letter also with the number behind it.
+_CORES = re.compile(r"(--cores|--jobs|--profile)(=|$)|-[cj]")
 # Ctrl-C; a batch system; a terminal that is closed
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Snakemake's words about a command that has failed: `exit status 143`; of its shell `died with <Signals.SIGTERM: 15>`.
@@ -68,12 +69,11 @@ class RunRequest:
 
     @property
     def words(self) -> list[str]:
-        """Snakemake's words."""
-        cores = (
-            []
-            if any(flag.startswith(CORES) for flag in self.flags)
-            else ["--cores", str(count_usable_cores())]
-        )
+        """Return Snakemake's words: all cores, unless a flag or a profile says how many."""
+        is_said = any(_CORES.match(flag) for flag in self.flags)
+        cores = []
+        if not (is_said or "SNAKEMAKE_PROFILE" in os.environ):
+            cores = ["--cores", str(count_usable_cores())]
         return [*self.targets, *cores, *self.flags, *self.configuration.words]
 
     @property
