@@ -80,11 +80,12 @@ if workflow.is_main_process and IS_MAIN:
     if IN_STORAGE:
         planned(check_storage, provider, prefix, plan.settings.execution)
     keep_finished(Path.cwd())
-    words = get_argument_parser().parse_known_args(sys.argv[1:])[0]
-    planned(refuse_repeated_keys, words.config or [])
-    if sum(word in ("--config", "-C") for word in sys.argv) > 1:
+    arguments = get_argument_parser().parse_known_args(sys.argv[1:])[0]
+    planned(refuse_repeated_keys, arguments.config or [])
+    flags = [word for word in sys.argv if word.partition("=")[0] in ("--config", "-C")]
+    if len(flags) > 1:
         sys.exit("--config stands twice, and Snakemake takes the last one alone; write its words behind one")
-    targets = words.targets or ["all"]
+    targets = arguments.targets or ["all"]
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
         print(line, file=sys.stderr)
 else:
