@@ -22,7 +22,7 @@ def join_digits(rows: Any) -> Any:
 def sum_same_tokens(queries: Array, passages: Array, of_query: Ids, of_passage: Ids) -> Array:
     """Σ_i max_j q_i · p_j over the passage's tokens j that are the query's token i, float64; 0 where none is.
 
-    Only the pairs of the same token are multiplied: of all pairs they are a few in a hundred.
+    Only the pairs of the same token are multiplied.
 
     Args:
         queries, passages: vectors of their tokens end to end, with ids: see `join_digits`; shape (tokens, dim + 2).
