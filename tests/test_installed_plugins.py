@@ -131,7 +131,7 @@ from tandem.extras.plan import FullPlan
 models = {"de_bm25neg": {"train": {"loss": "bee"}}}
 plan = FullPlan(merged(gathered([], ROOT), {"plugins": ["bees"], "models": models}), ROOT)
 plan.tables.files()
-stages = [stage for stage in plan.stages.values() if "plugins" in stage.execution]
+stages = [stage for stage in plan.stages.values() if "plugins" in stage.values]
 print(json.dumps([[stage.kind, stage.values["plugins"], stage.execution["plugins"]] for stage in stages]))
 """
 
