@@ -479,7 +479,10 @@ MISTAKES = [
         {**CONTEXTS, "expansions": {"x": {"from": "contexts", "number": 1}}},
         "expansions.x.from: generations.contexts reads queries; passages' texts are needed",
     ),
-    ({"datasets": made(found_by="bm25", found_within=500)}, "datasets.made.found_within is 500"),
+    (
+        {"datasets": made(found_by="bm25", found_within=500)},
+        "datasets.made.found_within is 500, but runs on train are 50 deep; raise depth.train",
+    ),
     ({"datasets": made(), "dataset": "made"}, "datasets.made.of is null"),
     (
         {"generators": {"own": {"source": "train", "target": "answer"}}},

@@ -72,6 +72,14 @@ def test_indexes_of_its_tokens_are_measured(configured):
     assert stage.upstream["index.0"].upstream["passages"] is stage.upstream["passages"]
 
 
+def test_what_no_index_finds_is_not_chosen_to_be_measured(configured):
+    dual = {"objective": "dual", "candidates": {"from": "bm25"}}
+    models = {"coil": dual | {"representation": "coil"}, "dual": dual}
+    config = configured("models", models) | {"recipes": [], "tables": [], "systems": ["coil", "dual"]}
+    stage = FullPlan(config, ROOT).view("tradeoffs").stage()
+    assert stage.upstream["passages"].upstream["model"].name == "dual"
+
+
 def test_fewer_vectors_are_an_option_that_is_in_no_other_key(planner):
     plan = planner(
         me_bert={"like": "colbert", "representation": {"type": "multi", "passage_vectors": 3}}

@@ -43,7 +43,7 @@ from tandem.plan.context import (
 from tandem.plan.dataset_stages import dataset, find_base, make_dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
-from tandem.plan.reported import reported_split, run_depth, searched
+from tandem.plan.reported import find_depth_key, reported_split, run_depth, searched
 from tandem.plan.run_expressions import run
 from tandem.plan.sizes import encoder_of, known_shape, read_encoder_config
 from tandem.plan.starting_encoders import (
@@ -457,7 +457,7 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
             problem = (
                 f"{at}.found_within is {entry.found_within}, but runs on train are {deepest} deep"
             )
-            raise UserError(f"{problem}; raise depth.train")
+            raise UserError(f"{problem}; raise depth.{find_depth_key(ctx, 'train', every)}")
         upstream["all"] = dataset(ctx, every)
         upstream["run"] = run(ctx, entry.found_by, "train", f"{at}.found_by", every)
     return make_dataset(ctx, name, entry, upstream)

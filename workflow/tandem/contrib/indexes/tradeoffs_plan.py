@@ -1,5 +1,6 @@
 """The stage that measures indexes against one another."""
 
+from tandem.config.representations import Representation
 from tandem.errors import Unavailable
 from tandem.extras.planning import choose_run
 from tandem.extras.searched_indexes import plans_comparison
@@ -39,12 +40,16 @@ class TradeoffsView(View):
         split = options.split or self.plan.split
         require_split(ctx, data, split, "tradeoffs.split: queries are asked")
 
-        def is_plain(run: str) -> bool:
-            return "+" not in run and "@" not in run
+        def read_representation(model: str) -> Representation:
+            return dual_encoder(ctx, model, "tradeoffs.model").params.representation
 
-        model = options.model or choose_run(self.plan, "de_bm25neg", is_plain)
+        def is_measured(run: str) -> bool:
+            is_plain = "+" not in run and "@" not in run
+            return is_plain and not read_representation(run).matches_tokens
+
+        model = options.model or choose_run(self.plan, "de_bm25neg", is_measured)
         params = json_of(options) | {"split": split}
-        representation = dual_encoder(ctx, model, "tradeoffs.model").params.representation
+        representation = read_representation(model)
         if representation.matches_tokens:
             why = (
                 f"{model} compares vectors of the same token, and an index does not know which are"
