@@ -75,7 +75,11 @@ def test_indexes_of_its_tokens_are_measured(configured):
 def test_what_no_index_finds_is_not_chosen_to_be_measured(configured):
     dual = {"objective": "dual", "candidates": {"from": "bm25"}}
     models = {"coil": dual | {"representation": "coil"}, "dual": dual}
-    config = configured("models", models) | {"recipes": [], "tables": [], "systems": ["coil", "dual"]}
+    config = configured("models", models) | {
+        "recipes": [],
+        "tables": [],
+        "systems": ["coil", "dual"],
+    }
     stage = FullPlan(config, ROOT).view("tradeoffs").stage()
     assert stage.upstream["passages"].upstream["model"].name == "dual"
 

@@ -18,7 +18,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as encode
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
-from tandem.training.distributed import SINGLE_PROCESS
+from tandem.training.distributed import SINGLE_PROCESS, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.stage import run
@@ -135,6 +135,15 @@ def test_the_loss_by_hand_and_a_gradient_of_the_query_s_tower_alone(
     assert small == approx(values, rel=1e-5)
     for name, gradient in learned.items():
         torch.testing.assert_close(in_parts[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_process_without_a_query_of_a_small_batch_adds_nothing(live, dataset):
+    batch = batch_of(dataset)
+    objective = live(Positives(batch.queries, batch.passages[:, 0]))
+    objective.world = World(rank=1, size=2)
+    alone = batch.select(slice(0, 1))
+    assert not len(objective.world.share(alone).queries)
+    assert objective.backward(alone, Seeds((1, 2))) == {"loss": 0.0}
 
 
 def test_a_known_positive_that_is_retrieved_is_no_negative(live, dataset):

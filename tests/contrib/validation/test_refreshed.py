@@ -105,6 +105,16 @@ def test_without_refresh_nothing_changes(configured):
             "candidates.also: lists that are joined stay as they are",
         ),
         (
+            {
+                "candidates": {
+                    "from": "encoder",
+                    "refresh": {},
+                    "behind": {"than": "bm25", "depth": 15},
+                }
+            },
+            "candidates.refresh: behind is set, by which each draw has other queries",
+        ),
+        (
             {"candidates": {"from": "bm25", "refresh": {"lag": -1}}},
             "candidates.refresh.lag is -1; allowed: ≥ 0",
         ),

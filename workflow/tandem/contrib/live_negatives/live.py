@@ -72,7 +72,7 @@ class FrozenPassages:
     def take(self, rows: Ids) -> Tensor:
         """Return the vectors of passages in float32, shape (*rows.shape, dim)."""
         vectors = self.embeddings.pick(rows.ravel()).astype(np.float32)
-        return place_array(vectors).reshape(*rows.shape, -1)
+        return place_array(vectors).reshape(*rows.shape, self.embeddings.dimension)
 
 
 def start_live(

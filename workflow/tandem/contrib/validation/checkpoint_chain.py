@@ -48,6 +48,10 @@ def check_refresh(at: str, entry: ModelEntry) -> None:
         raise UserError(
             f"{at}.candidates.refresh: labels is {lists.labels}, by which each draw has other queries; set qrels"
         )
+    if lists.behind is not None:
+        raise UserError(
+            f"{at}.candidates.refresh: behind is set, by which each draw has other queries; leave one out"
+        )
 
 
 @plans_training("checkpoints")
