@@ -30,6 +30,13 @@ def test_the_first_of_equal_rows_stands_for_the_others_by_hand():
     assert find_copies([], 0).shape == (0, 2)
 
 
+def test_rows_are_counted_beyond_32_bits():
+    twice = digest_rows(np.array([[1], [2], [1]], np.uint8))
+    most = 1 << 32
+    assert find_copies([twice], most - 2).tolist() == [[most, most - 2]]
+    assert find_copies([twice], most - 3).dtype == np.uint32
+
+
 def test_nodes_and_rows_by_hand():
     copies = Copies(np.array([[2, 0], [4, 1], [5, 0]]))
     # the nodes are the rows 0, 1, 3, 6

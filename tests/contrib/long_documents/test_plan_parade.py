@@ -88,6 +88,16 @@ def test_what_does_not_fit_is_one_line(planner, entry, line):
     assert line in message
 
 
+def test_windows_have_the_queries_of_their_documents(planner):
+    cut = {"source": "windows", "of": "long", "train_queries": 3}
+    with pytest.raises(UserError) as error:
+        planner({"parade": {}}, datasets={"cut": cut}).model("parade")
+    assert str(error.value) == (
+        "datasets.cut.train_queries is set, but models.parade.parade.windows needs the queries of long; "
+        "leave it out, or set it in datasets.long"
+    )
+
+
 def test_a_start_that_is_parade_needs_a_model_that_is(planner):
     later = {"init": "parade", "parade": {"windows": "cut", "aggregate": "mean"}}
     with pytest.raises(UserError) as error:

@@ -42,7 +42,8 @@ def find_copies(parts: Iterable[Array], first: int) -> Array:
 
     pairs = np.stack([order, firsts], axis=1)[~is_new]
     ascending = np.argsort(pairs[:, 0])
-    return (pairs[ascending] + first).astype(np.uint32)
+    is_short = first + len(digests) <= 1 << 32
+    return (pairs[ascending] + first).astype(np.uint32 if is_short else np.int64)
 
 
 class Copies:

@@ -24,10 +24,23 @@ from tandem.stages.base import Json
 
 # Option of `aggregations` → methods that it means something to.
 METHODS_BY_OPTION = {"k": ("kmax",), "missing": ("sum", "kmax")}
+# Keys of a dataset by which it has other queries than the one it is made of.
+_OF_QUERIES = (
+    "train_queries",
+    "dev_queries",
+    "test_queries",
+    "dev_from_train",
+    "dev_from_train_most",
+    "train_from_test",
+)
 
 
 def find_windows(ctx: Context, name: str, where: str) -> CutDocuments:
-    """Return the entry of a dataset of windows; `where` is the key that names it."""
+    """Return the entry of a dataset of windows; `where` is the key that names it.
+
+    Raises:
+        UserError: it is none, or has a choice of queries of its own, which are those of the documents here.
+    """
     entry = ctx.datasets.get(name)
     if not isinstance(entry, CutDocuments):
         known = [
@@ -37,6 +50,10 @@ def find_windows(ctx: Context, name: str, where: str) -> CutDocuments:
         ]
         problem = f"{where} is {printable(name)}, which is not a dataset of source windows"
         raise UserError(f"{problem}{nearest(name, known)}")
+    for key in _OF_QUERIES:
+        if getattr(entry, key) is not None:
+            problem = f"datasets.{name}.{key} is set, but {where} needs the queries of {entry.of}"
+            raise UserError(f"{problem}; leave it out, or set it in datasets.{entry.of}")
     return entry
 
 
