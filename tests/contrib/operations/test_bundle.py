@@ -31,6 +31,7 @@ def finished(configured_toy, project, write_table):
     planned = Configuration([Path("toy.yaml")]).plan().tables.to_json("baseline")
     table.with_suffix(".plan").write_text(planned + "\n")
     (table.parent / "baseline.log").write_text("made in /home/me")
+    (table.parent / "baseline.two.csv").write_text("another table, of a name that goes on\n")
     return configured_toy
 
 
@@ -56,7 +57,7 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(
         "lineage.json",
     ):
         assert f"baseline/{name}" in names
-    assert "baseline/results/tables/baseline.log" not in names
+    assert not {f"baseline/results/tables/baseline.{end}" for end in ("log", "two.csv")} & names.keys()
     assert {(member.mtime, member.uid, member.uname, member.mode) for member in names.values()} == {
         (0, 0, "", 0o644)
     }

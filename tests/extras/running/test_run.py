@@ -108,6 +108,8 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     monkeypatch.setenv("SNAKEMAKE_PROFILE", "mycluster")
     assert read_request([]).words == []
     assert request.unlock == "tandem run mine.yaml -- --unlock"
+    Path("my own.yaml").write_text("")
+    assert read_request(["my own.yaml"]).unlock == "tandem run 'my own.yaml' -- --unlock"
 
 
 def reported(*events: dict) -> Run:

@@ -168,8 +168,9 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
     }
 
     files: dict[str, Path] = {}
-    for path in sorted(table.parent.glob(f"{table.stem}.*")):
-        if path.suffix in _VIEW_SUFFIXES:
+    for suffix in _VIEW_SUFFIXES:
+        path = table.with_suffix(suffix)
+        if path.is_file():
             files[f"results/tables/{path.relative_to(tables)}"] = path
     for path in plan.tables.layout_files(name):
         files[f"layout/{path.name}"] = path

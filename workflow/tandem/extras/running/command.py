@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -79,7 +80,8 @@ class RunRequest:
     @property
     def unlock(self) -> str:
         """Return the command that frees a locked folder."""
-        return " ".join(["tandem run", *map(str, self.configuration.files), "-- --unlock"])
+        files = map(str, self.configuration.files)
+        return shlex.join(["tandem", "run", *files, "--", "--unlock"])
 
 
 def main(words: list[str]) -> int:
@@ -172,9 +174,8 @@ def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
         if target in _PRINTED_TABLE:
             raise UserError(f"{target} is a command of its own: {_PRINTED_TABLE[target]}")
         if target not in plan.targets() and Path(target).is_dir():
-            raise UserError(
-                f"{target} is a folder; `tandem init NAME --data {target}` writes a configuration for it"
-            )
+            command = f"tandem init NAME --data {shlex.quote(target)}"
+            raise UserError(f"{target} is a folder; `{command}` writes a configuration for it")
         for text in plan.check(target):
             say(text)
 
