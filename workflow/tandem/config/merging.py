@@ -318,14 +318,16 @@ def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
 
 
 def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
-    """Fill in what datasets that are `Inheriting` take over from the dataset that they are `of`; and the mistakes."""
+    """Fill in what datasets that are `Inheriting` take over from the dataset that they are `of`; and the mistakes.
+
+    Those of the dataset that is searched, and what is made of these, wait for `of_searched`.
+    """
     result, wrong = dict(datasets), []
     for name, entry in datasets.items():
-        if isinstance(entry, Inheriting) and entry.of is not None:
-            try:
-                result[name] = _completed(name, entry, datasets)
-            except UserError as error:
-                wrong.append(str(error))
+        try:
+            result[name] = _completed(name, datasets) or entry
+        except UserError as error:
+            wrong.append(str(error))
     return result, wrong
 
 
@@ -336,30 +338,37 @@ def of_searched(datasets: dict[str, Dataset], searched: str) -> dict[str, Datase
         if not isinstance(entry, OfSearched) or entry.of is not None:
             continue
         if searched in datasets and name != searched:
-            named = entry.model_copy(update={"of": searched})
-            result[name] = _completed(name, named, {**result, name: named})
-    return result
+            result[name] = entry.model_copy(update={"of": searched})
+    return {name: _completed(name, result) or entry for name, entry in result.items()}
 
 
-def _completed(name: str, entry: Inheriting, datasets: dict[str, Dataset]) -> Dataset:
-    origin = _origin(name, datasets)
-    update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
+def _completed(
+    name: str, datasets: dict[str, Dataset], above: tuple[str, ...] = ()
+) -> Dataset | None:
+    """Return a dataset's entry with what it takes over from the one that it is `of`, which takes over its own first.
+
+    None if that is, or is made of, the dataset that is searched.
+
+    Args:
+        above: the datasets that are made of this one.
+    """
+    entry = datasets[name]
+    if not isinstance(entry, Inheriting):
+        return entry
+    if entry.of is None:
+        return None
+    opened = (*above, name)
+    if entry.of not in datasets:
+        hint = nearest(entry.of, list(datasets))
+        raise UserError(
+            f"datasets.{name}.of is {printable(entry.of)}, which is not a dataset{hint}"
+        )
+    if entry.of in opened:
+        raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
+    base = _completed(entry.of, datasets, opened)
+    if base is None:
+        return None
+    update = {key: getattr(base, key) for key in INHERITED if key not in entry.model_fields_set}
     if not (entry.measures or isinstance(entry, CutDocuments)):
-        update["measures"] = origin.measures
+        update["measures"] = base.measures
     return entry.complete(name, update)
-
-
-def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
-    """Return the dataset that a derived one inherits from, through windows of windows."""
-    opened, entry = [name], datasets[name]
-    while isinstance(entry, Inheriting) and entry.of is not None:
-        if entry.of not in datasets:
-            hint = nearest(entry.of, list(datasets))
-            raise UserError(
-                f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is not a dataset{hint}"
-            )
-        if entry.of in opened:
-            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
-        opened.append(entry.of)
-        entry = datasets[entry.of]
-    return entry
