@@ -202,6 +202,25 @@ def test_audits_with_training_queries(beir, plan_of):
     assert without.upstream["similar"] is similar
 
 
+@pytest.mark.parametrize(
+    ("made", "others"),
+    [
+        ({"source": "unlabelled", "share": 0.4}, ["dev", "test"]),
+        ({"source": "perturbed", "split": "train", "kinds": ["case", "order"]}, ["dev", "test"]),
+        ({"source": "joined", "split": "train", "positions": [1, 4]}, ["dev", "test"]),
+        ({"source": "perturbed", "kinds": ["case"]}, ["dev", "test", "test_case"]),
+    ],
+)
+def test_what_models_learn_from_is_not_among_the_queries_that_others_resemble(
+    planned, made, others
+):
+    plan = planned({"datasets": {"made": {**made, "of": "pydocs"}}, "dataset": "made"})
+    similar = plan_similar_queries(plan.planner.ctx, "made")
+    assert similar.values["splits"] == others
+    vectors = {role for role in similar.upstream if role.startswith("vectors.")}
+    assert vectors == {f"vectors.{split}" for split in ("train", *others)}
+
+
 def test_pools_are_as_deep_as_the_runs_where_nothing_else_is_said(beir, plan_of):
     datasets = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
     for depth, pooled in ((100, 50), (20, 20)):

@@ -147,6 +147,21 @@ def test_only_the_splits_asked_for(make_job, collection, tmp_path):
     assert results["summary"]["others"]["queries"] == 2
 
 
+def test_queries_that_models_learn_from_are_not_compared_with_train(
+    make_job, make_collection, tmp_path
+):
+    queries = [
+        ("t1", "open a file", "train"),
+        ("case.t1", "OPEN A FILE", "train_case"),
+        ("u1", "Open a file?", "unlabelled"),
+        ("e1", "parse a date", "test"),
+    ]
+    data = make_collection(tmp_path / "d-0123456789", [("p", "", "x")], queries)
+    _, results = audit(make_job, tmp_path / "a-0123456789", {"dataset": data})
+    assert list(results["summary"]["splits"]) == ["test"]
+    assert results["train"] == []
+
+
 def test_a_dataset_without_training_queries_has_no_pairs(make_job, make_collection, tmp_path):
     data = make_collection(tmp_path / "d-0123456789", [("p", "", "x")], [("e1", "a", "test")])
     _, results = audit(make_job, tmp_path / "a-0123456789", {"dataset": data})

@@ -1,5 +1,6 @@
 """The key `audits`, the datasets of source `dissimilar`, and the parameters of the audits' stages."""
 
+import re
 from operator import not_
 from typing import Annotated, Literal
 
@@ -17,8 +18,23 @@ from tandem.config.references import (
     parameters_of,
 )
 from tandem.config.retrieval import Inference
+from tandem.config.training import PERTURBATIONS
+from tandem.data.splits import LEARNED
 from tandem.extras.language_models.options import HostedModel, LanguageModel, LlmParams
 from tandem.stages.base import Params
+
+# Splits that models learn from, their broken copies, and their queries by position: nobody is tested on these.
+_COPIES = "|".join([*PERTURBATIONS, r"p\d+(to\d+|on)?"])
+_LEARNED_OR_COPIED = re.compile(rf"({'|'.join(LEARNED)})(_({_COPIES}))*")
+
+
+def is_tested(split: str) -> bool:
+    """Return whether a split is neither learned from nor a copy of one that is.
+
+    >>> [split for split in ("train_case", "unlabelled", "train_p2to4", "test_case") if is_tested(split)]
+    ['test_case']
+    """
+    return not _LEARNED_OR_COPIED.fullmatch(split)
 
 
 class SimilarQueries(Section):
@@ -180,7 +196,9 @@ class SimilarQueriesParams(SimilarQueries, Inference, Params):
     """Training queries that are similar to queries of other splits."""
 
     threshold: float = Field(0.5, ge=0, le=1, description="pairs above it are similar")
-    splits: tuple[str, ...] | None = Field(None, description="compared with train; null: all")
+    splits: tuple[str, ...] | None = Field(
+        None, description="compared with train; null: all that are tested"
+    )
 
 
 @parameters_of

@@ -8,7 +8,13 @@ from tandem.config.base import Section
 from tandem.config.datasets import UNSPACED
 from tandem.config.references import CROSS_PARTS, names_in
 from tandem.config.training import CrossTrain, JointTrain
-from tandem.contrib.audits.options import Audits, Dissimilar, FalseNegativesAudit, LlmJudge
+from tandem.contrib.audits.options import (
+    Audits,
+    Dissimilar,
+    FalseNegativesAudit,
+    LlmJudge,
+    is_tested,
+)
 from tandem.contrib.audits.packages import list_decisive_files
 from tandem.data.splits import sort_key
 from tandem.errors import Unavailable, UserError, nearest
@@ -200,7 +206,7 @@ def plan_similar_queries(ctx: Context, data: str) -> Stage:
     upstream = {"dataset": dataset(ctx, data), **judges(ctx, names, where, data, CROSS_PARTS)}
 
     known = splits(ctx, data) or {"train", "dev", "test"}
-    others = sorted(known - {"train"}, key=sort_key)
+    others = sorted(filter(is_tested, known), key=sort_key)
     retriever = find_retriever(ctx, data)
     if retriever:
         for split in ("train", *others):

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from tandem.cluster.progress import Progress
+from tandem.contrib.audits.options import is_tested
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.rows import Rows
 from tandem.data.splits import sort_key
@@ -43,12 +44,11 @@ class SplitQueries:
 def read_sides(
     collection: Collection, splits: Sequence[str] | None
 ) -> tuple[SplitQueries, SplitQueries]:
-    """Read the training queries, perhaps none, and the queries of the other splits, of all or of the named ones."""
+    """Read the training queries, perhaps none, and the queries of the named splits, or of all that are tested."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
-    others = sorted(
-        (split for split in every if split != TRAIN and split in (splits or every)), key=sort_key
-    )
+    compared = filter(is_tested, every) if splits is None else splits
+    others = sorted({*compared}.intersection(every) - {TRAIN}, key=sort_key)
 
     def select(names: Sequence[str]) -> SplitQueries:
         """Return the queries of some splits, in the order in which these are named."""
