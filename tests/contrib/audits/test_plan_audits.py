@@ -299,6 +299,14 @@ def test_where_answers_decide_no_labels_are_corrected(beir, plan_of):
     assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
 
 
+def test_rows_on_corrected_labels_are_absent_where_answers_decide(beir, plan_of):
+    entry = {"source": "beir", "path": beir("qa", ["train", "test"]), "relevance": "answers"}
+    tables = plan_of({"qa": entry}, "qa").tables
+    reason = "labels: corrected needs qrels, but dataset qa has answers"
+    assert {row.absent for row in tables.absent["dureader_retrieval/figure2"]} == {reason}
+    assert "BM25" in {row.system for row, _ in tables["dureader_retrieval/figure2"]}
+
+
 def test_a_group_cannot_be_audited(beir, plan_of):
     members = {
         "a": {"source": "beir", "path": beir("a", ["test"])},

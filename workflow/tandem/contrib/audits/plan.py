@@ -329,7 +329,13 @@ def plan_noise(ctx: Context, data: str) -> Stage:
 
 @restricts_score("corrected")
 def take_corrected_labels(ctx: Context, data: str) -> Upstream:
-    """Return the labels after the audit, in the place of the dataset's."""
+    """Return the labels after the audit, in the place of the dataset's.
+
+    Raises:
+        Unavailable: answers decide what is relevant, so that there are no judgements.
+    """
+    if ctx.dataset_entry(data).relevance != "qrels":
+        raise Unavailable(f"labels: corrected needs qrels, but dataset {data} has answers")
     return {"labels": plan_relabelling(ctx, data)}
 
 
