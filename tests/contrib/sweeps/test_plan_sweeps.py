@@ -112,6 +112,11 @@ def test_seeds_of_one_model_leave_the_others_alone(planned):
     assert len(keys(there, "model")) == 2 * 2 + 3
 
 
+def test_the_configurations_seed_may_touch_no_system(planned):
+    sweep = planned(grid={"bm25.k1": [0.5, 1.0]}, systems=["bm25"], seeds=[1, 2])
+    assert len(sweep.view("sweeps").planned["mine"].scores) == 2  # one a point, whatever the seed
+
+
 def test_the_seed_may_be_on_the_grid(planned):
     sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).view("sweeps").planned["mine"]
     assert [score.seed for score in sweep.scored] == [42, 42, 42]
@@ -192,6 +197,13 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
             "grid: the points have no measure in common",
         ),
         ({"seeds_at": "models.rocketqav2.train.sed"}, unknown_key("seeds_at: models.rocketqav2.train.sed")),
+        (
+            {
+                "grid": {"models.de_bm25neg.train.lr": [1e-5, 1e-4]}, "systems": ["de_bm25neg"], "seeds": [1, 2],
+                "seeds_at": "models.rocketqav2.train.seed",
+            },
+            "seeds_at: none of the systems depends on models.rocketqav2.train.seed",
+        ),
         ({"with": {"depth.test": 0}}, "with: depth.test is 0; allowed: ≥ 1"),
         ({"dataset": "pydoc"}, "dataset: pydoc is unknown; did you mean pydocs?"),
         ({"colour": "red"}, unknown_key("colour")),

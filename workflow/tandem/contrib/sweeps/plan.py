@@ -224,6 +224,10 @@ class PlannedSweep:
         for path, values in self.values.items():
             if len(values) > 1 and not self._has_effect(path):
                 raise UserError(f"{self.where}.grid.{path}: none of the systems depends on it")
+        seeds_at = self.entry.seeds_at
+        # The configuration's own seed may touch none: lexical systems have the same run with every seed.
+        if seeds_at != "seed" and len(self.seeds) > 1 and not self._has_effect(seeds_at):
+            raise UserError(f"{self.where}.seeds_at: none of the systems depends on {seeds_at}")
 
         places = {(scored.stage.dataset, scored.stage.values["split"]) for scored in self.scored}
         if len(places) > 1:
@@ -252,11 +256,11 @@ class PlannedSweep:
                 check_measure_names(f"{self.where}.printed.{at}.measure", [printed.measure])
 
     def _has_effect(self, path: str) -> bool:
-        """Return whether a score differs between points that differ in a path alone."""
+        """Return whether a score differs between points and seeds that differ in a path alone."""
         digests: dict[str, set[str]] = {}  # of the scores, by everything else
         for scored in self.scored:
-            rest = {other: value for other, value in scored.point.items() if other != path}
-            same = json.dumps([rest, scored.seed, scored.system], default=str)
+            values = {self.entry.seeds_at: scored.seed, **scored.point}
+            same = json.dumps([scored.system, {**values, path: None}], default=str)
             digests.setdefault(same, set()).add(scored.stage.digest)
         return any(len(different) > 1 for different in digests.values())
 
