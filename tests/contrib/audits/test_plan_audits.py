@@ -17,6 +17,7 @@ from tandem.contrib.audits.plan import (
 )
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.graph import upstream_first
 from tandem.plan.planner import Planners
 
 ROOT = Path(__file__).parents[3]
@@ -219,6 +220,31 @@ def test_what_models_learn_from_is_not_among_the_queries_that_others_resemble(
     assert similar.values["splits"] == others
     vectors = {role for role in similar.upstream if role.startswith("vectors.")}
     assert vectors == {f"vectors.{split}" for split in ("train", *others)}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"train_on": "clean"},
+        {"dataset": "clean"},
+        {"train_on": "few", "datasets": {"few": {"source": "unlabelled", "of": "clean", "share": 0.1}}},
+    ],
+)  # fmt: skip
+def test_models_are_trained_without_similar_queries_that_a_model_of_all_queries_finds(
+    configured, keys
+):
+    clean = {"clean": {"source": "dissimilar", "of": "pydocs"}}
+    config = configured() | keys
+    config["datasets"] = configured()["datasets"] | clean | keys.get("datasets", {})
+    planner = Planners(config, ROOT).base
+    learned_from = planner.model("de_bm25neg", "systems").upstream["dataset"]
+    data = planner.dataset("clean")
+    assert data in upstream_first([learned_from])
+    similar = data.upstream["similar"]
+    default = Planners(configured(), ROOT).base
+    assert similar.key == plan_similar_queries(default.ctx, "pydocs").key
+    audited_by = similar.upstream["vectors.train"].upstream["model"]
+    assert audited_by.key == default.model("de_bm25neg", "systems").key
 
 
 def test_pools_are_as_deep_as_the_runs_where_nothing_else_is_said(beir, plan_of):

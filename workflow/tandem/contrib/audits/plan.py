@@ -223,9 +223,39 @@ def plan_similar_queries(ctx: Context, data: str) -> Stage:
 @plans_dataset("dissimilar")
 def plan_dissimilar(ctx: Context, name: str, entry: Dissimilar) -> Stage:
     """Plan a dataset without the training queries that are similar to others."""
-    similar = ctx.memo.get((_SIMILAR, entry.of)) or plan_similar_queries(ctx, entry.of)
+    similar = ctx.memo.get((_SIMILAR, entry.of))
+    if similar is None:
+        similar = plan_similar_queries(_open_audited(ctx, name, entry.of), entry.of)
     inputs = plan_references(ctx, entry, f"datasets.{name}", Scope(entry.of, "train"))
     return make_dataset(ctx, name, entry, inputs | {"similar": similar})
+
+
+def _open_audited(ctx: Context, name: str, of: str) -> Context:
+    """Return the configuration that audits the dataset which `name` is made of.
+
+    Where models would be trained on what the audit makes, it is one that searches and trains on the dataset itself.
+    """
+    settings = ctx.settings
+    if name not in _list_origins(ctx, settings.train_on or settings.dataset):
+        return ctx
+    audited = Context(settings.model_copy(update={"dataset": of, "train_on": None}), ctx.stages)
+    audited.datasets = ctx.datasets  # with those that planning has changed
+    return audited
+
+
+def _list_origins(ctx: Context, data: str) -> set[str]:
+    """Return a dataset and all that it is made of."""
+    origins: set[str] = set()
+    waiting = [data]
+    while waiting:
+        name = waiting.pop()
+        if name in origins or name not in ctx.datasets:
+            continue
+        origins.add(name)
+        for key in names_in(ctx.datasets[name], ""):
+            if key.reference.to == "dataset":
+                waiting += key.names
+    return origins
 
 
 def plan_pool(ctx: Context, data: str) -> Stage:
