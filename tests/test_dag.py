@@ -327,18 +327,25 @@ def small(tmp_path_factory, documents):
     return project
 
 
-def values(project, table, measure):
+def values(project, table, measure, system="BM25"):
     rows = csv.DictReader((project.folder / f"results/tables/{table}.csv").open())
-    return {row["dataset"]: float(row["value"]) for row in rows if row["measure"] == measure}
+    of = (measure, system)
+    return {
+        row["dataset"]: float(row["value"]) for row in rows if (row["measure"], row["system"]) == of
+    }
 
 
 def test_the_baseline_of_ones_own_data_of_answers_and_of_a_group(small):
     code, output = small.run("baseline")
     assert code == 0, output
     (mine,) = values(small, "baseline", "nDCG@10").values()
-    code, output = small.run("baseline", "--config", "dataset=both")
+    # a group's `systems` are rows of its tables, which the report shows
+    code, output = small.run(
+        "report", "--config", "dataset=both", "systems=[bm25, bm25.whitespace]", "tables=[baseline]"
+    )
     assert code == 0, output
     assert values(small, "baseline", "nDCG@10") == {"both": mine}
+    assert set(values(small, "baseline", "nDCG@10", "bm25.whitespace")) == {"both"}
     code, output = small.run("baseline", "--config", "dataset=asked")
     assert code == 0, output
     # "voles" and "shrimps" stand in one passage each, which has the answer; nobody in the corpus is zz

@@ -10,7 +10,7 @@ import pytest
 from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.extras.targets import KEY
+from tandem.extras.targets import KEY, list_stages_of_all
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.dataset_stages import corpus_dataset, splits
 from tandem.plan.graph import read_behind_inputs, upstream_first
@@ -45,6 +45,29 @@ def test_a_group_is_scored_on_each_member_and_averaged(beir, plan_of):
     assert [(role, stage.dataset, stage.kind) for role, stage in scored.upstream.items()] == [
         ("member.0", "b", "score"), ("member.1", "a", "score")
     ]  # fmt: skip
+
+
+def test_systems_of_a_group_run_on_each_member_and_are_rows_of_its_tables(beir, plan_of):
+    datasets = {name: {"source": "beir", "path": beir(name, ["test"])} for name in ("a", "b", "c")}
+    datasets["inner"] = {"source": "group", "of": ["b", "c"]}
+    datasets["both"] = {"source": "group", "of": ["a", "inner"]}
+    more = {"systems": ["minilm"], "tables": ["baseline"]}
+    planned = plan_of(datasets, "both", **more)
+
+    runs = planned.planner.reported_runs("minilm", "systems")
+    assert [(run.dataset, run.name) for run in runs] == [
+        ("a", "minilm.test"),
+        ("b", "minilm.test"),
+        ("c", "minilm.test"),
+    ]
+    stages = list_stages_of_all(planned)
+    assert set(runs) <= set(stages)
+    (mean,) = [stage for _, stage in planned.tables["baseline"] if stage.name == "minilm.test"]
+    assert [(stage.dataset, stage.kind) for stage in mean.upstream.values()] == [
+        ("a", "score"),
+        ("inner", "score"),
+    ]
+    assert planned.tables.unshown() == []
 
 
 def test_datasets_that_nothing_uses_are_named(beir, plan_of):

@@ -198,7 +198,8 @@ def list_stages_of_all(plan: FullPlan) -> list[Stage]:
     targets += plan.scores_of_views("all")
     for part in plan.report_parts().values():
         targets += part.stages
-    targets += [plan.planner.run(system, plan.split, "systems") for system in plan.settings.systems]
+    for system in plan.settings.systems:
+        targets += plan.planner.reported_runs(system, "systems")
     return upstream_first(targets)
 
 

@@ -204,13 +204,20 @@ def _match_files(folder: Path, name: str) -> set[Path]:
     return paths
 
 
-def check_group(ctx: Context, name: str, key: str = "dataset") -> None:
-    """Refuse a group that holds itself, directly or within another; `key` names it."""
+def list_members(ctx: Context, name: str, key: str = "dataset") -> list[str]:
+    """Return the datasets of a group and of the groups within it, of another dataset itself; `key` names it.
+
+    Raises:
+        UserError: a group that holds itself, directly or within another.
+    """
     entry = ctx.dataset_entry(name, key)
-    if isinstance(entry, Group):
-        with ctx.opening("datasets", name):
-            for of in entry.of:
-                check_group(ctx, of, f"datasets.{name}.of")
+    if not isinstance(entry, Group):
+        return [name]
+    members = []
+    with ctx.opening("datasets", name):
+        for of in entry.of:
+            members += list_members(ctx, of, f"datasets.{name}.of")
+    return members
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:

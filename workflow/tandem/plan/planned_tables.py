@@ -289,12 +289,12 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     def _needs_no_training(self, system: str) -> bool:
         """Return whether a system has a run without a trained model; one with a mistake is refused with its row."""
         try:
-            run = self.planners.base.run(system, self.planners.base.split(), "systems")
+            runs = self.planners.base.reported_runs(system, "systems")
         except Unavailable:
             return False
         except UserError:
             return True
-        return not any(isinstance(stage.params, ModelParams) for stage in upstream_first([run]))
+        return not any(isinstance(stage.params, ModelParams) for stage in upstream_first(runs))
 
 
 def _check_stand_ins(settings: Settings) -> None:

@@ -41,6 +41,11 @@ class Planner:
         """Return the stage of a system's run, on the configuration's dataset unless one is named."""
         return run_expressions.run(self.ctx, system, split, where, dataset or self.settings.dataset)
 
+    def reported_runs(self, system: str, where: str) -> list[Stage]:
+        """Return the stages of a system's runs whose scores are reported: of a group one on each of its datasets."""
+        members = dataset_stages.list_members(self.ctx, self.settings.dataset)
+        return [self.run(system, self.split(name), where, name) for name in members]
+
     def score(
         self,
         system: str,

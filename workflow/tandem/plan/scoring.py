@@ -3,7 +3,7 @@
 from tandem.config.datasets import Group
 from tandem.errors import Unavailable
 from tandem.plan.context import Context, Upstream, plans_matches, require_depth
-from tandem.plan.dataset_stages import check_group, dataset
+from tandem.plan.dataset_stages import dataset, list_members
 from tandem.plan.graph import Stage
 from tandem.plan.reported import cutoff, measures, reported_split
 from tandem.plan.run_expressions import run
@@ -19,7 +19,7 @@ def score(
     split: str | None = None,
     restricted: Upstream | None = None,
 ) -> Stage:
-    """Plan the measures of a system's run; a group's are averaged over its datasets.
+    """Plan the measures of a system's run; a group's are averaged over its datasets, each on the split that it reports.
 
     Args:
         by: measures; None: those that are reported.
@@ -32,10 +32,15 @@ def score(
     """
     entry = ctx.dataset_entry(data)
     split = split or reported_split(ctx, data)
-    if isinstance(entry, Group):
-        return _score_group(ctx, system, where, data, entry, by, split)
-
     by = by or measures(ctx, data)
+    if isinstance(entry, Group):
+        list_members(ctx, data)  # refuses one that holds itself
+        members = {
+            f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(entry.of)
+        }
+        means: Json = {"measures": by, "split": split, "members": list(entry.of)}
+        return ctx.stage("score", data, f"{system}.{split}", means, members)
+
     params = {
         "measures": by,
         "split": split,
@@ -49,19 +54,6 @@ def score(
     if entry.relevance != "qrels":
         upstream["match"] = match_passages(ctx, entry.relevance, ranking, split, data)
     return ctx.stage("score", data, ranking.name, params, upstream)
-
-
-def _score_group(
-    ctx: Context, system: str, where: str, data: str, group: Group, by: list[str] | None, split: str
-) -> Stage:
-    """Plan the means of a system's scores over the datasets of a group, each on the split that it reports."""
-    check_group(ctx, data)
-    by = by or measures(ctx, data)
-    members = {
-        f"member.{i}": score(ctx, system, where, name, by) for i, name in enumerate(group.of)
-    }
-    params: Json = {"measures": by, "split": split, "members": list(group.of)}
-    return ctx.stage("score", data, f"{system}.{split}", params, members)
 
 
 def match_passages(ctx: Context, rule: str, ranking: Stage, split: str, data: str) -> Stage:
