@@ -1,5 +1,6 @@
 """A server of the test speaks the protocol of OpenAI: what it answers, and what happens when it does not."""
 
+import math
 import socket
 import time
 
@@ -10,6 +11,7 @@ from llm_server import completion
 import tandem.contrib.llm_reranking.llm_rerank as rerank_stage
 from tandem.data.collection import Collection
 from tandem.errors import UserError
+from tandem.extras.language_models.answers import AnswerStore
 
 YES_NO = {"method": "yes_no", "form": "chat", "instruction": "Find the answer", "model": "tiny-gpt"}
 LISTWISE = {"method": "listwise", "window": 6, "step": 3, "model": "tiny-gpt"}
@@ -55,6 +57,52 @@ def test_a_server_is_asked_for_the_likeliest_words(server, rerank, questions, mo
     files = [path for path in artifact.folder.parent.parent.rglob("*") if path.is_file()]
     assert any(path.suffix == ".sqlite" for path in files)
     assert not any(SECRET.encode() in path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize(
+    ("listed", "odds"),
+    [
+        # ln 1 - ln 1e-9: the chosen word alone, nothing is left for the other
+        ({"Yes": 1}, 9 * math.log(10)),
+        # .9, .06 and .03 leave .01, which is less than the last one's: ln .9 - ln .01
+        ({"Yes": 0.9, "yes": 0.06, "Yeah": 0.03}, math.log(90)),
+        # .9 and .02 leave .08: the last one's is less, ln .9 - ln .02
+        ({"Yes": 0.9, "Yeah": 0.02}, math.log(45)),
+    ],
+)
+def test_a_word_that_is_not_listed_has_what_the_listed_ones_leave_at_most(
+    listed, odds, server, rerank
+):
+    logprobs = {word: math.log(share) for word, share in listed.items()}
+    server.respond = lambda body, _: (
+        200,
+        completion("Yes", logprobs if "heron" in passage_of(body) else {"No": 0.0}),
+    )
+    _, runs = rerank({**YES_NO, "url": server.url}, {"url": server.url})
+    for ranking, scores in runs.values():
+        assert all(doc.startswith("heron") for doc in ranking[:3])
+        assert list(scores[:6]) == pytest.approx([odds] * 3 + [-9 * math.log(10)] * 3, abs=1e-5)
+
+
+class Unasked:
+    """Must not be asked."""
+
+    def compare(self, prompt, words):
+        raise UserError("asked")
+
+
+def test_what_an_earlier_rule_answered_is_asked_of_a_server_again(server, rerank):
+    server.respond = likes("heron")
+    artifact, _ = rerank({**YES_NO, "url": server.url}, {"url": server.url})
+    prompt = server.requests[0][1]["messages"][0]["content"]
+    [path] = artifact.folder.parent.parent.glob("answers/*.sqlite")
+    kept = AnswerStore(path, Unasked, "odds of")
+    assert kept.compare(prompt, ("yes", "no")).score in (pytest.approx(2.9), pytest.approx(-2.3))
+    kept.close()
+    earlier = AnswerStore(path, Unasked)  # `share of`
+    with pytest.raises(UserError, match="asked"):
+        earlier.compare(prompt, ("yes", "no"))
+    earlier.close()
 
 
 THOUGHT = {"<think>": -0.0001, "yes": -14.3, " no": -14.1}  # of a model that thinks first

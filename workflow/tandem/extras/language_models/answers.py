@@ -32,6 +32,7 @@ _LIKELIEST_WORDS = (
     # words at the beginning of an answer whose probabilities are asked for: the most that servers give
     20
 )
+_LEAST_PROBABILITY = 1e-9  # of a word that a server does not list
 _RUN_AGAIN = "what is answered is kept: run the same command again"
 _PROMPT_IDENTITY = {  # parameters that decide what a prompt's answer is
     "model", "revision", "fingerprint", "url", "precision", "chat_template_kwargs", "max_completion_tokens",
@@ -76,12 +77,21 @@ class AnswerStore:
 
     The model is opened when it is first needed. `counts` are of answers that were asked for and that were there, and of
     the tokens of all of them.
+
+    Args:
+        comparison: how its questions about two words begin; another answers them by another rule.
     """
 
-    def __init__(self, path: Path, open_model: Callable[[], AnsweringModel]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        open_model: Callable[[], AnsweringModel],
+        comparison: str = "share of",
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._open = open_model
+        self._comparison = comparison
         self._lock = Lock()
         self._model: AnsweringModel | None = None
         self._in_flight: dict[str, Future[ModelAnswer]] = {}
@@ -102,7 +112,8 @@ class AnswerStore:
         """`AnsweringModel.compare`, unless the answer is there."""
         # Answers to `compare …`, as earlier versions asked, are without a share.
         return self._ask(
-            f"share of {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words)
+            f"{self._comparison} {' '.join(words)}\n{prompt}",
+            lambda: self._opened().compare(prompt, words),
         )
 
     def write(self, prompt: str, tokens: int, number: int, seed: int) -> ModelAnswer:
@@ -220,7 +231,8 @@ class Server:
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """Log-odds of two words among the likeliest first words, without regard to case.
 
-        A word that is not among them has at most the probability of the last one, which it gets.
+        A word that is not among them has at most the probability of the last one, and at most what all of them leave;
+        it gets the lesser, but no less than 1e-9. Servers may list few words, down to the chosen one alone.
         """
         return self._ask(
             prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS
@@ -304,7 +316,9 @@ class Server:
                 f"{self.endpoint.url}: {problem}; take method listwise, or another server"
             )
         likeliest = response.choices[0].logprobs.content[0].top_logprobs
+        left = 1 - sum(math.exp(word.logprob) for word in likeliest)
         lowest = min(word.logprob for word in likeliest)
+        lowest = min(lowest, math.log(max(left, _LEAST_PROBABILITY)))
         best: dict[str, float] = {}
         first, second = map(str.lower, words)
         for word in likeliest:
@@ -394,10 +408,13 @@ def open_answers(
     if endpoint is None:
         # Earlier files have answers as models' own files said, or to texts whose special tokens counted as such.
         identity["generation"] = "likeliest, plain texts"
+        comparison = "share of"
+    else:
+        # Earlier answers to `share of …` gave a word that the server does not list the last one's probability.
+        comparison = "odds of"
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-    return AnswerStore(
-        job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite", open_model
-    )
+    path = job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite"
+    return AnswerStore(path, open_model, comparison)
 
 
 def count_at_once(job: Job[Any]) -> int:
