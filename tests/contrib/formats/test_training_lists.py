@@ -199,9 +199,35 @@ def test_a_text_is_in_no_corpus_of_ids(tmp_path, make):
         make("mine", entry, path=str(tmp_path))
 
 
+def test_mined_negatives_may_stand_one_a_field(read):
+    numbered = {f"negative_{number}": f"n{number}" for number in (1, 10, 2)}
+    collection = read({
+        "train.jsonl": lines(
+            {"anchor": "a?", "positive": "x", **numbered},
+            {"anchor": "b?", "positive": "n2", "neg_2": "y", "neg_1": "x", "pos_count": 1, "position": "top"},
+        )
+    })  # fmt: skip
+    x, y, n1, n2, n10 = (named("", text) for text in ("x", "y", "n1", "n2", "n10"))
+    assert list(collection.lists()) == [
+        (query("a?"), [(x, 1, None), (n1, 0, None), (n2, 0, None), (n10, 0, None)]),
+        (query("b?"), [(n2, 1, None), (x, 0, None), (y, 0, None)]),
+    ]
+
+
+@pytest.mark.parametrize("key", ["positive_2", "negatives_hard", "neg_texts", "pos_docs"])
+@pytest.mark.parametrize("value", ["y", ["y"], [{"text": "y"}]])
+def test_texts_under_a_name_that_is_not_read_are_refused(key, value, read):
+    files = {"train.jsonl": lines({"query": "a?", "pos": ["x"], key: value})}
+    with pytest.raises(
+        UserError, match=rf"train\.jsonl:1: {key} is not read; .* negative_1"
+    ) as error:
+        read(files)
+    assert "\n" not in str(error.value)
+
+
 def test_an_id_of_two_queries_is_refused(read):
     first, second = ({"docid": name, "title": "", "text": name} for name in "xy")
     listed = {"positive_passages": [first], "negative_passages": [second]}
     record = {"query_id": "0", "query": "a?", **listed}
-    with pytest.raises(UserError, match="query id 0 stands for two texts"):
+    with pytest.raises(UserError, match=r"test\.jsonl:1: query id 0 stands for two texts"):
         read({"train.jsonl": lines(record), "test.jsonl": lines(record | {"query": "b?"})})

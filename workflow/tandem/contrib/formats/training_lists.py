@@ -4,7 +4,7 @@
     Tevatron              {"query_id": "…", "query": "…", "positive_passages": [{"docid", "title", "text"}],
                            "negative_passages": […]}; or positive_document_ids, with the passages in a file of their own
     DPR                   {"question": "…", "positive_ctxs": [{"title", "text"}], "hard_negative_ctxs": […]}
-    Sentence Transformers {"anchor": "…", "positive": "…", "negative": "…"}
+    Sentence Transformers {"anchor": "…", "positive": "…", "negative": "…"}; or negative_1, negative_2, …
 
 A file is JSON lines or an array. What the lists mention is the corpus, unless `corpus` names another. A query or a
 passage without an id of its own is identified by its text, by 64 bits of its hash.
@@ -67,6 +67,9 @@ _NEGATIVE_KEYS = (
     "negative",
     "negative_document_ids",
 )
+# of mined negatives, one a field, as Sentence Transformers writes tuples
+_NUMBERED_NEGATIVE = re.compile(r"neg(?:ative)?_(\d+)")
+_LABELLED_KEY = re.compile(r"(?:pos|neg)(?:itive|ative)?s?(?:[_\d].*)?")
 _SCORE_KEYS = {"pos": "pos_scores", "neg": "neg_scores"}  # of a teacher, one for each passage
 _FILE_ENDS = (".jsonl", ".json", ".ndjson")
 _ID_SCHEMA = pa.schema([("id", pa.string())])
@@ -90,6 +93,7 @@ class PassageMention(NamedTuple):
     label: int
     passage: Passage
     score: float  # of a teacher; NaN without one
+    where: str  # file and line
 
 
 @dataset_format("training_lists")
@@ -198,7 +202,7 @@ class TrainingListsSource(Source):
                     queries.append(mention.text)
                 elif seen[mention.query] != own:
                     problem = f"query id {mention.query} stands for two texts"
-                    raise UserError(f"training_lists: {problem}; give each query an id of its own")
+                    raise UserError(f"{mention.where}: {problem}; give each query an id of its own")
                 asked.append(places.setdefault((mention.query, mention.split), len(places)))
                 names.append(hash_texts(doc))
                 texts.append(hash_texts(title, text))
@@ -245,9 +249,10 @@ class TrainingListsSource(Source):
                 if id_key:
                     query = read_text(where, record, id_key, number=True)
                 _find_key(where, record, _POSITIVE_KEYS)  # refuses a record without one
-                for label, keys in ((1, _POSITIVE_KEYS), (0, _NEGATIVE_KEYS)):
+                negative_keys = (*_NEGATIVE_KEYS, *_list_numbered_negatives(where, record))
+                for label, keys in ((1, _POSITIVE_KEYS), (0, negative_keys)):
                     for passage, score in self._passages(where, record, keys):
-                        yield PassageMention(query, text, split, label, passage, score)
+                        yield PassageMention(query, text, split, label, passage, score, where)
 
     def _passages(
         self, where: str, record: JsonObject, keys: tuple[str, ...]
@@ -310,6 +315,33 @@ def _find_key(where: str, record: JsonObject, names: tuple[str, ...]) -> str:
     if name is None:
         raise UserError(f"{where}: no {names[0]}; a field named {' or '.join(names)} is needed")
     return name
+
+
+def _list_numbered_negatives(where: str, record: JsonObject) -> list[str]:
+    """Return a record's names of negatives that are numbered, by their numbers: `negative_2` before `negative_10`.
+
+    Raises:
+        UserError: texts under another name of positives or negatives would be left out.
+    """
+    numbered: list[tuple[int, str]] = []
+    for key, value in record.items():
+        is_known = key in (*_POSITIVE_KEYS, *_NEGATIVE_KEYS, *_SCORE_KEYS.values())
+        if is_known or not _LABELLED_KEY.fullmatch(key):
+            continue
+        if match := _NUMBERED_NEGATIVE.fullmatch(key):
+            numbered.append((int(match[1]), key))
+        elif _holds_texts(value):
+            allowed = f"{', '.join(_POSITIVE_KEYS)}, {', '.join(_NEGATIVE_KEYS)}, negative_1, negative_2, …"
+            raise UserError(
+                f"{where}: {key} is not read; rename it or leave it out; allowed: {allowed}"
+            )
+    return [key for _, key in sorted(numbered)]
+
+
+def _holds_texts(value: Any) -> bool:
+    """Return whether a field's value is a text or an object, or a list that begins with one, and no number."""
+    first = value[0] if isinstance(value, list) and value else value
+    return bool(first) and isinstance(first, (str, dict))
 
 
 def _has_key(head: bytes, names: tuple[str, ...]) -> bool:
