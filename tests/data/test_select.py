@@ -2,8 +2,10 @@ import hashlib
 
 import pytest
 
-from tandem.data.splits import choose_splits, compute_position, draw_subset, move_share
+from tandem.data.splits import choose_splits, compute_position, draw_subset
 from tandem.errors import UserError
+from tandem.extras.drawn_splits import draw_splits, move_share
+from tandem.stages.data import DatasetParams
 
 
 def test_a_query_of_several_splits_is_tested_rather_than_trained_on():
@@ -62,6 +64,34 @@ def test_a_share_that_holds_no_query_is_refused():
     ):
         move_share({"a": "train", "b": "train", "t": "test"}, 0.1, "train", "dev")
     assert move_share({"t": "test"}, 0.1, "train", "dev") == {"t": "test"}
+
+
+def test_what_would_take_all_of_a_split_is_refused():
+    with pytest.raises(
+        UserError,
+        match=r"dev_from_train is 0.9, which all of 2 train queries fall into; lower it",
+    ):
+        move_share({"a": "train", "c": "train", "t": "test"}, 0.9, "train", "dev")
+
+
+def test_dev_is_a_share_of_a_train_that_was_itself_drawn():
+    """All of train lies below the hash .2: a threshold of .1 would take half of it, and one of .2 all."""
+    splits = {f"q{i}": "test" for i in range(1000)}
+    params = {"train_from_test": 0.2, "dev_from_train": 0.1}
+    drawn = draw_splits(splits, DatasetParams(**params))
+    learned = sorted((q for q in splits if compute_position(q) < 0.2), key=compute_position)
+    dev = set(learned[: round(len(learned) / 10)])
+    assert drawn == {q: "dev" if q in dev else "train" if q in learned else "test" for q in splits}
+
+
+@pytest.mark.parametrize("chosen", [slice(0, 30), slice(-30, None)], ids=["lowest", "highest"])
+def test_a_share_of_queries_that_the_same_hash_has_chosen_is_counted(chosen):
+    ids = sorted((f"q{i}" for i in range(1000)), key=compute_position)[chosen]
+    params = {"dev_from_train": 0.1, "counted_shares": ["dev_from_train"]}
+    drawn = draw_splits(dict.fromkeys(ids, "train"), DatasetParams(**params))
+    assert drawn == {q: "dev" if q in ids[:3] else "train" for q in ids}
+    # also where nobody says so, as far more or fewer lie below the share than may
+    assert move_share(dict.fromkeys(ids, "train"), 0.1, "train", "dev") == drawn
 
 
 def test_dev_is_not_carved_where_there_is_one():

@@ -47,6 +47,7 @@ def test_a_share_of_train_becomes_dev_in_the_dataset_itself(plan, keys):
     assert planned.check("baseline") == [LINE]
     params = planned.planner.dataset().values
     assert (params["dev_from_train"], params["dev_from_train_most"]) == (0.1, 500)
+    assert "counted_shares" not in params  # which would be another key
     assert (
         planned.planner.run("bm25", "dev", "here").upstream["dataset"] is planned.planner.dataset()
     )
@@ -97,3 +98,9 @@ def test_nothing_is_said_of_tables_and_sweeps_that_are_not_made(plan):
     planned = plan(("train", "test"), {"sweeps": {"choices": sweep}})
     assert planned.check("baseline") == []
     assert planned.check("sweep_choices") == planned.check("sweeps") == [LINE]
+
+
+def test_a_share_of_a_train_that_is_drawn_itself_is_counted(plan):
+    drawing = {"datasets": {"tiny": {"train_from_test": 0.2}}}
+    planned = plan(("test",), merged(CHOSEN, drawing))
+    assert planned.planner.dataset().values["counted_shares"] == ["dev_from_train"]

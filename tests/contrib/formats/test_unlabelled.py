@@ -5,11 +5,11 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.contrib.formats.unlabelled import choose_share
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.splits import compute_position, move_share
+from tandem.data.splits import compute_position
 from tandem.errors import UserError
+from tandem.extras.drawn_splits import choose_share, move_share
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -73,6 +73,16 @@ def test_a_share_of_queries_that_the_same_hash_has_chosen(kept):
 def test_a_share_of_evenly_spread_queries_is_a_threshold():
     ids = [f"q{i}" for i in range(1000)]
     assert choose_share(ids, 0.4) == {query for query in ids if compute_position(query) < 0.4}
+
+
+def test_dev_is_a_share_of_the_queries_that_keep_their_labels(make_beir, derive):
+    """Those of the lowest hashes have lost them: none of the others lies below a tenth of all hashes."""
+    ids = sorted((f"q{i}" for i in range(40)), key=compute_position)
+    qrels = {"train": [f"{query}\td\t1" for query in ids]}
+    base = make_beir("base", [("d", "", "text")], ids, qrels)
+    dataset = Collection(derive("more", {"of": base}, {"share": 0.5, "dev_from_train": 0.1}))
+    labelled = [query for query in ids if query not in dataset.queries("unlabelled")]
+    assert list(dataset.queries("dev")) == labelled[: round(len(labelled) / 10)]
 
 
 def test_another_datasets_training_queries(base, derive, beir, make):

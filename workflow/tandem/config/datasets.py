@@ -68,6 +68,8 @@ class Dataset(Section):
     corpus_key: ClassVar[str | None] = None
     # its key that names the dataset which it stands for in a paper's table
     collection_key: ClassVar[str | None] = None
+    # its keys that choose training queries by the hash of their ids
+    choosing_keys: ClassVar[tuple[str, ...]] = ()
 
     source: str = Field(
         description="where the collection comes from; decides which further keys there are"

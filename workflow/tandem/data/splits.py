@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 
 from tandem.config.datasets import UNLABELLED
-from tandem.errors import UserError
 
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
 LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates
@@ -62,30 +61,6 @@ def _compute_sha1(query_id: str) -> str:
     return hashlib.sha1(query_id.encode()).hexdigest()
 
 
-def move_share(
-    splits: dict[str, str], share: float, source: str, target: str, most: int | None = None
-) -> dict[str, str]:
-    """Move the queries of split `source` whose id hashes below `share` into `target`, which must not exist yet.
-
-    A `UserError` where it does, or where no query moves.
-    Collections in several languages that share ids (XQuAD) are cut alike.
-
-    Args:
-        most: how many are moved at most: those with the lowest sha1; None: all.
-    """
-    key = f"{target}_from_{source}"
-    queries = [query for query, split in splits.items() if split == source]
-    if target in splits.values():
-        raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
-    below = [query for query in queries if compute_position(query) < share]
-    moved = set(_select_lowest(below, most))
-    if queries and not moved:
-        raise UserError(
-            f"{key} is {share:g}, which none of {len(queries)} {source} queries falls into; raise it"
-        )
-    return {query: target if query in moved else split for query, split in splits.items()}
-
-
 def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:
     """Return at most so many queries of each split: those whose ids have the lowest sha1, in their old order.
 
@@ -94,10 +69,10 @@ def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[s
     selected: set[str] = set()
     for split in set(splits.values()):
         queries = [q for q, s in splits.items() if s == split]
-        selected.update(_select_lowest(queries, limits.get(split)))
+        selected.update(select_lowest(queries, limits.get(split)))
     return {query: split for query, split in splits.items() if query in selected}
 
 
-def _select_lowest(queries: list[str], most: int | None) -> list[str]:
+def select_lowest(queries: list[str], most: int | None) -> list[str]:
     """Return at most so many queries, those whose ids have the lowest sha1; None: all."""
     return queries if most is None else heapq.nsmallest(most, queries, key=_compute_sha1)

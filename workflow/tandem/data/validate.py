@@ -18,9 +18,10 @@ from tandem.cluster.progress import say
 from tandem.data import tables
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import Query, Source
-from tandem.data.splits import USUAL_SPLITS, choose_splits, draw_subset, move_share
+from tandem.data.splits import USUAL_SPLITS, choose_splits, draw_subset
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
+from tandem.store.job import load
 
 LARGEST_GRADE = (
     1_000  # some DCGs have 2 to the power of it as a gain, which float64 holds up to 1,023
@@ -205,12 +206,8 @@ def prepare_queries(
     warnings.count(unjudged, "queries stand in no qrels and were dropped")
 
     splits = origins
-    if params.train_from_test is not None:
-        splits = move_share(splits, params.train_from_test, "test", "train")
-    if params.dev_from_train is not None:
-        splits = move_share(
-            splits, params.dev_from_train, "train", "dev", params.dev_from_train_most
-        )
+    if params.train_from_test is not None or params.dev_from_train is not None:
+        splits = load("extras.drawn_splits:draw_splits")(splits, params)
     limits = {split: params.most_queries(split) for split in USUAL_SPLITS}
     splits = draw_subset(splits, limits)
     if not splits:

@@ -30,6 +30,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, number_roles, plan_references
 from tandem.stages.base import Json
 from tandem.store.files import fingerprint
+from tandem.store.job import load
 
 NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
@@ -106,6 +107,9 @@ def make_dataset(
 
     _check_counts(ctx, name, entry)
     has_drawn_split = any(params.get(key) for key in DRAWN_SPLITS)
+    if has_drawn_split:
+        counted = load("extras.drawn_splits:list_counted")(entry, upstream)
+        params |= {"counted_shares": counted} if counted else {}
     expected = {
         "checksum": entry.checksum,
         "counts": None if has_drawn_split else entry.counts,

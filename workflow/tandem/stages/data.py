@@ -85,6 +85,11 @@ class DatasetParams(Params):
     train_from_test: float | None = Field(
         None, gt=0, lt=1, description="share of test queries that become train"
     )
+    counted_shares: list[str] = Field(
+        [],
+        exclude_if=not_,
+        description="of these two, those drawn from queries that the hash of their ids has chosen before",
+    )
     near_duplicates: float | None = Field(
         None, gt=0, le=1, description="similarity from which labels are shared"
     )

@@ -332,6 +332,7 @@ class CroppedSentences(OfSearched):
 
     always_has = ("train",)
     corpus_key = "of"
+    choosing_keys = ("most",)
     source: Literal["cropped_sentences"]
     queries_of: QueriesRef | None = Field(
         None,
@@ -351,6 +352,7 @@ class Unlabelled(Inheriting):
 
     reads = (UNLABELLED_FILE,)
     corpus_key = collection_key = "of"
+    choosing_keys = ("share",)
     source: Literal["unlabelled"]
     of: DatasetRef = Field(
         description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`"

@@ -1,7 +1,5 @@
 """A dataset with further queries that have no labels."""
 
-import heapq
-import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,11 +10,9 @@ from tandem.data.dataset_files import DatasetFiles
 from tandem.data.forms import compose_text
 from tandem.data.reading import read_fields
 from tandem.data.sources import DatasetJob, Query, dataset_format
-from tandem.data.splits import compute_position
 from tandem.errors import UserError
 from tandem.extras.derived import PASSAGE_PARTS, DerivedSource
-
-_CHANCE = 5  # standard deviations that a threshold on evenly spread hashes never misses a share by
+from tandem.extras.drawn_splits import choose_share
 
 
 @dataset_format("unlabelled")
@@ -76,18 +72,3 @@ class UnlabelledSource(DerivedSource):
     def _losing(self) -> set[str]:
         training = [query for query, _, split in super().rows("queries") if split == "train"]
         return choose_share(training, self._share) if self._share else set()
-
-
-def choose_share(queries: Sequence[str], share: float) -> set[str]:
-    """Return a share of some queries: those whose ids hash below it, or as many of the lowest.
-
-    Where `train_queries` or `dev_from_train` has chosen the queries by the same hash, far more or fewer than the share
-    lie below it: the lowest are counted then. Otherwise the threshold decides, which cuts every collection with these
-    ids alike.
-    """
-    expected = share * len(queries)
-    deviation = math.sqrt(expected * (1 - share))
-    below = {query for query in queries if compute_position(query) < share}
-    if abs(len(below) - expected) <= _CHANCE * deviation:
-        return below
-    return set(heapq.nsmallest(round(expected), queries, key=compute_position))
