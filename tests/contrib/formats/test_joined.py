@@ -81,23 +81,33 @@ def test_queries_stand_again_by_where_their_passage_is(joined):
     assert list(documents.queries("test")) == ["swim", "sleep", "both", "none"]
 
 
-def test_a_query_by_position_does_not_find_the_document_that_it_is(make_beir, tmp_path):
-    queries = ("b1", "o2", "swim")
-    test = ["b1\to3\t1", "o2\to1\t1", "swim\to1\t1"]
+def test_no_query_finds_the_document_that_holds_its_own_passage(make_beir, tmp_path):
+    queries = ("b1", "o2", "o3", "swim")
+    test = ["b1\to3\t1", "o2\to1\t1", "o3\tb1\t1", "swim\to1\t1"]
     of = make_beir("nature", PASSAGES, queries, {"test": test})
     out = tmp_path / "results" / "joined"
-    params = {"source": "joined", "positions": [1], "split": "test", "excludes_own": True}
+    params = {"source": "joined", "positions": [1], "excludes_own_document": True}
     run(Job("dataset", out, params, {"of": of}, {}))
     documents = Collection(open_artifact(out, "dataset"))
-    # o2 is a passage of document o1, not a document
-    assert documents.qrels("test_p1") == {"p1.o2": {"o1": 1}, "p1.swim": {"o1": 1}}
+    # b1 is dropped by its id; document o1 holds o1, which is relevant for o2, but nothing for o3
+    assert documents.qrels("test") == {
+        "b1": {"o1": 1},
+        "o2": {"o1": 1},
+        "o3": {"b1": 1, "o1": EXCLUDED},
+        "swim": {"o1": 1},
+    }
+    assert documents.qrels("test_p1") == {
+        "p1.o2": {"o1": 1},
+        "p1.o3": {"b1": 1, "o1": EXCLUDED},
+        "p1.swim": {"o1": 1},
+    }
     assert documents.qrels("test_p2on") == {"p2on.b1": {"o1": 1, "b1": EXCLUDED}}
 
 
-def test_planning_says_that_no_query_by_position_finds_itself(configured):
-    entry = {"source": "joined", "of": "pydocs", "positions": [1], "ignore_identical_ids": True}
+def test_planning_says_that_no_query_finds_its_own_document(configured):
+    entry = {"source": "joined", "of": "pydocs", "ignore_identical_ids": True}
     plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
-    assert plan.planner.dataset("whole").values["excludes_own"] is True
+    assert plan.planner.dataset("whole").values["excludes_own_document"] is True
 
 
 def test_a_bar_holds_where_no_passage_is_relevant():

@@ -236,3 +236,9 @@ def test_the_example_resolves_and_all_its_rows_share_two_encodings_of_the_passag
         rows[f"DE ({name})"].upstream["run"] for name in ("FirstP", "MaxP", "SumP", "K-MaxP")
     ]
     assert len({stage.key for stage in searched}) == 1
+
+
+def test_windows_of_what_no_query_finds_of_its_own_id_are_not_found_either(config):
+    windows = FullPlan(config({}, long={"ignore_identical_ids": True}), ROOT).planner.dataset("cut")
+    assert windows.values["excludes_own"] is True
+    assert "excludes_own" not in FullPlan(config({}), ROOT).planner.dataset("cut").values

@@ -125,6 +125,19 @@ def test_the_first_window_alone_carries_a_label_and_the_others_are_no_negatives(
     }
 
 
+@pytest.mark.parametrize("label", ["all", "first"])
+def test_no_window_of_a_querys_own_document_is_its_result(make_beir, windows, label):
+    """As queries have them that are passages themselves: their windows have other ids."""
+    train = ["d1\td2\t1", "d2\td2\t1", "d2\tempty\t1", "t1\td2\t1"]
+    base = make_beir("own", DOCUMENTS, ("d1", "d2", "t1"), {"train": train})
+    qrels = Collection(windows(of=base, label=label, excludes_own=True)).qrels("train")
+    assert qrels == {
+        "d1": {"d2#0": 1, "d1#0": EXCLUDED, "d1#1": EXCLUDED, "d1#2": EXCLUDED},
+        "d2": {"empty#0": 1, "d2#0": EXCLUDED},
+        "t1": {"d2#0": 1},
+    }
+
+
 def test_training_lists_name_windows(base, windows, tmp_path):
     job = Job("dataset", tmp_path / "results" / "listed", base.params, {})
     with writing(job) as draft:

@@ -22,9 +22,11 @@ from tandem.extras.derived import DerivedSource
 
 
 class JoinedEntry(Joined):
-    """Say, too, whether the document of a query's id is no result of the query in a further split."""
+    """Say, too, whether the document that holds the passage of a query's id is no result of the query."""
 
-    excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
+    excludes_own_document: bool = Field(
+        False, description="as `ignore_identical_ids` of the dataset"
+    )
 
 
 @dataset_format("joined")
@@ -34,7 +36,8 @@ class JoinedSource(DerivedSource):
     It has the id of its first passage and their texts, a line each. Labels of passages become its labels: it is
     relevant where one of its passages is. With `positions` the queries of `split` stand a second time in further
     splits, by where their first relevant passage stands in its document: `<name>.q` is query q in the split
-    `<split>_<name>`. Where no query's own document is a result, the document q is `EXCLUDED` for it: their ids differ.
+    `<split>_<name>`. Where no query's own passage is a result, the document that holds the passage q is `EXCLUDED` for
+    q, unless another passage makes it relevant, and the document q for `<name>.q`: their ids differ.
     """
 
     def __init__(self, job: DatasetJob, entry: JoinedEntry) -> None:
@@ -88,7 +91,7 @@ class JoinedSource(DerivedSource):
                 yield query, doc, relevance, split
         for (query, split), labels in self._labels.items():
             if split == self._entry.split and (name := self._position_of.get(query)):
-                own = {query: EXCLUDED} if query in self._own_documents else {}
+                own = {query: EXCLUDED} if self._own_document(query) == query else {}
                 for doc, relevance in (labels | own).items():
                     yield f"{name}.{query}", doc, relevance, f"{split}_{name}"
 
@@ -110,10 +113,12 @@ class JoinedSource(DerivedSource):
 
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
-        """Labelled passage → its document, and where it stands there, from 1."""
+        """Labelled passage, or one that is a query → its document, and where it stands there, from 1."""
         labelled = {
             passage for _, passage, _, _ in chain(super().read_qrels(), super().read_lists())
         }
+        if self._entry.excludes_own_document:
+            labelled.update(query for query, *_ in super().read_qrels())
         places = {}
         for document in self._documents():
             for number, (passage, _, _) in enumerate(document, start=1):
@@ -129,15 +134,18 @@ class JoinedSource(DerivedSource):
             doc, _ = self._places.get(passage, (passage, 0))
             own = labels.setdefault((query, split), {})
             own[doc] = relevance if doc not in own else _stronger(own[doc], relevance)
+        for (query, _), own in labels.items():
+            doc = self._own_document(query)
+            if doc is not None and doc != query:
+                own[doc] = _stronger(own.get(doc, EXCLUDED), EXCLUDED)
         return labels
 
-    @cached_property
-    def _own_documents(self) -> set[str]:
-        """Return the queries of `split` that are documents, too; none where these may be results."""
-        if not self._entry.excludes_own:
-            return set()
-        firsts = (document[0][0] for document in self._documents())
-        return self.find_own_passages(self._entry.split, firsts)
+    def _own_document(self, query: str) -> str | None:
+        """Return the document that holds a judged query's own passage; None: there is none, or it may be a result."""
+        if not self._entry.excludes_own_document:
+            return None
+        doc, _ = self._places.get(query, (None, 0))
+        return doc
 
     @cached_property
     def _position_of(self) -> dict[str, str]:

@@ -7,7 +7,6 @@ from tandem.plan.context import Context, plans_dataset
 from tandem.plan.dataset_stages import find_base, make_dataset
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
-from tandem.stages.base import Json
 
 
 @plans_dataset("cropped_sentences")
@@ -22,11 +21,9 @@ def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
 def plan_joined(ctx: Context, name: str, entry: Joined) -> Stage:
     """Return the stage of a dataset of long documents, which may have its queries by position."""
     made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
-    further: Json = {}
     if entry.positions:
         require_own_split(ctx, name, entry.of, entry.split)
-        if entry.ignore_identical_ids:
-            further["excludes_own"] = True
+    further = {"excludes_own_document": True} if entry.ignore_identical_ids else {}
     return make_dataset(ctx, name, entry, made_of, further)
 
 

@@ -4,7 +4,13 @@ from tandem.config.datasets import CutDocuments
 from tandem.config.models import CrossModel, ModelEntry
 from tandem.config.references import CROSS_PARTS
 from tandem.config.settings import Settings
-from tandem.contrib.long_documents.options import PARADE_POOLINGS, Aggregation, ParadeOptions
+from tandem.contrib.long_documents.options import (
+    PARADE_POOLINGS,
+    Aggregation,
+    ParadeOptions,
+    Windows,
+)
+from tandem.data.splits import VALIDATED
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.extras.planning import why_on_no_split
 from tandem.plan.context import (
@@ -12,11 +18,13 @@ from tandem.plan.context import (
     checks_entry,
     json_of,
     lists_unused_keys,
+    plans_dataset,
     plans_run,
     require_depth,
 )
-from tandem.plan.dataset_stages import dataset
+from tandem.plan.dataset_stages import dataset, make_dataset
 from tandem.plan.graph import Stage
+from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import run_depth
 from tandem.plan.run_expressions import reranking_params, run
 from tandem.plan.starting_encoders import judges
@@ -33,6 +41,14 @@ _OF_QUERIES = (
     "dev_from_train_most",
     "train_from_test",
 )
+
+
+@plans_dataset("windows")
+def plan_windows(ctx: Context, name: str, entry: Windows) -> Stage:
+    """Return the stage of a dataset of windows."""
+    made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
+    further = {"excludes_own": True} if entry.ignore_identical_ids else {}
+    return make_dataset(ctx, name, entry, made_of, further)
 
 
 def find_windows(ctx: Context, name: str, where: str) -> CutDocuments:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from functools import cached_property
 
+from pydantic import Field
+
 from tandem.contrib.long_documents.cutting import (
     count_windows,
     cut_windows,
@@ -15,6 +17,12 @@ from tandem.data.sources import DatasetJob, Domain, Judgement, Listed, Passage, 
 from tandem.extras.derived import DerivedSource
 
 
+class WindowsEntry(Windows):
+    """Say, too, whether the windows of a query's own document are no results of the query."""
+
+    excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
+
+
 @dataset_format("windows")
 class WindowsSource(DerivedSource):
     """Windows over the documents of the input `of` (Dai & Callan 2019).
@@ -22,9 +30,10 @@ class WindowsSource(DerivedSource):
     A document without text has one empty window. Only the text is cut. Labels belong to documents; which windows carry
     them matters for training alone: runs over windows are aggregated to documents before they are scored, by the
     documents' own qrels. With `label: first` a relevant document's other windows are neither positives nor negatives.
+    Where no query's own document is a result, its windows are `EXCLUDED` for the query: their ids differ.
     """
 
-    def __init__(self, job: DatasetJob, entry: Windows) -> None:
+    def __init__(self, job: DatasetJob, entry: WindowsEntry) -> None:
         super().__init__(job, entry)
         self._entry = entry
         self._unit = entry.unit or "words"
@@ -48,7 +57,12 @@ class WindowsSource(DerivedSource):
 
     def read_qrels(self) -> Iterator[Judgement]:
         """Yield the documents' judgements, given to all of their windows or to the first; see the class."""
+        judged: dict[tuple[str, str], None] = {}  # queries that are documents, with their splits
         for query, doc, relevance, split in super().read_qrels():
+            if query in self._own_documents:
+                judged[query, split] = None
+                if doc == query:
+                    continue
             yield query, name_window(doc, 0), relevance, split
             is_barred = relevance in (LITERAL_MATCH, EXCLUDED)  # all windows of such a document
             if relevance <= 0 and not (self._labels_all or is_barred):
@@ -56,6 +70,9 @@ class WindowsSource(DerivedSource):
             of_others = relevance if self._labels_all or is_barred else LITERAL_MATCH
             for number in range(1, self._counts.get(doc, 1)):
                 yield query, name_window(doc, number), of_others, split
+        for query, split in judged:
+            for number in range(self._counts.get(query, 1)):
+                yield query, name_window(query, number), EXCLUDED, split
 
     def read_lists(self) -> Iterator[Listed]:
         """Yield the documents' lists, of the windows that are labelled as their documents are."""
@@ -74,11 +91,20 @@ class WindowsSource(DerivedSource):
                     yield name_window(doc, number), domain
 
     @cached_property
+    def _own_documents(self) -> set[str]:
+        """Return the judged queries that are documents, too; none where these may be results."""
+        if not self._entry.excludes_own:
+            return set()
+        judged = {query for query, *_ in super().read_qrels()}
+        return {doc for doc, *_ in super().read_corpus() if doc in judged}
+
+    @cached_property
     def _counts(self) -> dict[str, int]:
-        """Return labelled document → number of its windows, where there are several."""
+        """Return labelled document, or one that is a query → number of its windows, where there are several."""
         entry = self._entry
         labelled = {doc for _, doc, *_ in super().read_qrels()}
         labelled.update(doc for _, doc, *_ in super().read_lists())
+        labelled |= self._own_documents
         counts = {}
         for doc, _, text in super().read_corpus():
             if doc not in labelled:
