@@ -174,6 +174,19 @@ def test_mistakes(plan, notebook, keys, message):
         plan({"analysis": keys}).view("analysis").stage(notebook)
 
 
+def test_a_group_has_no_wrong_results_of_its_own(plan):
+    keys = {"dataset": "nanobeir", "train_on": "pydocs", "tables": []}
+    with pytest.raises(UserError, match=r"nanobeir is a group: it has scores, but no passages"):
+        plan(keys).view("analysis").stage("error_analysis")
+
+
+def test_dynamics_are_of_single_vectors(plan):
+    keys = {"models/de_bm25neg/representation": "multi", "tables": []}
+    message = r"analysis\.dynamics\.model: rocketqav2 is of representation multi; this needs single"
+    with pytest.raises(UserError, match=message):
+        plan(keys).view("analysis").stage("distillation_dynamics")
+
+
 def test_a_sheet_that_is_not_there_is_one_line(default, plan, tmp_path):
     changed = plan({"analysis/errors/sheet": str(tmp_path / "none.csv")})
     with pytest.raises(UserError, match=r"analysis\.errors\.sheet is .*none\.csv; no such file"):

@@ -10,7 +10,7 @@ import yaml
 from trec import iter_trec
 
 from tandem.cli import run
-from tandem.contrib.demo.export import describe_task
+from tandem.contrib.demo.export import describe_task, find_own_depth, join_subsets
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -175,3 +175,44 @@ def test_another_split_than_the_tasks_is_refused(configured, overridden, name, k
 def test_the_split_of_a_task(configured, overridden, name, keys, split):
     ctx = FullPlan(overridden(configured(), keys), ROOT).planner.ctx
     assert describe_task(ctx, name).split == split
+
+
+def test_the_subsets_of_a_task_stand_in_one_file():
+    def scored(task, split, subset):
+        return {"task_name": task, "scores": {split: [{"hf_subset": subset}]}}
+
+    results = [
+        scored("Same", "test", "de"),
+        scored("Other", "test", "default"),
+        scored("Same", "test", "en"),
+        scored("Same", "dev", "de"),
+    ]
+    joined = join_subsets(results)
+    assert list(joined) == ["Same", "Other"]
+    assert joined["Same"]["scores"] == {
+        "test": [{"hf_subset": "de"}, {"hf_subset": "en"}],
+        "dev": [{"hf_subset": "de"}],
+    }
+
+
+def test_two_datasets_of_one_task_are_refused(built, tmp_path):
+    tiny = yaml.safe_load((built.folder / "config.yaml").read_text())["datasets"]["tiny"]
+    tiny["mteb"] = TASK
+    both = {"source": "group", "of": ["tiny", "again"]}
+    datasets = {"tiny": tiny, "again": tiny, "both": both}
+    keys = {"dataset": "both", "train_on": "tiny", "datasets": datasets}
+    (tmp_path / "both.yaml").write_text(yaml.safe_dump(keys))
+    files = ["config.yaml", str(tmp_path / "both.yaml")]
+    message = (
+        r"datasets\.again\.mteb is TinyRetrieval, subset default, split train, as that of .*tiny"
+    )
+    with contextlib.chdir(built.folder), pytest.raises(UserError, match=message):
+        run(["export", "bm25", *files, "--mteb", "--out", str(tmp_path / "out")])
+
+
+def test_a_fusion_goes_as_deep_as_its_key_says(configured):
+    fusion = {"of": ["bm25", "de_bm25neg"], "depth": 100}
+    config = configured("fusions", {"short": fusion}) | {"score": {"measures": ["RR@10"]}}
+    planner = FullPlan(config | {"tables": []}, ROOT).planner
+    assert find_own_depth(planner.score("short", "here")) == 100
+    assert find_own_depth(planner.score("bm25", "here")) == float("inf")

@@ -57,7 +57,9 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(
         "lineage.json",
     ):
         assert f"baseline/{name}" in names
-    assert not {f"baseline/results/tables/baseline.{end}" for end in ("log", "two.csv")} & names.keys()
+    assert (
+        not {f"baseline/results/tables/baseline.{end}" for end in ("log", "two.csv")} & names.keys()
+    )
     assert {(member.mtime, member.uid, member.uname, member.mode) for member in names.values()} == {
         (0, 0, "", 0o644)
     }

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from tandem.config.references import CROSS_PARTS
+from tandem.config.representations import is_single
 from tandem.contrib.analysis.options import Analysis
 from tandem.errors import UserError, nearest, printable
 from tandem.extras.planning import choose_run
 from tandem.plan.context import json_of, plans_view
+from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan, ReportPart, View
 from tandem.plan.reported import reported_split, run_depth
@@ -106,7 +108,8 @@ class AnalysisView(View):
             self.plan, "de_bm25neg+ce_deneg", lambda run: "+" in run
         )
         score = self.planner.score(system, "analysis.errors.system", data)
-        upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
+        upstream = {"dataset": dataset(self.ctx, data)}  # which refuses a group
+        upstream |= {role: score.upstream.get(role) for role in ("run", "match")}
         params: Json = {"split": split, "top": entry.top, "queries": entry.queries}
         params["ignore_identical_ids"] = self.ctx.dataset_entry(data).ignore_identical_ids
         return self.ctx.stage("errors", data, score.name, params, upstream)
@@ -131,6 +134,10 @@ class AnalysisView(View):
         chain = self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})
         points = [stage for number, stage in chain.items() if number]  # without the start, number 0
         first = points[0]
+        representation = first.params.representation
+        if not is_single(representation):
+            problem = f"{name} is of representation {representation.type}"
+            raise UserError(f"{where}: {problem}; this needs single vectors")
         roles = ("dataset", "candidates", "tokens", "cross_tokens", "retriever", "reranker")
         upstream = {role: first.upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}

@@ -6,9 +6,10 @@ confidence (nAUC), and times, which are in the manifests.
 """
 
 import json
+import math
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -257,27 +258,69 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
     """Write a system's results on the configuration's dataset, or on all of a group, and return the names of the tasks.
 
     Raises:
-        UserError: a dataset that is not a task of MTEB, or a run that is not built.
+        UserError: a dataset that is not a task of MTEB, or the same one as another, or a run that is not built.
     """
     plan = configuration.plan()
     data, ctx = plan.settings.dataset, plan.planner.ctx
-    entry = ctx.dataset_entry(data)
-    names = entry.of if isinstance(entry, Group) else (data,)
-    tasks = {name: describe_task(ctx, name) for name in names}
     whole = plan.planner.score(system, "the system")
-    scores = whole.upstream.values() if isinstance(entry, Group) else [whole]
-    needed = [stage.upstream[role] for stage in scores for role in ("dataset", "run")]
+    scores = dict(_iterate_scores(ctx, data, whole))
+    tasks = {name: describe_task(ctx, name) for name in scores}
+    _require_different(tasks)
+    needed = [stage.upstream[role] for stage in scores.values() for role in ("dataset", "run")]
     require_built(needed, system, configuration)
+
+    results = []
+    for name, score in scores.items():
+        depth = min(run_depth(ctx, score.values["split"], name), find_own_depth(score))
+        languages = list_languages(ctx, name)
+        results.append(gather_task_result(tasks[name], score, depth, languages))
+
     model = {"name": f"tandem/{system}", "revision": whole.digest}
     place = folder / "results" / model["name"].replace("/", "__") / model["revision"]
-    for (name, task), score in zip(tasks.items(), scores, strict=True):
-        depth = run_depth(ctx, score.values["split"], name)
-        write_json(
-            place / f"{task.task}.json",
-            gather_task_result(task, score, depth, list_languages(ctx, name)),
-        )
+    joined = join_subsets(results)
+    for task_name, result in joined.items():
+        write_json(place / f"{task_name}.json", result)
     write_json(place / "model_meta.json", model | UNKNOWN)
-    return [task.task for task in tasks.values()]
+    return list(joined)
+
+
+def _iterate_scores(ctx: Context, name: str, score: Stage) -> Iterator[tuple[str, Stage]]:
+    """Yield a dataset and its score; of a group, and of groups within it, those of each dataset."""
+    entry = ctx.dataset_entry(name)
+    if not isinstance(entry, Group):
+        yield name, score
+        return
+    for member, of_member in zip(entry.of, score.upstream.values(), strict=True):
+        yield from _iterate_scores(ctx, member, of_member)
+
+
+def _require_different(tasks: dict[str, MtebTask]) -> None:
+    """Refuse two datasets that are the same subset and split of a task: one would take the other's place."""
+    seen: dict[tuple[str, str, str], str] = {}
+    for name, task in tasks.items():
+        other = seen.setdefault((task.task, task.subset, task.split), name)
+        if other != name:
+            same = f"{task.task}, subset {task.subset}, split {task.split}"
+            raise UserError(f"datasets.{name}.mteb is {same}, as that of datasets.{other}")
+
+
+def join_subsets(results: Iterable[Json]) -> dict[str, Json]:
+    """Return task → its result, whose scores are those on all of its subsets and splits."""
+    joined: dict[str, Json] = {}
+    for result in results:
+        of_task = joined.setdefault(result["task_name"], result)
+        if of_task is not result:
+            for split, subsets in result["scores"].items():
+                of_task["scores"].setdefault(split, []).extend(subsets)
+    return joined
+
+
+def find_own_depth(score: Stage) -> float:
+    """Return how deep the run that a score is of goes by a key of its own, as a fusion does; inf: there is none."""
+    run = score.upstream["run"]
+    while "run" in run.upstream:  # re-ranked
+        run = run.upstream["run"]
+    return float(run.values["depth"]) if run.declared.scoring.depth_key else math.inf
 
 
 def describe_task(ctx: Context, name: str) -> MtebTask:
@@ -329,7 +372,7 @@ def list_languages(ctx: Context, name: str) -> list[str]:
     return ["eng-Latn"]
 
 
-def gather_task_result(task: MtebTask, score: Stage, depth: int, languages: list[str]) -> Json:
+def gather_task_result(task: MtebTask, score: Stage, depth: float, languages: list[str]) -> Json:
     """Return MTEB's `TaskResult` of a run, by the stage that scores it, as far down as the run goes."""
     keys = {
         f"{key}_at_{k}": f"{name}@{k}"
@@ -339,7 +382,7 @@ def gather_task_result(task: MtebTask, score: Stage, depth: int, languages: list
     }
     if task.main_score not in keys:
         raise UserError(
-            f"mteb.main_score is {task.main_score}, but runs are {depth} deep; known: {', '.join(keys)}"
+            f"mteb.main_score is {task.main_score}, but runs are {depth:g} deep; known: {', '.join(keys)}"
         )
     inputs = {role: open_artifact(Path(score.upstream[role].folder)) for role in ("dataset", "run")}
     params = ScoreParams.model_validate({**score.values, "measures": list(keys.values())})
