@@ -236,9 +236,7 @@ def _open_audited(ctx: Context, name: str, of: str) -> Context:
     Where models would be trained on what the audit makes, it is one that searches and trains on the dataset itself.
     """
     settings = ctx.settings
-    is_trained_on = name in _list_origins(ctx, settings.train_on or settings.dataset)
-    is_cycle = name in _list_origins(ctx, of)  # which is refused with its names
-    if is_cycle or not is_trained_on:
+    if name not in _list_origins(ctx, settings.train_on or settings.dataset):
         return ctx
     audited = Context(settings.model_copy(update={"dataset": of, "train_on": None}), ctx.stages)
     audited.datasets = ctx.datasets  # with those that planning has changed
