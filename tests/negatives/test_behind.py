@@ -79,3 +79,35 @@ def test_judges_are_calibrated_by_dev_which_is_behind_nothing(
     run(job)
     assert open_artifact(job.out).manifest.facts["calibration"]["positives"] == 20
     assert json.loads((job.out / "report.json").read_text())["queries"] == 10
+
+
+def test_neither_run_counts_a_querys_own_passage(
+    make_job, make_dataset, make_tokens, write_ranked, documents, tmp_path
+):
+    """Without it the other run answers both, and the source has one's passage second, the other's first."""
+    own = [(query, "", f"about {query}") for query in ("train-owl", "train-bat")]
+    data = make_dataset(tmp_path / "r/dataset/own-0000000001", [*own, *documents])
+
+    def write(name, of_owl):
+        of_bat = ["train-bat", "bat-3", "otter-1"]
+        ranked = [
+            (query, docs, np.arange(len(docs), 0.0, -1))
+            for query, docs in (("train-owl", of_owl), ("train-bat", of_bat))
+        ]
+        out = tmp_path / f"r/bm25/{name}"
+        return write_ranked("bm25", out, {"depth": 3}, {"dataset": data}, ranked)
+
+    inputs = {
+        "dataset": data,
+        "run": write("run.train-0000000002", ["train-owl", "otter-1", "owl-3"]),
+        "ahead": write("ahead.train-0000000003", ["train-owl", "owl-3"]),
+        "tokens": make_tokens(tmp_path / "r/tokens/t-0000000004", data),
+    }
+    params = {"depth": 3, "split": "train", "seed": 1, "ignore_identical_ids": True}
+    params["behind"] = {"first_rank": 2, "depth": 3}
+    job = make_job("candidates", tmp_path / "r/candidates/c-0000000005", params, inputs)
+    run(job)
+    rows = listed_rows(open_artifact(job.out))
+    assert {(row["query_id"], row["doc_id"]) for row in rows if not row["label"]} == {
+        ("train-owl", "otter-1")
+    }

@@ -38,6 +38,9 @@ def test_queries_that_another_run_answers_better_are_found_by_it(drawn):
     assert behind.upstream["ahead"].kind == "rerank"
     assert behind.upstream["ahead"].name.endswith(".train")
     assert "behind" not in plain.values
+    own = {"datasets": {"pydocs": {"ignore_identical_ids": True}}}
+    without_own = drawn(own, behind={"than": "bm25"})
+    assert without_own.values["behind"] == behind.values["behind"] | {"of_results": True}
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,22 @@ class PositiveLabels:
         query itself or hold an answer.
         """
         judged = self.qrels.get(query, {})
-        left_out = (LITERAL_MATCH, EXCLUDED)
         neither = [
             doc
             for doc, grade in judged.items()
-            if grade in left_out or 0 < grade < self.least_grade
+            if grade == LITERAL_MATCH or 0 < grade < self.least_grade
         ]
-        neither += [query] if self.ignore_identical_ids else []
+        neither += self._list_left_out(query)
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
+
+    def keep_results(self, query: str, rows: Array) -> Array:
+        """Return rows without those of passages that no score counts: the query itself, and what is `EXCLUDED`."""
+        return rows[~np.isin(rows, self._rows(self._list_left_out(query)))]
+
+    def _list_left_out(self, query: str) -> list[str]:
+        judged = self.qrels.get(query, {})
+        left_out = [doc for doc, grade in judged.items() if grade == EXCLUDED]
+        return [*left_out, query] if self.ignore_identical_ids else left_out
 
     def _rows(self, ids: list[str]) -> Array:
         rows = self.docs.rows(ids, missing_ok=True)
@@ -103,10 +111,17 @@ def read_answering_passages(job: Job[CandidatesParams]) -> dict[str, set[str]]:
     return documents
 
 
-def read_first_passages(job: Job[CandidatesParams]) -> dict[int, int]:
-    """Return query row → row of the first passage of the input `ahead`."""
-    lists = iter_rows(job.inputs["ahead"], job.inputs["dataset"])
-    return {query: int(rows[0]) for query, rows, _ in lists if len(rows)}
+def read_first_passages(
+    job: Job[CandidatesParams], labels: PositiveLabels, queries: IdRows
+) -> dict[int, int]:
+    """Return query row → row of the first result of the input `ahead`."""
+    names = queries.all.to_pylist()
+    first = {}
+    for query, rows, _ in iter_rows(job.inputs["ahead"], job.inputs["dataset"]):
+        results = labels.keep_results(names[query], rows)
+        if len(results):
+            first[query] = int(results[0])
+    return first
 
 
 # query, ids, rows and scores of its documents, best first
@@ -160,7 +175,9 @@ class Pools:
         self.passages = Tokens.open(job.inputs["tokens"]).passages
         below = job.params.below_positive and "run" in job.inputs
         self.scored = get_scored_depth(job.inputs["run"]) if below else None
-        self.ahead = read_first_passages(job) if job.params.behind else {}
+        self.ahead: dict[int, int] = {}
+        if job.params.behind:
+            self.ahead = read_first_passages(job, self.labels, queries)
 
     def source(self) -> Iterator[SourceRanking]:
         """Return the entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""
@@ -188,9 +205,11 @@ class Pools:
                 report.without_positive += 1
                 continue
             row = int(self.queries.rows([query])[0])
-            if params.behind is not None and not self._is_behind(row, positives, rows):
-                report.not_behind += 1
-                continue
+            if params.behind is not None:
+                results = labels.keep_results(query, rows)
+                if not self._is_behind(row, positives, results):
+                    report.not_behind += 1
+                    continue
             barred = labels.barred(query)
             run = (rows, scores)
             texts = self.passages
@@ -208,7 +227,7 @@ class Pools:
         Args:
             query: row of the query.
             positives: rows of its positives.
-            rows: of the source's passages.
+            rows: of the source's results.
         """
         behind = self.job.params.behind
         assert behind is not None

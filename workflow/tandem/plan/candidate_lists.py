@@ -253,6 +253,8 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     params = json_of(lists) | {"seed": ctx.seed(lists.seed)}
     if ctx.dataset_entry(data).ignore_identical_ids:
         params["ignore_identical_ids"] = True
+        if lists.behind is not None:
+            params["behind"]["of_results"] = True
 
     pool = inputs.get("run")
     if pool is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.config.models import BelowPositive, Candidates
+from tandem.config.models import Behind, BelowPositive, Candidates
 from tandem.config.references import parameters_of
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Part
@@ -29,6 +29,15 @@ class BelowParams(BelowPositive):
 
 
 @parameters_of
+class BehindParams(Behind):
+    """Which queries lists are drawn for, by two runs."""
+
+    of_results: bool = Field(
+        False, exclude_if=not_, description="no rank is of a passage of the query's own id"
+    )
+
+
+@parameters_of
 class CandidatesParams(Candidates, ScoringParams):
     """Training lists of a split's queries."""
 
@@ -41,6 +50,9 @@ class CandidatesParams(Candidates, ScoringParams):
     )
     below_positive: BelowParams | None = Field(
         None, exclude_if=not_, description="how far below a positive"
+    )
+    behind: BehindParams | None = Field(
+        None, exclude_if=not_, description="only queries that the run answers worse than `ahead`"
     )
 
 
