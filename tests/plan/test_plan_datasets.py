@@ -295,6 +295,19 @@ def test_measures_that_answers_do_not_tell_are_refused_before_anything_runs(
         score(plan_of({"qa": entry}, "qa", score=keys, tables=["baseline"]))
 
 
+@pytest.mark.parametrize("searched", ["qa", "part"])
+def test_answers_cannot_leave_out_a_querys_own_passage(beir, plan_of, searched):
+    """As the score says, but before anything runs; `part` takes both keys over."""
+    own = {"relevance": "answers", "ignore_identical_ids": True}
+    datasets = {
+        "qa": {"source": "beir", "path": beir("qa", ["test"])} | own,
+        "part": {"source": "domains", "of": "qa", "only": ["x"]},
+    }
+    line = f"datasets.{searched}.ignore_identical_ids is true, but relevance is answers"
+    with pytest.raises(UserError, match=line):
+        score(plan_of(datasets, searched))
+
+
 def test_members_of_a_group_are_scored_by_its_measures(beir, plan_of):
     member = {"source": "beir", "path": beir("a", ["test"]), "measures": ["Success@5"]}
     scored = score(

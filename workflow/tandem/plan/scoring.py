@@ -1,7 +1,7 @@
 """How runs are measured."""
 
 from tandem.config.datasets import Group
-from tandem.errors import Unavailable
+from tandem.errors import Unavailable, UserError
 from tandem.plan.context import Context, Upstream, plans_matches, require_depth
 from tandem.plan.dataset_stages import dataset, list_members
 from tandem.plan.graph import Stage
@@ -52,6 +52,11 @@ def score(
     require_depth(ranking, cutoff(deepest), f"{where}: the cutoff of {deepest}")
     upstream = {"dataset": collection, "run": ranking, **(restricted or {})}
     if entry.relevance != "qrels":
+        if entry.ignore_identical_ids:
+            raise UserError(
+                f"datasets.{data}.ignore_identical_ids is true, but relevance is {entry.relevance}, "
+                "which counts every result; leave one out"
+            )
         upstream["match"] = match_passages(ctx, entry.relevance, ranking, split, data)
     return ctx.stage("score", data, ranking.name, params, upstream)
 
