@@ -90,6 +90,19 @@ def test_counts_that_differ_are_warnings_with_both(beir, make):
     ]
 
 
+@pytest.mark.parametrize("params", [{"near_duplicates": 0.9}, {"unknown_documents": "drop"}])
+def test_labels_that_were_added_or_dropped_are_not_counted(beir, make, params):
+    """The source has two labels of test: of a passage that stands twice, and of one that is not there."""
+    with (beir / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "d3", "title": "", "text": "gamma"}\n')
+    with (beir / "qrels" / "test.tsv").open("a") as qrels_file:
+        qrels_file.write("q2\tgone\t1\n")
+    made = make("a", {"source": "beir", **params}, path=str(beir), counts={"test_qrels": 2})
+    assert not any("qrels, expected" in line for line in made.manifest.facts["warnings"])
+    # three with near-duplicates, and one where what is not there is dropped
+    assert made.manifest.facts["qrels"]["test"] == (3 if "near_duplicates" in params else 1)
+
+
 def test_a_query_in_two_splits_takes_the_qrels_of_one(beir, make):
     (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\nq1\td2\t1\n")
     artifact = make("d", {"source": "beir"}, path=str(beir))
