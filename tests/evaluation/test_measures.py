@@ -84,11 +84,11 @@ def test_missing_queries_count_as_zero_and_unanswerable_ones_not_at_all():
     assert (result.missing, result.values.mean()) == (1, 0.5)
 
 
-def test_relevant_passages_are_counted_where_a_query_has_no_result():
+def test_queries_and_relevant_passages_are_counted_where_a_query_has_no_result():
     values, _ = scored(
-        ["NumRel"], {"a": {"x": 1, "y": 2, "z": 0}, "b": {"x": 1}}, [("a", ["x"], [1])]
+        ["NumRel", "NumQ"], {"a": {"x": 1, "y": 2, "z": 0}, "b": {"x": 1}}, [("a", ["x"], [1])]
     )
-    assert values == {"a": {"NumRel": 2}, "b": {"NumRel": 1}}
+    assert values == {"a": {"NumRel": 2, "NumQ": 1}, "b": {"NumRel": 1, "NumQ": 1}}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -212,11 +212,13 @@ def evaluate(
             raise UserError(
                 f"measures: one of {names} divides by 0 for these qrels; name others"
             ) from None
-    for measure in measures:
-        if measure.NAME == "NumRel":  # of judgements, whatever the run lists
+    for measure in measures:  # those of queries and judgements, whatever the run lists
+        if measure.NAME == "NumRel":
             values[:, columns[measure]] = [
                 sum(grade > 0 for grade in qrels[query].values()) for query in queries
             ]
+        elif measure.NAME == "NumQ":
+            values[:, columns[measure]] = 1
     return Evaluation(queries, values, len(queries) - seen)
 
 
