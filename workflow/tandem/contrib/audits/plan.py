@@ -236,7 +236,9 @@ def _open_audited(ctx: Context, name: str, of: str) -> Context:
     Where models would be trained on what the audit makes, it is one that searches and trains on the dataset itself.
     """
     settings = ctx.settings
-    if name not in _list_origins(ctx, settings.train_on or settings.dataset):
+    is_learned = name in _list_origins(ctx, settings.train_on or settings.dataset)
+    is_made_of_itself = name in _list_origins(ctx, of)  # refused where the circle closes
+    if is_made_of_itself or not is_learned:
         return ctx
     audited = Context(settings.model_copy(update={"dataset": of, "train_on": None}), ctx.stages)
     audited.datasets = ctx.datasets  # with those that planning has changed
