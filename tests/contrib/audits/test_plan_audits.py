@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tandem.contrib.audits.plan import (
     enter_dissimilar,
@@ -294,6 +295,32 @@ def test_all_seeds_are_scored_by_the_same_labels_and_queries(beir, plan_of, tabl
     assert {row.seed for row, _ in scores} == {1, 2}
     audits = {stage.upstream[role].key for _, stage in scores if role in stage.upstream}
     assert len(audits) == 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "own", "role"),
+    [
+        ({}, {"labels": "corrected"}, "labels"),
+        ({"subset": "similar"}, {}, "subset"),
+        ({"subset": "others"}, {}, "others"),
+        ({"subset": "pooled"}, {}, "subset"),
+    ],
+)
+def test_all_rows_are_scored_by_the_same_labels_and_queries_whatever_they_change(
+    configured, tmp_path, layout, own, role
+):
+    """The row changes the audits' own retriever and judge."""
+    changed = {"models.de_bm25neg.train.lr": 1e-6, "models.ce_bm25neg.train.lr": 1e-6}
+    rows = [
+        {"system": "DE", "run": "de_bm25neg", **own},
+        {"system": "Slow", "run": "de_bm25neg", "with": changed, **own},
+    ]
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({"title": "Mine", "rows": rows, **layout}))
+    planned = FullPlan(configured("tables", [str(file)]), ROOT)
+    before, slow = (stage for _, stage in planned.tables["mine"])
+    assert before.upstream[role] is slow.upstream[role]
+    assert before.upstream["run"] is not slow.upstream["run"]
 
 
 def test_a_verdict_that_is_corrected_in_a_long_sheet_corrects_the_labels_again(

@@ -26,6 +26,8 @@ from tandem.stages.base import Json
 
 _T = TypeVar("_T")
 
+# Beginnings of the paths that say what is audited.
+_AUDITED = ("datasets.", "score.")
 
 @dataclass(frozen=True)
 class LayoutRows:
@@ -76,10 +78,9 @@ class LayoutRows:
     @cached_property
     def skipped(self) -> dict[str, str]:
         """Return the layout's datasets that are splits which the searched dataset lacks, each with the reason."""
-        stand_ins = self._stand_ins(self.planners.base)
         skipped = {}
         for name, columns in self.layout.splits.items():
-            searched = stand_ins.searched(self._resolve(name))
+            searched = self._stand_ins.searched(self._resolve(name))
             known = splits(self.planners.base.ctx, searched)
             if columns.split not in (known or ()):
                 have = (
@@ -95,17 +96,16 @@ class LayoutRows:
         if group in self.skipped:
             raise Unavailable(self.skipped[group])
         file = self.file
-        stand_ins = self._stand_ins(self.planners.base)
         changes, dataset = self._changes(row, group, seed)
         try:
             planner = self.planners.of(changes)
         except UserError as error:
             lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
             raise type(error)("\n".join(lines)) from None
-        # Its audits are those of the dataset as it is, from which the variant is made, and of one seed: all seeds are
-        # scored by the same labels and queries.
-        without_seed = {key: value for key, value in changes.items() if key != "seed"}
-        audited = self.planners.of(without_seed)
+        # Its audits are those of the dataset as it is, from which the variant is made, of one seed and of the models
+        # that the configuration has: all rows and seeds are scored by the same labels and queries.
+        base_seed = self.planners.base.settings.seed
+        audited = self.planners.of(self._changes(row, group, base_seed, _AUDITED)[0])
         if row.variant:
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
@@ -114,12 +114,12 @@ class LayoutRows:
 
         stage = _score(planner, audited, row, self.layout, str(file), dataset)
         run = stage.upstream.get("run")
-        own_changes = stand_ins.changed(row.with_)
+        own_changes = self._stand_ins.changed(row.with_)
         replaced = []
         for path, theirs in row.with_.items():
-            if has_dataset(path) and stand_ins.collection(own_changes[path]) != theirs:
+            if has_dataset(path) and self._stand_ins.collection(own_changes[path]) != theirs:
                 replaced.append(f"{own_changes[path]} for {theirs}")
-        collection = self._stand_ins(planner).collection(dataset)
+        collection = self._make_stand_ins(planner).collection(dataset)
         if group in self.layout.splits and collection == self.layout.splits[group].of:
             collection = group
         planned = PlannedRow(
@@ -136,16 +136,24 @@ class LayoutRows:
         )
         return planned, stage
 
-    def _stand_ins(self, planner: Planner) -> StandIns:
+    @cached_property
+    def _stand_ins(self) -> StandIns:
+        return self._make_stand_ins(self.planners.base)
+
+    def _make_stand_ins(self, planner: Planner) -> StandIns:
         return StandIns(planner.settings, planner.ctx.datasets, self.layout)
 
-    def _changes(self, row: LayoutRow, group: str, seed: int) -> tuple[Json, str]:
-        """Return the overrides of the configuration that a row's score needs, and the dataset that is searched."""
+    def _changes(
+        self, row: LayoutRow, group: str, seed: int, own: str | tuple[str, ...] = ""
+    ) -> tuple[Json, str]:
+        """Return the overrides of the configuration that a row's score needs, and the dataset that is searched.
+
+        Of the row's own changes those whose paths begin with `own`.
+        """
         layout = self.layout
         settings = self.planners.base.settings
-        stand_ins = self._stand_ins(self.planners.base)
         named = self._named(row, group)
-        searched = stand_ins.searched(named)
+        searched = self._stand_ins.searched(named)
         changes: Json = {}
         if named in layout.configs and searched == named != settings.dataset:
             own_config: Json = read_yaml(self.root / layout.configs[named])
@@ -156,9 +164,10 @@ class LayoutRows:
             changes["dataset"] = dataset
         if group in layout.splits:
             changes["score.split"] = layout.splits[group].split
-        changes |= stand_ins.changed(row.with_)
-        if stand_ins.collection(dataset) == named:
-            changes |= row.with_own
+        changed = self._stand_ins.changed(row.with_)
+        if self._stand_ins.collection(dataset) == named:
+            changed |= row.with_own
+        changes |= {path: changed[path] for path in changed if path.startswith(own)}
 
         recipes = changes.get("recipes") or settings.recipes
         lacking = [name for name in layout.recipes if name not in recipes]
@@ -186,10 +195,9 @@ class LayoutRows:
         """
         file = self.file
         settings = self.planners.base.settings
-        stand_ins = self._stand_ins(self.planners.base)
 
         def are_one(trained: str, searched: str) -> bool:
-            return stand_ins.collection(trained) == stand_ins.collection(searched)
+            return self._stand_ins.collection(trained) == self._stand_ins.collection(searched)
 
         if self.layout.trained_elsewhere and are_one(
             settings.train_on or settings.dataset, settings.dataset
@@ -204,8 +212,8 @@ class LayoutRows:
                 theirs for path, theirs in row.with_.items() if theirs and has_dataset(path)
             }
             for theirs in trained_on - {named}:
-                trained = stand_ins.changed({"train_on": theirs})["train_on"]
-                if are_one(trained, stand_ins.searched(named)):
+                trained = self._stand_ins.changed({"train_on": theirs})["train_on"]
+                if are_one(trained, self._stand_ins.searched(named)):
                     both = f"{theirs}, which is trained on, and {named}, which is searched"
                     raise Unavailable(
                         f"{file}: {trained} stands in for both {both}; name two by stand_in"
