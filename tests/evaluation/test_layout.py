@@ -313,6 +313,14 @@ def test_a_printed_number_is_looked_up_by_its_names(tmp_path, row, message):
             "rows.1: `dataset` stands beside `with`, not in it",
         ),
         (
+            "- {system: B, run: de, with: {seeds: [5]}}\n",
+            "rows.1: seeds in `with` has no effect: it is of all rows",
+        ),
+        (
+            "- {system: B, run: de, with_own: {execution.shards: 2}}\n",
+            "rows.1: execution.shards in `with` has no effect",
+        ),
+        (
             "- {system: B, run: de, printed: B}\n",
             "rows.1.printed: names a system, but the layout has no printed_from",
         ),

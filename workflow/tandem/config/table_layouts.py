@@ -110,7 +110,7 @@ class SplitColumns(Section):
     )
 
 
-class TableRow(Section):
+class TableRow(RowReference):
     """A row."""
 
     system: str = Field(description="heading")

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
+from tandem.config.settings import RUN_KEYS
 from tandem.config.table_layouts import Band, RowReference, TableColumn, TableLayout, TableRow
 from tandem.data.reading import iterate_lines, parse_score
 from tandem.errors import UserError
@@ -83,11 +84,6 @@ class LayoutRow(TableRow):
     printed: dict[str, float | None] = Field(default_factory=dict)
     wrong: dict[str, str] = Field(default_factory=dict)
     baseline: System | None = None  # type: ignore[assignment]
-
-    @property
-    def id(self) -> System:
-        """Return the values that tell a row from all others."""
-        return self.system, self.first_stage
 
 
 class Layout(TableLayout):
@@ -276,10 +272,11 @@ def drop_rows(layout: Layout, unknown: Container[str]) -> Layout:
 def _resolve_rows(
     path: Path, layout: TableLayout, columns: Sequence[Column], table: _SourceTable | None
 ) -> tuple[LayoutRow, ...]:
-    ids = [(row.system, row.first_stage) for row in layout.rows]
-    quoted = {own for row, own in zip(layout.rows, ids, strict=True) if row.quoted}
+    ids = [row.id for row in layout.rows]
+    quoted = {row.id for row in layout.rows if row.quoted}
     rows = []
-    for at, (row, own) in enumerate(zip(layout.rows, ids, strict=True)):
+    for at, row in enumerate(layout.rows):
+        own = row.id
         where = f"{path}: rows.{at}"
         if own in ids[:at]:
             raise UserError(
@@ -287,10 +284,13 @@ def _resolve_rows(
             )
         if (row.run is not None) == row.quoted:
             raise UserError(f"{where}: {name_system(own)} needs a run, or quoted: true and none")
-        if "dataset" in row.with_ or "dataset" in row.with_own:
-            raise UserError(
-                f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched"
-            )
+        for key in row.with_ | row.with_own:
+            if key == "dataset":
+                raise UserError(
+                    f"{where}: `dataset` stands beside `with`, not in it: it says where a row is searched"
+                )
+            if key != "seed" and key.partition(".")[0] in RUN_KEYS:
+                raise UserError(f"{where}: {key} in `with` has no effect: it is of all rows")
         for dataset in row.columns:
             _require_column(f"{where}.columns", dataset, columns)
         printed, wrong = _read_printed_values(f"{where}.printed", row, columns, table)
