@@ -111,6 +111,17 @@ def test_columns_that_cannot_be_measured_are_told(plan):
     ]
 
 
+def test_a_table_none_of_whose_measures_can_be_computed_is_refused_before_anything_runs(plan):
+    columns = [{"measure": "Success@50"}, {"measure": "R@100"}]
+    planned = plan({"mine": {"columns": columns}}, depth={"test": 20}, rerank={"depth": 10})
+    with pytest.raises(UserError) as error:
+        planned.check("mine")
+    have = "RR@10, nDCG@10, Success@1, AP"
+    reason = f"mine.yaml: none of Success@50, R@100 is measured here, but {have}"
+    assert str(error.value).startswith("table mine cannot be made: ")
+    assert str(error.value).endswith(reason)
+
+
 def test_a_row_of_a_split_that_is_not_there_is_absent_and_the_others_are_made(plan):
     deep = {"measure": "nDCG@10", "dataset": "dl", "dataset_name": "Deep"}
     layout = {

@@ -19,7 +19,7 @@ from tandem.evaluation.layouts import (
 from tandem.plan.context import plans_view
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.planner import Planners
-from tandem.plan.table_rows import LayoutRows
+from tandem.plan.table_rows import LayoutRows, list_unmeasured
 from tandem.plan.views import name_configurations
 from tandem.stages import KINDS, rule_names
 from tandem.stages.training import ModelParams
@@ -126,12 +126,12 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             for reason, systems in systems_by_reason.items():
                 lines.append(f"{table} lacks {', '.join(systems)}: {reason}")
 
-            same_as = {
-                name_system(row.id): row.same_as for row, _ in self.get(table, ()) if row.same_as
-            }
-            for system, other in same_as.items():
-                lines.append(f"{table}: {system} is the same run as {other} here")
-        return lines
+            for row, _ in self.get(table, ()):
+                if row.same_as:
+                    lines.append(
+                        f"{table}: {name_system(row.id)} is the same run as {row.same_as} here"
+                    )
+        return list(dict.fromkeys(lines))  # a row of several seeds once
 
     def why_missing(self, *tables: str) -> str:
         """Return in a line why tables cannot be made: the first one's reason, and the configurations they belong to."""
@@ -157,16 +157,10 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def _left_out(self, table: str) -> list[str]:
         """Return the columns of a table that have neither a measured nor a printed value."""
-        filled: set[tuple[str, str]] = set()  # column's dataset, measure
-        for row, stage in self[table]:
-            filled |= {(row.column, measure) for measure in stage.values["measures"]}
         layout, skipped = self._read[table], self.skipped[table]
-        empty = [
-            column for column in layout.columns if (column.dataset, column.measure) not in filled
-        ]
         return [
             column.label
-            for column in empty
+            for column in list_unmeasured(layout, self[table])
             if column.id not in layout.printed and column.dataset not in skipped
         ]
 

@@ -9,6 +9,7 @@ from tandem.config.merging import read_yaml
 from tandem.config.settings import RUN_KEYS
 from tandem.errors import Unavailable, UserError
 from tandem.evaluation.layouts import (
+    Column,
     Layout,
     LayoutRow,
     PlannedRow,
@@ -25,6 +26,8 @@ from tandem.registry import Registry
 from tandem.stages.base import Json
 
 _T = TypeVar("_T")
+# Beginnings of the paths that say what is audited.
+_AUDITED = ("datasets.", "score.")
 
 # Beginnings of the paths that say what is audited.
 _AUDITED = ("datasets.", "score.")
@@ -72,6 +75,12 @@ class LayoutRows:
             reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
             raise Unavailable(
                 reasons or f"{file}: all rows are quoted; a table needs one with a run"
+            )
+        unmeasured = [column.measure for column in list_unmeasured(self.layout, scored)]
+        if unmeasured and len(unmeasured) == len(self.layout.columns):
+            measured = scored[0][1].values["measures"]
+            raise Unavailable(
+                f"{file}: none of {', '.join(unmeasured)} is measured here, but {', '.join(measured)}"
             )
         return scored, absent
 
@@ -232,6 +241,14 @@ class LayoutRows:
                 measured = [group for group in wanted if group not in self.skipped]
                 places += [(row, group) for group in measured or wanted]
         return places
+
+
+def list_unmeasured(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> list[Column]:
+    """Return the columns of a layout that no score has a value for."""
+    measured: set[tuple[str, str]] = set()  # column's dataset, measure
+    for row, stage in scored:
+        measured |= {(row.column, measure) for measure in stage.values["measures"]}
+    return [column for column in layout.columns if (column.dataset, column.measure) not in measured]
 
 
 def _mark_equal(

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from tandem.config.table_layouts import TABLE_PARTS, Band
-from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, name_system
 from tandem.evaluation.measures import is_share
 from tandem.evaluation.significance import correct_by_holm
@@ -119,20 +118,16 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
 
 
 def _list_columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
-    """Return the layout's columns that are measured or printed (answers give no recall).
+    """Return the layout's columns that are measured, as planning has seen that some are, or printed.
 
     A layout without columns has all measures.
     """
     measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:
         return [Column(measure=measure, name=measure) for _, measure in measured]
-    columns = [
+    return [
         c for c in layout.columns if (c.dataset, c.measure) in measured or c.id in layout.printed
     ]
-    if not any((c.dataset, c.measure) in measured for c in columns):
-        computed = ", ".join(dict.fromkeys(measure for _, measure in measured))
-        raise UserError(f"{layout.title}: none of its measures was computed, only {computed}")
-    return columns
 
 
 def _list_positions(
