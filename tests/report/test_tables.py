@@ -87,6 +87,23 @@ def test_csv_to_the_letter(four_queries):
     )
 
 
+def test_p_is_corrected_over_the_comparisons_of_a_measure_on_a_dataset(four_queries):
+    # Each test alone: p = 1/8 of New, 1 of the odd one. On `one` both are compared, on `two` New alone.
+    layout = LAYOUT.split("columns:")[0] + (
+        "columns: [{measure: RR@10, dataset: one}, {measure: RR@10, dataset: two}]\n"
+        "rows:\n  - {system: Old, run: old}\n"
+        "  - {system: New, run: new, baseline: {system: Old}}\n"
+        f'  - {{system: "{ODD}", run: same, columns: [one], baseline: {{system: Old}}}}\n'
+    )
+    selected = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))
+    rows = [{**row, "column": "one"} for row in selected]
+    rows += [{**row, "column": "two"} for row in selected[:2]]
+    out = table(four_queries, rows=rows, layout=layout)
+    new = read_table(out.with_suffix(".json")).rows[1]
+    assert [cell.p for cell in new.cells] == [0.25, 0.125]
+    assert "comparisons per measure and dataset" in out.with_suffix(".md").read_text()
+
+
 def test_markdown_says_what_stands_in(four_queries):
     text = table(four_queries).with_suffix(".md").read_text()
     lines = text.splitlines()

@@ -32,6 +32,7 @@ _AUDITED = ("datasets.", "score.")
 # Beginnings of the paths that say what is audited.
 _AUDITED = ("datasets.", "score.")
 
+
 @dataclass(frozen=True)
 class LayoutRows:
     """The rows of the layout in `file`; configurations that it names are read below `root`."""

@@ -57,7 +57,7 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
     """Compute the numbers of a planned table from the scores of every row that has some, the hidden ones included.
 
     Each visible row is tested against its baseline (`run_seeded_test`), and a column's p-values are
-    Holm-corrected over the table's comparisons.
+    Holm-corrected over the comparisons in that column.
     """
     layout = plan.layout
     reasons: dict[System, dict[str, None]] = {}
