@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tandem.config.merging import merged
 from tandem.errors import UserError
@@ -127,6 +128,31 @@ def test_what_learns_from_the_reported_queries_is_named(beir, configured, more, 
     )
     (line,) = [line for line in planned.check("all") if "are optimistic" in line]
     assert key in line
+
+
+TUNED = {"fusions": {"both": {"of": ["bm25", "encoder"], "method": "weighted"}}}  # on dev
+ON_DEV = {"system": "On dev", "run": "both", "with": {"score.split": "dev"}}
+COLUMNS = {
+    "columns": [{"measure": "RR@10", "dataset": "d"}, {"measure": "RR@10"}],
+    "splits": {"d": {"split": "dev"}},
+}
+SWEEP = {"split": "dev", "grid": {"bm25.k1": [0.5, 1.0]}, "systems": ["both"]}
+
+
+@pytest.mark.parametrize(
+    ("layout", "more"),
+    [({"rows": [ON_DEV]}, {}), (COLUMNS, {}), ({}, {"sweeps": {"mine": SWEEP}})],
+)
+def test_each_score_is_compared_with_what_its_own_run_was_chosen_by(
+    configured, tmp_path, layout, more
+):
+    file = tmp_path / "mine.yaml"
+    rows = [{"system": "BM25", "run": "bm25"}, {"system": "Both", "run": "both"}]
+    text = {"title": "Mine", **layout, "rows": rows + layout.get("rows", [])}
+    file.write_text(yaml.safe_dump(text))
+    lines = FullPlan(configured("tables", [str(file)]) | TUNED | more, ROOT).check("all")
+    (line,) = [line for line in lines if "are optimistic" in line]
+    assert line.startswith("fusions.both.tune.split is dev, ")
 
 
 def test_systems_that_no_requested_table_shows_are_named(beir, plan_of):

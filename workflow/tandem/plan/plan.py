@@ -26,6 +26,7 @@ from tandem.plan.planned_tables import Tables
 from tandem.plan.planner import Planner, Planners
 from tandem.plan.reported import check_measure_names, check_reported_split
 from tandem.stages import KINDS
+from tandem.store.job import load
 
 Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
 
@@ -180,7 +181,8 @@ class Plan:
         for stage in unfinished(planned):
             stage.declared.require_package()
 
-        lines = self.planners.notices(upstream_first([*planned, *self.scores_of_views(target)]))
+        shown = [*planned, *self.scores_of_views(target)]
+        lines = self.planners.notices(upstream_first(shown))
         if checks:
             lines += self.unused_datasets()
         if target == "all":
@@ -188,7 +190,7 @@ class Plan:
         if checks:
             for key in lists_unused_keys:
                 lines += lists_unused_keys[key](self.settings)
-        lines += self.keys_on_reported_queries(upstream_first(planned))
+        lines += load("extras.reported_keys:list_optimistic_keys")(self, shown)
         return lines + self.tables.lacking(tables)
 
     def _tables_of(self, target: str) -> list[str]:
@@ -211,29 +213,6 @@ class Plan:
         if stage and stage[1] in KINDS and (stage[1], stage[2]) not in self.stages:
             problem = "this configuration has no such stage; its key has changed, or another configuration has it"
             raise UserError(f"{target}: {problem}")
-
-    def keys_on_reported_queries(self, planned: Sequence[Stage]) -> list[str]:
-        """Return a line for each key by which a stage learns from, or is chosen by, queries that are reported on."""
-        ctx = self.planner.ctx
-        splits: dict[str, str] = {}  # by the key that names them
-        folders = {stage.folder for stage in planned}
-        for name, stage in ctx.planned_models().items():
-            model = self.settings.models.get(name)
-            if model and stage.folder in folders and ctx.trained_on(model) == self.settings.dataset:
-                splits[f"models.{name}.candidates.split"] = model.candidates.split
-                if model.train.choose == "dev":
-                    splits[f"models.{name}.train.choose"] = "dev"
-
-        choosing = [stage for stage in planned if stage.declared.split_key]
-        for stage in sorted(choosing, key=lambda stage: stage.declared.split_key):
-            key = stage.declared.split_key.format(name=stage.system)
-            splits[key] = stage.values["split"]
-
-        reported = [key for key, split in splits.items() if split == self.split]
-        return [
-            f"{key} is {self.split}, whose scores are reported: they are optimistic"
-            for key in reported
-        ]
 
     def unused_datasets(self) -> list[str]:
         """Return a line where the configuration defines datasets and none of them is used: `dataset` names another."""
