@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from pytest import approx
 
 from tandem.config.loading import load_settings
-from tandem.contrib.generation.costs import measure_generator
+from tandem.contrib.generation.costs import measure_expanded, measure_generator
 from tandem.errors import UserError
 from tandem.extras.estimate.estimate import estimate_stage, is_unknown, new_setting
-from tandem.extras.estimate.resources import Hardware
+from tandem.extras.estimate.resources import Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
 
@@ -84,6 +85,22 @@ def test_a_run_over_expanded_passages_has_one_generation_whatever_it_appends(pla
     assert generator.kind == "train_generator"
     assert generator.values["train"]["seed"] == 42
     assert generator.upstream["start"].kind == "new_generator"
+
+
+def test_queries_that_are_left_out_lengthen_no_passage(plan):
+    four = {"from": "texts", "number": 4}
+    entries = {
+        "all": four,
+        "usual": four | {"drop_by": "ce_bm25neg"},
+        "half": four | {"drop_by": "ce_bm25neg", "drop_share": 0.5},
+    }
+    planned = plan(expansions=entries)
+    whole = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
+    tokens = {}
+    for name in entries:
+        expanded = planned.planner.run(name, "test", "here").upstream["expanded"]
+        tokens[name] = measure_expanded(expanded, whole, None).lengths["passage"]
+    assert tokens == approx({"all": 60 + 32, "usual": 60 + 0.3 * 32, "half": 60 + 0.5 * 32})
 
 
 START = {"source": "train", "length": 64, "start": "encoder"}

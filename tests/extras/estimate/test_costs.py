@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from building import make_stage
 from pytest import approx
 
 from tandem.config.merging import merged
@@ -320,6 +321,22 @@ def test_a_union_is_as_large_as_its_parts_together(machine):
     assert size.positives == {"train": 500 + 4500, "dev": 10, "test": 20}
     assert size.lengths["passage"] == approx((1000 * 60 + 3000 * 100) / 4000)
     assert size.lengths["query"] == approx((510 * 8 + 1520 * 16) / 2030)
+
+
+def test_a_judgement_of_an_irrelevant_passage_is_no_positive(
+    machine, plan_of, beir, tmp_path, monkeypatch
+):
+    path = Path(beir("judged", ["test"]))
+    with (path / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "other", "text": "of something else"}\n')
+    with (path / "qrels/test.tsv").open("a") as judgements:
+        judgements.write("judged\tother\t0\n")
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of({"judged": {"source": "beir", "path": str(path)}}, "judged")
+    stage = plan.planner.dataset()
+    make_stage(stage)
+    size = new_setting(plan.settings, machine).sizes(stage)
+    assert size.positives == size.queries == {"test": 1}
 
 
 def test_a_split_without_queries_has_no_positives(machine):

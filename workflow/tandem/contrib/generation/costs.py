@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import ceil
 
-from tandem.contrib.generation.options import EncoderDecoderParams
+from tandem.contrib.generation.options import DROP_SHARE, EncoderDecoderParams
 from tandem.extras.estimate.model_costs import FORWARD_AND_BACKWARD, measure_learning_weights
 from tandem.extras.estimate.resources import (
     PROCESS_BYTES,
@@ -149,7 +149,9 @@ def estimate_score_generated(stage: Stage, setting: Setting) -> Work:
 @derived_size("expanded")
 def measure_expanded(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
     """Return the size of passages with queries behind them."""
-    kept = 1.0 - (stage.values.get("drop_share") or 0.0)
+    kept = 1.0
+    if "scores" in stage.upstream:
+        kept -= stage.values.get("drop_share") or DROP_SHARE
     tokens = whole.lengths["passage"] + params_of(stage).number * whole.lengths["query"] * kept
     return replace(whole, lengths={**whole.lengths, "passage": tokens}, counted=False)
 

@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.contrib.generation.options import SCORES_FILE, Expanded, GeneratedQueries
+from tandem.contrib.generation.options import (
+    DROP_SHARE,
+    SCORES_FILE,
+    Expanded,
+    GeneratedQueries,
+)
 from tandem.data.collection import CORPUS, QUERIES
 from tandem.data.runs import iter_rows
 from tandem.data.sources import DatasetJob, Passage, dataset_format
@@ -22,8 +27,6 @@ from tandem.stages.data import TEXTS_FILE
 from tandem.store.artifact import Artifact
 
 _TEXT_COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
-# of queries that are left out where a scorer is named and no share (Doc2Query--'s 70 % on MS MARCO)
-_DROP_SHARE = 0.7
 # a smaller share of queries that find their passage again is worth a warning: the generator writes about other things
 _FEW_FOUND = 0.2
 
@@ -100,7 +103,7 @@ class ExpandedSource(GeneratedSource):
 
     def __init__(self, job: DatasetJob, entry: Expanded) -> None:
         super().__init__(job, entry)
-        self._share = entry.drop_share or _DROP_SHARE
+        self._share = entry.drop_share or DROP_SHARE
         self.facts |= {"appended": 0, "dropped": 0}
 
     def read_corpus(self) -> Iterator[Passage]:

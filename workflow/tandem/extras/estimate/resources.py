@@ -211,8 +211,12 @@ def measure_collection(stage: Stage, entry: Dataset | None) -> Volumes | None:
 
 
 def _measure_finished(statistics: Json, typical: Mapping[str, float], language: str) -> Volumes:
-    """Return the size of a finished dataset; queries are as long as those of its first split."""
+    """Return the size of a finished dataset; queries are as long as those of its first split.
+
+    Its judgements may be of irrelevant passages, too: positives are counted by their mean over a split's queries.
+    """
     passages, splits = statistics["passages"], statistics["splits"]
+    judged = {name: split for name, split in splits.items() if split["qrels"]}
     queries: Json = next(iter(splits.values()), {})
     lengths = {
         "passage": estimate_mean_tokens(passages, typical["passage"], language),
@@ -223,7 +227,10 @@ def _measure_finished(statistics: Json, typical: Mapping[str, float], language: 
         queries={name: split["queries"] for name, split in splits.items()},
         lengths=lengths,
         counted=True,
-        positives={name: split["qrels"] for name, split in splits.items() if split["qrels"]},
+        positives={
+            name: round(split["positives"]["mean"] * split["queries"])
+            for name, split in judged.items()
+        },
     )
 
 
