@@ -1,9 +1,10 @@
 """Released runs, and runs that stages of plugins write: the keys of `runs`, and the parameters of their stage."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from tandem.config.base import problem
 from tandem.config.references import RunRef
 from tandem.config.retrieval import OnSplits, Ties
 from tandem.stages.base import Params
@@ -29,6 +30,18 @@ class ImportedRun(OnSplits):
     ties: Ties = Field(
         "doc_id", description="first of a tie: the lower id, or as trec_eval the higher"
     )
+
+    @model_validator(mode="after")
+    def _is_of_files_or_of_a_stage(self) -> Self:
+        if not self.stage and not self.paths:
+            raise problem(" has neither paths nor stage; say one of them")
+        if self.stage:
+            others, whose = {"paths", "format", "ties"}, "of files, but stage writes this run"
+        else:
+            others, whose = {"of", "params"}, "of a stage, but this run has files"
+        for key in sorted(others & self.model_fields_set):
+            raise problem(f".{key} is {whose}; leave it out")
+        return self
 
     def has_split(self, split: str) -> bool:
         """Return whether a stage writes it, or it has a file for the split."""
