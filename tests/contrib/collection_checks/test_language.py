@@ -74,7 +74,13 @@ def test_what_fits_and_what_does_not():
     assert describe_misfits("en", {"en": 0.5, "zh": 0.41, "latin": 0.09}) == "41% zh, 9% latin"
     assert describe_misfits("en", {"latin": 0.9, "en": 0.1}) == "90% latin"
     assert describe_misfits("zh", {"zh": 0.99, "en": 0.01}) == ""
+    # a script that several languages have is any one's of them
+    assert describe_misfits("uk", {"cyrillic": 0.9, "en": 0.1}) == ""
+    assert describe_misfits("ru", {"en": 1.0}) == describe_misfits("hi", {"en": 1.0}) == "100% en"
+    assert describe_misfits("ar", {"arabic": 0.4, "latin": 0.6}) == "60% latin"
+    assert describe_misfits("fa", {"cyrillic": 0.3, "arabic": 0.7}) == "30% cyrillic"
     # nobody knows
+    assert describe_misfits("da", {"latin": 1.0}) == ""
     assert describe_misfits("sw", {"latin": 1.0}) == describe_misfits("en", {}) == ""
     assert find_vocabulary_script(["the", "of", "##ing", "中", "42", "river", "north"]) == "latin"
     assert find_vocabulary_script(["the", "中国", "река"]) is None

@@ -20,6 +20,14 @@ _LANGUAGE_OF_SCRIPT = {
     "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "THAI": "th", "BENGALI": "bn", "TELUGU": "te",
     "GREEK": "el", "HEBREW": "he",
 }  # fmt: skip
+# A script that several languages have: texts in it may be in any of these.
+_SHARED_SCRIPT_OF = {
+    "ru": "cyrillic",
+    "uk": "cyrillic",
+    "ar": "arabic",
+    "fa": "arabic",
+    "hi": "devanagari",
+}
 TEXTS_SAMPLED = 2000  # texts of a collection, at least; at most twice as many
 # of the texts in another language: beyond, the analysis of one language does not fit
 MOST_OTHERS = 0.2
@@ -118,11 +126,18 @@ def _compute_shares(counts: Counter[str]) -> dict[str, float]:
 
 
 def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
-    """Describe the other languages of texts, `41% zh, 9% latin`; empty if texts fit their language or it is unclear."""
-    others = {name: share for name, share in shares.items() if name != language}
+    """Describe the other languages of texts, `41% zh, 9% latin`; empty if texts fit their language or it is unclear.
+
+    Texts in a script that several languages have fit each of them.
+
+    >>> describe_misfits("fa", {"arabic": 0.7, "en": 0.3})
+    '30% en'
+    """
+    own = _SHARED_SCRIPT_OF.get(language, language)
+    others = {name: share for name, share in shares.items() if name != own}
     identified = sum(share for name, share in others.items() if name != "latin")
-    is_recognised = language in STOP_WORDS or language in _LANGUAGE_OF_SCRIPT.values()
-    fits = identified <= MOST_OTHERS and shares.get(language, 0.0) >= _LEAST_EXPECTED
+    is_recognised = own in {*STOP_WORDS, *_LANGUAGE_OF_SCRIPT.values(), *_SHARED_SCRIPT_OF.values()}
+    fits = identified <= MOST_OTHERS and shares.get(own, 0.0) >= _LEAST_EXPECTED
     if not shares or not is_recognised or fits:
         return ""
     return ", ".join(
