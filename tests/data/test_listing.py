@@ -58,6 +58,14 @@ def put(folder: Path, files: dict[str, str]) -> Path:
                 "qrels": {"test": "qrels.txt"},
             },
         ),
+        (  # numbers behind a split's word: judgements of a training are not those of a test
+            ["corpus.tsv", "queries.train100k.tsv", "queries.dev2.tsv", "qrels_train1.txt", "qrels_dev2.txt"],
+            {
+                "source": "files", "corpus": "corpus.tsv",
+                "queries": {"train": "queries.train100k.tsv", "dev": "queries.dev2.tsv"},
+                "qrels": {"train": "qrels_train1.txt", "dev": "qrels_dev2.txt"},
+            },
+        ),
         (  # one file of queries serves all splits that have judgements
             ["docs.jsonl", "topics.tsv.gz", "qrels/train.txt", "qrels/valid.txt", "answers.jsonl", "README.txt"],
             {

@@ -44,13 +44,21 @@ def split_name(name: str) -> list[str]:
     return _WORD.findall(name.lower())
 
 
+def find_splits(name: str) -> list[str]:
+    """Return the splits that the words of a path name, a number behind them or not.
+
+    >>> find_splits("dev2/qrels-train100k.tsv")
+    ['dev', 'train']
+    """
+    words = (word.rstrip("0123456789") for word in split_name(name))
+    return [SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS]
+
+
 def group_by_split(names: Iterable[str]) -> dict[str, list[str]]:
     """Split → names of files, by the first word in a name that names a split; without such a word it is `test`."""
     splits: dict[str, list[str]] = {}
     for name in names:
-        split = next(
-            (SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS), "test"
-        )
+        split = next(iter(find_splits(name)), "test")
         splits.setdefault(split, []).append(name)
     return {split: splits[split] for split in sorted(splits, key=sort_key)}
 

@@ -31,7 +31,7 @@ from tandem.data.sources import (
 )
 from tandem.errors import UserError
 from tandem.extras.recognition import TEXT_ENDS
-from tandem.extras.split_names import SPLIT_WORDS, match_by_split, split_name
+from tandem.extras.split_names import find_splits, match_by_split, split_name
 from tandem.stages.base import Json
 
 _ROLE_WORDS = {  # the first that has a word of a name decides
@@ -97,8 +97,7 @@ class OwnFilesSource(JudgedFiles):
         qrels = match_by_split(roles["qrels"])
         if not corpus or not queries:
             return None
-        qrels_words = set[str]().union(*map(split_name, roles["qrels"]))
-        names_split = not qrels_words.isdisjoint(SPLIT_WORDS)
+        names_split = any(map(find_splits, roles["qrels"]))
         if list(queries) == ["test"] or (names_split and len(queries) == 1):
             # They belong to the splits that judge them.
             queries = dict.fromkeys(qrels or queries, *queries.values())

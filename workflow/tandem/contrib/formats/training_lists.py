@@ -46,7 +46,7 @@ from tandem.data.sources import (
 from tandem.data.splits import choose_splits
 from tandem.errors import UserError
 from tandem.extras.records import read_beginning, read_items
-from tandem.extras.split_names import SPLIT_WORDS, split_name
+from tandem.extras.split_names import find_splits, split_name
 from tandem.stages.base import Json
 
 _QUERY_KEYS = ("query", "query_text", "question", "anchor")
@@ -124,8 +124,8 @@ class TrainingListsSource(Source):
         splits: dict[str, list[str]] = {}
         for name, head in heads.items():
             if _has_key(head, _QUERY_KEYS) and _has_key(head, _POSITIVE_KEYS):
-                named = (SPLIT_WORDS[word] for word in split_name(name) if word in SPLIT_WORDS)
-                splits.setdefault(next(named, "train"), []).append(name)
+                split = next(iter(find_splits(name)), "train")
+                splits.setdefault(split, []).append(name)
         if not splits:
             return None
 
