@@ -248,6 +248,9 @@ def test_one_file_of_queries_for_several_splits_is_divided_by_the_qrels(built, t
         ("a.tsv", "question_id\tanswer\nq1\talpha\tbeta\nq2\tgamma\n"),
         ("a.csv", "id,answer\nq1,alpha,beta\nq2,gamma\n"),
         ("a.csv", '"id";answer\nq1;alpha;"beta"\nq2;gamma\n'),
+        ("a.tsv", "#id\tanswer\nq1\talpha\tbeta\nq2\tgamma\n"),
+        ("a.csv", "# query_id,answer\nq1,alpha,beta\nq2,gamma\n"),
+        ("a.csv", "#id;answer\nq1;alpha;beta\nq2;gamma\n"),
         (
             "a.jsonl",
             '{"_id": "q1", "answers": ["alpha", "beta"]}\n{"_id": "q2", "answers": ["gamma"]}\n',

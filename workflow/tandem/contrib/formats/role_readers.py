@@ -48,13 +48,13 @@ def count_records(path: Path, role: Role) -> int | None:
 def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line`, id and answers) of each line: an id and at least one answer, by tabs.
 
-    A first line that begins with the name of an id is a header.
+    A first line that begins with the name of an id is a header; `#` may stand before it.
     """
     numbered = iterate_lines(path)
     records = (
         (number, line)
         for number, line in numbered
-        if number > 1 or line.partition("\t")[0].lower() not in ID_NAMES
+        if number > 1 or not _names_id(line.partition("\t")[0])
     )
     for number, line in islice(records, skipped, None):
         query, *answers = line.split("\t")
@@ -66,20 +66,25 @@ def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 
 def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Read answers from a CSV file; a first row that begins with the name of an id is a header.
+    """Read answers from a CSV file; a first row that begins with the name of an id, perhaps behind `#`, is a header.
 
     Commas separate columns, or the semicolons of a header.
     """
     first_line = next((line for _, line in iterate_lines(path)), "")
     name, semicolon, _ = first_line.partition(";")
-    by_semicolons = bool(semicolon) and name.strip(' "').lower() in ID_NAMES
+    by_semicolons = bool(semicolon) and _names_id(name.strip(' "'))
     delimiter, by = (";", "semicolons") if by_semicolons else (",", "commas")
     rows = (
         (number, row)
         for number, row in split_csv(path, delimiter)
-        if number > 1 or row[0].lower() not in ID_NAMES
+        if number > 1 or not _names_id(row[0])
     )
     for number, (query, *answers) in islice(rows, skipped, None):
         if not answers:
             raise UserError(f"{path}:{number}: 1 column by {by}; a row is an id and answers")
         yield f"{path}:{number}", {"id": query, "answers": answers}
+
+
+def _names_id(name: str) -> bool:
+    """Return whether a first column is a header's: the name of an id, perhaps behind `#`."""
+    return name.lstrip("# ").lower() in ID_NAMES
