@@ -6,18 +6,22 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from listed import listed_rows
 from messages import other_dataset
 
 from tandem.config.settings import Execution
 from tandem.contrib.distillation import teacher
+from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.negatives import candidates
 from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}
 HYBRID = {"negative_below": 0.6, "positive_above": None, "hybrid": True, "backfill": None}
@@ -237,6 +241,38 @@ def test_a_reranked_run_teaches_down_to_its_depth(teach, lists, release, train_r
     scores, _ = teach({}, run=release(below, "rerank", depth=3))
     assert {float(score) for score in scores[~np.isnan(scores)]} == {9.5, 8.5, 7.5}
     assert np.isnan(scores).sum() == sum(row["rank"] > 3 for row in rows_of(lists))
+
+
+def test_where_no_positive_has_a_score_a_warning_says_what_learns_nothing(teach, lists, release):
+    [negative] = [row for row in rows_of(lists) if not row["label"]][:1]
+    run = release([(negative["query_id"], [negative["doc_id"]], [1.0])])
+    _, manifest = teach({}, run=run)
+    positives = manifest.facts["missing_positives"]
+    [warning] = manifest.facts["warnings"]
+    assert warning.startswith(f"none of the {positives} positives has a score")
+
+
+@pytest.mark.parametrize(
+    ("kind", "scores", "warned"),
+    [("given", [None, 0.5], True), ("given", [None, None], False), ("imported", [0.5, 0.5], False)],
+)
+def test_scores_of_training_lists_that_are_not_used_are_warned_of(
+    kind, scores, warned, make_job, lists, release, tmp_path
+):
+    written = make_job("dataset", tmp_path / "scored-0123456789", {"source": "written by a test"})
+    pairs = [["q", "q"], ["a", "b"], [1, 0], scores]
+    with writing(written) as draft:
+        table = pa.table(
+            [pa.array(*c) for c in zip(pairs, LISTS_SCHEMA.types, strict=True)], schema=LISTS_SCHEMA
+        )
+        pq.write_table(table, draft.path("lists.parquet"))
+    run = release([("train-owl", ["owl-1"], [-1.0])], kind)
+    inputs = {"dataset": open_artifact(written.out), "candidates": lists, "run": run}
+    job = make_job("teacher", tmp_path / "teacher-0123456789", {}, inputs)
+    doubts = list(teacher.list_score_doubts(job, {"missing_positives": 0}, positives=1))
+    assert [line.startswith("the dataset's own training lists have scores") for line in doubts] == [
+        True
+    ] * warned
 
 
 def test_a_run_over_other_queries_is_a_mistake(teach, release, tmp_path):

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, warn
 from tandem.cluster.work import split_spans
 from tandem.contrib.distillation.options import TeacherParams
+from tandem.data.collection import LISTS
 from tandem.data.runs import get_scored_depth, iter_rows
 from tandem.errors import UserError
 from tandem.extras.normalisation import NORMALIZATIONS
@@ -29,6 +31,7 @@ from tandem.retrieval.pair_scores import (
     score_shard,
 )
 from tandem.retrieval.pair_store import pair_keys
+from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 from tandem.training.lists import Lists, read_lists
@@ -77,6 +80,8 @@ def run(job: Job[TeacherParams]) -> None:
             raise UserError(
                 f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries"
             )
+        for line in list_score_doubts(job, draft.facts, int(lists.positives.sum())):
+            warn(job, draft, line)
 
 
 def score_by_judges(
@@ -159,6 +164,28 @@ def read_run_scores(
 
         yield rows, look_up(targets, keys, scores)
         progress.add(len(rows))
+
+
+def list_score_doubts(job: Job[TeacherParams], facts: Json, positives: int) -> Iterator[str]:
+    """Yield a line for each reason why the scores may teach less than they seem to."""
+    runs = [artifact for role, artifact in job.inputs.items() if role.split(".")[0] == "run"]
+    own_lists = [run for run in runs if run.kind == "given"]
+    if own_lists and has_list_scores(job.inputs["dataset"]):
+        yield (
+            "the dataset's own training lists have scores, which are not used: as a teacher `given` has the negatives'"
+            " places, and no positive"
+        )
+    if facts["missing_positives"] == positives:
+        yield (
+            f"none of the {positives:,} positives has a score: a loss that compares with the positive, such as"
+            " margin_mse, learns nothing"
+        )
+
+
+def has_list_scores(dataset: Artifact) -> bool:
+    """Return whether a passage of a dataset's own training lists has a score."""
+    scores = pq.read_table(dataset.path(LISTS), columns=["score"])["score"]
+    return bool(scores.null_count < len(scores))
 
 
 def look_up(targets: Array, keys: Array, scores: Array) -> Array:
