@@ -441,6 +441,14 @@ MISTAKES = [
         "generators.own.extra_body has seed",
     ),
     (
+        {"generators": {"own": SERVER | {"revision": "abc"}}},
+        "generators.own.revision is abc, but the endpoint has its own model; leave it out",
+    ),
+    (
+        {"generators": {"own": SERVER | {"precision": "bf16"}}},
+        "generators.own.precision is bf16, but the endpoint has its own model; leave it out",
+    ),
+    (
         {"generations": {"texts": {"by": "owm"}}},
         "generations.texts.by: owm is not a generator; did you mean own",
     ),

@@ -104,6 +104,10 @@ def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
             "llm_rerankers.llm.form is qwen3, but an endpoint is asked by chat alone",
         ),
         (
+            {**GPT, "precision": "bf16"},
+            "llm_rerankers.llm.precision is bf16, but the endpoint has its own model; leave it out",
+        ),
+        (
             {**QWEN, "temperature": 0.5},
             "llm_rerankers.llm.temperature is set, but a model in this process",
         ),

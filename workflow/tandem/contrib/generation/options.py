@@ -11,7 +11,7 @@ from tandem.config.encoders import Published, Shape
 from tandem.config.references import Input, RunRef
 from tandem.config.retrieval import Inference
 from tandem.config.training import Lora, Optimisation
-from tandem.extras.language_models.options import Endpoint, LanguageModel
+from tandem.extras.language_models.options import Endpoint, LanguageModel, check_served
 from tandem.stages.base import Params
 from tandem.stages.retrieval import RunParams
 from tandem.stages.training import EncoderParams
@@ -154,7 +154,8 @@ class AskedGenerator(Reads, LanguageModel):
     endpoint: Endpoint = Field(description="server that is asked")
 
     @model_validator(mode="after")
-    def _without_seed(self) -> Self:
+    def _is_served(self) -> Self:
+        check_served(self)
         if "seed" in self.extra_body:
             raise problem(".extra_body has seed, which tells a passage's texts apart; leave it out")
         return self

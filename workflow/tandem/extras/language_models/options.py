@@ -129,6 +129,14 @@ class LanguageModel(Section):
     )
 
 
+def check_served(served: LanguageModel) -> None:
+    """Refuse keys of a model in this process beside an endpoint: they would do nothing, but be another question."""
+    for key in ("revision", "precision"):
+        value = getattr(served, key)
+        if value != LanguageModel.model_fields[key].default:
+            raise problem(f".{key} is {value}, but the endpoint has its own model; leave it out")
+
+
 class HostedModel(LanguageModel):
     """A language model, and where it runs."""
 
@@ -137,11 +145,9 @@ class HostedModel(LanguageModel):
     )
 
     @model_validator(mode="after")
-    def _of_the_hub(self) -> Self:
-        if self.endpoint and self.revision:
-            raise problem(
-                f".revision is {self.revision}, but the endpoint has its own model; leave it out"
-            )
+    def _of_this_process(self) -> Self:
+        if self.endpoint:
+            check_served(self)
         return self
 
     @model_validator(mode="after")
