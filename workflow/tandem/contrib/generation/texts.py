@@ -34,6 +34,11 @@ SCHEMA = pa.schema([
     ("tokens", pa.int32()),
 ])  # fmt: skip
 GeneratedJob = Job[GeneratedParams]
+# facts of parts that add up; those of answers are a server's
+_COUNTED = (
+    "texts", "empty", "read", "written_tokens", "cut",
+    "asked", "known", "prompt_tokens", "answer_tokens",
+)  # fmt: skip
 MANY = 0.01  # a larger share of texts that are cut, or empty, is worth a warning
 # of a part: so many texts that are all empty tell of a generator that writes nothing; fewer may be chance
 _ENOUGH_TO_JUDGE = 100
@@ -51,8 +56,8 @@ class Writes(Protocol):
     """What generates the texts of some passages."""
 
     @property
-    def cut(self) -> int:
-        """How many texts were too long."""
+    def counts(self) -> Counter[str]:
+        """How many texts were too long (`cut`), and what a server's answers were, so far."""
 
     def write(
         self, ids: Sequence[str], texts: Sequence[str], progress: Progress
@@ -77,9 +82,9 @@ class ByModel:
         self.writer = Writer(model, tokenizer, params, params.seed, padding_of(model, tokenizer))
 
     @property
-    def cut(self) -> int:
-        """How many texts were too long."""
-        return self.reader.cut
+    def counts(self) -> Counter[str]:
+        """See `Writes`."""
+        return Counter(cut=self.reader.cut)
 
     def write(
         self, ids: Sequence[str], texts: Sequence[str], progress: Progress
@@ -99,6 +104,11 @@ class ByServer:
         self.job, self.asked, self.cut = job, job.params.asked, 0
         # Its file of answers is that of every stage that asks the same model.
         self.answers: AnswerStore = open_answers(job, None, self.asked)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """See `Writes`."""
+        return Counter({**self.answers.counts, "cut": self.cut})
 
     def write(
         self, ids: Sequence[str], texts: Sequence[str], progress: Progress
@@ -195,10 +205,13 @@ class Generating:
         return ids, texts
 
     def write_part(self, span: range, progress: Progress, path: Path) -> Json:
-        """Write the texts of a part; return how many there are, are empty, and were made of texts that were cut."""
+        """Write the texts of a part; return how many there are, are empty, and were made of texts that were cut.
+
+        Of a server also what its answers were, kept ones included: another process may write the other parts.
+        """
         ids, texts = self.read(span)
         progress.add(len(span) - len(ids))
-        before = self.writes.cut if ids else 0
+        before = self.writes.counts if ids else Counter[str]()
         written = self.writes.write(ids, texts, progress) if ids else []
         rows = [
             (id_, number, *text)
@@ -216,7 +229,10 @@ class Generating:
         )
         pq.write_table(table, path, compression="zstd", row_group_size=max(1, len(rows)))
         counts["written_tokens"] = sum(row[4] or 0 for row in rows)
-        counts["cut"] = (self.writes.cut if ids else 0) - before
+        counts["cut"] = 0
+        if ids:
+            counts.update(self.writes.counts)
+            counts.subtract(before)
         return dict(counts)
 
     def complete(self) -> dict[int, Json]:
@@ -245,9 +261,7 @@ def run(job: GeneratedJob) -> None:
     parts = generating.complete()
     counts = Counter[str]()
     for facts in parts.values():
-        counts.update(
-            {name: facts[name] for name in ("texts", "empty", "read", "written_tokens", "cut")}
-        )
+        counts.update({name: facts[name] for name in _COUNTED if name in facts})
     if counts["texts"] and counts["empty"] == counts["texts"]:
         refuse_empty(job, f"all {counts['texts']:,} texts")
     with writing(job) as draft:
@@ -256,8 +270,6 @@ def run(job: GeneratedJob) -> None:
                 table = pq.read_table(generating.parts.path(number))
                 writer.write_table(table, row_group_size=max(1, len(table)))
         draft.facts |= dict(counts)
-        if isinstance(opened := generating.__dict__.get("writes"), ByServer):
-            draft.facts |= dict(opened.answers.counts)
         limit = (
             f"{job.params.asked.characters} characters"
             if job.params.asked
