@@ -10,7 +10,7 @@ from tandem.config.representations import is_single
 from tandem.contrib.analysis.options import Analysis
 from tandem.errors import UserError, nearest, printable
 from tandem.extras.planning import choose_run
-from tandem.plan.context import json_of, plans_view
+from tandem.plan.context import Upstream, json_of, plans_view
 from tandem.plan.dataset_stages import dataset
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan, ReportPart, View
@@ -108,8 +108,10 @@ class AnalysisView(View):
             self.plan, "de_bm25neg+ce_deneg", lambda run: "+" in run
         )
         score = self.planner.score(system, "analysis.errors.system", data)
-        upstream = {"dataset": dataset(self.ctx, data)}  # which refuses a group
-        upstream |= {role: score.upstream.get(role) for role in ("run", "match")}
+        upstream: Upstream = {
+            "dataset": dataset(self.ctx, data),  # which refuses a group
+            **{role: score.upstream.get(role) for role in ("run", "match")},
+        }
         params: Json = {"split": split, "top": entry.top, "queries": entry.queries}
         params["ignore_identical_ids"] = self.ctx.dataset_entry(data).ignore_identical_ids
         return self.ctx.stage("errors", data, score.name, params, upstream)

@@ -135,9 +135,10 @@ class JoinedSource(DerivedSource):
             own = labels.setdefault((query, split), {})
             own[doc] = relevance if doc not in own else _stronger(own[doc], relevance)
         for (query, _), own in labels.items():
-            doc = self._own_document(query)
-            if doc is not None and doc != query:
-                own[doc] = _stronger(own.get(doc, EXCLUDED), EXCLUDED)
+            own_document = self._own_document(query)
+            if own_document is not None and own_document != query:
+                relevance = own.get(own_document, EXCLUDED)
+                own[own_document] = _stronger(relevance, EXCLUDED)
         return labels
 
     def _own_document(self, query: str) -> str | None:

@@ -41,7 +41,10 @@ class TradeoffsView(View):
         require_split(ctx, data, split, "tradeoffs.split: queries are asked")
 
         def read_representation(model: str) -> Representation:
-            return dual_encoder(ctx, model, "tradeoffs.model").params.representation
+            representation: Representation = dual_encoder(
+                ctx, model, "tradeoffs.model"
+            ).params.representation
+            return representation
 
         def is_measured(run: str) -> bool:
             is_plain = "+" not in run and "@" not in run
