@@ -115,6 +115,14 @@ def test_p_of_few_seeds_of_a_training_is_warned_of(tmp_path, rows, seeds, warned
         assert out.with_suffix(suffix).read_text().count("Warning: ") == warned
 
 
+def test_a_training_that_no_seed_touches_is_one_however_many_seeds_are_named(tmp_path, rows):
+    own = rows(1, 2, 3)
+    (first, *_) = [row["scores"] for row in own if row["system"] == "DE"]
+    fixed = [{**row, "scores": first} if row["system"] == "DE" else row for row in own]
+    (warning,) = table(tmp_path, fixed)[0].warnings
+    assert warning.startswith("p is of one training of a system")
+
+
 def test_a_table_without_p_has_no_such_warning(tmp_path, rows):
     layout = LAYOUT.replace("baseline: {system: BM25}\n", "")
     assert table(tmp_path, rows(1, 2), layout)[0].warnings == []

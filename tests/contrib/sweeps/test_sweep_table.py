@@ -166,7 +166,12 @@ def test_p_of_few_seeds_of_a_training_is_warned_of(plan, make_job, tmp_path):
         row["scores"] = scores[Path(row["scores"]).name.partition("-")[0]]
     (warning,) = computed(plan).warnings
     assert f"Warning: {warning}." in tabulate_sweep(computed(plan)).notes
-    more = [row | {"seed": 3} for row in plan["rows"] if row["seed"] == 1]
+    same = [row | {"seed": 3} for row in plan["rows"] if row["seed"] == 1]
+    assert computed(plan | {"rows": plan["rows"] + same}).warnings == [
+        warning
+    ]  # still two trainings
+    third = {8: scores["b1"], 32: scores["a1"]}
+    more = [row | {"scores": third[row["point"][PATH]]} for row in same if row["system"] == "New"]
     assert computed(plan | {"rows": plan["rows"] + more}).warnings == []
 
 

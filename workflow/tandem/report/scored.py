@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,14 +21,15 @@ from tandem.evaluation.significance import (
 from tandem.report.results import Origin
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
-from tandem.store.lineage import BuiltStage, open_upstream
+from tandem.store.lineage import BuiltStage, open_upstream, walk
 
 TRAINING_STAGES = ("training", "checkpoint")  # what stages that train hold
-_ENOUGH_SEEDS = 3  # of two, the only difference may be small by chance
+# By the trainings of a system: of two, the only difference may be small by chance.
 _FEW_SEEDS = {
-    1: "p is of one seed and counts the chance of the queries alone, not that of the training; name three `seeds`",
-    2: "p is of two seeds, which hardly tell how far trainings lie apart, and errs towards no difference; name three "
-    "`seeds`",
+    1: "p is of one training of a system and counts the chance of the queries alone, not that of the training; name "
+    "three `seeds`, and no seed of its own",
+    2: "p is of two trainings of a system, which hardly tell how far trainings lie apart, and errs towards no "
+    "difference; name three `seeds`, and no seed of its own",
 }
 
 
@@ -59,6 +61,10 @@ def run_folder(scores: Artifact) -> str:
     return scores.upstream.get("run") or str(scores.folder)
 
 
+def _open_run(scores: Artifact) -> Artifact:
+    return open_upstream(scores).get("run", scores)
+
+
 def name_unit(scores: Artifact) -> str:
     """Return the unit that a mean is over: queries, or datasets for a group, whose members count alike."""
     return "queries" if "run" in scores.upstream else "datasets"
@@ -66,7 +72,7 @@ def name_unit(scores: Artifact) -> str:
 
 def describe_origin(scores: Artifact) -> Origin:
     """Return where scores come from, by their manifest and that of their run."""
-    run = open_upstream(scores).get("run", scores)
+    run = _open_run(scores)
     manifest = run.manifest
     how = (
         manifest.commit,
@@ -104,13 +110,23 @@ def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[
     )
 
 
-def warn_of_few_seeds(seeds: int, stages: Iterable[BuiltStage]) -> list[str]:
-    """Return a warning about p of fewer than three seeds, unless no stage behind the numbers is a training."""
-    if seeds >= _ENOUGH_SEEDS or not any(
-        stage.declared.holds in TRAINING_STAGES for stage in stages
-    ):
-        return []
-    return [_FEW_SEEDS[seeds]]
+def warn_of_few_seeds(systems: Collection[Iterable[Artifact]]) -> list[str]:
+    """Return a warning about p where a system is of fewer than three trainings; what nobody trained does not count.
+
+    Args:
+        systems: the scores of each, one a seed: where no seed touches its training, they are the same ones.
+    """
+    # Of the runs alone: a judge of labels that score them is no training of theirs.
+    runs = map(_open_run, chain.from_iterable(systems))
+    trained: set[str] = set()  # keys of what descends from a training
+    for key, stage in walk(runs).items():
+        if stage.declared.holds in TRAINING_STAGES or trained.intersection(stage.upstream.values()):
+            trained.add(key)
+    counts = []
+    for scores in systems:
+        counts.append(len({score.key for score in scores if _open_run(score).key in trained}))
+    fewest = min(filter(None, counts), default=0)
+    return [_FEW_SEEDS[fewest]] if fewest in _FEW_SEEDS else []
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[ScoredRow]:

@@ -23,6 +23,7 @@ from tandem.report.scored import (
     read_scored,
     warn_of_few_seeds,
 )
+from tandem.store.artifact import Artifact
 from tandem.store.files import write_text
 from tandem.store.job import load
 from tandem.store.lineage import walk
@@ -94,7 +95,10 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     ] + notes
     table = fill_table(planned, scored)
     if table.has_tests:
-        warnings += warn_of_few_seeds(len(table.seeds), stages)
+        by_system: dict[object, list[Artifact]] = {}
+        for score in scored:
+            by_system.setdefault((score.system, score.place), []).append(score.artifact)
+        warnings += warn_of_few_seeds(by_system.values())
     table = replace(table, notes=notes, warnings=warnings)
     grids = [
         grid for grid in (formats.make_table_grid(table), formats.make_orders_grid(table)) if grid

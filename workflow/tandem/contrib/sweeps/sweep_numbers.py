@@ -21,7 +21,6 @@ from tandem.report.scored import (
     scale_value,
     warn_of_few_seeds,
 )
-from tandem.store.lineage import walk
 
 _COLUMNS_PER_PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
 # folders of a cell's runs, and of its baseline's
@@ -120,7 +119,12 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
             )
             lines.append(line)
 
-    seeds = len({row.seed for row in plan.rows})
+    compared = {*baselines, *baselines.values()}
+    by_system = [
+        [artifacts[folder] for folder in folders]
+        for place, folders in enumerate(cells.values())
+        if place in compared
+    ]
     header = {name: getattr(plan, name) for name in SweepHeader.model_fields}
     return SweepResult(
         **{**header, "title": plan.title or plan.name},
@@ -132,7 +136,7 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
             run_keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()
         },
         unit=name_unit(next(iter(artifacts.values()))),
-        warnings=warn_of_few_seeds(seeds, walk(artifacts.values()).values()) if baselines else [],
+        warnings=warn_of_few_seeds(by_system) if baselines else [],
     )
 
 

@@ -1,6 +1,7 @@
 """The command `report`: the page with the sections of all extras, or two configurations' tables beside each other."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ from tandem.report.results import Cell, FilledRow, Table, read_table
 from tandem.report.scored import warn_of_few_seeds
 from tandem.report.table_commands import JSON, CsvFiles
 from tandem.stages.base import Json
-from tandem.store.lineage import walk
+from tandem.store.artifact import Artifact
 
 _LEGEND = (
     "{unit}; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
@@ -139,10 +140,12 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
     not_percent = [label for label in first.not_percent if label in shared]
     notes = [_LEGEND.format(unit=describe_unit(not_percent, len(shared)), a=a, b=b)]
     if is_tested:
-        lineage = [scored for pair in pairs for row in pair for scored in row.lineage]
-        stages = walk(open_scored(scored) for scored in lineage).values()
-        seeds = min(len(first.seeds), len(second.seeds))
-        notes += [f"Warning: {line}." for line in warn_of_few_seeds(seeds, stages)]
+        by_system: dict[object, list[Artifact]] = {}
+        for number, row in enumerate(chain.from_iterable(pairs)):
+            for scored in row.lineage:
+                place = (number, scored.column, scored.dataset, scored.split)
+                by_system.setdefault(place, []).append(open_scored(scored))
+        notes += [f"Warning: {line}." for line in warn_of_few_seeds(by_system.values())]
     for name, own, rest in ((a, first, second), (b, second, first)):
         known = {row.id for row in rest.rows}
         only = [name_system(row.id) for row in own.rows if row.id not in known]
