@@ -29,8 +29,6 @@ _T = TypeVar("_T")
 # Beginnings of the paths that say what is audited.
 _AUDITED = ("datasets.", "score.")
 
-# Beginnings of the paths that say what is audited.
-_AUDITED = ("datasets.", "score.")
 
 
 @dataclass(frozen=True)
