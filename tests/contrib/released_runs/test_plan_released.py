@@ -46,7 +46,7 @@ def test_a_released_run_stands_where_a_system_does(beir, plan_of, tmp_path):
             "runs.x.paths is of files, but stage writes this run; leave it out",
         ),
         (
-            {"stage": "fuse", "format": "trec"},
+            {"stage": "fuse", "format": "ranks"},
             "runs.x.format is of files, but stage writes this run; leave it out",
         ),
         (

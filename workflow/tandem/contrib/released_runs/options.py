@@ -39,8 +39,10 @@ class ImportedRun(OnSplits):
             others, whose = {"paths", "format", "ties"}, "of files, but stage writes this run"
         else:
             others, whose = {"of", "params"}, "of a stage, but this run has files"
-        for key in sorted(others & self.model_fields_set):
-            raise problem(f".{key} is {whose}; leave it out")
+        for key in sorted(others):
+            # A bundle's configuration has all keys, those that nobody set as well.
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise problem(f".{key} is {whose}; leave it out")
         return self
 
     def has_split(self, split: str) -> bool:
