@@ -30,7 +30,6 @@ _T = TypeVar("_T")
 _AUDITED = ("datasets.", "score.")
 
 
-
 @dataclass(frozen=True)
 class LayoutRows:
     """The rows of the layout in `file`; configurations that it names are read below `root`."""
