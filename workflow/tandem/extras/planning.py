@@ -1,12 +1,13 @@
 """What packages need to plan that the core does not: depths, splits, notes and runs that suit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from tandem.config.datasets import Dataset
 from tandem.config.references import inherited_notes
 from tandem.errors import UserError, printable
 from tandem.plan.context import Context
 from tandem.plan.dataset_stages import splits
+from tandem.plan.graph import Stage
 from tandem.plan.plan import Plan
 from tandem.plan.reported import cutoff, find_depth_key, reported_split
 from tandem.stages.base import Json
@@ -68,3 +69,13 @@ def choose_run(plan: Plan, usual: str, suits: Callable[[str], bool]) -> str:
         if ctx.trained_model(run.split("+")[0]) and suits(run):
             return run
     return usual
+
+
+def split_groups(stages: Iterable[Stage]) -> Iterator[Stage]:
+    """Yield stages; in the place of a group's score, and of groups within it, the scores of its datasets."""
+    for stage in stages:
+        members = [member for member in stage.upstream.values() if member.kind == "score"]
+        if stage.kind == "score" and members:
+            yield from split_groups(members)
+        else:
+            yield stage

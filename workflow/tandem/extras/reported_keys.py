@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from tandem.extras.planning import split_groups
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import Plan
 from tandem.stages.training import ModelParams
@@ -15,7 +16,7 @@ def list_optimistic_keys(plan: Plan, shown: Iterable[Stage]) -> list[str]:
     Of what is shown and is no score, the queries that the configuration reports count.
     """
     lines: dict[str, None] = {}
-    for stage in _split_groups(shown):
+    for stage in split_groups(shown):
         reported = (plan.settings.dataset, plan.split)
         if stage.kind == "score":
             reported = (stage.dataset, stage.values["split"])
@@ -25,16 +26,6 @@ def list_optimistic_keys(plan: Plan, shown: Iterable[Stage]) -> list[str]:
                     line = f"{key} is {queries[1]}, whose scores are reported: they are optimistic"
                     lines[line] = None
     return sorted(lines)
-
-
-def _split_groups(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield stages, and of a score of several datasets those of its members instead."""
-    for stage in stages:
-        members = [member for member in stage.upstream.values() if member.kind == "score"]
-        if stage.kind == "score" and members:
-            yield from _split_groups(members)
-        else:
-            yield stage
 
 
 def _list_keys(plan: Plan, stage: Stage) -> Iterator[tuple[str, _Queries]]:

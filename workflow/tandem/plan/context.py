@@ -515,13 +515,16 @@ def check_name(ctx: Context, block: str, name: str) -> None:
         raise UserError(f"{block}.{name} has the name of {others[0]}; name it otherwise")
 
 
-def require_depth(run: Stage, deepest: int, where: str) -> None:
-    """Refuse to look deeper into a run than it goes, where that is a choice of its own, as of a fusion.
-
-    A run that re-ranks goes as deep as the one that it re-ranks.
-    """
+def find_first_stage(run: Stage) -> Stage:
+    """Return the run that a run re-ranks, through all re-rankings: it goes as deep; of another run itself."""
     while "run" in run.upstream:
         run = run.upstream["run"]
+    return run
+
+
+def require_depth(run: Stage, deepest: int, where: str) -> None:
+    """Refuse to look deeper into a run than it goes, where that is a choice of its own, as of a fusion."""
+    run = find_first_stage(run)
     key = run.declared.scoring.depth_key
     if not key:
         return

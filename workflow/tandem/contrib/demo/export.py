@@ -18,13 +18,14 @@ import numpy as np
 
 from tandem import ROOT
 from tandem.cluster.progress import Progress, say
-from tandem.config.datasets import Group, MtebTask
+from tandem.config.datasets import MtebTask
 from tandem.config.merging import shipped_entries
 from tandem.contrib.demo.systems import find_part, require_built, resolve_system
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError
 from tandem.evaluation.scores import score_run
+from tandem.extras.planning import split_groups
 from tandem.extras.report.page import render_markdown
 from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
 from tandem.extras.serving import require_pieces
@@ -33,7 +34,7 @@ from tandem.extras.usage import POOLING_CODE
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
-from tandem.plan.context import Context
+from tandem.plan.context import Context, find_first_stage
 from tandem.plan.graph import Stage
 from tandem.plan.reported import reported_split, run_depth, usual_split
 from tandem.retrieval.embeddings import Embeddings
@@ -261,9 +262,9 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
         UserError: a dataset that is not a task of MTEB, or the same one as another, or a run that is not built.
     """
     plan = configuration.plan()
-    data, ctx = plan.settings.dataset, plan.planner.ctx
+    ctx = plan.planner.ctx
     whole = plan.planner.score(system, "the system")
-    scores = dict(_iterate_scores(ctx, data, whole))
+    scores = {score.dataset: score for score in split_groups([whole])}
     tasks = {name: describe_task(ctx, name) for name in scores}
     _require_different(tasks)
     needed = [stage.upstream[role] for stage in scores.values() for role in ("dataset", "run")]
@@ -282,16 +283,6 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
         write_json(place / f"{task_name}.json", result)
     write_json(place / "model_meta.json", model | UNKNOWN)
     return list(joined)
-
-
-def _iterate_scores(ctx: Context, name: str, score: Stage) -> Iterator[tuple[str, Stage]]:
-    """Yield a dataset and its score; of a group, and of groups within it, those of each dataset."""
-    entry = ctx.dataset_entry(name)
-    if not isinstance(entry, Group):
-        yield name, score
-        return
-    for member, of_member in zip(entry.of, score.upstream.values(), strict=True):
-        yield from _iterate_scores(ctx, member, of_member)
 
 
 def _require_different(tasks: dict[str, MtebTask]) -> None:
@@ -317,9 +308,7 @@ def join_subsets(results: Iterable[Json]) -> dict[str, Json]:
 
 def find_own_depth(score: Stage) -> float:
     """Return how deep the run that a score is of goes by a key of its own, as a fusion does; inf: there is none."""
-    run = score.upstream["run"]
-    while "run" in run.upstream:  # re-ranked
-        run = run.upstream["run"]
+    run = find_first_stage(score.upstream["run"])
     return float(run.values["depth"]) if run.declared.scoring.depth_key else math.inf
 
 
