@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack, chdir
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from unittest.mock import patch
@@ -16,7 +18,6 @@ import pytest
 import yaml
 from tiny_encoders import FAMILIES, SIZE
 from tiny_project import (
-    FOR_STAGES,
     ROOT,
     Project,
     passages,
@@ -89,11 +90,20 @@ def pytest_collection_finish():
 def warm():
     """Stages of the Snakemake that `run_here` runs begin with their libraries imported, as under `tandem run`.
 
-    How threads wait is decided, since it would depend on what else computes.
+    How threads wait is decided, since it would depend on what else computes. The servers start when Snakemake is run
+    first, as if this session had just begun: importing their libraries takes a dozen seconds of a core.
     """
     decided = {"GOMP_SPINCOUNT": WAITING["GOMP_SPINCOUNT"]}
-    with serve_warm(os.environ | decided) as address, patch.dict(FOR_STAGES, decided | address):
-        yield
+    environment, folder = os.environ | decided, os.getcwd()
+    with ExitStack() as servers:
+
+        @cache
+        def start() -> dict[str, str]:
+            with chdir(folder):
+                return decided | servers.enter_context(serve_warm(environment))
+
+        with patch("tiny_project.variables_of_stages", start):
+            yield
 
 
 @pytest.fixture(scope="session")
@@ -157,10 +167,10 @@ def make_collection(make_job):
 @pytest.fixture
 def plan_of(configured):
     """`plan_of(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
-    from tandem.extras.plan import FullPlan
+    from tandem.plan.plan import Plan
 
     def make(datasets, dataset, **more):
-        return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+        return Plan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
 
     return make
 
@@ -168,10 +178,10 @@ def plan_of(configured):
 @pytest.fixture
 def plan_sparse(configured):
     """`plan_sparse(sparse, **bm25)`: the default's plan with variants, and with other keys of `bm25`."""
-    from tandem.extras.plan import FullPlan
+    from tandem.plan.plan import Plan
 
     def make(sparse, **bm25):
-        return FullPlan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
+        return Plan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
 
     return make
 

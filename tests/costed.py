@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from tandem.extras.estimate.resources import RATES, START_ENVIRONMENTS, Hardware
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"layers": 1, "hidden": 8, "feed_forward": 16, "vocabulary": 100}
@@ -36,7 +36,7 @@ def planned(**more):
         "depth": {"train": 20, "dev": DEPTH, "test": DEPTH},
         "indexes": INDEXES,
     }  # fmt: skip
-    return FullPlan(config | more, ROOT)
+    return Plan(config | more, ROOT)
 
 
 def make_machine():

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import pty
 import subprocess
 import sys
 
@@ -181,8 +183,74 @@ def test_a_stage_starts_without_the_machinery_of_other_commands(tmp_path):
     assert done.stderr == "tandem score: score: --out has no value\n"
 
 
-@pytest.mark.parametrize("command", ["datasets", "run -- --version"])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "q.csv: cannot be read: No such file or directory"),
+        (b"question,answer\n", "q.csv: has no column split; needed: question, answer, split"),
+        (b"question\xff", "q.csv: is not a CSV file in UTF-8"),
+    ],
+)
+def test_a_mistake_in_the_file_of_the_example_s_command_is_one_line(content, line, tmp_path):
+    if content is not None:
+        (tmp_path / "q.csv").write_bytes(content)
+    plugin = json.dumps([str(ROOT / "examples/plugin/my_ideas.py")])
+    words = [sys.executable, "-m", "tandem", "questions", "q.csv", "--run.plugins", plugin]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    (found,) = done.stderr.splitlines()
+    assert (done.returncode, found.startswith(f"tandem questions: {line}")) == (1, True)
+
+
+PRINTS = """
+from tandem.commands import RESULTS, Command, register_command
+
+
+def show_marks() -> None:
+    print("0,5 · ▲")
+
+
+register_command(Command("marks", show_marks, RESULTS))
+"""
+
+
+@pytest.fixture
+def marks(tmp_path):
+    """`marks(stdout)`: run a command that prints what latin-1 does not have, where that is the encoding."""
+    (tmp_path / "my.py").write_text(PRINTS)
+    line = [sys.executable, "-m", "tandem", "marks", "--run.plugins", '["my.py"]']
+
+    def run(stdout):
+        environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+        return subprocess.run(
+            line, env=environment, cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE
+        )
+
+    return run
+
+
+def test_what_cannot_be_encoded_is_escaped_in_a_file(marks):
+    done = marks(subprocess.PIPE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0,5 \xb7 \\u25b2\n", b"")
+
+
+def test_what_cannot_be_encoded_is_a_question_mark_on_a_terminal(marks):
+    terminal, stdout = pty.openpty()
+    assert marks(stdout).returncode == 0
+    assert os.read(terminal, 100) == b"0,5 \xb7 ?\r\n"
+    os.close(terminal)
+    os.close(stdout)
+
+
+@pytest.mark.parametrize("words", [["--version"], ["score", "--help"], ["search-worker", "--help"]])
+def test_the_reader_of_a_page_of_help_may_stop_reading(words, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr("sys.stdout", os.fdopen(writer, "w", buffering=1))
+    assert run(words) == 0
+
+
+@pytest.mark.parametrize("command", ["datasets", "--version", "run -- --version"])
 def test_a_reader_may_stop_reading(tmp_path, command):
     line = f"{sys.executable} -m tandem {command} | true"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
+    assert "BrokenPipeError" not in done.stderr

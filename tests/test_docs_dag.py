@@ -14,6 +14,8 @@ import yaml
 from building import build_in
 from doc_pages import HOW_TO, RECORDED, ROOT, TUTORIAL, blocks
 
+from tandem.cluster.threads import WAITING
+from tandem.extras.running.warm_server import serve_warm
 from tandem.models.saving import DualShape, describe_encoder
 
 # all that configurations ask for
@@ -52,10 +54,18 @@ def checkout(tmp_path_factory, encoder_folder):
     return folder
 
 
-def follow(page: Path, folder: Path) -> str:
-    """Write a page's files and run its commands; what they print."""
+@pytest.fixture(scope="module")
+def environment(checkout):
+    """The environment of the pages' commands: the copy's library, and servers that are warm for all of their runs."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{folder}/workflow"}
+    decided = {"GOMP_SPINCOUNT": WAITING["GOMP_SPINCOUNT"]}
+    own = {**os.environ, **decided, "PATH": path, "PYTHONPATH": f"{checkout}/workflow"}
+    with serve_warm(own) as address:
+        yield own | address
+
+
+def follow(page: Path, folder: Path, environment: dict[str, str]) -> str:
+    """Write a page's files and run its commands; what they print."""
     output = ""
     for block in blocks(page):
         if block.reason or block.language == RECORDED:
@@ -73,9 +83,9 @@ def follow(page: Path, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def tutorial(checkout):
+def tutorial(checkout, environment):
     """What the pages of the tutorial print, by name, followed one after the other."""
-    return {page.stem: follow(page, checkout) for page in TUTORIAL}
+    return {page.stem: follow(page, checkout, environment) for page in TUTORIAL}
 
 
 def systems(folder, name, table):
@@ -155,7 +165,7 @@ def test_own_loss_trains_with_its_option(tutorial, checkout):
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
-def test_a_how_to_page_works_as_written(page, checkout):
+def test_a_how_to_page_works_as_written(page, checkout, environment):
     if all(block.reason for block in blocks(page)):
         pytest.skip("the page says of each of its commands why it is not run")
-    assert follow(page, checkout)
+    assert follow(page, checkout, environment)

@@ -194,6 +194,33 @@ def test_its_command_is_one_as_others(installed):
     assert done.stderr.startswith("tandem honey: Invalid value for --jars")
 
 
+def test_one_that_does_not_load_leaves_the_others_commands(installed, tmp_path):
+    metadata = tmp_path / "wasps-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: wasps\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[tandem.plugins]\nwasps = wasps\n")
+    (tmp_path / "wasps.py").write_text("\n1 / 0\n")
+    note = "tandem: plugins: wasps:2: ZeroDivisionError: division by zero"
+
+    done = installed("-m", "tandem", "honey")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "500 g\n", "")
+
+    done = installed("-m", "tandem", "hony")
+    mistake = "tandem: hony is not a command; did you mean honey?"
+    assert (done.returncode, done.stderr.splitlines()) == (2, [note, mistake])
+
+    done = installed("-m", "tandem", "--help")
+    assert (done.returncode, done.stderr) == (0, f"{note}\n")
+    assert "How much honey that is." in done.stdout
+
+
+def test_a_package_without_init_is_one_line(installed, tmp_path):
+    (tmp_path / "bees/__init__.py").unlink()
+    done = installed("-c", "from tandem.plugins import load_plugins; load_plugins(['bees'])")
+    line = done.stderr.splitlines()[-1]
+    assert "plugins: bees: its module bees.ideas is in a package without __init__.py" in line
+
+
 @pytest.mark.parametrize(
     ("config", "line"),
     [

@@ -3,11 +3,12 @@
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import LAYOUT, ROOT, commit_all, jobs, tiny_config, write_beir
+from tiny_project import LAYOUT, ROOT, commit_all, jobs, run_here, tiny_config, write_beir
 
 from tandem.store.files import sha256
 
@@ -74,11 +75,8 @@ def own(tmp_path, encoder_folder, documents):
 
 def run(folder, *flags):
     """Status and output of Snakemake, as somebody types it in the folder."""
-    line = [sys.executable, "-m", "snakemake", *WORDS, *flags]
-    done = subprocess.run(
-        line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    return done.returncode, done.stdout
+    with chdir(folder):
+        return run_here([sys.executable, "-m", "snakemake", *WORDS, *flags])
 
 
 def test_from_the_files_to_a_rule_of_its_own(own):

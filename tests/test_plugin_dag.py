@@ -2,12 +2,14 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tarfile
 
 import pytest
+import tiny_project
 import yaml
 from building import build_in
 from tiny_project import ROOT, run_command, snakemake
@@ -58,7 +60,9 @@ def project(tmp_path_factory, encoder_folder):
     # these Snakemake makes, each in a process of its own
     for kind in ("shortest_first", "rerank", "score"):
         shutil.rmtree(folder / "results/mine" / kind)
-    code, output = run_command(snakemake(folder, ["mine"]))
+    code, output = run_command(
+        snakemake(folder, ["mine"]), env=os.environ | tiny_project.variables_of_stages()
+    )
     assert code == 0, output
     assert "rule shortest_first:" in output
     assert output.count("rule shortest_first_shard:") == 2

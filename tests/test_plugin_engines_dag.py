@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
 
 import pytest
+import tiny_project
 import yaml
 from tiny_project import LAYOUT, run_command, snakemake, tiny_config, write_beir
 
@@ -28,7 +30,7 @@ register_stage(Kind("words", run_word_sets, WordSets, holds="lexical index"), in
 
 
 @plans_lexical_index("words")
-def plan_words(variant, at, params, place):
+def plan_words(ctx, variant, at, params, data):
     return {}
 
 
@@ -89,7 +91,9 @@ def project(tmp_path_factory, encoder_folder, documents):
         "tables": [str(folder / "mine.yaml")],
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    code, output = run_command(snakemake(folder, ["mine"]))
+    code, output = run_command(
+        snakemake(folder, ["mine"]), env=os.environ | tiny_project.variables_of_stages()
+    )
     assert code == 0, output
     return folder
 

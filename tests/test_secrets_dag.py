@@ -8,6 +8,7 @@ import tarfile
 from urllib.parse import urlsplit
 
 import pytest
+import tiny_project
 import yaml
 from data.download_server import serving as serving_files
 from llm_server import completion
@@ -94,10 +95,14 @@ class World:
 
     def run(self, *words):
         """Status and output of a command of Tandem's or Snakemake's."""
-        environment = os.environ | {
-            "MY_KEY": CANARIES["key"] + "\n",
-            "TANDEM_DATA": str(self.folder / "data"),
-        }
+        environment = (
+            os.environ
+            | tiny_project.variables_of_stages()
+            | {
+                "MY_KEY": CANARIES["key"] + "\n",
+                "TANDEM_DATA": str(self.folder / "data"),
+            }
+        )
         status, output = run_command(
             [sys.executable, "-m", *words],
             cwd=self.folder,

@@ -153,8 +153,6 @@ def write_collection(
     write_json(folder / "statistics.json", {})
 
 
-# variables of stages that `run_here` has Snakemake run; conftest.warm fills them
-FOR_STAGES: dict[str, str] = {}
 UNCALIBRATED = {
     "by": "ce_bm25neg",
     "negative_below": 0.9,
@@ -215,6 +213,11 @@ def run_command(line, **options):
     return done.returncode, done.stdout + done.stderr
 
 
+def variables_of_stages() -> dict[str, str]:
+    """Variables of stages that `run_here` has Snakemake run; conftest.warm replaces it."""
+    return {}
+
+
 def run_here(line):
     """`run_command` of Snakemake, or of Tandem, but in this process: libraries are imported once.
 
@@ -226,7 +229,7 @@ def run_here(line):
     from tandem.__main__ import main
 
     _, _, program, *words = map(str, line)
-    told = {} if program == "tandem" else FOR_STAGES
+    told = {} if program == "tandem" else variables_of_stages()
     argv, environment = (
         patch.object(sys, "argv", [program, *words]),
         patch.dict(os.environ, told, CUDA_VISIBLE_DEVICES=""),

@@ -16,6 +16,7 @@ from tandem.commands import DATA, Command, register_command
 from tandem.config.datasets import Dataset
 from tandem.config.losses import supervision
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.errors import UserError
 from tandem.extras.estimate.resources import PROCESS_BYTES, Setting, Work, cost, params_of
 from tandem.plan.graph import Stage
 from tandem.stages import Kind, Params, register_stage
@@ -45,6 +46,28 @@ def softplus_margin(scores: "Tensor", mask: "Tensor", *, margin: float = 1.0) ->
     return (terms.sum(1) / there.sum(1).clamp(min=1)).sum()
 
 
+COLUMNS = ("question", "answer", "split")
+
+
+def read_questions(table: Path) -> list[dict[str, str]]:
+    """Read the rows of a CSV file.
+
+    Raises:
+        UserError: it is no such file, or lacks a column; `tandem` prints it as one line, without a traceback.
+    """
+    try:
+        with table.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            absent = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if absent:
+                raise UserError(f"{table}: has no column {absent[0]}; needed: {', '.join(COLUMNS)}")
+            return list(reader)
+    except OSError as error:
+        raise UserError(f"{table}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{table}: is not a CSV file in UTF-8 ({error})") from None
+
+
 class QuestionsCsv(Dataset):
     """The keys of `source: questions_csv`: one file with the columns question, answer, split."""
 
@@ -60,8 +83,7 @@ class Questions(Source):
 
     def __init__(self, job: DatasetJob, entry: QuestionsCsv) -> None:
         super().__init__(job, entry)
-        with open(entry.table, newline="", encoding="utf-8") as file:
-            self.rows = list(csv.DictReader(file))
+        self.rows = read_questions(Path(entry.table))
         self.places = {"corpus": entry.table, "queries": entry.table}
 
     def read_corpus(self) -> Iterator[Passage]:
@@ -143,10 +165,12 @@ def count_questions(table: Path, /) -> None:
     Args:
         table: the CSV file.
     """
-    with open(table, newline="", encoding="utf-8") as file:
-        splits = Counter(row["split"] for row in csv.DictReader(file))
+    splits = Counter(row["split"] for row in read_questions(table))
     for split, count in sorted(splits.items()):
         print(f"{split}: {count:,}")
 
 
-register_command(Command("questions", count_questions, DATA, "How many questions a CSV file has."))
+# `reads`: it only prints, so that `| head` may stop it
+register_command(
+    Command("questions", count_questions, DATA, "How many questions a CSV file has.", reads=True)
+)

@@ -118,6 +118,9 @@ def test_nodes_that_are_not_there_are_a_mistake(scontrol):
         ("retrieve --in.passages p --in.queries q --run.engine auto", "0"),
         ("retrieve-shard --in.passages p --in.queries q --run.engine faiss", None),
         ("report --tables t", None),
+        ("rerank_llm --in.dataset d --in.run r", "0"),
+        ('rerank_llm --in.dataset d --in.run r --run.endpoint {"url":"http://localhost"}', None),
+        ('judge_llm --in.pool p --run.endpoint {"url":"http://localhost"}', None),
     ],
 )
 def test_who_computes_with_a_model_gets_one_gpu(line, visible, monkeypatch, tmp_path):

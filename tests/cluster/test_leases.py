@@ -99,10 +99,10 @@ def test_a_lease_ends_with_its_process_even_by_sigkill(hold, tmp_path):
     first = hold(4, 60)
     assert got(first)[1] == ["0", "1", "2", "3"]
     second = hold(1, 0)
-    waiting(tmp_path, 1)
+    assert "job · waits for 1 of 4 GPUs · 0 s" in second.stderr.readline()
     first.send_signal(signal.SIGKILL)
     assert len(got(second)[1]) == 1
-    assert "job · waits for 1 of 4 GPUs · 0 s" in second.communicate()[1]
+    assert second.wait() == 0
 
 
 def test_who_waits_longest_is_next_and_the_dead_hold_nobody_up(hold, tmp_path):

@@ -12,8 +12,9 @@ from download_server import BYTES, SHA256, names
 
 from tandem.config.datasets import File
 from tandem.config.settings import Mirror
-from tandem.data.fetch import fetch, format_bytes, get_cache_path, list_alternatives
+from tandem.data.fetch import fetch, get_cache_path, list_alternatives
 from tandem.errors import UserError
+from tandem.extras.byte_sizes import format_bytes
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 
@@ -125,7 +126,7 @@ def test_a_failure_does_not_tell_a_password(tmp_path):
 
 
 def test_a_download_that_does_not_fit_the_disk_is_refused(server, tmp_path):
-    with pytest.raises(UserError, match=r"x\.bin needs 1000000\.0 TB; set TANDEM_DATA"):
+    with pytest.raises(UserError, match=r"x\.bin needs 1,000,000,000,000\.0 MB; set TANDEM_DATA"):
         get(server, tmp_path / "x.bin", bytes=10**18)
     assert server.requests == []
 

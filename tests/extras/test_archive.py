@@ -130,6 +130,14 @@ def test_an_archive_that_names_files_elsewhere_is_refused(elsewhere):
     assert not (elsewhere.parent / "outside").exists()
 
 
+def test_a_path_without_an_archive_is_refused_before_any_is_unpacked(archive, elsewhere):
+    Path("folder.tar").mkdir()
+    for name, problem in (("gone.tar", "does not exist"), ("folder.tar", "is not a file")):
+        with pytest.raises(UserError, match=f"^{name}: {problem}; allowed: "):
+            unpack(archive, Path(name))
+    assert names(elsewhere) == []
+
+
 def test_without_room_for_it_there_is_no_archive(project, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bucket")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 
 from faults_kit import SEED, TORTURE, kill, until
+from tiny_project import run_here
 
 KINDS = ("dataset", "score")  # of the short round; the long one takes all
 KILLS = 200 if TORTURE else 6
@@ -122,9 +123,8 @@ def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(
         kills += 1
         os.kill(process.pid, signal.SIGKILL)  # alone: its job lives on
         process.wait()
-        again = subprocess.run(run, capture_output=True, text=True)
-        output = again.stderr + again.stdout
-        if again.returncode == 0:  # the lock was freed already, and the job has finished since
+        status, output = run_here(run)
+        if status == 0:  # the lock was freed already, and the job has finished since
             assert copied.files(target) == undisturbed.files(target)
             continue
         # The second where the lock was not yet taken or freed already: the job had begun, or was not written down.
@@ -132,9 +132,10 @@ def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(
             "It can be removed with the --unlock argument" in output
             or "--rerun-incomplete" in output
         )
-        assert subprocess.run([*run, "--unlock"], capture_output=True).returncode == 0
-        again = subprocess.run([*run, "--rerun-incomplete"], capture_output=True, text=True)
-        assert again.returncode == 0, again.stderr
+        status, output = run_here([*run, "--unlock"])
+        assert status == 0, output
+        status, output = run_here([*run, "--rerun-incomplete"])
+        assert status == 0, output
         assert copied.files(target) == undisturbed.files(target)
 
 
@@ -152,13 +153,11 @@ def test_what_a_job_finished_after_its_snakemake_was_killed_is_not_made_again(ti
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     written = made.stat().st_mtime_ns
-    unlocked = subprocess.run([*run, "--unlock"], capture_output=True, text=True)
-    assert unlocked.returncode == 0
-    assert (
-        "was finished after its Snakemake had ended: it stays" in unlocked.stdout + unlocked.stderr
-    )
-    again = subprocess.run([*run, "--rerun-incomplete"], capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    status, output = run_here([*run, "--unlock"])
+    assert status == 0, output
+    assert "was finished after its Snakemake had ended: it stays" in output
+    status, output = run_here([*run, "--rerun-incomplete"])
+    assert status == 0, output
     assert made.stat().st_mtime_ns == written
 
 
@@ -171,10 +170,9 @@ def test_of_two_snakemakes_at_once_the_second_says_why_it_waits_for_nobody(tiny_
     locks = (copied.folder / ".snakemake/locks").glob
     until(lambda: any(lock.stat().st_size for lock in locks("*.output.lock")), first)
     os.kill(first.pid, signal.SIGSTOP)
-    second = subprocess.run(line, capture_output=True, text=True)
+    status, output = run_here(line)
     os.kill(first.pid, signal.SIGCONT)
-    output = second.stdout + second.stderr
-    assert second.returncode == 1
+    assert status == 1
     assert "Directory cannot be locked" in output
     assert "Traceback" not in output
     assert first.wait() == 0

@@ -20,6 +20,7 @@ from tandem.models.folders import find_longest_input
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.models.tokens import Template
+from tandem.plan.plan import Plan
 from tandem.store import files
 from tandem.store.files import sha256
 from tandem.training.stage import run_untrained
@@ -159,7 +160,7 @@ def test_a_folder_is_planned_with_its_own_pooling(configured, mine, encoder_fold
             | SHORT
             | {"encoders": {"own": keys} if keys else {}}
         )
-        params = FullPlan(config, ROOT).planner.model("de_bm25neg", "here").values
+        params = Plan(config, ROOT).planner.model("de_bm25neg", "here").values
         return params["pooling"], params["normalize"], params["temperature"]
 
     assert shape(encoder=str(encoder_folder)) == ("cls", False, 1.0)
@@ -184,7 +185,7 @@ def test_a_folder_without_a_tokenizer_is_no_encoder(configured, mine, tmp_path, 
         UserError,
         match="mine: tokenizer.json is missing, and so are vocab.txt, .* .found: 1_Pooling",
     ):
-        FullPlan(configured("encoder", "own") | SHORT | entries, ROOT)
+        Plan(configured("encoder", "own") | SHORT | entries, ROOT)
     with pytest.raises(UserError, match="mine: tokenizer.json is missing"):
         run(["encoder", "own", "--configfile", str(tmp_path / "own.yaml")])
 
@@ -218,7 +219,7 @@ def hub(mine, tmp_path, monkeypatch):
 
 def test_a_hub_name_is_planned_by_its_files_in_the_cache_or_not_at_all(configured, hub):
     def model(encoder):
-        return FullPlan(configured("encoder", encoder) | SHORT, ROOT).planner.model(
+        return Plan(configured("encoder", encoder) | SHORT, ROOT).planner.model(
             "de_bm25neg", "here"
         )
 
@@ -233,7 +234,7 @@ def test_a_hub_name_is_planned_by_its_files_in_the_cache_or_not_at_all(configure
 
 def test_a_folder_or_a_hub_name_is_a_system_as_it_is(configured, hub, mine):
     config = configured() | SHORT | {"systems": [str(mine), "org/mine", "org/mine+ce_bm25neg"]}
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     rows = {row.system: stage for row, stage in plan.tables["baseline"]}
     assert list(rows) == ["BM25", str(mine), "org/mine"]
     assert rows["org/mine"].upstream["run"].name == "mine.test"
@@ -244,11 +245,11 @@ def test_a_folder_or_a_hub_name_is_a_system_as_it_is(configured, hub, mine):
     with pytest.raises(
         UserError, match="org/other makes a text's vector is not known on this machine"
     ):
-        FullPlan(config | {"systems": ["org/other"]}, ROOT)
+        Plan(config | {"systems": ["org/other"]}, ROOT)
 
 
 def test_a_hub_name_of_the_catalogue_is_its_entry_with_its_prompts(configured, capsys):
-    planner = FullPlan(configured(), ROOT).planner
+    planner = Plan(configured(), ROOT).planner
     ours, theirs = (
         planner.run(name, "test", "here") for name in ("e5-small-v2", "intfloat/e5-small-v2")
     )
@@ -304,7 +305,7 @@ def test_a_representation_has_its_usual_pooling(
             | SHORT
             | {"systems": ["bm25+own"] if chosen == "coil" else ["own"]}
         )
-        stages = FullPlan(config, ROOT).stages.values()
+        stages = Plan(config, ROOT).stages.values()
         params = next(
             stage.params for stage in stages if (stage.kind, stage.name) == ("untrained", "own")
         )
@@ -316,14 +317,14 @@ def test_a_representation_has_its_usual_pooling(
     with pytest.raises(
         UserError, match=r"encoders.own.pooling is mean, but the representation .* does not use it"
     ):
-        FullPlan(configured("encoders", wrong) | SHORT, ROOT)
+        Plan(configured("encoders", wrong) | SHORT, ROOT)
 
 
 def test_a_plain_splade_folder_weighs_terms(configured, plain_splade, make_job, tmp_path):
     entries = {"own": {"source": "folder", "path": str(plain_splade), "representation": "sparse"}}
     config = configured("encoders", entries) | SHORT | {"systems": ["own"]}
     planned = {
-        stage.kind: stage for stage in FullPlan(config, ROOT).stages.values() if stage.name == "own"
+        stage.kind: stage for stage in Plan(config, ROOT).stages.values() if stage.name == "own"
     }
     encoder, untrained = planned["encoder"], planned["untrained"]
     job = make_job(

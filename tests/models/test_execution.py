@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tiny_encoders import FAMILIES
 from torch import nn
 
 from tandem.config.settings import Execution
@@ -20,9 +21,12 @@ from tandem.models.device import (
     make_deterministic,
 )
 from tandem.models.dual import DualEncoder
+from tandem.models.hub import load_encoder
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
 
+EAGER = ("mpnet", "deberta-v2")  # families whose attention is no kernel of PyTorch's
+LIMITS = ("recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit_hit")
 TEMPLATE = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
 
 
@@ -95,10 +99,14 @@ def test_on_cuda_alone_what_is_not_deterministic_is_an_error(kind, monkeypatch):
         torch.set_deterministic_debug_mode(before)
 
 
-def test_padded_texts_without_padding_have_a_mask_too_on_cuda(model, monkeypatch):
-    """Without a mask CUDA takes another kernel: a text alone of its length had other last bits than in company."""
+def pretend_cuda(monkeypatch):
     for name in ("device.device", "acceleration.device"):
         monkeypatch.setattr(f"tandem.models.{name}", lambda: torch.device("cuda"))
+
+
+def test_padded_texts_without_padding_have_a_mask_too_on_cuda(model, monkeypatch):
+    """Without a mask CUDA takes another kernel: a text alone of its length had other last bits than in company."""
+    pretend_cuda(monkeypatch)
     accelerate(model, Execution(attention="padded"), 2048, "fp32", training=True)
     assert chosen(model) == {"dual": ("sdpa", None), "cross": ("sdpa", None)}
     accelerate(model, Execution(attention="padded"), 2048, "fp32", training=False)
@@ -119,6 +127,41 @@ def test_padded_texts_without_padding_have_a_mask_too_on_cuda(model, monkeypatch
         model["dual"].encode("query", texts([6, 6]), TEMPLATE, "fp32"), vectors, atol=1e-6
     )
     assert masks[2:] == [None, None]
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in EAGER])
+def test_every_family_has_a_mask_too_on_cuda(family, family_folder, monkeypatch):
+    encoder = load_encoder(family_folder(family)).eval()
+    shape = DualShape(True, "mean", False, 1.0)
+    pretend_cuda(monkeypatch)
+    accelerate(
+        DualEncoder(encoder, encoder, shape),
+        Execution(attention="padded"),
+        2048,
+        "fp32",
+        training=False,
+    )
+    monkeypatch.undo()
+    ids = torch.randint(5, 20, (2, 8))
+    masks, plain = [], nn.functional.scaled_dot_product_attention
+
+    def attend(*parts, **options):
+        masks.append(options["attn_mask"])
+        return plain(*parts, **options)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", attend)
+    with torch.inference_mode():
+        encoder(input_ids=ids, attention_mask=torch.ones_like(ids))
+    assert len(masks) == 3
+    assert all(mask is not None for mask in masks)
+
+
+def test_an_attention_without_a_kernel_of_its_own_stays_on_cuda(family_folder, monkeypatch):
+    encoder = load_encoder(family_folder("mpnet"))
+    pretend_cuda(monkeypatch)
+    model = DualEncoder(encoder, encoder, DualShape(True, "mean", False, 1.0))
+    accelerate(model, Execution(), 2048, "fp32", training=False)
+    assert encoder.config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
@@ -154,7 +197,9 @@ def traced():
     torch._dynamo.reset()
     counters.clear()
     torch.compiler.set_default_backend("aot_eager")
-    yield counters
+    limits = {name: getattr(torch._dynamo.config, name) for name in LIMITS}
+    with torch._dynamo.config.patch(limits):  # which `compile_layers` sets
+        yield counters
     torch.compiler.set_default_backend(before)
     torch._dynamo.reset()
 
@@ -201,6 +246,17 @@ def test_no_clock_decides_which_code_a_layer_gets(model, traced):
     with torch._inductor.config.patch(deterministic=False):
         compile_layers(model["dual"], packed=True)
         assert torch._inductor.config.deterministic
+
+
+def test_a_shape_too_many_is_never_run_uncompiled_in_silence(model, traced, monkeypatch):
+    """Its dropout masks would be others than those of the pass that is computed again."""
+    from torch._dynamo.exc import FailOnRecompileLimitHit
+
+    monkeypatch.setattr("tandem.models.acceleration._COMPILED_SHAPES", 1)
+    accelerate(model, Execution(attention="packed", compile="always"), 128, "fp32", training=True)
+    model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32")
+    with pytest.raises(FailOnRecompileLimitHit):
+        model["dual"].encode("query", texts([1]), TEMPLATE, "fp32")  # a row of 8 tokens
 
 
 def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, traced):

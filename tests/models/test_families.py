@@ -189,7 +189,7 @@ def test_the_first_layers_are_a_prefix(family, folder, ids, tokenizer, make_job,
     run(job)
     short, whole = load_encoder(job.out / "hf").eval(), load_encoder(folder).eval()
     assert (short.config.num_hidden_layers, whole.config.num_hidden_layers) == (2, 3)
-    inputs = Template.of(load_tokenizer(job.out / "hf")).single_inputs(ids(PASSAGES)).padded()
+    inputs = Template.of(load_tokenizer(job.out / "hf")).single_inputs(ids(PASSAGES)).to_tensors()
     with torch.inference_mode():
         expected = whole(**inputs, output_hidden_states=True).hidden_states[2]
         if family == "modernbert":  # its last layer is followed by a norm

@@ -66,8 +66,8 @@ def test_no_bit_is_another_than_of_whole_layers(encoder, threads, monkeypatch):
     torch.set_num_threads(threads)
     vectors = []
     try:
-        for narrowing in (acceleration.narrow, lambda _: None):
-            monkeypatch.setattr(acceleration, "narrow", narrowing)
+        for narrowing in (acceleration.compute_first_tokens, lambda _: None):
+            monkeypatch.setattr(acceleration, "compute_first_tokens", narrowing)
             own = copy.deepcopy(encoder)
             model = DualEncoder(own, own, DualShape(True, "cls", False, 1.0))
             accelerate(model, Execution(), 2048, "fp32", training=False)

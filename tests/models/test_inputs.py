@@ -40,7 +40,7 @@ def test_padded_inputs_equal_a_plain_loop(template, multiple):
     before, after = template.single
     expected = loop([((before, 0), (text, 0), (after, 0)) for text in first], template, multiple)
     for texts in (first, Ragged.of(first)):
-        inputs = template.single_inputs(texts).padded(multiple)
+        inputs = template.single_inputs(texts).to_tensors(multiple)
         assert {name: tensor.tolist() for name, tensor in inputs.items()} == expected
         assert {tensor.dtype for tensor in inputs.values()} == {torch.int64}
     before, between, after = template.pair
@@ -49,14 +49,14 @@ def test_padded_inputs_equal_a_plain_loop(template, multiple):
         tuple(zip((before, a, between, b, after), types, strict=True))
         for a, b in zip(first, second, strict=True)
     ]
-    inputs = template.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
+    inputs = template.pair_inputs(Ragged.of(first), Ragged.of(second)).to_tensors(multiple)
     assert {name: tensor.tolist() for name, tensor in inputs.items()} == loop(
         rows, template, multiple
     )
 
 
 def test_more_rows_are_one_padding_id_each():
-    inputs = TEMPLATES[1].single_inputs(Ragged.of([np.array([10, 11])])).filled(3).padded(8)
+    inputs = TEMPLATES[1].single_inputs(Ragged.of([np.array([10, 11])])).fill_up(3).to_tensors(8)
     assert inputs["input_ids"].tolist() == [[5, 6, 10, 11, 9, 9, 9, 9], [9] * 8, [9] * 8]
     assert inputs["attention_mask"].tolist() == [
         [1, 1, 1, 1, 0, 0, 0, 0],

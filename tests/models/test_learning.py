@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tandem.config.training import Optimisation
-from tandem.models.acceleration import LearningLinear, make_ready
+from tandem.models.acceleration import LearningLinear, use_learning_layers
 from tandem.models.device import is_onednn_used
 from tandem.training.optimizer import make_optimizer
 
@@ -116,7 +116,7 @@ def test_an_encoder_keeps_its_parameters_and_their_names():
 
     tower = nn.Sequential(Tower(), Tower())
     before = dict(tower.named_parameters())
-    make_ready(tower, rows=64)
+    use_learning_layers(tower, rows=64)
     assert sum(isinstance(module, LearningLinear) for module in tower.modules()) == 2
     after = dict(tower.named_parameters())
     assert before.keys() == after.keys()

@@ -6,11 +6,12 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from tandem.models import encoding as attention
-from tandem.models.acceleration import GeluLinear, shrink
+from tandem.models.acceleration import GeluLinear, convert_to_bf16
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import PACKED_FAMILIES, fill_length, pack_texts
+from tandem.models.ragged import split_by_tokens
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Inputs, Template
 
@@ -123,7 +124,7 @@ def test_an_encoder_wholly_in_bf16_gives_the_vectors_within_its_rounding(encoder
     model = DualEncoder(encoder[0].float(), encoder[0], DualShape(True, "mean", True, 1.0))
     with torch.inference_mode():
         exact = model.encode("passage", texts, encoder[1], "fp32")
-        shrink(encoder[0])
+        convert_to_bf16(encoder[0])
         encoder[0].set_attn_implementation(attention.PACKED_ATTENTION)
         model.packed = BUDGET
         vectors = model.encode("passage", texts, encoder[1], "bf16")
@@ -182,7 +183,32 @@ def test_rows_have_few_lengths():
         128,
         128,
     ]
-    assert fill_length(2049, 2048) == 2056
+    assert [fill_length(tokens, 2048) for tokens in (2049, 4096, 4097)] == [4096, 4096, 8192]
+
+
+def test_of_a_longest_text_a_row_says_a_multiple_of_128_and_beyond_512_a_power_of_two():
+    config = AutoConfig.for_model("bert", pad_token_id=0)
+
+    def read_longest(tokens):
+        inputs = Inputs(np.ones(tokens, np.int64), None, np.array([tokens]), pad=0)
+        return pack_texts(inputs, 2048, config)["max_length_q"]
+
+    longest = [read_longest(tokens) for tokens in (128, 129, 384, 385, 512, 513, 1024, 1025, 5000)]
+    assert longest == [128, 256, 384, 512, 512, 1024, 1024, 2048, 8192]
+
+
+@pytest.mark.parametrize("budget", [4096, 32768])
+def test_long_texts_meet_few_shapes(budget):
+    """A compiled layer has code for each; one a multiple of 8 or of 128 would be hundreds."""
+    config = AutoConfig.for_model("bert", pad_token_id=0)
+    rng = np.random.default_rng(0)
+    lengths = np.minimum(np.exp(rng.normal(6.5, 1, 16384)).astype(int) + 8, 8192)
+    shapes = set()
+    for batch in split_by_tokens(lengths, budget, packed=True):
+        tokens = int(lengths[batch].sum())
+        row = pack_texts(Inputs(np.zeros(tokens, int), None, lengths[batch], pad=0), budget, config)
+        shapes.add((row["input_ids"].shape[1], row["max_length_q"]))
+    assert len(shapes) <= 10
 
 
 def test_dropped_attention_is_right_on_average_and_follows_the_seed():

@@ -243,7 +243,7 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
     assert describe_towers(folder)["dense"] == ["2_Dense", "3_Dense"]
     dual, tokens = taken_over(folder, dim=12)
     ours = DualEncoder.load(dual).eval()
-    assert (ours.whole, ours.dimension) == (32, 12)
+    assert (ours.full_dimension, ours.dimension) == (32, 12)
     published, saved = (
         SentenceTransformer(str(place), device="cpu") for place in (folder, dual / "shared")
     )
@@ -493,7 +493,7 @@ def test_a_query_in_its_prompt_reads_as_the_card_says(publish):
     tokenizer = load_tokenizer(publish("qwen3", "lasttoken", prompts=PROMPTS))
     text = PROMPTS["query"] + "what does the owl eat"
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
-    assert Template.of(tokenizer).single_inputs([ids]).padded()["input_ids"].tolist() == [
+    assert Template.of(tokenizer).single_inputs([ids]).to_tensors()["input_ids"].tolist() == [
         tokenizer(text)["input_ids"]
     ]
 

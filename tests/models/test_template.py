@@ -41,7 +41,7 @@ def ids(tokenizer, texts):
 
 
 def test_single_texts_equal_the_tokenizers_own_output(tokenizer):
-    inputs = Template.of(tokenizer).single_inputs(ids(tokenizer, TEXTS)).padded()
+    inputs = Template.of(tokenizer).single_inputs(ids(tokenizer, TEXTS)).to_tensors()
     expected = tokenizer(TEXTS, padding=True, return_tensors="pt")
     assert inputs.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -53,7 +53,7 @@ def test_pairs_equal_the_tokenizers_own_output(tokenizer):
     inputs = (
         Template.of(tokenizer)
         .pair_inputs(*(Ragged.of(ids(tokenizer, texts)) for texts in (first, second)))
-        .padded()
+        .to_tensors()
     )
     expected = tokenizer(first, second, padding=True, return_tensors="pt")
     assert inputs.keys() == expected.keys()
@@ -88,7 +88,7 @@ def test_padding_to_a_multiple(encoder_folder):
     tokenizer = load_tokenizer(encoder_folder)
     texts = ids(tokenizer, TEXTS)
     exact, padded = (
-        Template.of(tokenizer).single_inputs(texts).padded(multiple) for multiple in (1, 8)
+        Template.of(tokenizer).single_inputs(texts).to_tensors(multiple) for multiple in (1, 8)
     )
     width = exact["input_ids"].shape[1]
     assert width % 8

@@ -39,7 +39,9 @@ def test_the_longer_of_two_texts_loses_tokens_first():
 
 def test_title_and_text_are_the_tokenizer_s_pair(titled, rows, encoder):
     tokens, tokenizer = Tokens.open(titled), load_tokenizer(encoder.folder / "hf")
-    inputs = tokens.template.single_inputs(tokens.passages.take(np.arange(60)), "passage").padded()
+    inputs = tokens.template.single_inputs(
+        tokens.passages.take(np.arange(60)), "passage"
+    ).to_tensors()
     whole = [tokenizer(title, text) for title, text in rows]
     fitting = [i for i, pair in enumerate(whole) if len(pair["input_ids"]) <= 24 + 2]
     assert 0 < len(fitting) < 60  # and some are cut

@@ -349,14 +349,21 @@ def test_what_denoising_takes_out_is_held_against_near_copies_of_the_positive():
 
 
 @pytest.mark.parametrize(
-    ("loss", "warned"), [("listwise", True), ("ranknet", True), ("pointwise", False)]
+    ("objective", "train", "warned"),
+    [
+        ("cross", {"loss": "listwise"}, True),
+        ("cross", {"loss": "ranknet"}, True),
+        ("cross", {"loss": "pointwise"}, False),
+        ("cross", {"loss": "pointwise", "distil": {"loss": "listmle", "supervision": 0}}, True),
+        ("joint", {"supervision": "listwise"}, True),
+        ("joint", {"supervision": "pointwise"}, False),
+    ],
 )
-def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, loss, warned):
-    with writing(
-        make_job(
-            "model", tmp_path / "ce-0123456789", {"objective": "cross", "train": {"loss": loss}}
-        )
-    ) as draft:
+def test_a_judge_that_only_orders_lists_has_no_thresholds(
+    make_job, tmp_path, objective, train, warned
+):
+    params = {"objective": objective, "train": train}
+    with writing(make_job("model", tmp_path / "ce-0123456789", params)) as draft:
         draft.facts["steps"] = 1
     report = NegativesReport(DENOISE)
     report.add_pool(judged(pool(), [0.04, 0.03, 0.02]))  # the positive has .8

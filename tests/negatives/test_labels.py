@@ -179,7 +179,7 @@ def test_what_may_be_no_negative_is_no_positive_by_rank_either(make_dataset, mak
     labels = PositiveLabels(
         make_job("candidates", tmp_path / "c-0123456789", values, {"dataset": excluding}), docs
     )
-    assert labels.first_ranked("train-owl", docs.rows(["p0", "p1", "p2", "p3"])).tolist() == [0, 2]
+    assert labels.choose_first("train-owl", docs.rows(["p0", "p1", "p2", "p3"])).tolist() == [0, 2]
 
 
 def test_random_negatives_need_no_run(draw):
@@ -359,7 +359,10 @@ def labels_of(make_job, make_dataset, documents, tmp_path):
             )
             return [
                 set(docs.ids(r))
-                for r in (source.positives("train-owl", [*ids]), source.barred("train-owl"))
+                for r in (
+                    source.positives("train-owl", [*ids]),
+                    source.barred("train-owl"),
+                )
             ]
 
         return labels

@@ -158,6 +158,16 @@ def test_what_was_tested_against_a_row_that_is_left_out_is_tested_against_bm25()
     assert [(row.system, row.baseline) for row in left] == [("BM25", None), ("Joint", ("BM25", ""))]
 
 
+def test_bm25_is_not_tested_against_itself_where_its_baseline_is_left_out():
+    rows = [
+        LayoutRow(system="BM25", run="bm25", baseline=("Mine", "")),
+        LayoutRow(system="Mine", run="mine"),
+        LayoutRow(system="DE", run="de", baseline=("Mine", "")),
+    ]
+    left = drop_rows(Layout(title="", rows=rows), ["mine"]).rows
+    assert [(row.system, row.baseline) for row in left] == [("BM25", None), ("DE", ("BM25", ""))]
+
+
 def test_captions_name_the_split_that_a_paper_prints():
     said = dict[tuple[str, str], set[str]]()
     for file in sorted((ROOT / "config/papers").rglob("*.yaml")):

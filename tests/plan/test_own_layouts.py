@@ -111,6 +111,14 @@ def test_columns_that_cannot_be_measured_are_told(plan):
     ]
 
 
+def test_a_column_says_the_split_of_printed_numbers_alone(plan):
+    column = {"measure": "RR@10", "split": "dev"}
+    row = {"system": "BM25", "run": "bm25"}
+    plan({"mine": {"columns": [column], "rows": [row | {"printed": {"RR@10": 18.7}}]}})
+    with pytest.raises(UserError, match="columns.0: split is that of printed numbers, .*`splits`"):
+        plan({"mine": {"columns": [column], "rows": [row]}})
+
+
 def test_a_table_none_of_whose_measures_can_be_computed_is_refused_before_anything_runs(plan):
     columns = [{"measure": "Success@50"}, {"measure": "R@100"}]
     planned = plan({"mine": {"columns": columns}}, depth={"test": 20}, rerank={"depth": 10})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ def drawn(configured):
             **configured("models.mine", {"like": "de_bm25neg", "candidates": candidates}),
             **(keys or {}),
         }
-        return FullPlan(config, ROOT).planner.model("mine", "here").upstream["candidates"]
+        return Plan(config, ROOT).planner.model("mine", "here").upstream["candidates"]
 
     return plan
 

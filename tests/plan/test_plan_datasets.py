@@ -10,11 +10,11 @@ import yaml
 
 from tandem.config.merging import merged
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
 from tandem.extras.targets import KEY, list_stages_of_all
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.dataset_stages import corpus_dataset, splits
 from tandem.plan.graph import read_behind_inputs, upstream_first
+from tandem.plan.plan import Plan
 from tandem.plan.reported import find_depth_key, run_depth
 from tandem.plan.searches import encode_both_sides, search_vectors
 from tandem.stages.data import DatasetParams
@@ -118,8 +118,8 @@ def test_what_learns_from_the_reported_queries_is_named(beir, configured, more, 
         "dataset": "d",
     }
     usual = configured() | mine
-    assert not any("are optimistic" in line for line in FullPlan(usual, ROOT).check("all"))
-    planned = FullPlan(
+    assert not any("are optimistic" in line for line in Plan(usual, ROOT).check("all"))
+    planned = Plan(
         merged(
             usual,
             more | {"systems": ["both"], "tables": ["summary"]} if "both" in str(more) else more,
@@ -150,7 +150,7 @@ def test_each_score_is_compared_with_what_its_own_run_was_chosen_by(
     rows = [{"system": "BM25", "run": "bm25"}, {"system": "Both", "run": "both"}]
     text = {"title": "Mine", **layout, "rows": rows + layout.get("rows", [])}
     file.write_text(yaml.safe_dump(text))
-    lines = FullPlan(configured("tables", [str(file)]) | TUNED | more, ROOT).check("all")
+    lines = Plan(configured("tables", [str(file)]) | TUNED | more, ROOT).check("all")
     (line,) = [line for line in lines if "are optimistic" in line]
     assert line.startswith("fusions.both.tune.split is dev, ")
 
@@ -266,7 +266,7 @@ def test_datasets_that_are_made_of_each_other_are_a_cycle(plan_of):
         "b": {"source": "dissimilar", "of": "a"},
     }
     with pytest.raises(UserError, match="datasets form a cycle: a -> b -> a"):
-        plan_of(entries, "a")
+        plan_of(entries, "a").check("all")
 
 
 @pytest.mark.parametrize("members", [["a"], ["b", "a"]])
@@ -274,7 +274,7 @@ def test_a_group_that_holds_itself_is_a_cycle(beir, plan_of, members):
     b = {"source": "beir", "path": beir("b", ["test"])}
     groups = {"a": {"source": "group", "of": ["c"]}, "c": {"source": "group", "of": members}}
     with pytest.raises(UserError, match="datasets form a cycle: a -> c -> a"):
-        plan_of(groups | {"b": b}, "a", tables=["baseline"])
+        plan_of(groups | {"b": b}, "a", tables=["baseline"]).check("all")
 
 
 def test_a_member_counts_once(beir, plan_of):
@@ -386,7 +386,7 @@ def test_a_message_names_the_depth_that_counts(beir, plan_of):
     with pytest.raises(
         UserError, match="rerank.depth is 1001, but runs on dev are 1000 deep; raise depth.test"
     ):
-        plan_of(entry, "d", rerank={"depth": 1001})
+        plan_of(entry, "d", rerank={"depth": 1001}).check("all")
     lists = {"models": {"de_bm25neg": {"candidates": {"split": "dev", "depth": 1001}}}}
     with pytest.raises(UserError) as error:
         plan_of(entry, "d", **lists).planner.model("de_bm25neg", "here")
@@ -587,15 +587,10 @@ def test_another_analyzer_is_another_system(beir, plan_of):
 
 def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(beir, plan_of):
     own = plan_of({"scifact": {"source": "beir", "path": beir("scifact", ["test"])}}, "scifact")
-    assert "id" not in own.catalogue["scifact"]
-    changed = plan_of({"scifact": {"title": False}}, "scifact", tables=["baseline"]).catalogue[
-        "scifact"
-    ]
-    assert (changed["source"], changed["id"], changed["title"]) == (
-        "ir_datasets",
-        "beir/scifact",
-        False,
-    )
+    assert own.settings.datasets["scifact"].source == "beir"
+    changed = plan_of({"scifact": {"title": False}}, "scifact", tables=["baseline"])
+    entry = changed.settings.datasets["scifact"]
+    assert (entry.source, entry.id, entry.title) == ("ir_datasets", "beir/scifact", False)
 
 
 def test_a_language_without_an_analyzer_is_refused_before_anything_runs(plan_of, beir):
@@ -604,7 +599,7 @@ def test_a_language_without_an_analyzer_is_refused_before_anything_runs(plan_of,
         UserError,
         match="datasets.d.language is vi, which Lucene has no analyzer for; allowed: ar, bn",
     ):
-        plan_of({"d": entry}, "d")
+        plan_of({"d": entry}, "d").check("all")
     assert score(plan_of({"d": entry | {"analyzer": "whitespace"}}, "d")).kind == "score"
 
 
@@ -612,7 +607,7 @@ def test_a_format_without_its_folder_is_refused_before_anything_runs(plan_of):
     with pytest.raises(
         UserError, match="datasets.d.path is missing; name the folder that holds its files"
     ):
-        plan_of({"d": {"source": "squad", "files_of": {"test": "x.json"}}}, "d")
+        plan_of({"d": {"source": "squad", "files_of": {"test": "x.json"}}}, "d").check("all")
 
 
 def test_what_is_not_public_says_where_to_ask(plan_of):
@@ -641,4 +636,4 @@ def test_the_key_that_names_no_dataset_is_named(configured, keys, key):
     for name, value in keys.items():
         config[name] = {**config[name], **value} if isinstance(value, dict) else value
     with pytest.raises(UserError, match=rf"(?m)^{key}: squadd is unknown; did you mean squad"):
-        FullPlan(config, ROOT)
+        Plan(config, ROOT)

@@ -9,7 +9,7 @@ import yaml
 from messages import unknown_key
 
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ def stage(configured):
                 | keys
             },
         )
-        planner = FullPlan(config | {"encoder": "mine"}, ROOT).planner
+        planner = Plan(config | {"encoder": "mine"}, ROOT).planner
         return planner.encoder("mine"), planner.model("de_bm25neg", "here")
 
     return plan
@@ -71,14 +71,14 @@ def test_layers_make_another_encoder_and_other_models_of_it(stage):
 )
 def test_each_source_has_its_own_keys(configured, entry, line):
     with pytest.raises(UserError, match=line):
-        FullPlan(configured("encoders", {"mine": entry}), ROOT)
+        Plan(configured("encoders", {"mine": entry}), ROOT)
 
 
 def test_the_weights_of_a_folder_are_those_that_the_entry_names(configured, encoder_folder):
     entry = {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}
 
     def plan(digest):
-        return FullPlan(
+        return Plan(
             configured("encoders", {"mine": entry | {"sha256": digest}}), ROOT
         ).planner.encoder("mine")
 
@@ -94,7 +94,7 @@ def test_a_missing_folder_names_the_command_that_makes_it(configured, encoder_fo
     entry = {"source": "folder", "path": str(tmp_path / "mine"), "obtain": "python make_mine.py"}
 
     def plan():
-        return FullPlan(configured("encoders", {"mine": entry}), ROOT).planner.encoder("mine")
+        return Plan(configured("encoders", {"mine": entry}), ROOT).planner.encoder("mine")
 
     with pytest.raises(UserError, match=r"/mine: no such folder; get it by: python make_mine.py$"):
         plan()
@@ -114,7 +114,7 @@ def test_folders_of_the_same_weights_and_other_files_are_two_encoders(
     entry = {"source": "folder", "path": str(folder), "pooling": "mean"}
 
     def key() -> str:
-        return FullPlan(configured("encoders", {"mine": entry}), ROOT).planner.encoder("mine").key
+        return Plan(configured("encoders", {"mine": entry}), ROOT).planner.encoder("mine").key
 
     before = key()
     (folder / "README.md").write_text("of no effect")
@@ -131,11 +131,11 @@ def test_a_licence_is_told_and_changes_no_key(stage):
 
 def test_lora_is_part_of_the_key_and_its_absence_is_not(configured):
     def model(lora):
-        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model(
+        return Plan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model(
             "de_bm25neg", "here"
         )
 
-    plain = FullPlan(configured(), ROOT).planner.model("de_bm25neg", "here")
+    plain = Plan(configured(), ROOT).planner.model("de_bm25neg", "here")
     assert model(None).digest == plain.digest
     adapted = model({"rank": "4"})
     assert adapted.values["lora"] == {"rank": 4, "alpha": 16.0, "dropout": 0.0, "targets": None}
@@ -167,9 +167,7 @@ def planned(configured):
             "revision": "0" * 40,
             "pooling": "mean",
         } | keys
-        planner = FullPlan(
-            configured("encoders", {"mine": entry}) | {"encoder": "mine"}, ROOT
-        ).planner
+        planner = Plan(configured("encoders", {"mine": entry}) | {"encoder": "mine"}, ROOT).planner
         return planner.model("de_bm25neg", "here"), planner
 
     return plan
@@ -202,7 +200,7 @@ def test_fewer_dimensions_and_linear_layers_are_part_of_the_key(planned):
 
 def test_what_nobody_describes_is_no_system(configured, encoder_folder):
     config = configured("encoder", str(encoder_folder)) | {"lengths": {"query": 16, "passage": 64}}
-    planner = FullPlan(config, ROOT).planner
+    planner = Plan(config, ROOT).planner
     with pytest.raises(
         UserError,
         match="its files do not say how a text's vector is made, .* say pooling: cls, mean",
@@ -212,7 +210,7 @@ def test_what_nobody_describes_is_no_system(configured, encoder_folder):
 
 def test_all_linear_layers_have_two_names(configured):
     def model(lora):
-        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model(
+        return Plan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model(
             "de_bm25neg", "here"
         )
 

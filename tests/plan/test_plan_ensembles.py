@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 MEMBERS = ["ce_bm25neg", "ce_deneg"]
@@ -16,7 +16,7 @@ def planned(configured):
     """`planned(path, value, members)`: the plan of the default with one key set and an ensemble `both`."""
 
     def make(path="", value=None, members=MEMBERS):
-        return FullPlan({**configured(path, value), "ensembles": {"both": {"of": members}}}, ROOT)
+        return Plan({**configured(path, value), "ensembles": {"both": {"of": members}}}, ROOT)
 
     return make
 
@@ -50,9 +50,7 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
                 "like": "de_bm25neg",
                 "train": {"distil": {"from": by}},
             }
-    plan = FullPlan(
-        {**configured(), "models": models, "ensembles": {"both": {"of": MEMBERS}}}, ROOT
-    )
+    plan = Plan({**configured(), "models": models, "ensembles": {"both": {"of": MEMBERS}}}, ROOT)
     for case in named:
         for kind in ("denoised", "taught"):
             by_name, by_list = (
@@ -65,7 +63,7 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
 
 
 def test_the_default_keeps_its_keys_beside_an_ensemble(planned, configured):
-    plain = FullPlan(configured(), ROOT)
+    plain = Plan(configured(), ROOT)
     assert [stage.key for _, stage in planned().tables["summary"]] == [
         stage.key for _, stage in plain.tables["summary"]
     ]
@@ -97,4 +95,4 @@ def test_an_ensemble_has_a_name_of_its_own(configured):
     with pytest.raises(
         UserError, match=r"ensembles.ce_deneg has the name of models.ce_deneg; name it otherwise"
     ):
-        FullPlan({**configured(), "ensembles": {"ce_deneg": {"of": MEMBERS}}}, ROOT)
+        Plan({**configured(), "ensembles": {"ce_deneg": {"of": MEMBERS}}}, ROOT)

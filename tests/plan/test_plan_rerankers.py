@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 HUB = {"source": "hub", "name": "org/mini", "revision": "0" * 40}
@@ -30,7 +30,7 @@ def planned(configured):
     def make(models=None, entry=HUB, name="mini", **keys):
         config = configured()
         config["models"] |= models or {}
-        return FullPlan({**config, "rerankers": {name: entry}, **keys}, ROOT)
+        return Plan({**config, "rerankers": {name: entry}, **keys}, ROOT)
 
     return make
 
@@ -84,7 +84,7 @@ def test_a_family_head_may_be_learned_from_an_encoder(planned):
 
 
 def test_the_default_keeps_its_keys_beside_it(planned, configured):
-    plain = FullPlan(configured(), ROOT).tables["summary"]
+    plain = Plan(configured(), ROOT).tables["summary"]
     assert [stage.key for _, stage in planned().tables["summary"]] == [
         stage.key for _, stage in plain
     ]

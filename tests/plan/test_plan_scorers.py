@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.stages import KINDS, Kind, Params
 
 ROOT = Path(__file__).parents[2]
@@ -30,9 +30,7 @@ def planned(configured, plugin):
     """`planned(entry, name)`: the plan of the default with an entry of `scorers`."""
 
     def make(entry, name="words"):
-        return FullPlan(
-            {**configured(), "plugins": [plugin], "scorers": {name: entry}}, ROOT
-        ).planner
+        return Plan({**configured(), "plugins": [plugin], "scorers": {name: entry}}, ROOT).planner
 
     return make
 
@@ -89,7 +87,7 @@ class Bare(Params):
 
 def test_a_stage_whose_parameters_a_run_does_not_fit_is_one_line(configured, monkeypatch):
     monkeypatch.setitem(KINDS, "bare", Kind("bare", print, Bare, in_runs=True))
-    plan = FullPlan({**configured(), "runs": {"mine": {"stage": "bare", "of": "bm25"}}}, ROOT)
+    plan = Plan({**configured(), "runs": {"mine": {"stage": "bare", "of": "bm25"}}}, ROOT)
     with pytest.raises(
         UserError, match="^runs.mine.stage: bare has no parameter depth, as runs do"
     ):

@@ -7,7 +7,7 @@ from messages import unknown_key
 from tiny_project import find_run
 
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.stages.data import Bm25Params, LuceneParams
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def test_a_variant_stands_wherever_a_run_does(configured):
     config["models"]["pupil"] = {"like": "de_bm25neg", "candidates": {"from": "expanded"}}
     config["models"]["taught"] = {"like": "de_bm25neg", "train": {"distil": {"from": "expanded"}}}
     config["fusions"] = {"both": {"of": ["bm25", "expanded"]}}
-    planner = FullPlan(config, ROOT).planner
+    planner = Plan(config, ROOT).planner
     pupil, taught = planner.model("pupil", "here"), planner.model("taught", "here")
     assert pupil.upstream["candidates"].upstream["run"].name == "expanded.train"
     assert taught.upstream["teacher"].upstream["run"].name == "expanded.train"

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.config.models import DUO_T5, MONO_T5
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 MONO = {"objective": "cross", "init": "own", "candidates": {"from": "bm25", "depth": 20}}
@@ -27,7 +27,7 @@ def plan(configured):
             "from_encoder": {"source": "train", "length": 64, "start": "encoder"},
         }
         base["generators"] = own | blocks.pop("generators", {})
-        return FullPlan(base | blocks, ROOT)
+        return Plan(base | blocks, ROOT)
 
     return make
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.plan.planner import Planners
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ def planners(configured):
 
 
 def test_without_overrides_it_is_the_plans_own(configured):
-    plan = FullPlan(configured(), ROOT)
+    plan = Plan(configured(), ROOT)
     assert plan.planners.of({}) is plan.planner
 
 

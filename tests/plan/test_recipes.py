@@ -10,9 +10,9 @@ from tiny_project import write_qrels_folder
 
 from tandem.config.merging import merged, read_yaml
 from tandem.errors import Unavailable, UserError
-from tandem.extras.plan import FullPlan
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.graph import upstream_first
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 # Of no paper.
@@ -84,7 +84,7 @@ def planned(*names, **more):
     config = read_yaml(ROOT / "config/config.yaml")
     for layer in (*(read_yaml(ROOT / f"config/{name}.yaml") for name in names), more):
         config = merged(config, layer)
-    return FullPlan(config, ROOT)
+    return Plan(config, ROOT)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tandem.config.representations import (
     register_representation,
 )
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.plan.searches import encode_both_sides
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ def planner(configured):
 
     def make(**models):
         splade = {"like": "de_bm25neg", "representation": "sparse"}
-        return FullPlan(configured("models", {"splade": splade, **models}), ROOT).planner
+        return Plan(configured("models", {"splade": splade, **models}), ROOT).planner
 
     return make
 

@@ -119,6 +119,32 @@ def test_an_entry_says_the_sizes_of_an_encoder_that_is_not_here(plan):
         plan(keys | {"encoders/mine": mine | {"shape": shape | {"positions": 256}}})
 
 
+@pytest.mark.parametrize(
+    ("lengths", "line"),
+    [
+        (
+            {"query": 8, "passage": 87},
+            r"is 87, but mine takes 88 \(of its 95, in steps of 8\), 2 .*: ≤ 86",
+        ),
+        (
+            {"query": 40, "passage": 60, "pair": 95},
+            r"pairs of 95 tokens .* takes 80 \(of its 95, in steps of 16\); .*pair to 80",
+        ),
+    ],
+)
+def test_padding_takes_positions_too(plan, encoder_folder, tmp_path, lengths, line):
+    """Of 95 positions 88 are the most that texts reach in steps of 8, and 80 pairs in steps of 16."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 95}))
+    mine = {"source": "folder", "path": str(folder), "pooling": "mean"}
+    keys = {"encoder": "mine", "encoders/mine": mine}
+    fitting = {"lengths/query": 8, "lengths/passage": 86, "lengths/pair": 80}
+    plan(keys | fitting)
+    with pytest.raises(UserError, match=line):
+        plan(keys | fitting | {f"lengths/{key}": length for key, length in lengths.items()})
+
+
 def test_a_broken_tokenizer_is_one_line_where_it_decides(plan, encoder_folder, tmp_path):
     folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
     (folder / "tokenizer.json").write_text("{")

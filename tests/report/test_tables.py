@@ -5,11 +5,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from table_plans import make_table
 
 from tandem.errors import UserError
-from tandem.extras.report.table_answers import answer_question
+from tandem.extras.report.table_answers import answer_question, rank_rows
 from tandem.report.formats import (
     MARGIN,
     ORDERS,
@@ -252,14 +254,16 @@ def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
             systems = [systems[at] for at in (0, 2, 6)]
         else:
             systems.remove(("Encoder, untrained", ""))
+        if name == "summary":
+            systems.remove(("CE w/ DE Neg", "BM25"))
         rows = json.loads(world.select(*systems))
         if name == "summary":
             rows.append({"system": "Encoder, untrained", "absent": "toy has no vectors"})
+            rows.append({"system": "CE w/ DE Neg", "first_stage": "BM25", "absent": "toy is cut"})
         make_table(tmp_path, PAPERS / f"{name}.yaml", rows, tmp_path / f"{name}.csv")
-    assert (
-        "Encoder, untrained is not made: toy has no vectors."
-        in (tmp_path / "summary.md").read_text()
-    )
+    notes = (tmp_path / "summary.md").read_text()
+    assert "Encoder, untrained is not made: toy has no vectors." in notes
+    assert "CE w/ DE Neg on BM25 is not made: toy is cut." in notes
     filled = read_table(tmp_path / "dureader_retrieval/table5.json")
     assert [(row.system, row.against) for row in filled.rows] == [
         ("CE w/ BM25 Neg", "BM25"),
@@ -413,6 +417,66 @@ rows:
     filled = read_table(path.with_suffix(".json"))
     assert [(own.cells[0].value, own.cells[0].p) for own in filled.rows] == [(50, None)] * 2
     assert filled.caption == "ours: toy test, 4 queries, toy test, 3 queries"
+    note = "Old, corrected is not tested against Old: other queries are scored."
+    for suffix in (".md", ".tex", ".html"):
+        assert path.with_suffix(suffix).read_text().count(note) == 1
+
+
+@pytest.fixture
+def relabelled(four_queries):
+    """`relabelled(queries)`: a table of plain rows and of rows by corrected labels, which keep so many queries.
+
+    Its reference has the relevant passage at rank 3. By the corrected labels `b` is relevant: Old has it at rank 1.
+    """
+    world = four_queries
+    old = open_artifact(Path(world.rows[0]["scores"]))
+    run, data = (input_of(old, role) for role in ("run", "dataset"))
+    lists = [(f"q{n}", ["b", "c", "a"], [3, 2, 1]) for n in range(4)]
+    low = world.make("bm25", "low", {}, lists, dataset=data)
+    world.score("Low", "", low, data)
+
+    def make(queries):
+        def files(draft):
+            qrels = pq.read_table(data.path("qrels.parquet")).slice(0, queries)
+            docs = pa.array(["b"] * queries)
+            pq.write_table(qrels.set_column(1, "doc_id", docs), draft.path("qrels.parquet"))
+
+        labels = world.make("relabel", f"corrected{queries}", {}, files, dataset=data)
+        world.score("Old, corrected", "", run, data, labels=labels)
+        new = input_of(open_artifact(Path(world.rows[1]["scores"])), "run")
+        world.score("New, corrected", "", new, data, labels=labels)
+        layout = """
+title: Corrected
+columns: [{measure: RR@10}]
+rows:
+  - {system: Low, run: low}
+  - {system: "New, corrected", run: new, labels: corrected}
+  - {system: "Old, corrected", run: old, labels: corrected}
+  - {system: Old, run: old, baseline: {system: Low}}
+"""
+        names = ("Low", "New, corrected", "Old, corrected", "Old")
+        rows = world.select(*((name, "") for name in names))
+        path = table(world, rows=rows, layout=layout)
+        return read_table(path.with_suffix(".json")), path.with_suffix(".md").read_text()
+
+    return make
+
+
+@pytest.mark.parametrize("queries", [3, 4])
+def test_the_best_is_of_the_same_queries_and_labels(relabelled, queries):
+    filled, text = relabelled(queries)
+    values = [row.cells[0].value for row in filled.rows]
+    assert values == [33.3333, 50, 100, 50]
+    # 1/2 instead of 1/3 on each of four queries: 2 of 16 sign patterns. 100 is of other labels.
+    best = BestSystem("Old", "RR@10", 50.0, "Low", 16.6667, 0.125, among="toy test")
+    assert filled.best == best
+    # the report names the queries, and has their rows first
+    assert answer_question(filled)[0].startswith("Old has the highest RR@10 on toy test: 50.0, ")
+    ranked = [row.system for row in rank_rows(filled)]
+    assert ranked == ["Old", "Low", "Old, corrected", "New, corrected"]
+    bold = [line.split(" | ")[0] for line in text.splitlines() if "**" in line and "|" in line]
+    assert bold == ["| Old, corrected", "| Old"]
+    assert "Values in percent, the best of the same queries and labels in bold." in text
 
 
 def test_a_table_that_has_no_share_is_not_in_percent(counted, tmp_path, capsys):
@@ -541,12 +605,46 @@ def test_a_row_that_is_the_run_of_an_earlier_one_says_so_and_is_not_tested_again
     new, again = filled.rows[1], filled.rows[3]
     assert (again.cells[0].value, again.cells[0].p) == (new.cells[0].value, None)
     assert new.cells[0].p == 0.25  # 1/8, corrected for two comparisons and not for three
-    assert (again.same_as, new.same_as, filled.orders) == ("New", "", [])
+    assert (again.same_as, new.same_as) == ("New", "")
+    (order,) = filled.orders  # of New, by its other name
+    assert (order.higher, order.cells[0].change, order.cells[0].p) == ("New again", 50.0, 0.125)
     text = path.with_suffix(".md").read_text()
     assert text.splitlines()[7].endswith("| same run as New |")
     assert "New again is the same run as New: the configuration does not tell them apart." in text
     for suffix in (".html", ".tex"):
         assert "same run as New" in path.with_suffix(suffix).read_text()
+
+
+def test_a_run_under_two_names_is_tested_against_the_baseline_of_each(four_queries):
+    layout = """
+title: Two names
+columns: [{measure: RR@10}]
+rows:
+  - {system: BM25, run: bm25}
+  - {system: DE, run: de}
+  - {system: "DE, again", run: de, baseline: {system: BM25}}
+  - {system: "DE, once more", run: de, baseline: {system: "BM25, again"}}
+  - {system: "BM25, again", run: bm25, baseline: {system: BM25}}
+orders: [{claim: dense > lexical, higher: "DE, again", lower: BM25}]
+"""
+    old, new, _ = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))
+    rows = [
+        {**old, "system": "BM25"},
+        {**new, "system": "DE"},
+        {**new, "system": "DE, again", "same_as": "DE"},
+        {**new, "system": "DE, once more", "same_as": "DE"},
+        {**old, "system": "BM25, again", "same_as": "BM25"},
+    ]
+    path = table(four_queries, rows=rows, layout=layout)
+    filled = read_table(path.with_suffix(".json"))
+    # One comparison, of 2 in 16 sign patterns: DE's run against BM25's. The others repeat it,
+    # or compare BM25 with itself.
+    assert [row.cells[0].p for row in filled.rows] == [None, None, 0.125, None, None]
+    assert [(order.claim, order.cells[0].p) for order in filled.orders] == [
+        ("dense > lexical", 0.125)
+    ]
+    tested = [line.split(" | ")[-1] for line in path.with_suffix(".md").read_text().splitlines()]
+    assert tested[4:9] == ["– |", "– |", "BM25 |", "same run as DE |", "same run as BM25 |"]
 
 
 def test_every_row_tells_its_lineage(four_queries):
@@ -652,6 +750,19 @@ def test_the_answer_says_significant_only_of_what_is():
         "BM25 has the highest RR@10: 40.0.",
         "CE on BM25 (−2.9 against BM25, p = 0.012) and CE on BM25 (−2.9 against BM25, p = 0.012) hurt.",
     ]
+
+
+def test_of_many_rows_that_hurt_the_answer_names_the_first_and_counts_the_others():
+    base = row("BM25", 40.0)
+    losses = [row(f"DE {n}", 30.0, -10.0, 0.001) for n in range(1, 6)]
+    best = BestSystem("BM25", "RR@10", 40.0)
+    loss = "(−10.0 against BM25, p = 0.001)"
+    assert answered([base, *losses[:4]], best)[1] == (
+        f"DE 1 {loss}, DE 2 {loss}, DE 3 {loss} and DE 4 {loss} hurt."
+    )
+    assert answered([base, *losses], best)[1] == (
+        f"DE 1 {loss}, DE 2 {loss}, DE 3 {loss} and 2 others hurt."
+    )
 
 
 def test_the_best_systems_p_counts_no_row_twice(four_queries):

@@ -14,9 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-import transformers.models.bert.modeling_bert
-import transformers.models.bert.tokenization_bert  # noqa: F401
-
+from tandem.extras.running.warm_server import prepare_libraries
+from tandem.plugins import load_contrib
 from tandem.retrieval.encode import run
 from tandem.store.job import read_job
 
@@ -64,6 +63,9 @@ def kill(child, folder, list_names, wait):
 def main(path):
     """Run them all to their ends."""
     rng = random.Random(1)
+    load_contrib()
+    for computing in (False, True):
+        prepare_libraries(computing)
     for encoding in json.loads(Path(path).read_text()):
         folder, deaths, status = Path(encoding["words"][-1]).parent, [], None
         while status != 0:

@@ -89,7 +89,7 @@ def results(case, budget, dtype, queries=4, world=SINGLE_PROCESS, **more):
     name, train = CASES[case]
     learner = objective(name, budget, dtype, world=world, **train, **more)
     batch = TAUGHT if "distil" in train else BATCH
-    values = world.total(learner.backward(batch.select(slice(queries)), Seeds((1, 2))))
+    values = world.sum_values(learner.backward(batch.select(slice(queries)), Seeds((1, 2))))
     world.sum_gradients(learner.models)
     return values, {
         path: p.grad.cpu() for path, p in learner.models.named_parameters() if p.grad is not None

@@ -13,10 +13,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-import transformers.models.bert.modeling_bert
-import transformers.models.bert.tokenization_bert  # noqa: F401
 from ranks import fork, together
 
+from tandem.extras.running.warm_server import prepare_libraries
+from tandem.plugins import load_contrib
 from tandem.store.job import read_job
 from tandem.training.stage import run
 
@@ -49,6 +49,9 @@ def kill_after(step, folder, processes, rng):
 def main(path):
     """Train them all; the steps at which processes died go beside each training, to `<its folder>.killed`."""
     rng = random.Random(1)
+    load_contrib()
+    for computing in (False, True):
+        prepare_libraries(computing)
     for training in json.loads(Path(path).read_text()):
         folder, died = Path(training["words"][-1]).parent, []
         train = partial(train_here, training["words"])

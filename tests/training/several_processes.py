@@ -20,7 +20,7 @@ def compute_step(objective, batch):
     """Reported values and the gradient of every parameter, of an objective's step over a batch."""
     world = objective.world
     process = () if world.size == 1 else (world.rank,)
-    values = world.total(objective.backward(batch, Seeds((1, 2, *process))))
+    values = world.sum_values(objective.backward(batch, Seeds((1, 2, *process))))
     world.sum_gradients(objective.models)
     return values, {
         path: p.grad for path, p in objective.models.named_parameters() if p.grad is not None
@@ -94,8 +94,8 @@ def assert_two_equal_one(together, name, cases):
                 assert_same(computed[f"{name}|{count}|{size}"], whole)
 
 
-def kill_and_resume(job, words):
-    """Train by `tandem <words>`, killed by the system once a checkpoint is there, and start it again."""
+def kill_and_resume(job, words, run, capfd):
+    """Train by `tandem <words>`, killed by the system once a checkpoint is there, and go on by `run`, here."""
     line = [sys.executable, "-m", "tandem", *words]
     running = subprocess.Popen(line, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 300
@@ -103,8 +103,8 @@ def kill_and_resume(job, words):
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     assert running.wait() == -signal.SIGKILL
-    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, check=True)
-    assert "resumes at step" in done.stderr
+    run(job)
+    assert "resumes at step" in capfd.readouterr().err
 
 
 def read_curve(folder):

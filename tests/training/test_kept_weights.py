@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tandem.training.checkpoints import Checkpoints, State, list_kept, load_weights
+from tandem.training.checkpoints import Checkpoints, State, list_saved_tensors, load_weights
 
 pytestmark = pytest.mark.gpu
 
@@ -22,7 +22,7 @@ class Moving(nn.Module):
 
 
 def test_what_learns_and_what_moves_is_kept():
-    assert sorted(list_kept(Moving())) == ["learned", "queue"]
+    assert sorted(list_saved_tensors(Moving())) == ["learned", "queue"]
 
 
 def test_a_checkpoint_without_buffers_leaves_them(tmp_path):

@@ -7,7 +7,14 @@ import torch
 from pytest import approx
 
 from tandem.models.dual import dot_scores
-from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
+from tandem.training.forward import (
+    Budget,
+    CrossScores,
+    Seeds,
+    TextVectors,
+    place_in_lists,
+    score_own_lists,
+)
 from tandem.training.losses.listwise import listwise
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
@@ -15,9 +22,11 @@ BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 
 def test_known_positives_in_batch_are_no_negatives(make_objective, batch):
     objective = make_objective("dual", in_batch=True)
-    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(batch, Seeds((0,)))
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).encode_batch(
+        batch, Seeds((0,))
+    )
     queries, passages = (side.values() for side in sides)
-    _, mask = objective.scored(queries, passages, passages, batch, batch)
+    _, mask = objective.score_batch(queries, passages, passages, batch, batch)
     flat = batch.passages[batch.mask]
     added = mask[:, batch.passages.shape[1] :].numpy()
     owner = np.argwhere(batch.mask)[:, 0]
@@ -31,7 +40,7 @@ def test_known_positives_in_batch_are_no_negatives(make_objective, batch):
 def test_in_batch_loss_equals_a_plain_softmax(make_objective, gradients, batch):
     objective = make_objective("dual", BIG, torch.float64, in_batch=True)
     values, _ = gradients(objective, batch)
-    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).encode_batch(
         batch, Seeds((1, 2))
     )
     queries, passages = (side.values().detach() for side in sides)
@@ -66,8 +75,8 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
         {k: v for k, v in joint.models.state_dict().items() if k.startswith("cross")}
     )
     mask = torch.from_numpy(batch.mask)
-    pairs = CrossScores(cross.model, cross.tokens, "fp32", BIG).of(batch, Seeds((9,)))
-    (listwise(on_lists(pairs.values(), batch), mask) / 4).backward()
+    pairs = CrossScores(cross.model, cross.tokens, "fp32", BIG).score_lists(batch, Seeds((9,)))
+    (listwise(place_in_lists(pairs.values(), batch), mask) / 4).backward()
     for name, parameter in cross.models.named_parameters():
         torch.testing.assert_close(grads[name], parameter.grad, rtol=1e-9, atol=1e-12)
 
@@ -86,6 +95,6 @@ def test_list_scores_are_dot_products_over_the_temperature():
         torch.tensor([[1.0, 1.0], [2.0, 0.0], [3.0, 4.0]]),
     )
     batch = Batch(np.array([0, 1]), np.array([[4, 9], [6, -1]]))
-    scores = list_scores(partial(dot_scores, temperature=0.5), queries, passages, batch)
+    scores = score_own_lists(partial(dot_scores, temperature=0.5), queries, passages, batch)
     assert scores[0].tolist() == [6.0, 4.0]
     assert scores[1, 0].item() == 8.0

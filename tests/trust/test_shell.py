@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_project import write_qrels_folder
+from tiny_project import run_here, write_qrels_folder
 
 from tandem.extras.plan import FullPlan
 from tandem.stages.base import flatten, format_value
@@ -67,8 +67,8 @@ def test_snakemake_reads_data_from_a_folder_with_such_a_name(tiny_dag, planned_m
     line = tiny_dag.line(planned_manifest)
     line[line.index("--directory") + 1] = str(tmp_path)
     line[line.index("--configfile") + 1] = str(tmp_path / "config.yaml")
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    status, output = run_here(line)
+    assert status == 0, output
     manifest = json.loads((tmp_path / planned_manifest).read_text())
     assert manifest["execution"]["path"] == str(folder)
     assert not list(tmp_path.rglob("pwned"))
@@ -87,8 +87,8 @@ def test_labels_of_a_table_stay_text_in_shell_and_html(tiny_dag, tmp_path):
         "results/tables/nasty.csv", "--config", f"tables=[{copied / 'nasty.yaml'}]"
     )
     line[line.index("--directory") + 1] = str(copied)
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    status, output = run_here(line)
+    assert status == 0, output
     with (copied / "results/tables/nasty.csv").open() as file:
         assert next(csv.DictReader(file))["system"] == label
     page = (copied / "results/tables/nasty.html").read_text()

@@ -1,7 +1,6 @@
 """How a command that is not a stage is run: `--help`, flags with types, did-you-mean, shell completion."""
 
 import inspect
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -31,40 +30,34 @@ def run(words: list[str]) -> int:
         UserError: a flag or value that is not allowed, or a mistake that the command found.
     """
     name, help_wanted = words[0] if words else "", words[1:2] in (["--help"], ["-h"])
-    is_known = (
-        not name or name.startswith("-") or name in COMMANDS or kind_of_command(name) is not None
-    )
-    if not is_known:
-        load_installed_plugins()
-    if kind := kind_of_command(name):
-        if help_wanted:
-            print(stage_help(kind, name))
-            return 0
-        if not is_known:
-            raise UserError(
-                f"is a stage of an installed plugin; name that: {_PLUGINS} '[\"bees\"]'"
-            )
-    if name == "--version":
-        print(describe_version())
-        return 0
-    command = COMMANDS.get(name)
-    if command:
-        words = without_plugins(words)
+    is_known = name in COMMANDS or kind_of_command(name) is not None
+    failures = [] if is_known else load_installed_plugins()
+    command, kind = COMMANDS.get(name), kind_of_command(name)
+    words = without_plugins(words)
     if command and command.group != STEPS:
         require_own_checkout()
     try:
-        if command is None or not command.takes_words:
+        if kind and help_wanted:
+            print(stage_help(kind, name))
+        elif kind and not is_known:
+            raise UserError(
+                f"is a stage of an installed plugin; name that: {_PLUGINS} '[\"bees\"]'"
+            )
+        elif name == "--version":
+            print(describe_version())
+        elif command is None or not command.takes_words:
+            if command is None:  # what does not load may have had it
+                for failure in failures:
+                    print(f"tandem: {failure}", file=sys.stderr)
             return _run_app(words, command)
-        main = load(command.entry)
-        if not help_wanted:
-            return main(words[1:]) or 0
-        print(inspect.getdoc(main))
-        return 0
+        elif help_wanted:
+            print(inspect.getdoc(load(command.entry)))
+        else:
+            return load(command.entry)(words[1:]) or 0
     except BrokenPipeError:
-        if command is None or not command.reads:
+        if command and not (command.reads or help_wanted):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return 0
 
 
 def without_plugins(words: list[str]) -> list[str]:

@@ -54,7 +54,7 @@ _OWN = (
     Command("encoder", "extras.choose_encoder:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
     Command("datasets", "extras.catalogue:print_catalogue", DATA, "The catalogue of datasets.", reads=True),
     Command("table", "report.table_commands:write_table", STEPS, "A table's files."),
-    Command("report", "extras.report.report_command:report", STEPS, "The report's page."),
+    Command("report", "extras.report.report_command:report", STEPS, "The report's page.", reads=True),
     Command("pack", "extras.archive:pack", STEPS, "An artifact as one file, for object storage."),
     Command("unpack", "extras.archive:unpack", STEPS, "Artifacts from such files."),
 )  # fmt: skip

@@ -76,9 +76,15 @@ def load_plugins(names: Iterable[str]) -> list[Plugin]:
     ]
 
 
-def load_installed_plugins() -> None:
-    """Import every plugin that an installed distribution offers, of which one may have a command that is asked for."""
-    load_plugins(sorted(entry.name for entry in entry_points(group=GROUP)))
+def load_installed_plugins() -> list[UserError]:
+    """Import every plugin that an installed distribution offers; return the errors of those that do not load."""
+    errors = []
+    for name in sorted(entry.name for entry in entry_points(group=GROUP)):
+        try:
+            load_plugins([name])
+        except UserError as error:
+            errors.append(error)
+    return errors
 
 
 def load_contrib() -> list[Plugin]:
@@ -132,7 +138,8 @@ def _load_installed(name: str) -> Plugin:
     module = offered[name].module
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None or spec.origin is None:
-        raise UserError(f"plugins: {name}: its module {module} is not installed")
+        problem = "in a package without __init__.py; add one" if spec else "not installed"
+        raise UserError(f"plugins: {name}: its module {module} is {problem}")
     path, digest = Path(spec.origin), hashlib.sha256()
     # Any module of the package may decide what the named one registers.
     for source in sorted(path.parent.rglob("*.py")) if spec.submodule_search_locations else [path]:

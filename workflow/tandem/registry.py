@@ -88,7 +88,7 @@ class Registry(Generic[T]):
     def own_sources(self) -> dict[str, Path]:
         """Return the names that Tandem's own modules register, read from their sources, and these sources."""
         path, own = HERE.joinpath(*self._package.split(".")), dict[str, Path]()
-        pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
+        pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"[,)]', re.MULTILINE)
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
             own |= dict.fromkeys(pattern.findall(source.read_text(encoding="utf-8")), source)
         return own | _find_in_contrib().get(self._decorator, {})
@@ -100,7 +100,7 @@ def _find_in_contrib() -> dict[str, dict[str, Path]]:
     names: dict[str, dict[str, Path]] = {}
     for source in sorted(CONTRIB.glob("*/*.py")):
         for decorator, name in re.findall(
-            r'^@(\w+)\("([^"]+)"\)', source.read_text(encoding="utf-8"), re.MULTILINE
+            r'^@(\w+)\("([^"]+)"[,)]', source.read_text(encoding="utf-8"), re.MULTILINE
         ):
             names.setdefault(decorator, {})[name] = source
     return names

@@ -3,6 +3,7 @@
 Stages, which rules call forty times in a run, start here without the machinery of `cli.py`.
 """
 
+import io
 import os
 import sys
 import time
@@ -44,6 +45,9 @@ def run_command() -> int:
             return run_stage(words, attempt)
         from tandem.cli import run  # a tenth of a second, which stages need not wait for
 
+        # A terminal shows ? where its locale lacks a sign (─, ▲); a file has an escape, so that nothing is lost.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace" if sys.stdout.isatty() else "backslashreplace")
         return run(words)
     except UserError as error:
         print(f"tandem {command}: {error}", file=sys.stderr)
@@ -91,7 +95,8 @@ def run_stage(words: list[str], attempt: Try) -> int:
     with lock_output(words, os.environ) as finished, run_as_rank():
         if finished:
             return 0
-        if (status := place(words)) is not None:
+        status = place(words)
+        if status is not None:
             if status:
                 attempt.failed(status)
             return status
@@ -101,10 +106,10 @@ def run_stage(words: list[str], attempt: Try) -> int:
             if words[0] not in KINDS:
                 run_shard(words[0], words[1:])
                 return 0
-            started = time.monotonic()
-            # importing torch is a part of the time that a stage takes
+            # importing torch is a part of the time that a stage takes; a mistake in its words is said before
+            job = read_job(words[0], words[1:], time.monotonic())
             function = load(KINDS[words[0]].run)
-            function(read_job(words[0], words[1:], started))
+            function(job)
             if "RANK" not in os.environ and not (out := Path(flag_value(words, "--out"))).is_file():
                 raise UserError(
                     f"has ended without {out}; a stage's function writes it at the end of `with writing(job)`"

@@ -7,6 +7,7 @@ import pytest
 from tandem.contrib.analysis.options import HardnessParams
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def default(configured):
     """The default's plan."""
-    return FullPlan(configured(), ROOT)
+    return Plan(configured(), ROOT)
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def plan(configured, overridden):
 
     def make(keys):
         config = configured()
-        return FullPlan(overridden(config, keys), ROOT)
+        return Plan(overridden(config, keys), ROOT)
 
     return make
 
@@ -109,7 +110,7 @@ def test_negatives_of_three_models_judged_by_one(default, plan):
 def test_the_defaults_of_other_recipes_are_left_out(configured):
     config = configured("recipes", ["dureader_retrieval"]) | {"tables": ["baseline"]}
     del config["models"]["rocketqav2"]
-    fewer = FullPlan(config, ROOT).view("analysis").stage("negatives")
+    fewer = Plan(config, ROOT).view("analysis").stage("negatives")
     assert fewer.values["models"] == ["ce_bm25neg", "ce_deneg"]
 
 

@@ -17,8 +17,9 @@ from tandem.contrib.audits.plan import (
     plan_similar_queries,
 )
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.extras.planning import find_originals
 from tandem.plan.graph import upstream_first
+from tandem.plan.plan import Plan
 from tandem.plan.planner import Planners
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +30,7 @@ ENSEMBLE = {"ensembles": {"both": {"of": MEMBERS}}}
 @pytest.fixture
 def planned(configured):
     """`planned(keys, **more)`: the default's plan with these keys."""
-    return lambda keys, **more: FullPlan(configured() | keys | more, ROOT)
+    return lambda keys, **more: Plan(configured() | keys | more, ROOT)
 
 
 BY_COMPARING = {
@@ -40,6 +41,11 @@ GENERATED = {
     "generators": {"t5": {"source": "hub", "name": "org/t5", "revision": "main"}},
     "generations": {"asked": {"by": "t5"}},
     "expansions": {"longer": {"from": "asked", "of": "bm25"}},
+}
+
+BROKEN = {
+    "datasets": {"broken": {"source": "perturbed", "of": "pydocs", "kinds": ["swap"]}},
+    "perturbed": {"swapped": {"of": "de_bm25neg", "dataset": "broken", "kind": "swap"}},
 }
 
 
@@ -56,11 +62,20 @@ GENERATED = {
         ({"scorers": {"overlap": {"scorer": "word_overlap"}}}, "bm25+overlap"),
         ({"runs": {"released": {"paths": {"test": "run.trec"}}}}, "released"),
         ({}, "given"),
+        (BROKEN, "swapped"),
     ],
 )
 def test_systems_of_all_sorts_are_audited(planned, keys, system):
     ctx = planned(keys, audits={"systems": ["bm25", system]}).planner.ctx
     assert list_systems(ctx, "pydocs") == ["bm25", system]
+
+
+def test_what_a_system_finds_for_broken_queries_is_pooled_for_the_queries_as_they_were(planned):
+    plan = planned(BROKEN, audits={"systems": ["bm25", "swapped"], "judges": [], "retriever": None})
+    pool = plan.view("audits").pool()
+    runs = [stage for role, stage in pool.upstream.items() if role.startswith("run")]
+    assert [stage.kind for stage in runs] == ["bm25", "restore_queries"]
+    assert {stage.dataset for stage in runs} == {"pydocs"}
 
 
 def test_an_encoder_as_published_alone_is_audited(beir, plan_of):
@@ -175,7 +190,12 @@ def test_similar_queries_may_have_judges_of_their_own(beir, plan_of):
 
 
 @pytest.mark.parametrize(
-    ("train", "decides"), [({"loss": "pointwise"}, True), ({"loss": "listwise"}, False)]
+    ("train", "decides"),
+    [
+        ({"loss": "pointwise"}, True),
+        ({"loss": "listwise"}, False),
+        ({"loss": "pointwise", "distil": {"from": "ms-marco-minilm-l6", "loss": "listmle"}}, False),
+    ],
 )
 def test_a_cross_encoder_that_only_orders_lists_does_not_say_what_is_similar(
     train, decides, beir, plan_of
@@ -221,6 +241,29 @@ def test_what_models_learn_from_is_not_among_the_queries_that_others_resemble(
     assert similar.values["splits"] == others
     vectors = {role for role in similar.upstream if role.startswith("vectors.")}
     assert vectors == {f"vectors.{split}" for split in ("train", *others)}
+
+
+def test_a_source_says_which_of_its_splits_are_copies_whatever_they_are_called(planned):
+    queries = {"train": "a.tsv", "train_case": "b.tsv"}
+    datasets = {
+        "own": {"source": "files", "path": "absent", "queries": queries},
+        "long": {"source": "joined", "of": "pydocs", "split": "train", "positions": [1]},
+        "broken": {"source": "perturbed", "of": "long", "split": "train_p1", "kinds": ["case"]},
+        "both": {"source": "union", "of": ["long", "pydocs"]},
+        "squad": {
+            "source": "squad",
+            "path": "absent",
+            "files_of": {"train": "a.json", "test": "b.json"},
+            "queries_of": {"test": "c.json"},
+        },
+    }
+    ctx = planned({"datasets": datasets}).planner.ctx
+    assert find_originals(ctx, "own", "train_case") == {"train_case"}  # no copy, but by its name
+    assert find_originals(ctx, "long", "train_p2on") == {"train"}
+    assert find_originals(ctx, "broken", "train_p1_case") == {"train"}  # a copy of a copy
+    assert find_originals(ctx, "both", "train_p1") == {"train"}
+    assert find_originals(ctx, "both", "test") == {"test"}
+    assert find_originals(ctx, "squad", "test") == {"test"}  # its `queries_of` names files
 
 
 @pytest.mark.parametrize(
@@ -317,7 +360,7 @@ def test_all_rows_are_scored_by_the_same_labels_and_queries_whatever_they_change
     ]
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({"title": "Mine", "rows": rows, **layout}))
-    planned = FullPlan(configured("tables", [str(file)]), ROOT)
+    planned = Plan(configured("tables", [str(file)]), ROOT)
     before, slow = (stage for _, stage in planned.tables["mine"])
     assert before.upstream[role] is slow.upstream[role]
     assert before.upstream["run"] is not slow.upstream["run"]

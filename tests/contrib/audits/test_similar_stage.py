@@ -152,7 +152,6 @@ def test_queries_that_models_learn_from_are_not_compared_with_train(
 ):
     queries = [
         ("t1", "open a file", "train"),
-        ("case.t1", "OPEN A FILE", "train_case"),
         ("u1", "Open a file?", "unlabelled"),
         ("e1", "parse a date", "test"),
     ]

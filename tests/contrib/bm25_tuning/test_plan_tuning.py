@@ -6,7 +6,7 @@ from tiny_project import find_run
 from tandem import ROOT
 from tandem.contrib.bm25_tuning.options import TuneBm25Params
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 
 def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(plan_sparse):
@@ -41,6 +41,6 @@ def test_tuning_asks_for_judgements_of_its_split(plan_sparse, configured, tmp_pa
         find_run(plan, "best")
     entry = {"of": "pydocs", "source": "dissimilar", "relevance": "answers"}
     config = configured("sparse", {"best": {"tuned": True}}) | {"datasets": {"asked": entry}}
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     with pytest.raises(UserError, match="sparse.best.tuned needs qrels; dataset asked has answers"):
         plan.planner.run("best", "test", "here", "asked")

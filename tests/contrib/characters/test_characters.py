@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import linear
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
+from tandem.config.encoders import LONGEST_WORD
 from tandem.contrib.characters import words as words_module
 from tandem.contrib.characters.add_characters import imitate, make_tokenizer, run
 from tandem.contrib.characters.cnn import CharacterBertConfig, CharacterCnn
@@ -20,7 +21,7 @@ from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_encoder
 from tandem.models.learning import find_layers
 from tandem.models.ragged import Ragged
-from tandem.models.tokens import LONGEST_WORD, Tokens, fill_words
+from tandem.models.tokens import Tokens, fill_words
 from tandem.stages import KINDS
 from tandem.stages.base import Part
 from tandem.store.artifact import open_artifact
@@ -180,6 +181,18 @@ def test_the_input_learns_vectors_of_words(characters):
     assert imitate(network, words, vectors, how, "test") < 0.05
     assert characters.manifest.facts["words"] > 100
     assert 0 < characters.manifest.facts["error"] < 1.5
+
+
+def test_the_input_learns_by_deterministic_algorithms(characters):
+    """As a training does: on CUDA sums of gradients would have any order."""
+    network = load_encoder(characters.folder / "hf")
+    torch.use_deterministic_algorithms(False)
+    try:
+        how = Imitation(steps=1, words_per_batch=1, lr=1e-2, seed=1)
+        imitate(network, ["otter", "heron"], torch.eye(2, 32), how, "test")
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_stored_words_are_those_of_the_texts(make_words, dataset):

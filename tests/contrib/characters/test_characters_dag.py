@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from building import build_in
-from tiny_project import ROOT, TRAIN, run_command, snakemake, tiny_config, write_beir
+from tiny_project import ROOT, TRAIN, run_here, snakemake, tiny_config, write_beir
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -72,7 +72,7 @@ def project(tmp_path_factory, encoder_folder, documents):
     write_beir(folder / "beir", documents, ("train", "dev", "test"))
     (folder / "config.yaml").write_text(yaml.safe_dump(make_config(folder, encoder_folder)))
     build_in(folder, "all", "config.yaml")
-    status, output = run_command(snakemake(folder, ["letters"]))
+    status, output = run_here(snakemake(folder, ["letters"]))
     assert status == 0, output
     return folder
 
@@ -126,7 +126,8 @@ def test_what_reads_texts_by_a_vocabulary_is_refused(project):
         require_pieces(tokens, "it")
     for command in (["search", "by_letters", "an otter"], ["export", "by_letters", "--out", "out"]):
         line = [sys.executable, "-m", "tandem", *command, "config.yaml"]
-        status, output = run_command(line, cwd=project)
+        with chdir(project):
+            status, output = run_here(line)
         assert status == 1
         assert "holds words by their characters" in output.splitlines()[-1], output
 

@@ -71,8 +71,13 @@ def test_a_sample_is_the_same_whatever_the_batches():
 def test_what_fits_and_what_does_not():
     # short queries without stop words
     assert describe_misfits("en", {"en": 0.85, "latin": 0.15}) == ""
-    assert describe_misfits("en", {"en": 0.5, "zh": 0.41, "latin": 0.09}) == "41% zh, 9% latin"
-    assert describe_misfits("en", {"latin": 0.9, "en": 0.1}) == "90% latin"
+    assert describe_misfits("en", {"en": 0.5, "zh": 0.41, "latin": 0.09}) == (
+        "41% zh, 9% latin with few common words of en"
+    )
+    # another language, or nouns alone
+    assert describe_misfits("en", {"latin": 0.9, "en": 0.1}) == (
+        "90% latin with few common words of en"
+    )
     assert describe_misfits("zh", {"zh": 0.99, "en": 0.01}) == ""
     # a script that several languages have is any one's of them
     assert describe_misfits("uk", {"cyrillic": 0.9, "en": 0.1}) == ""

@@ -3,11 +3,15 @@
 import contextlib
 import json
 import re
+import shlex
+import sys
+from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
 import torch
+from tiny_project import run_here
 from trec import iter_trec
 
 from tandem.cli import run
@@ -243,6 +247,19 @@ def test_a_run_of_any_split_in_trecs_format(built, tmp_path):
     assert not (folder / "run.trec").exists()
     lines = [line.split() for line in trained.read_text().splitlines()]
     assert (len(lines), lines[0][5]) == (open_artifact(folder).manifest.facts["lines"], folder.name)
+
+
+@pytest.mark.parametrize("system", ["rocketqav2.retriever", "bm25+ce_bm25neg"])
+def test_a_run_that_is_not_there_is_built_by_the_command_that_is_named(built, tmp_path, system):
+    with contextlib.chdir(built.folder):
+        with pytest.raises(UserError) as error:
+            words = ["--run", "--split", "train", "--out", str(tmp_path / "x")]
+            run(["export", system, "config.yaml", *words])
+        command = shlex.split(str(error.value).partition("build it: ")[2])
+        status, output = run_here([sys.executable, "-m", *command, "-n"])
+    assert status == 0, output
+    (key,) = re.findall(r"(\S+\.train-\w{10})/stage.json", " ".join(command))
+    assert f"key={Path(key).name}" in output
 
 
 def test_what_a_run_is_not_exported_with(built, tmp_path):

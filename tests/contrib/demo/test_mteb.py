@@ -13,7 +13,7 @@ from tandem.cli import run
 from tandem.contrib.demo.export import describe_task, find_own_depth, join_subsets
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.store.artifact import open_artifact
 
 ROOT = Path(__file__).parents[3]
@@ -152,7 +152,7 @@ def test_a_cut_dataset_is_no_task_of_mteb(built, tmp_path, monkeypatch):
     ],
 )
 def test_another_split_than_the_tasks_is_refused(configured, overridden, name, keys, message):
-    ctx = FullPlan(overridden(configured(), keys), ROOT).planner.ctx
+    ctx = Plan(overridden(configured(), keys), ROOT).planner.ctx
     with pytest.raises(UserError, match=message):
         describe_task(ctx, name)
 
@@ -173,7 +173,7 @@ def test_another_split_than_the_tasks_is_refused(configured, overridden, name, k
     ],
 )
 def test_the_split_of_a_task(configured, overridden, name, keys, split):
-    ctx = FullPlan(overridden(configured(), keys), ROOT).planner.ctx
+    ctx = Plan(overridden(configured(), keys), ROOT).planner.ctx
     assert describe_task(ctx, name).split == split
 
 
@@ -213,6 +213,6 @@ def test_two_datasets_of_one_task_are_refused(built, tmp_path):
 def test_a_fusion_goes_as_deep_as_its_key_says(configured):
     fusion = {"of": ["bm25", "de_bm25neg"], "depth": 100}
     config = configured("fusions", {"short": fusion}) | {"score": {"measures": ["RR@10"]}}
-    planner = FullPlan(config | {"tables": []}, ROOT).planner
+    planner = Plan(config | {"tables": []}, ROOT).planner
     assert find_own_depth(planner.score("short", "here")) == 100
     assert find_own_depth(planner.score("bm25", "here")) == float("inf")

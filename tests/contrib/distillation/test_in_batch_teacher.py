@@ -21,7 +21,7 @@ ALONE = {"supervision": 0.0}
 
 def scored(model, tokens, batch):
     """Every query of a batch against all passages of its lists."""
-    sides = TextVectors(model, tokens, "fp32", BIG).of_batch(batch, Seeds((1, 2)))
+    sides = TextVectors(model, tokens, "fp32", BIG).encode_batch(batch, Seeds((1, 2)))
     with torch.no_grad():
         return model.scores(*(side.values() for side in sides))
 

@@ -17,7 +17,7 @@ from tandem.data.collection import Collection
 from tandem.data.reading import read_fields, read_records
 from tandem.errors import UserError
 from tandem.extras.listing import FolderListing
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 OTTER = ["An otter is", "a  mammal that eats fish.", ".", "It swims."]
 # Package → source, section, synopsis, lines of the description. Modulo 100 the sha256 of `toad` is 7 (test), of `crab`
@@ -255,7 +255,7 @@ def test_lists_that_are_not_there_are_one_line(lists, make, entry, message):
 def test_a_pattern_is_of_names_below_the_folder(configured, lists, pattern):
     config = configured("datasets.debian", {"source": "deb822", "path": lists(), "lists": pattern})
     with pytest.raises(UserError, match=r"datasets\.debian\.lists is "):
-        FullPlan(config, ROOT)
+        Plan(config, ROOT)
 
 
 def test_init_recognises_lists(lists, beir):
@@ -268,7 +268,7 @@ def test_the_catalogue_says_how_the_lists_are_had(configured, tmp_path, monkeypa
     with pytest.raises(
         UserError, match=r"path is data/apt/lists; no such file or folder; .*; apt-get update"
     ):
-        FullPlan(configured("dataset", "debian-de"), ROOT).tables.files()
+        Plan(configured("dataset", "debian-de"), ROOT).tables.files()
 
 
 def test_the_real_collection_has_these_rules(real, make, tmp_path):

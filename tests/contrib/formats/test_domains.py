@@ -9,8 +9,8 @@ import pytest
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
 from tandem.plan.dataset_stages import splits
+from tandem.plan.plan import Plan
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -200,7 +200,7 @@ def test_it_is_planned_from_its_base(configured, nature):
         "datasets.nature", {"source": "beir", "path": nature(DOMAINS), "language": "fi"}
     )
     config["datasets"]["sea"] = {"source": "domains", "of": "nature", "only": ["sea"]}
-    planner = FullPlan(config, ROOT).planner
+    planner = Plan(config, ROOT).planner
     stage = planner.dataset("sea")
     assert stage.upstream == {"of": planner.dataset("nature")}
     assert stage.values["only"] == ["sea"]
@@ -211,7 +211,7 @@ def test_it_is_planned_from_its_base(configured, nature):
 @pytest.mark.parametrize("keys", [{}, {"only": ["sea"], "without": ["land"]}, {"only": []}])
 def test_one_of_only_and_without_is_needed(configured, keys):
     with pytest.raises(UserError, match=r"datasets\.sea"):
-        FullPlan(configured("datasets.sea", {"source": "domains", "of": "pydocs", **keys}), ROOT)
+        Plan(configured("datasets.sea", {"source": "domains", "of": "pydocs", **keys}), ROOT)
 
 
 def test_the_file_of_domains_decides_the_key(configured, nature):
@@ -223,7 +223,7 @@ def test_the_file_of_domains_decides_the_key(configured, nature):
     }
 
     def key():
-        return FullPlan(configured("datasets.nature", entry), ROOT).planner.dataset("nature").key
+        return Plan(configured("datasets.nature", entry), ROOT).planner.dataset("nature").key
 
     before = key()
     nature(DOMAINS.replace("river", "lake"))

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from messages import unknown_key
 
-from tandem.contrib.formats.readers import read_head, read_parquet
+from tandem.contrib.formats.readers import choose_reader, read_head, read_parquet
 from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE
 from tandem.contrib.formats.trec import read_trec
 from tandem.data.collection import Collection
@@ -78,6 +78,37 @@ def built(tmp_path, make):
 
 def read_all(collection):
     return collection.texts(["d1", "d2"]), collection.queries("test"), collection.qrels("test")
+
+
+WORDS = [("d1", "alpha beta"), ("d2", "gamma delta"), ("d3", "one more")]
+NAMED = [(doc.replace("d", "river-").replace("1", "a"), text) for doc, text in WORDS]
+
+
+@pytest.mark.parametrize(("name", "by"), [("c.tsv", "\t"), ("c.csv", ",")])
+@pytest.mark.parametrize(
+    ("first", "rows", "line"),
+    [
+        (("key", "html"), WORDS, "key, html look like the names of columns, and none means id; "),
+        (("key", "text"), WORDS, "key, text look like the names .* id; allowed: _id, id, doc_id"),
+        (("key", "h", "page"), [(doc, "One", text) for doc, text in WORDS], "none means id"),
+        # records: an id with a digit, a word twice, an id below without a digit, a text of one word, too few to tell
+        (("d0", "otters"), WORDS, None),
+        (("otter", "otter"), WORDS, None),
+        (("otter", "mammal"), NAMED, None),
+        (("otter", "mammal"), [*WORDS[:2], ("d3", "one")], None),
+        (("otter", "mammal"), WORDS[:2], None),
+    ],
+)
+def test_a_header_of_unknown_names_is_no_record(tmp_path, name, by, first, rows, line):
+    path = tmp_path / name
+    path.write_text(separated([first, *rows], by))
+    records = choose_reader(path, PASSAGES_ROLE)(path, PASSAGES_ROLE)
+    if line is None:
+        assert len(list(records)) == 1 + len(rows)
+        return
+    with pytest.raises(UserError, match=rf"{name}:1: .*{line}") as error:
+        list(records)
+    assert "\n" not in str(error.value)
 
 
 SAME = (

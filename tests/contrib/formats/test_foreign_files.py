@@ -244,6 +244,18 @@ def test_leftovers_are_named_and_change_no_key(put, read, configured, capsys):
         read(folder)
 
 
+def test_a_packed_copy_that_is_not_read_is_named(put, read, capsys):
+    folder = put(BEIR)
+    for copy in ("corpus.jsonl.gz", "corpus.jsonl.xz"):
+        Path(folder, copy).write_bytes(b"not what its name says")
+    assert read_all(read(folder)) == SAME
+    lines = [line for line in capsys.readouterr().err.splitlines() if " is ignored: " in line]
+    assert lines == [
+        f"{folder}/corpus.jsonl.gz is ignored: corpus.jsonl is read",
+        f"{folder}/corpus.jsonl.xz is ignored: corpus.jsonl is read",
+    ]
+
+
 def test_blank_lines_at_the_end_are_no_records_of_a_shard(put, tmp_path, make):
     folder = put(BEIR | {"corpus.jsonl": BEIR["corpus.jsonl"] + "\n" * 3})
     path = Path(folder, "corpus.jsonl")

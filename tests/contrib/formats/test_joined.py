@@ -7,8 +7,8 @@ from tandem.contrib.formats.joined import _stronger
 from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
 from tandem.plan.dataset_stages import splits
+from tandem.plan.plan import Plan
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -86,28 +86,40 @@ def test_no_query_finds_the_document_that_holds_its_own_passage(make_beir, tmp_p
     test = ["b1\to3\t1", "o2\to1\t1", "o3\tb1\t1", "swim\to1\t1"]
     of = make_beir("nature", PASSAGES, queries, {"test": test})
     out = tmp_path / "results" / "joined"
-    params = {"source": "joined", "positions": [1], "excludes_own_document": True}
+    params = {"source": "joined", "positions": [1], "excludes_own": True}
     run(Job("dataset", out, params, {"of": of}, {}))
     documents = Collection(open_artifact(out, "dataset"))
-    # b1 is dropped by its id; document o1 holds o1, which is relevant for o2, but nothing for o3
+    # document o1 holds o1, which is relevant for o2, but o2 itself, too
     assert documents.qrels("test") == {
-        "b1": {"o1": 1},
-        "o2": {"o1": 1},
+        "b1": {"o1": 1, "b1": EXCLUDED},
+        "o2": {"o1": EXCLUDED},
         "o3": {"b1": 1, "o1": EXCLUDED},
         "swim": {"o1": 1},
     }
     assert documents.qrels("test_p1") == {
-        "p1.o2": {"o1": 1},
+        "p1.o2": {"o1": EXCLUDED},
         "p1.o3": {"b1": 1, "o1": EXCLUDED},
         "p1.swim": {"o1": 1},
     }
     assert documents.qrels("test_p2on") == {"p2on.b1": {"o1": 1, "b1": EXCLUDED}}
 
 
+def test_nor_does_its_broken_copy(make_beir, tmp_path):
+    """`swap.o2` is o2 with a typo: its own passage is graded EXCLUDED, a neighbour in the document is relevant."""
+    labels = [f"swap.o2\to2\t{EXCLUDED}", "swap.o2\to1\t2", "swap.o2\tb1\t1"]
+    of = make_beir("broken", PASSAGES, ("swap.o2",), {"test": labels})
+    found = {}
+    for excludes_own in (False, True):
+        out = tmp_path / f"results/{excludes_own}"
+        run(Job("dataset", out, {"source": "joined", "excludes_own": excludes_own}, {"of": of}, {}))
+        found[excludes_own] = Collection(open_artifact(out, "dataset")).qrels("test")["swap.o2"]
+    assert found == {False: {"o1": 2, "b1": 1}, True: {"o1": EXCLUDED, "b1": 1}}
+
+
 def test_planning_says_that_no_query_finds_its_own_document(configured):
     entry = {"source": "joined", "of": "pydocs", "ignore_identical_ids": True}
-    plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
-    assert plan.planner.dataset("whole").values["excludes_own_document"] is True
+    plan = Plan(configured() | {"datasets": {"whole": entry}}, ROOT)
+    assert plan.planner.dataset("whole").values["excludes_own"] is True
 
 
 def test_a_bar_holds_where_no_passage_is_relevant():
@@ -131,12 +143,12 @@ def test_what_does_not_fit_is_one_line(joined, entry, line):
 
 def test_planning_knows_the_further_splits(configured):
     entry = {"source": "joined", "of": "pydocs", "positions": [1], "split": "dev"}
-    plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
+    plan = Plan(configured() | {"datasets": {"whole": entry}}, ROOT)
     assert {"dev_p1", "dev_p2on", "dev", "test"} <= (splits(plan.planner.ctx, "whole") or set())
 
 
 def test_queries_by_position_are_of_a_split_that_there_is(configured):
     entry = {"source": "joined", "of": "pydocs", "positions": [1], "split": "dve"}
-    plan = FullPlan(configured() | {"datasets": {"whole": entry}}, ROOT)
+    plan = Plan(configured() | {"datasets": {"whole": entry}}, ROOT)
     with pytest.raises(UserError, match="datasets.whole.split is dve, but dataset pydocs has dev"):
         plan.planner.dataset("whole")

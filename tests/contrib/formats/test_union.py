@@ -9,8 +9,8 @@ import pytest
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
 from tandem.plan.dataset_stages import splits
+from tandem.plan.plan import Plan
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -66,13 +66,29 @@ def test_two_of_one_name_are_refused(parts, tmp_path):
         joined(tmp_path / "both-0123456789", parts, ["en", "en"])
 
 
+@pytest.mark.parametrize(
+    ("entry", "have"),
+    [
+        ({"source": "union", "of": ["pydocs", "cmrc2018"]}, "pydocs is en, cmrc2018 is zh"),
+        ({"source": "pair", "corpus_of": "cmrc2018", "queries_of": "pydocs"}, "cmrc2018 is zh"),
+    ],
+)
+def test_it_says_its_language_where_its_passages_have_another(configured, entry, have):
+    """BM25 splits all passages by one language, which is English where nobody says it."""
+    with pytest.raises(UserError, match=f"both.language is needed, .* not en: {have}"):
+        Plan(configured("datasets.both", entry), ROOT).planner.dataset("both")
+    of_chinese = entry | {"language": "zh"}
+    Plan(configured("datasets.both", of_chinese), ROOT).planner.dataset("both")
+
+
 def test_it_is_planned_from_its_parts(configured, tmp_path):
-    config = configured("datasets.both", {"source": "union", "of": ["pydocs", "cmrc2018"]})
-    planner = FullPlan(config, ROOT).planner
+    union = {"source": "union", "of": ["pydocs", "cmrc2018"], "language": "en"}
+    config = configured("datasets.both", union)
+    planner = Plan(config, ROOT).planner
     stage = planner.dataset("both")
     assert [stage.upstream[f"of.{i}"].name for i in (0, 1)] == ["pydocs", "cmrc2018"]
     assert (stage.values["source"], stage.values["names"]) == ("union", ["pydocs", "cmrc2018"])
     assert splits(planner.ctx, "both") == {"train", "dev", "test", "trial"}
     config["datasets"]["both"]["of"] = ["pydocs", "both"]
     with pytest.raises(UserError, match="datasets form a cycle: both -> both"):
-        FullPlan(config, ROOT).planner.dataset("both")
+        Plan(config, ROOT).planner.dataset("both")

@@ -10,9 +10,8 @@ from tandem.config.loading import load_settings
 from tandem.config.merging import merged, read_yaml
 from tandem.contrib.fusion.options import METHODS, FuseParams, TuneFusionParams, fusion_grid
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stages
-from tandem.plan.plan import check_all
+from tandem.plan.plan import Plan, check_all
 from tandem.plan.planner import Planner
 from tandem.stages.retrieval import fusion
 
@@ -26,7 +25,7 @@ def planned(configured):
     """`planned(fusions, **changed)`: the plan of the default with fusions."""
 
     def make(fusions, **changed):
-        return FullPlan({**configured(), "fusions": fusions, **changed}, ROOT)
+        return Plan({**configured(), "fusions": fusions, **changed}, ROOT)
 
     return make
 
@@ -250,7 +249,7 @@ def test_a_column_below_the_fused_depth_is_refused(planned, tmp_path, run):
         match=r"mine.yaml: the cutoff of R@200 is 200, but both goes only 100 deep; "
         r"raise fusions.both.depth",
     ):
-        planned(fusions, **keys)
+        planned(fusions, **keys).check("all")
     fusions["both"]["depth"] = 200
     (_, score) = planned(fusions, **keys).tables["mine"][0]
     assert "R@200" in score.values["measures"]
@@ -316,7 +315,7 @@ def test_where_nothing_can_be_tuned_the_table_says_so(planned, tmp_path):
 
 def test_the_tracked_example_is_planned():
     config = merged(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/fusion.yaml"))
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     assert plan.tables.files() == ["results/tables/fusion.csv"]
     kinds = [stage.upstream["run"].kind for _, stage in plan.tables["fusion"]]
     assert kinds == ["bm25", "retrieve", "fuse", "fuse", "fuse", "rerank", "rerank", "rerank"]

@@ -11,8 +11,8 @@ from tandem.contrib.generation.costs import measure_expanded, measure_generator
 from tandem.errors import UserError
 from tandem.extras.estimate.estimate import estimate_stage, is_unknown, new_setting
 from tandem.extras.estimate.resources import Hardware, Volumes
-from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 SERVER = {
@@ -52,7 +52,7 @@ def config(configured):
 @pytest.fixture
 def plan(config):
     """`plan(**blocks)`: of the configuration."""
-    return lambda **blocks: FullPlan(config(**blocks), ROOT)
+    return lambda **blocks: Plan(config(**blocks), ROOT)
 
 
 def test_a_run_over_expanded_passages_has_one_generation_whatever_it_appends(plan):
@@ -615,7 +615,7 @@ def test_a_collection_with_a_test_split_alone_gets_models(configured):
             "counts": {"passages": 9, "test": 3},
         }
     }
-    planned = FullPlan(config, ROOT)
+    planned = Plan(config, ROOT)
     run = planned.planner.run("de_no_labels+ce_no_labels", "test", "here")
     kinds = {stage.kind for stage in upstream_first([run])}
     assert {"generator", "generated", "model", "rerank"} <= kinds

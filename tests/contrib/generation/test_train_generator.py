@@ -43,11 +43,11 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(
         assert not (out / "checkpoints").exists()
 
 
-def test_killed_by_the_system(train_job, command, tmp_path):
+def test_killed_by_the_system(train_job, command, tmp_path, capfd):
     whole = train_job(tmp_path / "whole-0000000000", {"steps": 40})
     train.run(whole)
     job = train_job(tmp_path / "killed-0123456789", {"steps": 40}, checkpoint_seconds=0)
-    kill_and_resume(job, ["train_generator", *command(job)])
+    kill_and_resume(job, ["train_generator", *command(job)], train.run, capfd)
     assert sha256(job.out / WEIGHTS) == sha256(whole.out / WEIGHTS)
 
 

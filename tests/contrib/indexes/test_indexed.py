@@ -1,5 +1,7 @@
 """Runs through indexes: what is in whose key, and every mistake as one line before anything runs."""
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from tandem.config.indexes import Index
 from tandem.contrib.indexes.index_types import INDEX_FACTORIES
 from tandem.contrib.indexes.options import FactoryIndex, IndexParams
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,7 +21,7 @@ def planner(configured):
     """`planner(**indexes)`: of the default with indexes of one's own, or changed ones."""
 
     def make(**indexes):
-        return FullPlan(configured("indexes", indexes), ROOT).planner
+        return Plan(configured("indexes", indexes), ROOT).planner
 
     return make
 
@@ -83,25 +85,23 @@ def test_an_entry_of_faisss_words_needs_no_type(planner):
 
 def test_a_run_of_an_index_stands_wherever_a_run_does(configured):
     config = configured("models.ce_deneg.candidates.from", "de_bm25neg@ivf_pq")
-    planner = FullPlan(config, ROOT).planner
+    planner = Plan(config, ROOT).planner
     drawn = planner.model("ce_deneg", "here").upstream["candidates"]
     assert drawn.upstream["run"].kind == "ann"
     ranked = run(planner, "de_bm25neg@ivf_pq+ce_deneg")
     assert (ranked.kind, ranked.upstream["run"].name) == ("rerank", "de_bm25neg@ivf_pq.test")
-    config = configured("models.de_bm25neg.train.distil", {"from": "given"})
+    config = configured("models.de_bm25neg.train.distil", {"from": "given", "loss": "ranknet"})
     config["models"]["student"] = {
         "like": "de_bm25neg",
         "train": {"distil": {"from": "rocketqav2.retriever@sq"}},
     }
-    teacher = FullPlan(config, ROOT).planner.model("student", "here").upstream["teacher"]
+    teacher = Plan(config, ROOT).planner.model("student", "here").upstream["teacher"]
     assert teacher.upstream["run"].name == "rocketqav2@sq.train"
 
 
 def test_gpus_and_shards_change_no_key(configured):
-    usual = run(FullPlan(configured(), ROOT).planner)
-    plan = FullPlan(
-        configured("execution", {"index_gpu": "shard", "devices": 2, "shards": 3}), ROOT
-    )
+    usual = run(Plan(configured(), ROOT).planner)
+    plan = Plan(configured("execution", {"index_gpu": "shard", "devices": 2, "shards": 3}), ROOT)
     stage = run(plan.planner)
     assert stage.digest == usual.digest
     assert "--run.index_gpu shard" in stage.upstream["index"].how
@@ -112,10 +112,51 @@ def test_gpus_and_shards_change_no_key(configured):
 @pytest.mark.parametrize(("mode", "gpus"), [("none", 0), ("replicate", 2)])
 def test_what_makes_an_index_or_searches_through_one_gets_its_gpus(configured, mode, gpus):
     config = configured("execution", {"index_gpu": mode, "devices": 2})
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     searched = run(plan.planner)
     for stage in (searched, searched.upstream["index"], plan.view("tradeoffs").stage()):
         assert plan.placement.gpus(stage.kind, stage.key) == gpus
+
+
+DEEP = "indexes.mine: 2,050 passages of a query (depth 1,025 times 2) are needed, but a GPU finds at most 2,048"
+
+
+@pytest.mark.parametrize(
+    ("entry", "depth", "line"),
+    [
+        ({"type": "ivf_flat"}, 1024, None),
+        ({"type": "ivf_flat"}, 1025, f"{DEEP}; lower rescore_factor or the depth, or"),
+        ({"type": "flat", "rescore": False}, 2048, None),
+        ({"type": "flat", "rescore": False}, 2049, "(depth 2,049 times 1) are needed"),
+        ({"type": "hnsw"}, 1025, None),  # which the CPU searches
+        ({"type": "ivf_pq", "nprobe": 2049}, 10, "indexes.mine.nprobe is 2,049, but a GPU"),
+    ],
+)
+def test_more_neighbours_or_lists_than_a_gpu_has_are_refused(configured, entry, depth, line):
+    config = configured("indexes", {"mine": entry}) | {"depth": {"test": depth}}
+    assert run(Plan(config, ROOT).planner, "de_bm25neg@mine").values["depth"] == depth
+    plan = Plan(config | {"execution": {"index_gpu": "replicate"}}, ROOT)
+    with pytest.raises(UserError, match=re.escape(line)) if line else nullcontext():
+        run(plan.planner, "de_bm25neg@mine")
+
+
+def test_tradeoffs_ask_a_gpu_for_no_more_than_it_has(configured):
+    config = configured("execution", {"index_gpu": "shard"})
+    tradeoffs = {"indexes": ["flat"], "k": [1025], "sweep": {"rescore": [False]}}
+    Plan(config | {"tradeoffs": tradeoffs}, ROOT).view("tradeoffs").stage()
+    tradeoffs["sweep"] = {"rescore": [False, True]}
+    with pytest.raises(UserError, match="depth 1,025 times 2"):
+        Plan(config | {"tradeoffs": tradeoffs}, ROOT).view("tradeoffs").stage()
+
+
+def test_a_small_collection_has_no_more_neighbours_than_passages(configured):
+    entry = {"of": "pydocs", "source": "dissimilar", "counts": {"passages": 2048}}
+    config = configured("datasets", {"small": entry}) | {"depth": {"test": 5000}}
+    config |= {"indexes": {"mine": {"type": "flat"}}, "execution": {"index_gpu": "replicate"}}
+    plan = Plan(config, ROOT)
+    assert plan.planner.run("de_bm25neg@mine", "test", "here", "small").values["depth"] == 5000
+    with pytest.raises(UserError, match="depth 5,000 times 2"):
+        run(plan.planner, "de_bm25neg@mine")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +236,7 @@ def test_codes_that_do_not_fit_the_encoder_are_refused_before_anything_is_traine
 
 def test_lists_that_a_known_corpus_cannot_fill_are_refused(configured):
     config = configured("indexes", {"many": {"type": "ivf_flat", "nlist": 10_000_000}})
-    planner = FullPlan(config | {"dataset": "msmarco"}, ROOT).planner
+    planner = Plan(config | {"dataset": "msmarco"}, ROOT).planner
     with pytest.raises(
         UserError, match="indexes.many: 10000000 lists cannot be learned from 8841823 passages"
     ):
@@ -225,11 +266,11 @@ def test_tokens_that_are_matched_are_not_compared_by_indexes(configured):
     model = {"like": "de_bm25neg", "representation": "coil"}
     config = configured("models.tokens", model)
     with pytest.raises(UserError, match="tradeoffs.model: tokens compares vectors of the same"):
-        FullPlan(config | {"tradeoffs": {"model": "tokens"}}, ROOT).view("tradeoffs").stage()
+        Plan(config | {"tradeoffs": {"model": "tokens"}}, ROOT).view("tradeoffs").stage()
 
 
 def test_tradeoffs_measure_what_they_name(configured):
-    plan = FullPlan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
+    plan = Plan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
     stage = plan.view("tradeoffs").stage()
     assert [stage.upstream[f"index.{i}"].name for i in range(2)] == [
         "de_bm25neg@flat",
@@ -238,11 +279,11 @@ def test_tradeoffs_measure_what_they_name(configured):
     assert stage.values["split"] == "test"
     assert stage.upstream["index.1"] is run(plan.planner).upstream["index"]
     with pytest.raises(UserError, match="tradeoffs.indexes: ivff is not an index"):
-        FullPlan(configured("tradeoffs.indexes", ["ivff"]), ROOT).view("tradeoffs").stage()
+        Plan(configured("tradeoffs.indexes", ["ivff"]), ROOT).view("tradeoffs").stage()
     with pytest.raises(
         UserError,
         match="tradeoffs.split: queries are asked on split nope, but dataset pydocs has dev",
     ):
-        FullPlan(configured("tradeoffs.split", "nope"), ROOT).view("tradeoffs").stage()
+        Plan(configured("tradeoffs.split", "nope"), ROOT).view("tradeoffs").stage()
     with pytest.raises(UserError, match="tradeoffs.model: ce_bm25neg is a cross model"):
-        FullPlan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).view("tradeoffs").stage()
+        Plan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).view("tradeoffs").stage()

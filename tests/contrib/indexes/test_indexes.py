@@ -12,6 +12,8 @@ from clustered import brute, recall, vectors, write_embeddings
 from tandem.contrib.indexes import index as module
 from tandem.contrib.indexes.ann import OpenedIndex
 from tandem.contrib.indexes.index import run
+from tandem.contrib.indexes.index_types import fill_sizes
+from tandem.contrib.indexes.options import IndexParams
 from tandem.errors import UserError
 from tandem.retrieval.faiss_search import open_threads
 from tandem.store.artifact import open_artifact
@@ -321,6 +323,64 @@ def test_gpus_that_are_not_there_are_one_line(tmp_path, make_job, passages):
         UserError, match="index_gpu is shard, but FAISS .* has no GPU here; install faiss-gpu"
     ):
         run(job)
+
+
+@pytest.mark.parametrize(
+    ("factory", "expected"),
+    [
+        ("Flat", True),
+        ("PCA16,Flat", True),
+        ("IVF16,Flat", True),
+        ("IVF16,SQ6", True),
+        ("IVF16,SQfp16", True),
+        ("IVF16,PQ8x8np", True),
+        ("OPQ8,IVF16,PQ8x8np", True),
+        ("IVF16,PQ8x6np", False),  # codes there have 8 bits
+        ("IVF16,PQ16x4np", False),
+        ("IVF16,SQbf16", False),
+        ("IVF16_HNSW8,Flat", False),  # of lists whose centroids stand in a graph
+        ("IVF16(RCQ2x2),Flat", False),
+        # vectors laid out otherwise, which would be copied as if they were plain ones
+        ("FlatIPPanorama8", False),
+        ("IVF16,FlatPanorama8", False),
+        ("HNSW8,Flat", False),
+        ("SQ8", False),
+        ("LSH", False),
+        ("IVF16,Flat,RFlat", False),
+    ],
+)
+def test_which_forms_gpus_have(factory, expected):
+    params = IndexParams(type="factory", factory=factory, **LEARNED)
+    assert module.has_gpu_form(module.make_empty(params, 32)) is expected
+
+
+@pytest.mark.parametrize(
+    ("dimension", "m", "expected"), [(768, 96, True), (1024, 128, False), (312, 39, False)]
+)
+def test_codes_of_some_sizes_are_on_gpus(dimension, m, expected):
+    """Of each of these dimensions `m` is the default, a byte for every eight."""
+    params = IndexParams(type="ivf_pq", nlist=16, **LEARNED)
+    sized = fill_sizes(params, 100_000, dimension)
+    assert sized.m == m
+    assert module.has_gpu_form(module.make_empty(sized, dimension)) is expected
+
+
+def test_lists_in_a_graph_are_found_by_the_processor(build, monkeypatch):
+    """FAISS's refusal to copy the graph to a GPU came after the training. No GPU is here: it stands in for one."""
+    copied = []
+
+    def copy(index, mode):
+        if mode == "none":
+            return index
+        copied.append(type(index))
+        return {faiss.IndexFlatIP: index}[type(index)]
+
+    graph = "IVF16_HNSW8,Flat"
+    expected = bytes_of(build("factory", factory=graph))
+    monkeypatch.setattr(module, "lease_gpus", lambda job: "replicate")
+    monkeypatch.setattr("tandem.extras.kmeans.on_gpus", copy)
+    assert bytes_of(build("factory", factory=graph)) == expected
+    assert {*copied} == {faiss.IndexFlatIP}  # of centroids that are learned
 
 
 def test_the_command_line_brings_no_torch(tmp_path, make_job, command, built, passages):

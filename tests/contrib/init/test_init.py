@@ -26,7 +26,7 @@ from tandem.contrib.init.configuration import (
 from tandem.contrib.init.first_configuration import guess_language
 from tandem.contrib.init.look import FoundMachine, Look
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.plan.sizes import EncoderShape
 
 MOST_LINES = 25
@@ -53,11 +53,11 @@ def gpu(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def planned(path: Path) -> FullPlan:
-    return FullPlan(gathered([path], ROOT), ROOT)
+def planned(path: Path) -> Plan:
+    return Plan(gathered([path], ROOT), ROOT)
 
 
-def systems(plan: FullPlan) -> list[str]:
+def systems(plan: Plan) -> list[str]:
     return [row.system for row, _ in plan.tables[plan.settings.tables[0]]]
 
 
@@ -194,6 +194,10 @@ def test_an_existing_file_stays_unless_forced(here, documents):
         (
             ["mine", "--data", "data", "--language", "English"],
             "--language English: a code of ISO 639-1 is needed, such",
+        ),
+        (
+            ["mine", "--data", "data", "--language", "cn"],
+            "--language cn: a code of ISO 639-1 is needed, such as en or zh",
         ),
         (["mine"], "requires an argument"),
         (

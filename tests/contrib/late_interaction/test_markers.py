@@ -19,13 +19,13 @@ from tandem.contrib.late_interaction.token_vectors import (
 )
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
 from tandem.models import published, tokenisation
 from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
 from tandem.models.hub import add_markers, load_tokenizer
 from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Tokens
+from tandem.plan.plan import Plan
 from tandem.retrieval.inputs import require_prompts, require_tokenizer
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run_untrained
@@ -223,7 +223,7 @@ def test_only_what_reads_markers_has_token_ids_with_them(configured):
         "representation": {"type": "multi", "markers": {"query": "[unused0]"}},
     }
     config = configured("models.late", late) | {"systems": ["late", "bm25+late", "de_bm25neg"]}
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     stages = {(stage.kind, stage.name): stage for stage in plan.stages.values()}
     marked = stages["token_vectors", "late.passages"].upstream["tokens"]
     assert marked.values["markers"] == {"query": "[unused0]"}

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.contrib.late_interaction.options import Multi
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.plan.searches import encode_both_sides
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +21,7 @@ def planner(configured):
             "models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}}
         )
         config["models"] = {**config["models"], **models}
-        return FullPlan(config, ROOT).planner
+        return Plan(config, ROOT).planner
 
     return make
 
@@ -67,7 +67,7 @@ def test_end_to_end_its_search_is_found(planner):
 def test_indexes_of_its_tokens_are_measured(configured):
     config = configured("models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}})
     config["tradeoffs"] = {"model": "colbert", "indexes": ["ivf_flat"]}
-    stage = FullPlan(config, ROOT).view("tradeoffs").stage()
+    stage = Plan(config, ROOT).view("tradeoffs").stage()
     assert (stage.kind, stage.upstream["passages"].kind) == ("tradeoffs", "token_vectors")
     assert stage.upstream["index.0"].upstream["passages"] is stage.upstream["passages"]
 
@@ -80,7 +80,7 @@ def test_what_no_index_finds_is_not_chosen_to_be_measured(configured):
         "tables": [],
         "systems": ["coil", "dual"],
     }
-    stage = FullPlan(config, ROOT).view("tradeoffs").stage()
+    stage = Plan(config, ROOT).view("tradeoffs").stage()
     assert stage.upstream["passages"].upstream["model"].name == "dual"
 
 
@@ -166,10 +166,20 @@ def test_what_makes_an_index_of_tokens_or_searches_through_one_gets_its_gpus(
 ):
     config = configured("execution", {"index_gpu": mode, "devices": 2})
     config["models"]["colbert"] = {"like": "de_bm25neg", "representation": "multi"}
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     indexed = plan.planner.run("colbert@ivf_pq", "test", "here")
     assert indexed.kind == "maxsim"
     for stage in (indexed, indexed.upstream["index"]):
         assert plan.placement.gpus(stage.kind, stage.key) == gpus
     exact = plan.planner.run("colbert", "test", "here")
     assert plan.placement.gpus("maxsim", exact.key) == 0  # without an index
+
+
+def test_more_tokens_than_a_gpu_finds_are_refused(configured):
+    config = configured("execution", {"index_gpu": "replicate"}) | {"depth": {"test": 1025}}
+    config["models"]["colbert"] = {"like": "de_bm25neg", "representation": "multi"}
+    # each token's neighbours are as many, whatever scores the passages
+    config["indexes"] = {"mine": {"type": "ivf_flat", "rescore": False}}
+    line = r"indexes.mine: 2,050 tokens near each of a query's \(depth 1,025 times 2\) are needed"
+    with pytest.raises(UserError, match=line):
+        Plan(config, ROOT).planner.run("colbert@mine", "test", "here")

@@ -11,7 +11,7 @@ from tandem.contrib.lexical.options import Bm25sParams, LsiParams
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import Setting, Volumes
 from tandem.extras.estimate.stage_costs import estimate_tune_bm25
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 
 def test_variants_of_bm25s_say_what_differs(plan_sparse):
@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_variant_is_one_line(plan_sparse, entry, message):
 def test_a_language_that_bm25s_does_not_stem_is_refused(configured):
     entry = {"of": "pydocs", "source": "dissimilar", "language": "de"}
     config = configured("bm25", {"engine": "bm25s"}) | {"datasets": {"german": entry}}
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     with pytest.raises(
         UserError,
         match="datasets.german.language is de, and bm25s stems English alone; set bm25.analyzer",
@@ -149,11 +149,25 @@ def test_a_language_that_bm25s_does_not_stem_is_refused(configured):
     assert plan.planner.run("bm25.none", "test", "here", "german").kind == "bm25"
 
 
+def test_more_dimensions_of_lsi_than_passages_are_refused(configured):
+    def plan(dimensions):
+        config = configured("datasets", {"mine": {"of": "pydocs", "source": "dissimilar"}})
+        config["datasets"]["mine"]["counts"] = {"passages": 1200}
+        config["sparse"] = {"latent": {"similarity": {"type": "lsi", "dimensions": dimensions}}}
+        return Plan(config, ROOT).planner.run("latent", "test", "here", "mine")
+
+    assert plan(1199).upstream["lsi"].params == LsiParams(dimensions=1199)
+    line = "sparse.latent.similarity.dimensions is 1200, but dataset mine has 1,200 passages; allowed: below 1,200"
+    with pytest.raises(UserError, match=line) as error:
+        plan(1200)
+    assert "\n" not in str(error.value)
+
+
 def test_what_a_grid_costs_follows_from_its_points(configured):
     # 10 dev queries of the 500 are asked 2 x 3 times; a query costs for itself what 12 million passages add to it.
     config = configured("sparse", {"best": {"tuned": True, "engine": "bm25s"}})
     config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
-    stage = find_run(FullPlan(config, ROOT), "best").upstream["tuned"]
+    stage = find_run(Plan(config, ROOT), "best").upstream["tuned"]
     size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
     depth = stage.values["depth"]
     about = Setting(

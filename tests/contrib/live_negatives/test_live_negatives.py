@@ -94,7 +94,7 @@ def test_negatives_are_what_the_model_ranks_highest_at_this_step(
 ):
     batch = batch_of(dataset)
     objective = live(Positives(batch.queries, batch.passages[:, 0]))
-    queries = objective.vectors.of_side("query", batch.queries, Seeds((1, 2))).values().detach()
+    queries = objective.vectors.encode_side("query", batch.queries, Seeds((1, 2))).values().detach()
     vectors = Embeddings(passages, "passages").take(0, 60).astype(np.float32)
     ranking = np.argsort(-(queries.numpy() @ vectors.T), axis=1, kind="stable")
     lists = objective.retrieved(queries, batch)
@@ -106,7 +106,7 @@ def test_negatives_are_what_the_model_ranks_highest_at_this_step(
     with torch.no_grad():  # the query's tower moves, and with it what is retrieved
         for parameter in objective.model.towers["query"].parameters():
             parameter += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-    moved = objective.vectors.of_side("query", batch.queries, Seeds((1, 2))).values().detach()
+    moved = objective.vectors.encode_side("query", batch.queries, Seeds((1, 2))).values().detach()
     assert objective.retrieved(moved, batch).passages.tolist() != lists.passages.tolist()
 
 
@@ -115,7 +115,7 @@ def test_the_loss_by_hand_and_a_gradient_of_the_query_s_tower_alone(
 ):
     batch = batch_of(dataset)
     objective = live(Positives(batch.queries, batch.passages[:, 0]))
-    queries = objective.vectors.of_side("query", batch.queries, Seeds((1, 2))).values().detach()
+    queries = objective.vectors.encode_side("query", batch.queries, Seeds((1, 2))).values().detach()
     lists = objective.retrieved(queries, batch)
     vectors = torch.from_numpy(Embeddings(passages, "passages").take(0, 60).astype(np.float32))
     losses = []
@@ -149,7 +149,7 @@ def test_a_process_without_a_query_of_a_small_batch_adds_nothing(live, dataset):
 def test_a_known_positive_that_is_retrieved_is_no_negative(live, dataset):
     batch = batch_of(dataset)
     objective = live(Positives(batch.queries, batch.passages[:, 0]))
-    queries = objective.vectors.of_side("query", batch.queries, Seeds((1, 2))).values().detach()
+    queries = objective.vectors.encode_side("query", batch.queries, Seeds((1, 2))).values().detach()
     best = objective.retrieved(queries, batch).passages[:, 1]
     known = Positives(np.tile(batch.queries, 2), np.concatenate([batch.passages[:, 0], best]))
     lists = live(known).retrieved(queries, batch)

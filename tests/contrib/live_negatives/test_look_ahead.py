@@ -9,7 +9,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import index_passages
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import run as encode
 from tandem.retrieval.retrieve import run as retrieve
@@ -105,7 +105,7 @@ def planner(configured):
         lists["also"] = [{"from": "de_bm25neg", "depth": 20, "negatives": 5, "look_ahead": True}]
         model = {"objective": "dual", "candidates": lists | candidates}
         model["train"] = {"steps": 2, "queries_per_batch": 2, "list_size": 6}
-        return FullPlan(configured() | {"models": {"tele": model}}, ROOT).planner
+        return Plan(configured() | {"models": {"tele": model}}, ROOT).planner
 
     return make
 

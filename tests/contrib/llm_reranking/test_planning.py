@@ -8,9 +8,9 @@ from tandem import ROOT
 from tandem.contrib.llm_reranking.options import RerankLlmParams
 from tandem.errors import UserError
 from tandem.extras.language_models.options import Endpoint
-from tandem.extras.plan import FullPlan
 from tandem.extras.running.run_progress import Event, Forecast, Run
 from tandem.extras.targets import Configuration
+from tandem.plan.plan import Plan
 from tandem.stages.base import parse_value
 from tandem.store.job import read_job
 
@@ -25,9 +25,7 @@ GPT = {
 @pytest.fixture
 def with_llm(configured):
     """`with_llm(entry)`: the plan of the default with an entry `llm` of `llm_rerankers`."""
-    return lambda entry, name="llm": FullPlan(
-        {**configured(), "llm_rerankers": {name: entry}}, ROOT
-    )
+    return lambda entry, name="llm": Plan({**configured(), "llm_rerankers": {name: entry}}, ROOT)
 
 
 def test_a_language_model_reranks(with_llm):
@@ -213,7 +211,7 @@ def test_a_pairwise_model_compares_the_first_passages(with_llm):
 def test_an_order_of_passages_is_not_cut(configured):
     keys = {"llm_rerankers": {"llm": GPT}, "pipelines": {"best": {"of": ["bm25", "bm25+llm"]}}}
     with pytest.raises(UserError, match="pipelines.best.of: llm orders passages together"):
-        FullPlan({**configured(), **keys}, ROOT)
+        Plan({**configured(), **keys}, ROOT)
 
 
 def test_a_language_model_has_a_name_of_its_own(with_llm):

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.config.merging import gathered, merged
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 PARADE = {
@@ -29,7 +29,7 @@ def planner(configured, folder):
         )
         config = configured() | {"datasets": datasets, "dataset": "long", **more}
         models = {name: PARADE | entry for name, entry in models.items()}
-        return FullPlan(config | {"models": models}, ROOT).planner
+        return Plan(config | {"models": models}, ROOT).planner
 
     return make
 
@@ -122,7 +122,7 @@ def test_the_small_table_scores_each_system_by_where_the_paragraph_stands(folder
     config = merged(
         gathered([ROOT / "config/small/articles.yaml"], ROOT), {"datasets": {"squad": squad}}
     )
-    table = FullPlan(config, ROOT).tables["articles"]
+    table = Plan(config, ROOT).tables["articles"]
     splits = {"": "test", ", first paragraph": "test_p1", ", fifth or later": "test_p5on"}
     rows = {row.system: stage for row, stage in table}
     for suffix, split in splits.items():

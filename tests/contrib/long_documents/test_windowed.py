@@ -7,7 +7,7 @@ from tandem import ROOT
 from tandem.config.loading import load_settings
 from tandem.config.merging import merged, read_yaml
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 DE = {"of": "de_bm25neg", "windows": "cut"}
 CE = {"of": "bm25", "by": "ce_bm25neg", "windows": "cut"}
@@ -37,7 +37,7 @@ def run(config):
     """`run(entry, split, …)`: the stage of an aggregated run called `x`."""
 
     def make(entry, split="test", **more):
-        return FullPlan(config({"x": entry}, **more), ROOT).planner.run("x", split, "here")
+        return Plan(config({"x": entry}, **more), ROOT).planner.run("x", split, "here")
 
     return make
 
@@ -101,7 +101,7 @@ def test_an_aggregated_run_stands_wherever_a_run_may(config):
         "pupil": {"like": "de_bm25neg", "train": {"distil": {"from": "y"}}},
     }
     fusions = {"fused": {"of": ["bm25", "x"]}}
-    planner = FullPlan(config({"x": DE, "y": CE}, models=models, fusions=fusions), ROOT).planner
+    planner = Plan(config({"x": DE, "y": CE}, models=models, fusions=fusions), ROOT).planner
     assert planner.model("second", "here").upstream["candidates"].upstream["run"].name == "x.train"
     assert (
         planner.model("pupil", "here").upstream["teacher"].upstream["run"].kind == "rerank_windows"
@@ -142,9 +142,7 @@ def test_language_and_unit_are_those_of_the_documents(config, options, unit, lan
 
 
 def test_how_deep_runs_go_is_no_part_of_the_windows(config):
-    keys = {
-        FullPlan(config({}, cut={"factor": n}), ROOT).planner.dataset("cut").key for n in (1, 9)
-    }
+    keys = {Plan(config({}, cut={"factor": n}), ROOT).planner.dataset("cut").key for n in (1, 9)}
     assert len(keys) == 1
 
 
@@ -182,7 +180,7 @@ def test_how_deep_runs_go_is_no_part_of_the_windows(config):
 )
 def test_a_wrong_entry_is_one_line(config, entry, line):
     with pytest.raises(UserError) as error:
-        FullPlan(config({"x": entry}), ROOT)
+        Plan(config({"x": entry}), ROOT)
     (message,) = str(error.value).splitlines()
     assert line in message
 
@@ -190,12 +188,12 @@ def test_a_wrong_entry_is_one_line(config, entry, line):
 @pytest.mark.parametrize("name", ["de_bm25neg", "bm25.long", "given", "de_bm25neg.retriever"])
 def test_a_name_that_is_taken_is_refused(config, name):
     with pytest.raises(UserError, match=f"aggregations.{name} has the name of "):
-        FullPlan(config({name: DE}), ROOT)
+        Plan(config({name: DE}), ROOT)
 
 
 def test_a_name_is_a_name(config):
     with pytest.raises(UserError, match=r"aggregations.a\+b: a name is letters, digits"):
-        FullPlan(config({"a+b": DE}), ROOT)
+        Plan(config({"a+b": DE}), ROOT)
 
 
 @pytest.mark.parametrize(
@@ -214,19 +212,19 @@ def test_a_name_is_a_name(config):
 )
 def test_windows_that_cannot_be_cut_are_one_line(config, cut, line):
     with pytest.raises(UserError) as error:
-        FullPlan(config({}, cut=cut), ROOT)
+        Plan(config({}, cut=cut), ROOT)
     (message,) = str(error.value).splitlines()
     assert line in message
 
 
 def test_windows_of_other_documents_are_refused_where_they_are_asked_for(config):
-    plan = FullPlan(config({"x": DE}, datasets={"other": {"source": "windows", "of": "cut"}}), ROOT)
+    plan = Plan(config({"x": DE}, datasets={"other": {"source": "windows", "of": "cut"}}), ROOT)
     with pytest.raises(UserError, match=r"here: x searches windows of long \(cut\), not of pydocs"):
         plan.planner.run("x", "test", "here", "pydocs")
 
 
 def test_the_example_resolves_and_all_its_rows_share_two_encodings_of_the_passages(configured):
-    plan = FullPlan(merged(configured(), read_yaml(ROOT / "config/long_documents.yaml")), ROOT)
+    plan = Plan(merged(configured(), read_yaml(ROOT / "config/long_documents.yaml")), ROOT)
     assert plan.tables.files() == ["results/tables/long_documents.csv"]
     rows = {row.system: stage.upstream["run"] for row, stage in plan.tables["long_documents"]}
     assert [rows[name].kind for name in ("DE", "DE (MaxP)", "CE", "CE (MaxP)")] == [
@@ -239,6 +237,6 @@ def test_the_example_resolves_and_all_its_rows_share_two_encodings_of_the_passag
 
 
 def test_windows_of_what_no_query_finds_of_its_own_id_are_not_found_either(config):
-    windows = FullPlan(config({}, long={"ignore_identical_ids": True}), ROOT).planner.dataset("cut")
+    windows = Plan(config({}, long={"ignore_identical_ids": True}), ROOT).planner.dataset("cut")
     assert windows.values["excludes_own"] is True
-    assert "excludes_own" not in FullPlan(config({}), ROOT).planner.dataset("cut").values
+    assert "excludes_own" not in Plan(config({}), ROOT).planner.dataset("cut").values

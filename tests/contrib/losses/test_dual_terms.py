@@ -105,7 +105,7 @@ def vectors(objective, batch):
     """Vectors of the batch's queries and passages, without gradient."""
     from tandem.training.forward import Seeds, TextVectors
 
-    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).of_batch(
+    sides = TextVectors(objective.model, objective.tokens, "fp32", BIG).encode_batch(
         batch, Seeds((1, 2))
     )
     return (side.values().detach() for side in sides)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tandem.errors import UserError
-from tandem.evaluation.measures import evaluate, is_share, parse_measures
+from tandem.evaluation.measure_names import is_share, parse_measures
+from tandem.evaluation.measures import evaluate
 
 # Ranked a, b, c, d: b has grade 1, d grade 2, and e (grade 1) is not retrieved.
 QRELS = {"q": {"a": 0, "b": 1, "d": 2, "e": 1}}

@@ -5,16 +5,20 @@ import json
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import yaml
 
 from tandem import ROOT
 from tandem.cli import run
-from tandem.contrib.operations.bundle import render_configuration
+from tandem.config.datasets import Dataset
+from tandem.contrib.operations.bundle import describe_artifact_source, render_configuration
+from tandem.data.sources import dataset_format
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration
+from tandem.store.artifact import Manifest
 from tandem.store.files import sha256
 
 
@@ -132,6 +136,76 @@ def test_plugins_of_one_file_name_are_all_in_it(finished, run_command):
     ]
 
 
+def test_an_installed_plugin_is_named_with_its_version(
+    finished, run_command, tmp_path, monkeypatch
+):
+    metadata = tmp_path / "bees_of_mine-1.5.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bees-of-mine\nVersion: 1.5\n")
+    (metadata / "entry_points.txt").write_text("[tandem.plugins]\nbundled_bees = bundled_bees\n")
+    (tmp_path / "bundled_bees.py").write_text("# nothing is registered\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("--configfile", "toy.yaml", "--config", "plugins=[bundled_bees]", "--out", "b.zip")
+    run_command("bundle", "baseline", *words)
+    with zipfile.ZipFile("b.zip") as archive:
+        page = archive.read("b/README.md").decode()
+    assert "installed, and beside it `bees-of-mine==1.5`:" in page
+    assert "plugins/" not in page
+
+
+class Questions(Dataset):
+    """The keys of a format that names its file itself."""
+
+    source: Literal["bundled_csv"]
+    table: str
+
+
+class QuestionsSource:
+    """Such a format, as a plugin has it."""
+
+    def __init__(self, job, entry: Questions) -> None:
+        """Read nothing."""
+
+
+@pytest.fixture
+def own_format(monkeypatch):
+    """The format is registered for a test alone: others ask all formats."""
+    monkeypatch.setattr(dataset_format, "_entries", dict(dataset_format._entries))
+    dataset_format("bundled_csv")(QuestionsSource)
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "upstream", "text"),
+    [
+        (
+            "dataset",
+            {"source": "bundled_csv", "table": "q.csv", "language": "en"},
+            {},
+            "table: q.csv",
+        ),
+        ("dataset", {"source": "ir_datasets", "id": "vaswani"}, {}, "vaswani"),
+        ("dataset", {"source": "bundled_csv", "table": "q.csv"}, {"of": "results/a"}, "made here"),
+        ("encoder", {"source": "bundled_csv", "table": "q.csv"}, {}, "made here"),
+    ],
+)
+def test_where_it_came_from(own_format, kind, params, upstream, text):
+    manifest = Manifest(
+        kind=kind,
+        key="k-0123456789",
+        version=1,
+        params=params,
+        upstream=upstream,
+        inputs={},
+        files={},
+    )
+    assert describe_artifact_source(manifest) == text
+
+
+def test_the_command_told_is_one_for_a_shell(finished, run_command):
+    lines = run_command("bundle", "baseline", "toy.yaml", "--out", "b x.zip")[1]
+    assert lines[0].endswith("unpack it, then: tandem verify 'b x'")
+
+
 def test_the_same_results_give_the_same_bytes(finished, run_command):
     for suffix in ("tar.gz", "zip"):
         for name in ("one", "two"):
@@ -148,6 +222,7 @@ def test_the_same_results_give_the_same_bytes(finished, run_command):
     [
         (["basline"], "^basline: is not a table; did you mean baseline"),
         (["baseline", "--out", "b.rar"], r"must end in \.tar\.gz or \.zip"),
+        (["baseline", "--out", "x/.tar.gz"], r"^--out: is x/\.tar\.gz; a name must stand before"),
         (
             ["baseline", "summary"],
             "^takes one table of one configuration; 2 names are not YAML files",

@@ -50,6 +50,15 @@ def seeds(chain, project, write_table):
 SYSTEMS = {"de": 1e-5, "ance": 2e-5}
 
 
+@pytest.mark.parametrize(
+    "word", ['tiny:BM25 "b=1"', "tiny:'BM25 \"b=1\"'", 'tiny:"BM25 "b=1""', 'tiny:BM25 "b=1":RR@10']
+)
+def test_quotes_around_a_name_may_be_its_own(chain, write_table, run_command, word):
+    write_table("tiny", ('BM25 "b=1"', chain["score"]))
+    status, lines = run_command("lineage", word)
+    assert (status, lines[0].startswith('tiny: BM25 "b=1"')) == (0, True)
+
+
 def test_a_number_over_seeds_has_the_lineage_of_each(seeds, chain, run_command):
     _, lines = run_command("lineage", "tiny:de:RR@10")
     text = "\n".join(lines)

@@ -23,7 +23,7 @@ STEP, SHARES = Seeds((1, 2)), Spans(crop_shortest=0.3, crop_longest=0.7)
 
 def padded(pretraining, seen, labels):
     """Model inputs and aligned labels of some texts, without rounding the length up."""
-    inputs = texts().template.single_inputs(seen).padded()
+    inputs = texts().template.single_inputs(seen).to_tensors()
     return inputs, torch.from_numpy(align_labels(labels, 1, inputs["input_ids"].shape[1]))
 
 
@@ -60,7 +60,7 @@ def test_the_saved_head_is_the_one_that_learned(tmp_path):
     from transformers import AutoModelForMaskedLM
 
     pretraining = objective("mlm")
-    inputs = texts().template.single_inputs(texts().passages.take(ROWS)).padded()
+    inputs = texts().template.single_inputs(texts().passages.take(ROWS)).to_tensors()
     join_head(pretraining.encoder, pretraining.head).save_pretrained(tmp_path)
     saved = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
     with torch.inference_mode():

@@ -119,9 +119,9 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(
         assert not (out / "checkpoints").exists()
 
 
-def test_killed_by_the_system(pretrain_job, command, undisturbed, tmp_path):
+def test_killed_by_the_system(pretrain_job, command, undisturbed, tmp_path, capfd):
     job = pretrain_job("retromae", tmp_path / "retromae-0123456789", checkpoint_seconds=0)
-    kill_and_resume(job, ["pretrain", *command(job)])
+    kill_and_resume(job, ["pretrain", *command(job)], pretrain, capfd)
     there = undisturbed("retromae").path("hf/model.safetensors")
     assert sha256(job.out / "hf/model.safetensors") == sha256(there)
 

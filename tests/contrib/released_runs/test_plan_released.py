@@ -6,7 +6,7 @@ import pytest
 
 from tandem.contrib.released_runs.plan import import_run
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 
@@ -57,5 +57,5 @@ def test_a_released_run_stands_where_a_system_does(beir, plan_of, tmp_path):
 )
 def test_keys_of_files_and_of_stages_do_not_stand_together(configured, keys, line):
     with pytest.raises(UserError) as error:
-        FullPlan({**configured(), "runs": {"x": keys}}, ROOT)
+        Plan({**configured(), "runs": {"x": keys}}, ROOT)
     assert str(error.value) == line

@@ -4,7 +4,7 @@ import pytest
 
 from tandem import ROOT
 from tandem.errors import Unavailable, UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 BROKEN = {"source": "perturbed", "of": "pydocs", "kinds": ["swap", "case"]}
 
@@ -16,7 +16,7 @@ def planned(configured):
     def make(perturbed, **broken):
         config = configured()
         config.setdefault("datasets", {})["pydocs_broken"] = BROKEN | broken
-        return FullPlan(config | {"perturbed": perturbed}, ROOT)
+        return Plan(config | {"perturbed": perturbed}, ROOT)
 
     return make
 

@@ -39,7 +39,7 @@ def test_the_divergence_of_a_batch_by_hand(in_batch, make_objective, batch, grad
 
     copies = taught.broken.draw(batch.queries, Seeds((1, 2)).child(2))
     with torch.no_grad():
-        vectors = {side: plain.vectors.of_side(side, rows, Seeds((0,))).values() for side, rows in (
+        vectors = {side: plain.vectors.encode_side(side, rows, Seeds((0,))).values() for side, rows in (
             ("query", np.concatenate([batch.queries, copies])),
             ("passage", batch.passages[batch.mask]),
         )}  # fmt: skip
@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_refused(train, message):
 )
 def test_planning_refuses_queries_that_are_not_broken(configured, broken, model, line):
     from tandem import ROOT
-    from tandem.extras.plan import FullPlan
+    from tandem.plan.plan import Plan
 
     typos = {
         "source": "perturbed",
@@ -194,7 +194,7 @@ def test_planning_refuses_queries_that_are_not_broken(configured, broken, model,
     }
     config = configured() | {"datasets": {"typos": typos}, "models": {"taught": taught | model}}
     with pytest.raises(UserError) as error:
-        FullPlan(config, ROOT).planner.model("taught", "here")
+        Plan(config, ROOT).planner.model("taught", "here")
     assert line in str(error.value)
 
 

@@ -1,5 +1,6 @@
 """Orders of two rows, tested below a table: numbers by hand, in every format; rows that are not there."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,58 @@ def test_each_pair_is_tested_on_its_own_queries(table):
         [(-50.0, 0.375, 0.0), (-100.0, 0.375, 0.0)],
         [(0.0, 1.0, 0.0), (0.0, 1.0, 0.0)],
     ]
+
+
+def test_orders_of_the_same_runs_are_one_test_and_those_without_a_test_are_named(
+    four_queries, capsys
+):
+    rows, _ = LAYOUT.split("orders:")
+    rows += """
+  - {system: New again, run: new}
+  - {system: Missing, run: x}
+orders:
+  - {claim: new beats old, higher: New, lower: Old}
+  - {claim: again beats old, higher: New again, lower: Old}
+  - {claim: again beats new, higher: New again, lower: New}
+  - {claim: missing beats old, higher: Missing, lower: Old}
+"""
+    layout = four_queries.root / "layout.yaml"
+    layout.write_text(rows)
+    scored = json.loads(four_queries.select(("Old", ""), ("New", ""), (SAME, "")))
+    scored.append({**scored[1], "system": "New again", "same_as": "New"})
+    scored.append({"system": "Missing", "absent": "toy has no vectors"})
+    path = make_table(four_queries.root, layout, scored, four_queries.root / "tables/t.csv")
+    orders = read_table(path.with_suffix(".json")).orders
+    # 2 of 16 sign patterns, and one comparison
+    assert [(order.claim, order.cells[0].change, order.cells[0].p) for order in orders] == [
+        ("new beats old", 50.0, 0.125),
+        ("again beats old", 50.0, 0.125),
+    ]
+    show(path)
+    note = (
+        "Not tested: again beats new (New again and New are the same run); "
+        "missing beats old (Missing has no scores)."
+    )
+    assert note in " ".join(capsys.readouterr().out.split())
+    for suffix in (".md", ".tex", ".html"):
+        assert note in path.with_suffix(suffix).read_text()
+
+
+def test_an_order_of_rows_by_other_queries_says_so(four_queries, corrected):
+    layout = four_queries.root / "layout.yaml"
+    layout.write_text("""
+title: Corrected
+columns: [{measure: RR@10}]
+rows:
+  - {system: Old, run: a}
+  - {system: "Old, corrected", run: a, labels: corrected}
+orders: [{claim: corrected beats not, higher: "Old, corrected", lower: Old}]
+""")
+    rows = [four_queries.rows[0], corrected]
+    path = make_table(four_queries.root, layout, rows, four_queries.root / "tables/t.csv")
+    assert read_table(path.with_suffix(".json")).orders == []
+    note = "Not tested: corrected beats not (other queries are scored)."
+    assert note in path.with_suffix(".md").read_text()
 
 
 def test_they_stand_below_the_table_in_every_format(table, capsys):

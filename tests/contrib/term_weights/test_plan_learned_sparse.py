@@ -8,7 +8,7 @@ import yaml
 
 from tandem.contrib.term_weights.term_options import TermIndex
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,7 +23,7 @@ def splade(configured):
 
 
 def plan(config):
-    return {(stage.kind, stage.name): stage for stage in FullPlan(config, ROOT).stages.values()}
+    return {(stage.kind, stage.name): stage for stage in Plan(config, ROOT).stages.values()}
 
 
 def test_a_sparse_encoder_starts_from_a_head_and_is_searched_exactly_and_in_lucene(splade):
@@ -66,7 +66,7 @@ def test_seismic_is_searched_and_compared(splade):
     assert (run.values["query_cut"], run.values["heap_factor"]) == (10, 0.8)
     assert run.upstream["index"].values["postings"] == 3500
     assert run.upstream["passages"] is exact.upstream["passages"]
-    compared = FullPlan(config, ROOT).view("tradeoffs").stage()
+    compared = Plan(config, ROOT).view("tradeoffs").stage()
     assert compared.values["seismic"] == [{"name": "seismic", "query_cut": 10, "heap_factor": 0.8}]
     assert compared.upstream["seismic.0"].digest == run.upstream["index"].digest
 
@@ -76,7 +76,7 @@ def test_seismic_is_searched_and_compared(splade):
 def test_a_missing_package_is_a_line_before_anything_runs(splade, target):
     tradeoffs = {"model": "splade", "indexes": ["seismic"], "split": "test"}
     config = splade | {"systems": ["splade@seismic"], "tradeoffs": tradeoffs}
-    plan = FullPlan(config, ROOT)
+    plan = Plan(config, ROOT)
     with pytest.raises(
         UserError, match=r"seismic: the package pyseismic-lsr is not installed; pip install pyseis"
     ):
@@ -92,13 +92,13 @@ def test_an_index_that_does_not_exist_or_is_not_compared_is_named(splade):
     with pytest.raises(
         UserError, match=r"tradeoffs.indexes: seismik is not an index; did you mean seismic"
     ):
-        FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT).view(
+        Plan(splade | {"tradeoffs": {"model": "splade", "indexes": ["seismik"]}}, ROOT).view(
             "tradeoffs"
         ).stage()
     with pytest.raises(
         UserError, match=r"tradeoffs.indexes: bm25 ranks by other weights .*; leave it out"
     ):
-        FullPlan(splade | {"tradeoffs": {"model": "splade", "indexes": ["bm25"]}}, ROOT).view(
+        Plan(splade | {"tradeoffs": {"model": "splade", "indexes": ["bm25"]}}, ROOT).view(
             "tradeoffs"
         ).stage()
 
@@ -119,14 +119,14 @@ def test_an_index_that_does_not_exist_or_is_not_compared_is_named(splade):
     ],
 )
 def test_what_only_searches_of_vectors_have_is_refused_where_terms_are_compared(splade, keys, line):
-    view = FullPlan(splade | {"tradeoffs": {"model": "splade"} | keys}, ROOT).view("tradeoffs")
+    view = Plan(splade | {"tradeoffs": {"model": "splade"} | keys}, ROOT).view("tradeoffs")
     with pytest.raises(UserError) as error:
         view.stage()
     assert str(error.value) == line
 
 
 def test_the_default_indexes_are_passed_over_where_terms_are_compared(splade):
-    stage = FullPlan(splade | {"tradeoffs": {"model": "splade"}}, ROOT).view("tradeoffs").stage()
+    stage = Plan(splade | {"tradeoffs": {"model": "splade"}}, ROOT).view("tradeoffs").stage()
     assert stage.params.seismic == ()
 
 
@@ -259,6 +259,6 @@ def test_options_are_checked(splade):
 
 
 def test_every_type_of_index_has_an_entry_of_its_name(splade):
-    entries = FullPlan(splade, ROOT).planner.ctx.settings.indexes
+    entries = Plan(splade, ROOT).planner.ctx.settings.indexes
     own = {name: entry.type for name, entry in entries.items() if isinstance(entry, TermIndex)}
     assert own == {"bm25": "bm25", "pruned": "pruned", "seismic": "seismic"}

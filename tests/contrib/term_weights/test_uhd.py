@@ -5,8 +5,10 @@ import pytest
 import torch
 from transformers import AutoModel
 
+from tandem import ROOT
 from tandem.contrib.term_weights.uhd import UltraHighDimensional, keep_winners
 from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
@@ -93,3 +95,13 @@ def test_weights_are_1_except_while_it_learns(saved, tokens):
     assert len(learning.unique()) > 100
     counts = (rows > 0).sum(1)
     assert 0 < counts.max() <= 3 * np.diff(opened.passages.offsets).max()
+
+
+def test_a_layer_that_the_encoder_lacks_is_refused_in_planning(configured):
+    """The default's encoder has 6 layers."""
+    key = "models.de_bm25neg.representation"
+    FullPlan(configured(key, {"type": "uhd", "layers": [2, 6]}), ROOT)
+    line = rf"{key}.layers names layer 7; allowed: 1 to 6, the encoder's"
+    with pytest.raises(UserError, match=line) as error:
+        FullPlan(configured(key, {"type": "uhd", "layers": [2, 7]}), ROOT)
+    assert "\n" not in str(error.value)

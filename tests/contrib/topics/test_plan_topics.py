@@ -4,7 +4,7 @@ import pytest
 
 from tandem import ROOT
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def train_by_topic(configured):
         train = {"topics": {"by": "encoder", "clusters": 2}}
         lists = {"from": "bm25", **candidates}
         entry = {"like": "de_bm25neg", "candidates": lists, "train": train}
-        return FullPlan(configured("models.pupil", entry), ROOT).planner.model("pupil", "here")
+        return Plan(configured("models.pupil", entry), ROOT).planner.model("pupil", "here")
 
     return plan
 

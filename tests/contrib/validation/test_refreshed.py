@@ -6,8 +6,8 @@ import pytest
 
 from tandem.config.merging import gathered
 from tandem.errors import UserError
-from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
+from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 TRAIN = {"choose": "last", "steps": 8, "checkpoints": 4, "queries_per_batch": 2, "list_size": 3}
@@ -20,7 +20,7 @@ def chain(configured):
     def make(lag, **train):
         model = {"objective": "dual", "train": TRAIN | train}
         model["candidates"] = {"from": "bm25", "depth": 20, "refresh": {"lag": lag}}
-        planner = FullPlan(configured() | {"models": {"own": model}}, ROOT).planner
+        planner = Plan(configured() | {"models": {"own": model}}, ROOT).planner
         planner.model("own", "here")
         return planner.ctx.checkpoints["own"]
 
@@ -76,7 +76,7 @@ def test_a_teacher_scores_each_links_own_lists(configured):
         "candidates": {"from": "bm25", "depth": 20, "refresh": {"lag": 0}},
     }
     model["train"] = TRAIN | {"distil": {"from": "ce_bm25neg", "loss": "kl"}}
-    planner = FullPlan(configured() | {"models": {"own": model}}, ROOT).planner
+    planner = Plan(configured() | {"models": {"own": model}}, ROOT).planner
     planner.model("own", "here")
     for link in planner.ctx.checkpoints["own"].values():
         assert link.upstream["teacher"].upstream["candidates"] is link.upstream["candidates"]
@@ -84,7 +84,7 @@ def test_a_teacher_scores_each_links_own_lists(configured):
 
 def test_without_refresh_nothing_changes(configured):
     model = {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}, "train": TRAIN}
-    planner = FullPlan(configured() | {"models": {"own": model}}, ROOT).planner
+    planner = Plan(configured() | {"models": {"own": model}}, ROOT).planner
     planner.model("own", "here")
     links = planner.ctx.checkpoints["own"]
     assert len({link.upstream["candidates"].key for link in links.values()}) == 1
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_one_line(configured, model, line):
         "train": TRAIN,
     } | model
     with pytest.raises(UserError) as error:
-        FullPlan(configured() | {"models": {"own": own}}, ROOT).planner.model("own", "here")
+        Plan(configured() | {"models": {"own": own}}, ROOT).planner.model("own", "here")
     assert line in str(error.value)
 
 
@@ -135,7 +135,7 @@ def test_ance_as_published_refreshes_beside_its_training():
     config = gathered([ROOT / "config/msmarco.yaml"], ROOT) | {
         "recipes": ["dureader_retrieval", "rocketqa", "rocketqav2", "ance"]
     }
-    planner = FullPlan(config, ROOT).planner
+    planner = Plan(config, ROOT).planner
     planner.model("ance", "here")
     links = planner.ctx.checkpoints["ance"]
     assert searched_by(links[2]) == "ance_0"

@@ -8,6 +8,7 @@ from tiny_project import write_qrels_folder
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.plan import Plan
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 
@@ -21,7 +22,7 @@ def plan(configured, overridden):
 
     def make(keys):
         config = configured("depth.dev", 100)
-        return FullPlan(overridden(config, keys), ROOT)
+        return Plan(overridden(config, keys), ROOT)
 
     return make
 

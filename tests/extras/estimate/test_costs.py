@@ -24,9 +24,9 @@ from tandem.extras.estimate.estimate import (
     sum_costs,
 )
 from tandem.extras.estimate.resources import RATES, START_ENVIRONMENTS, Hardware, Volumes
-from tandem.extras.plan import FullPlan
 from tandem.extras.training_budgets import OPERATIONS_PER_SECOND
 from tandem.plan.graph import upstream_first
+from tandem.plan.plan import Plan
 from tandem.plan.reported import run_depth
 from tandem.plan.sizes import EncoderShape
 
@@ -56,7 +56,7 @@ MINE = {
 
 @pytest.fixture
 def plan():
-    return FullPlan(MINE, ROOT)
+    return Plan(MINE, ROOT)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_shards_share_reading_a_large_corpus_and_the_stage_copies_it(machine):
                 "execution": {"shards": shards},
             },
         )
-        plan = FullPlan(config, ROOT)
+        plan = Plan(config, ROOT)
         stage = plan.planner.dataset("big")
         seconds[passages, shards] = estimate_stage(
             stage, new_setting(plan.settings, reading), reading
@@ -114,7 +114,7 @@ def test_in_batch_a_cross_encoder_reads_a_positive_of_each_other_query_too(machi
     def operations(**train):
         entry = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
         entry["train"] = {"choose": "last", "queries_per_batch": 10, "steps": 7, **train}
-        plan = FullPlan(merged(MINE, {"models": {"ce": entry}}), ROOT)
+        plan = Plan(merged(MINE, {"models": {"ce": entry}}), ROOT)
         stage = plan.planner.model("ce", "test")
         return estimate_stage(stage, new_setting(plan.settings, machine), machine).operations
 
@@ -126,7 +126,7 @@ def test_lists_that_become_one_are_visited_once(one_list, steps, machine):
     also = [{"from": "random", "depth": 20, "queries": 100 * count} for count in (4, 5)]
     also.append({"from": "random", "depth": 30, "queries": 100})
     candidates = {"from": "bm25", "depth": 20, "also": also, "one_list": one_list}
-    plan = FullPlan(merged(MINE, {"models": {"de": {"candidates": candidates}}}), ROOT)
+    plan = Plan(merged(MINE, {"models": {"de": {"candidates": candidates}}}), ROOT)
     stage = plan.planner.model("de", "test")
     # 500 + 400 + 500 + 100 lists or 500, twice, ten at once
     assert estimate_stage(stage, new_setting(plan.settings, machine), machine).steps == steps
@@ -136,7 +136,7 @@ def test_lists_that_become_one_are_visited_once(one_list, steps, machine):
 def test_adapters_need_little_memory_and_spare_the_gradients_of_the_weights_that_stay(
     bits, plan, machine
 ):
-    lora = FullPlan(merged(MINE, {"models": {"de": {"lora": {"rank": 8, "bits": bits}}}}), ROOT)
+    lora = Plan(merged(MINE, {"models": {"de": {"lora": {"rank": 8, "bits": bits}}}}), ROOT)
     whole, adapted = (
         estimate_stage(
             variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine
@@ -153,7 +153,7 @@ def test_adapters_need_little_memory_and_spare_the_gradients_of_the_weights_that
 
 
 def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine):
-    sparse = FullPlan(merged(MINE, {"models": {"de": {"representation": "sparse"}}}), ROOT)
+    sparse = Plan(merged(MINE, {"models": {"de": {"representation": "sparse"}}}), ROOT)
     costs = [
         estimate_stage(
             variant.planner.model("de", "test"), new_setting(variant.settings, machine), machine
@@ -168,7 +168,7 @@ def test_a_sparse_encoder_also_computes_logits_over_the_vocabulary(plan, machine
 def test_each_bucket_of_uhd_bert_has_a_layer_and_weights_of_its_own(machine):
     def passages(**options):
         representation = {"type": "uhd", "width": 5000, "winners": 3, **options}
-        plan = FullPlan(merged(MINE, {"models": {"de": {"representation": representation}}}), ROOT)
+        plan = Plan(merged(MINE, {"models": {"de": {"representation": representation}}}), ROOT)
         stage = plan.planner.run("de", "dev", "test").upstream["passages"]
         cost = estimate_stage(stage, new_setting(plan.settings, machine), machine)
         return cost.operations, cost.disk
@@ -183,7 +183,7 @@ def test_each_bucket_of_uhd_bert_has_a_layer_and_weights_of_its_own(machine):
 def test_dev_costs_a_forward_pass_of_its_lists_eleven_times(machine):
     def operations(counts=None, **train):
         entry = MINE["datasets"]["big"] | ({"counts": counts} if counts else {})
-        plan = FullPlan(
+        plan = Plan(
             merged(MINE | {"datasets": {"big": entry}}, {"models": {"de": {"train": train}}}), ROOT
         )
         cost = estimate_stage(
@@ -260,7 +260,7 @@ def test_a_stage_is_counted_once_and_after_what_it_needs(plan):
 def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less(machine):
     def planned(**train):
         de = MINE["models"]["de"]
-        return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
+        return Plan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, choose="dev")
     undivided = estimate_stage(
@@ -305,7 +305,7 @@ def test_what_is_written_is_counted_and_what_binds_is_named(plan, machine):
 
 def test_an_entry_with_fewer_queries_costs_fewer(machine):
     entry = MINE["datasets"]["big"] | {"train_queries": 100}
-    plan = FullPlan(MINE | {"datasets": {"big": entry}}, ROOT)
+    plan = Plan(MINE | {"datasets": {"big": entry}}, ROOT)
     about = new_setting(plan.settings, machine)
     assert about.sizes(plan.planner.dataset("big")).queries == {"train": 100, "dev": 10}
 
@@ -315,7 +315,7 @@ def test_a_union_is_as_large_as_its_parts_together(machine):
     counts = {"passages": 3000, "train": 1500, "train_qrels": 4500, "test": 20}
     parts = {"more": {**big, "counts": counts, "tokens": {"passage": 100, "query": 16}}}
     both = {"source": "union", "of": ["big", "more"]}
-    plan = FullPlan(merged(MINE, {"datasets": {**parts, "both": both}}), ROOT)
+    plan = Plan(merged(MINE, {"datasets": {**parts, "both": both}}), ROOT)
     size = new_setting(plan.settings, machine).sizes(plan.planner.dataset("both"))
     assert (size.passages, size.queries) == (4000, {"train": 2000, "dev": 10, "test": 20})
     assert size.positives == {"train": 500 + 4500, "dev": 10, "test": 20}
@@ -341,14 +341,14 @@ def test_a_judgement_of_an_irrelevant_passage_is_no_positive(
 
 def test_a_split_without_queries_has_no_positives(machine):
     counts = {"passages": 1000, "train": 0, "train_qrels": 0, "dev": 10}
-    plan = FullPlan(merged(MINE, {"datasets": {"big": {"counts": counts}}}), ROOT)
+    plan = Plan(merged(MINE, {"datasets": {"big": {"counts": counts}}}), ROOT)
     size = new_setting(plan.settings, machine).sizes(plan.planner.dataset("big"))
     assert size.positives == {"train": 0}
 
 
 def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls"}}
-    plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
+    plan = Plan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(
         UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"
     ):
@@ -356,7 +356,7 @@ def test_unknown_sizes_are_one_line(machine):
             plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine
         )
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
-    plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
+    plan = Plan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
         estimate_stage(
             plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine
@@ -403,14 +403,20 @@ def test_every_entry_is_whole(path):
 
 def test_a_language_models_cost_is_not_known(machine):
     model = {"llm_rerankers": {"judge": {"method": "yes_no", "model": "org/judge"}}}
-    plan = FullPlan(MINE | model, ROOT)
+    plan = Plan(MINE | model, ROOT)
     assert is_unknown(plan.planner.run("bm25+judge", "dev", "test"))
     assert not is_unknown(plan.planner.run("bm25", "dev", "test"))
 
 
-def test_the_command_prints_a_table_and_imports_no_torch():
+def test_planning_and_the_command_import_only_what_they_need():
+    plan = (
+        "import sys; from tandem import ROOT; from tandem.config.merging import gathered; "
+        "from tandem.plan.plan import Plan; Plan(gathered([], ROOT), ROOT); "
+        "assert not {'torch', 'pyarrow', 'requests'} & sys.modules.keys()"
+    )
     words = ["config/msmarco.yaml", "--hardware", "h200"]
-    line = f"import sys; from tandem.cli import run; run({['estimate', *words]}); sys.exit('torch' in sys.modules)"
+    run = f"from tandem.cli import run; run({['estimate', *words]})"
+    line = f"{plan}; {run}; assert not {{'torch', 'requests'}} & sys.modules.keys()"
     done = subprocess.run(
         [sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -439,7 +445,7 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
         "aggregations": aggregations,
         "depth": {"train": 20, "dev": 100},
     }
-    plan = FullPlan(MINE | more, ROOT)
+    plan = Plan(MINE | more, ROOT)
     about = new_setting(plan.settings, machine)
     assert about.sizes(plan.planner.dataset("cut")).passages == 3615
     every, first = (
@@ -455,7 +461,7 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
     models = {**MINE["models"], "one": cross, "other": {**cross, "train": {"lr": 1e-3}}}
     more = {"models": models, "ensembles": {"both": {"of": ["one", "other"]}}, "depth": {"dev": 50}}
-    plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
+    plan = Plan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
     about = new_setting(plan.settings, machine)
     alone, both = (
         estimate_stage(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine)
@@ -473,7 +479,7 @@ def test_a_judge_that_is_calibrated_also_scores_the_dev_queries(machine):
     def drawing(**denoise):
         drawn = {"from": "bm25", "depth": 20, "denoise": {"by": "ce", **denoise}}
         models = {"ce": cross, "de": MINE["models"]["de"] | {"candidates": drawn}}
-        plan = FullPlan(MINE | {"models": models}, ROOT)
+        plan = Plan(MINE | {"models": models}, ROOT)
         stage = plan.planner.model("de", "test").upstream["candidates"]
         return estimate_stage(stage, new_setting(plan.settings, machine), machine).operations
 
@@ -495,7 +501,7 @@ def test_a_configuration_that_is_no_json_is_one_line(tmp_path, text):
 def test_a_collection_whose_queries_nobody_counted_costs_no_search(machine, counts):
     entry = MINE["datasets"]["big"] | {"counts": counts}
     late = {"models": {"de": {"representation": {"type": "multi"}}}}
-    plan = FullPlan(merged(MINE | {"datasets": {"big": entry}}, late), ROOT)
+    plan = Plan(merged(MINE | {"datasets": {"big": entry}}, late), ROOT)
     about = new_setting(plan.settings, machine)
     for stage in upstream_first(
         [plan.planner.run("de", "dev", "test"), plan.planner.run("de@hnsw", "dev", "test")]
@@ -506,7 +512,7 @@ def test_a_collection_whose_queries_nobody_counted_costs_no_search(machine, coun
 def test_a_training_that_is_validated_on_a_reranked_run_has_a_cost(machine):
     models = {"ce": {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}}
     models["de"] = {"validation": {"from": "bm25+ce"}, "train": {"choose": "dev"}}
-    plan = FullPlan(merged(MINE, {"models": models}), ROOT)
+    plan = Plan(merged(MINE, {"models": models}), ROOT)
     model = plan.planner.model("de", "test")
     assert model.upstream["validation"].kind == "rerank"
     assert estimate_stage(model, new_setting(plan.settings, machine), machine).operations > 0

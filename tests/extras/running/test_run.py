@@ -7,6 +7,7 @@ import pty
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,33 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     assert read_request([]).words == []
     assert request.unlock == "tandem run mine.yaml -- --unlock"
     Path("my own.yaml").write_text("")
+    for flag in ("-n", "-np", "-qn", "--dry-run", "--dryrun", "--unlock", "--summary"):
+        assert read_request(["--", "--cores", "2", flag]).only_looks
+    for flag in ("-k", "-j4", "--notemp", "--rerun-incomplete"):
+        assert not read_request(["--", flag]).only_looks
     assert read_request(["my own.yaml"]).unlock == "tandem run 'my own.yaml' -- --unlock"
+
+
+def test_cores_of_a_workflow_profile_are_not_replaced(tmp_path, monkeypatch):
+    """Snakemake looks for one by its path or below profiles/, unnamed by `default`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    all_cores = ["--cores", str(count_usable_cores())]
+    for name, text in {"small": "cores: 2", "calm": "retries: 1", "queue": "jobs: 9"}.items():
+        folder = tmp_path / "profiles" / name
+        folder.mkdir(parents=True)
+        (folder / "config.v8+.yaml").write_text(text)
+    file = tmp_path / "mine.yaml"
+    file.write_text("cores: 3")
+    for flags in (["--workflow-profile", "small"], ["--workflow-profile=queue"]):
+        assert read_request(["--", *flags]).words == flags
+    assert read_request(["--", "--workflow-profile", str(file)]).words[0] == "--workflow-profile"
+    for name in ("calm", "none"):
+        flags = ["--workflow-profile", name]
+        assert read_request(["--", *flags]).words == [*all_cores, *flags]
+    assert read_request([]).words == all_cores
+    (tmp_path / "profiles/small").rename(tmp_path / "profiles/default")
+    assert read_request([]).words == []
 
 
 def reported(*events: dict) -> Run:
@@ -274,6 +301,9 @@ def test_the_answer_is_five_lines():
         "hurt    S2 (−2.0 against BM25, p = 0.010)",
         "report  results/report.html",
     ]
+    of_two = replace(best, among="squad dev")
+    first, *_ = list_answer_lines(table(of_two, 6.9), Path("r"))
+    assert first == "best    S1: nDCG@10 45.6 on squad dev"
     unsure = list_answer_lines(
         table(BestSystem("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r")
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import tiny_project
 import yaml
 from building import make_stage
 from tiny_project import LAYOUT, tiny_config, write_beir
@@ -21,6 +22,7 @@ from tandem import ROOT
 from tandem.extras.import_path import with_library
 from tandem.extras.running.command import Snakemake, read_request
 from tandem.extras.running.run_progress import Forecast, ProgressLine
+from tandem.extras.running.warm import ADDRESS
 from tandem.extras.targets import Configuration
 
 
@@ -29,6 +31,7 @@ class Place:
 
     def __init__(self, folder: Path, documents, encoder_folder: Path) -> None:
         self.folder = folder
+        self.environment = os.environ.copy()
         write_beir(folder / "beir", documents)
         layout = {
             **LAYOUT,
@@ -51,7 +54,9 @@ class Place:
 
     def run(self, *words: str) -> tuple[int, list[str], list[str]]:
         """Exit status and lines of standard output and error."""
-        done = subprocess.run(self.line(*words), cwd=self.folder, capture_output=True, text=True)
+        done = subprocess.run(
+            self.line(*words), cwd=self.folder, env=self.environment, capture_output=True, text=True
+        )
         return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
 
 
@@ -62,8 +67,10 @@ def place(tmp_path_factory, documents, encoder_folder) -> Place:
 
 @pytest.fixture(scope="module")
 def finished(place):
-    """The first run: it makes the table of BM25's two runs, and the report."""
-    return place.run("mine.yaml")
+    """The first run: it makes the table of BM25's two runs, and the report; later ones need not start servers."""
+    run = place.run("mine.yaml")
+    place.environment |= tiny_project.variables_of_stages()
+    return run
 
 
 def test_a_run_says_what_it_does_and_ends_with_the_answer(place, finished):
@@ -98,7 +105,9 @@ def test_a_table_of_before_is_no_answer_where_a_flag_leaves_it_as_it_was(place, 
 def test_on_a_terminal_one_line_is_refreshed(place, finished):
     ours, theirs = pty.openpty()
     line = place.line("mine.yaml", "words", "--", "--forcerun", "table")
-    done = subprocess.run(line, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=theirs)
+    done = subprocess.run(
+        line, cwd=place.folder, env=place.environment, stdout=subprocess.DEVNULL, stderr=theirs
+    )
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
     assert done.returncode == 0, shown
@@ -246,11 +255,17 @@ def test_what_stops_a_run_has_a_training_save_its_state_and_begins_nothing_more(
     start, end, place, training, monkeypatch
 ):
     monkeypatch.chdir(place.folder)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}/workflow")  # as `make run` has it
+    decided = [ADDRESS] if end is terminate_all else []  # which ends the run's own servers, too
+    for name in tiny_project.variables_of_stages().keys() - decided:
+        monkeypatch.setenv(name, tiny_project.variables_of_stages()[name])
     folder = Path(training.folder)
     shutil.rmtree(folder, ignore_errors=True)
     for log in Path("logs").glob("*"):
         log.unlink()
     started = Started(start(place.line("mine.yaml", training.manifest)), folder)
+    # a server's process computes
+    assert not any("torch" in part.path for part in started.stage.memory_maps())
     end(started)
     _, alive = psutil.wait_procs([started.process, *started.below], timeout=120)
     assert not alive

@@ -1,1 +1,1 @@
-"""Machines: devices and their leases, several processes, slurm, progress, and faults of the machine."""
+"""Run on machines: lease devices, start processes, talk to slurm, report progress, explain faults of the machine."""

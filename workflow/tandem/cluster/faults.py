@@ -1,4 +1,4 @@
-"""Faults of the machine, not of the code or the user: a full disk, no memory, no package. A line says what to do."""
+"""Explain faults of the machine, such as a full disk, no memory or a missing package, and say what to do."""
 
 import errno
 import os
@@ -47,7 +47,7 @@ RUN_AGAIN = "then run the same command again: it goes on with what is done"
 
 
 def explain_fault(error: BaseException) -> str | None:
-    """Return the line about a machine's fault that an error or its cause tells of; None without one."""
+    """Return a line about the machine's fault behind an error or its cause; None if it is no such fault."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
@@ -87,7 +87,7 @@ def _explain_disk(error: BaseException) -> str | None:
 
 
 def _explain_package(error: BaseException) -> str | None:
-    """Return the line about a package that only an extra of the distribution brings."""
+    """Return a line about a missing package that only an extra of the distribution installs."""
     if not isinstance(error, ModuleNotFoundError):
         return None
     package = (error.name or "").partition(".")[0]
@@ -103,7 +103,7 @@ def _get_first_line(error: BaseException) -> str:
 
 
 def require_address_space(words: list[str]) -> None:
-    """Refuse a stage that maps more at its start than the process' limit of addresses (`ulimit -v`).
+    """Refuse to start a stage that maps more memory than the process' limit of addresses (`ulimit -v`) allows.
 
     Libraries map far more than they use; some loop or crash if that is refused while they start.
     """

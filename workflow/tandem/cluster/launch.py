@@ -1,4 +1,4 @@
-"""How a stage's process begins: the lock of its output, its GPUs, and one process per device by torchrun.
+"""Start a stage's process: lock its output, lease its GPUs, and run one process per device by torchrun.
 
 For several devices the stage's own command starts itself once per device, with a rank in its environment; on several
 nodes slurm starts one launcher on each, and they meet on the first.
@@ -24,10 +24,9 @@ from filelock import FileLock, Timeout
 
 from tandem.cluster.progress import say
 from tandem.cluster.scheduler import RESTARTS, lease
-from tandem.config.retrieval import searches_on_gpu
 from tandem.errors import UserError
 from tandem.stages import is_stage, kind_of_command
-from tandem.stages.base import flag_value
+from tandem.stages.base import flag_value, read_flags
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import is_partial, write_json
 
@@ -103,11 +102,7 @@ def place(words: list[str]) -> int | None:
     kind = kind_of_command(words[0])
     if "RANK" in os.environ or kind is None:
         return None
-    roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
-    if not kind.uses_gpu(roles):
-        return None
-    engine = flag_value(words, "--run.engine")
-    if engine and not searches_on_gpu(engine):
+    if not kind.uses_gpu(read_flags(words, "--in."), read_flags(words, "--run.")):
         return None
     devices = _count(words, "devices") if kind.ranks else 1
     nodes = _count(words, "nodes") if kind.ranks else 1
@@ -153,7 +148,7 @@ def _count(words: list[str], name: str) -> int:
 
 
 def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[str]:
-    """Return torchrun's flags for a meeting on the slurm job's first node, at a port that follows from the job.
+    """Return torchrun's flags that make nodes meet on the slurm job's first one, at a port that follows from the job.
 
     Several nodes without slurm, or an allocation that is smaller, are a `UserError`.
     """
@@ -189,7 +184,7 @@ def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[st
 
 
 def launch(words: list[str], devices: int, meet: list[str]) -> int:
-    """Run a command once per device under torchrun: 0, or the status of the first rank that failed."""
+    """Run a command once per device under torchrun; return 0, or the status of the first rank that failed."""
     logging.disable()  # torchrun's own account of a failure is a page; ours is a line
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ[_LAUNCHER] = str(os.getpid())

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line every so often in a log, and what packages make of it."""
+"""Report the progress of long work: by a bar on a terminal, by lines in a log, and to watchers of packages."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ SECONDS_PER_CALL = 2.0  # seconds between two calls of `watchers`
 
 
 def register_job_context(name: str, context: str) -> None:
-    """Add what jobs run in; it may add to `watchers`."""
+    """Add a context in which jobs run; it may add to `watchers`."""
     JOB_CONTEXTS[name] = context
 
 
@@ -52,7 +52,7 @@ def warn(job: Job[Any], draft: Draft, line: str) -> None:
 
 @dataclass(eq=False)
 class Progress:
-    """Counts work and reports rate and time left.
+    """Count work, and report rate and time left.
 
     Example: `with Progress("encode de-3f2a", total=37_000, unit="passages") as progress: progress.add(64, tokens=4096)`
 
@@ -91,7 +91,7 @@ class Progress:
             self._print(end=True)
 
     def add(self, count: int, tokens: int = 0, note: str = "") -> None:
-        """Count finished work; prints a line if it is time for one. `note` joins the line (a loss, say)."""
+        """Count finished work, and print a line if it is time for one; `note`, for instance a loss, ends the line."""
         self.done += count
         self.tokens += tokens
         if self.quiet:

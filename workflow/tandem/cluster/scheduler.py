@@ -1,4 +1,4 @@
-"""What a scheduler decides: leases of this machine's GPUs, and the slurm job that this process runs in.
+"""Lease this machine's GPUs, and ask or requeue the slurm job in which this process runs.
 
 Snakemake counts GPUs but hands out no ids, so parallel jobs lease them: a job locks one file per id, which the kernel
 frees when its process ends. Waiting jobs queue up as locked files named by the time; only the first takes GPUs, all it
@@ -52,13 +52,9 @@ def lease(count: int, label: str) -> None:
     if not ids:
         return
     if len(ids) < count:
-        named = (
-            f"{_VISIBLE} names"
-            if visible
-            else f"{_IDS} names"
-            if _IDS in os.environ
-            else "this machine has"
-        )
+        named = f"{_IDS} names" if _IDS in os.environ else "this machine has"
+        if visible:
+            named = f"{_VISIBLE} names"
         raise UserError(
             f"{label}: execution.devices is {count}, but {named} {len(ids)} GPUs ({', '.join(ids)})"
         )
@@ -78,7 +74,7 @@ def lease(count: int, label: str) -> None:
 
 
 def list_offered(environment: Mapping[str, str]) -> list[str]:
-    """Return the ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists.
+    """Return the GPUs' ids to choose from: `CUDA_VISIBLE_DEVICES`, else `TANDEM_GPUS`, else those of `nvidia-smi -L`.
 
     A container may lack it: its GPUs are then counted by their device files, `/dev/nvidia0` and so on.
     """
@@ -102,7 +98,7 @@ def _get_lock_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
-    """Take `count` of the ids when it is this process' turn and they are free; they stay locked."""
+    """Wait until it is this process' turn and `count` of the ids are free; lock and return them."""
     queue, name = folder / "queue", f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
     queue.mkdir(parents=True, exist_ok=True)
     began, reported = time.monotonic(), -_SECONDS_PER_LINE
@@ -141,7 +137,8 @@ def _is_next(ticket: Path) -> bool:
     for path in sorted(ticket.parent.glob("[0-9]*")):
         if path == ticket:
             break
-        if (lock := try_lock(path)) is None:
+        lock = try_lock(path)
+        if lock is None:
             return False
         path.unlink(missing_ok=True)
         lock.release()

@@ -1,4 +1,4 @@
-"""How many threads a process may use, and how its idle threads wait for the next piece of work.
+"""Find out how many threads a process may use, and set how its idle threads wait for work.
 
 As a program it prints the number of cores. It imports nothing but the standard library: the Makefile runs it before
 anything is installed.
@@ -31,7 +31,7 @@ BUSY_SHARE = 0.25
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
-    """Have the threads of libraries that are loaded from now on spin for a moment only; what is set already holds.
+    """Let threads of libraries that are loaded from now on spin only for a moment; variables that are set stay.
 
     No result depends on it: the number of threads, by which sums are cut, stays.
     """
@@ -41,9 +41,9 @@ def wait_briefly(environment: MutableMapping[str, str]) -> None:
 
 
 def sleep_at_once(environment: MutableMapping[str, str]) -> None:
-    """Have the threads of libraries that are loaded from now on not spin at all; what is set already holds.
+    """Let threads of libraries that are loaded from now on not spin at all; variables that are set stay.
 
-    Beside other programs a training gets on a quarter faster so; alone it takes a tenth longer.
+    Beside other programs a training is then a quarter faster; alone it takes a tenth longer.
     """
     if not is_waiting_decided(environment):
         environment[_POLICY] = "PASSIVE"
@@ -51,12 +51,12 @@ def sleep_at_once(environment: MutableMapping[str, str]) -> None:
 
 
 def is_waiting_decided(environment: Mapping[str, str]) -> bool:
-    """Return whether an environment says how OpenMP's threads wait: a user's own word holds."""
+    """Return whether an environment says how OpenMP's threads wait; then the user has decided."""
     return any(name in environment for name in (_POLICY, *_OVERRIDE_POLICY))
 
 
 def others_compute() -> bool:
-    """Return whether other programs compute on the cores of this process now; False where the system does not say."""
+    """Return whether other programs compute on this process' cores now; False if the system does not tell."""
     if not hasattr(os, "sched_getaffinity"):
         return False
     cores = os.sched_getaffinity(0)
@@ -66,7 +66,7 @@ def others_compute() -> bool:
 
 
 def busy_seconds(cores: set[int]) -> float:
-    """Return for how long some cores have computed since the machine's start, for any program; 0 if it is not told."""
+    """Return how many seconds some cores have computed since the machine's start; 0 if the system does not tell."""
     if not STATISTICS.is_file():
         return 0.0
     ticks = 0
@@ -111,7 +111,7 @@ def _walk_upwards(root: Path, path: str) -> Iterator[Path]:
 
 
 def _read_quota(*files: Path) -> Iterator[float]:
-    """Yield microseconds of computing by microseconds of a period; nothing without a limit (`max`, -1)."""
+    """Yield the microseconds of computing per microsecond of a period; nothing without a limit (`max`, -1)."""
     with suppress(OSError, ValueError):
         quota, period = " ".join(file.read_text() for file in files).split()
         if quota != "max" and int(quota) > 0:

@@ -1,6 +1,6 @@
-"""Long work: in threads and processes beside the main one, and in finished parts, which shards share.
+"""Do long work in further threads and processes, and in parts, which shards divide up.
 
-A killed stage goes on from the parts that are finished.
+A killed stage resumes after the parts that are finished.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ WORK_FOLDER = "work"
 
 @contextmanager
 def prefetch_items(items: Iterator[_Item]) -> Iterator[Iterator[_Item]]:
-    """Yield the same items in order; a thread prepares the next one, whose exception is raised in its place."""
+    """Yield the same items in order, while a thread prepares the next one; its exceptions are raised here."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
 
         def take() -> Iterator[_Item]:
@@ -99,7 +99,7 @@ def _map_chunk(work: Callable[[_Item], _Result], items: list[_Item]) -> list[_Re
 
 
 def compute_origin(job: Job[Any], files: object) -> str:
-    """Return a digest of what decides a job's result: its parameters, and `files`, digests of what it reads."""
+    """Return a digest of what determines a job's result: its parameters, and `files`, digests of the files it reads."""
     return hashlib.sha256(
         json.dumps([plain(job.params), files], sort_keys=True).encode()
     ).hexdigest()
@@ -107,7 +107,7 @@ def compute_origin(job: Job[Any], files: object) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Write files or folders that appear whole, each marked as finished by a JSON file beside it.
+    """Write files or folders that appear only when complete, each marked as finished by a JSON file beside it.
 
     A piece of another `compute_origin` does not count.
     """
@@ -142,7 +142,7 @@ class Pieces:
 
 
 def _compute_digest(path: Path) -> str:
-    """sha256 of a file, or of a folder's names and files."""
+    """Return sha256 of a file, or of a folder's names and files."""
     if not path.is_dir():
         return sha256(path)
     lines = [f"{sha256(file)}  {file.relative_to(path)}\n" for file in files_in(path)]
@@ -155,9 +155,9 @@ def split_spans(rows: int, size: int) -> list[range]:
 
 
 class Parts:
-    """Files or folders numbered from 0: shard i of n writes the parts i, i + n, i + 2n, …
+    """Write files or folders numbered from 0: shard i of n writes the parts i, i + n, i + 2n, …
 
-    The stage itself writes what is missing and puts them together, so that the number of shards shows in no byte.
+    The stage itself writes what is missing and joins all parts, so that no byte depends on the number of shards.
     """
 
     def __init__(self, job: Job[Any], suffix: str = "") -> None:
@@ -176,7 +176,7 @@ class Parts:
         return split_spans(rows, self.rows)
 
     def is_own(self, number: int) -> bool:
-        """Return whether this job writes a part, if it is missing: the stage any, a shard every n-th."""
+        """Return whether this job writes a part if it is missing: the stage any part, a shard every n-th."""
         shard, shards = self.job.execution.shard, self.job.execution.shards
         return shard is None or number % shards == shard
 

@@ -11,6 +11,9 @@ from tandem.config.representations import AnyRepresentation
 from tandem.errors import UserError
 from tandem.plugins import Declarations, name_plugin
 
+# numbers of a word that is read by its characters, with those of its begin and its end
+LONGEST_WORD = 50
+
 
 class Shape(Section):
     """Sizes of an encoder that has not been downloaded yet: for `estimate`, and to refuse what does not fit them."""
@@ -78,8 +81,10 @@ class Published(EncoderFiles, Encoder):
         own = places[self.source]
         if not getattr(self, own[0]):
             raise problem(f".{own[0]} is missing; source {self.source} needs it")
-        for key in (key for keys in places.values() for key in keys if key not in own):
-            if getattr(self, key) is not None:
+        for keys in places.values():
+            for key in keys:
+                if key in own or getattr(self, key) is None:
+                    continue
                 hint = f"source {self.source} has {', '.join(own)}; leave it out, or set it to null"
                 raise problem(f".{key} is {getattr(self, key)}, but {hint}")
         return self

@@ -8,6 +8,8 @@ from tandem.config.base import Section, by_value
 from tandem.errors import UserError
 from tandem.plugins import Declarations, name_plugin
 
+SIGN_INDEX = "LSH"  # FAISS's name of an index of signs
+
 
 class AnyIndex(Section):
     """Describe an index of anything, of vectors or not."""

@@ -24,11 +24,27 @@ if TYPE_CHECKING:  # declarations import no torch
 
 # options that are keys themselves; all others are keys of `loss_options`
 KEYED = ("margin", "temperature")
+# distillation loss → what it says that it reads of a teacher's scores
+READS: dict[str, str] = {}
+
+
+class DistillationLosses(Registry["Callable[..., Tensor]"]):
+    """Hold losses by a teacher's scores, which say what they read of these: `@distillation("ranknet", reads="pairs")`.
+
+    `scores`: how far they lie apart in a list, in any unit; `scale`: the same, in the unit of the model's scores;
+    `logits`: logits of a cross-encoder; `order`: their order alone; `pairs`: the same, where ties are no pair.
+    """
+
+    def __call__(
+        self, name: str, reads: str = ""
+    ) -> "Callable[[Callable[..., Tensor]], Callable[..., Tensor]]":
+        """Register what is decorated under a name, and what it reads, of which nothing is known if it does not say."""
+        READS[name] = reads
+        return super().__call__(name)
+
 
 supervision: "Registry[Callable[..., Tensor]]" = Registry("loss", "supervision", "training.losses")
-distillation: "Registry[Callable[..., Tensor]]" = Registry(
-    "distillation loss", "distillation", "training.losses"
-)
+distillation = DistillationLosses("distillation loss", "distillation", "training.losses")
 regulariser: "Registry[Callable[..., Tensor]]" = Registry(
     "regulariser", "regulariser", "training.losses"
 )
@@ -71,30 +87,6 @@ def register_own_loss(name: str, loss: OwnLoss) -> None:
 
 Supervision = Annotated[str, Choice(supervision)]
 Distillation = Annotated[str, Choice(distillation)]
-
-
-# losses by a teacher's scores to which these are an order, ties no pair
-ORDER_LOSSES: Declarations[bool] = Declarations()
-
-
-def register_order_losses(*names: str) -> None:
-    """Note that losses by a teacher's scores read the order of these alone, and take ties as no pair."""
-    for name in names:
-        ORDER_LOSSES[name] = True
-
-
-_SCALE_TAUGHT: set[Callable[..., Any]] = set()
-
-
-def teaches_scale(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a loss by a teacher's scores as one that teaches their size too, not their order or proportions alone."""
-    _SCALE_TAUGHT.add(loss)
-    return loss
-
-
-def is_scale_taught(name: str) -> bool:
-    """Return whether the loss by a teacher's scores of this name is one of `teaches_scale`."""
-    return distillation[name] in _SCALE_TAUGHT
 
 
 def option_takers() -> dict[str, list[str]]:
@@ -208,7 +200,7 @@ class Distil(Teaching):
     from_: Annotated[Names, Reference("teacher")] = Field(
         (),
         alias="from",
-        description="cross-encoders (mean of logits), runs with scores, or several of both",
+        description="cross-encoders (mean of logits), runs with scores, the lists' own given_scores, or several",
     )
     weights: Annotated[IfSet[Items[Annotated[float, Field(gt=0)]] | None], Input()] = Field(
         None,

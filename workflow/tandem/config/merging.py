@@ -68,10 +68,8 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
         where = f":{mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or getattr(error, "reason", error)
         raise UserError(f"{path}{where}: not valid YAML: {reason}") from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
+    # 2026-13-01, a number of 5,000 digits, 1,000 brackets
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
 
 

@@ -57,7 +57,8 @@ COMPARING = "comparing"
 def check_pair_prompt(prompt: str, usual: str) -> None:
     """Refuse a prompt that has other texts than a usual one, or in another order; as a validator."""
     expected = _TEXTS.findall(usual)
-    if (found := _TEXTS.findall(prompt)) != expected:
+    found = _TEXTS.findall(prompt)
+    if found != expected:
         named = f"names {', '.join(found)}" if found else "names no text"
         raise problem(
             f".prompt {named}; allowed: {', '.join(expected)}, once each in this order, such as {usual!r}"

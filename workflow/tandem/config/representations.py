@@ -55,6 +55,9 @@ class Representation(Extensible):
         """The loss by which a part is learned before other losses can use it; None without such a part."""
         return None
 
+    def check_positions(self, at: str, positions: int) -> None:
+        """Refuse options by which texts of the model at `at` are longer than its encoder takes; here there are none."""
+
     def count_encoders(self) -> int:
         """Return how many encoders read a passage."""
         return 1

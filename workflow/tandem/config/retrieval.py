@@ -38,8 +38,8 @@ def find_gpu_engine() -> str | None:
     return next((name for name in search_engine if name != CPU_ENGINE), None)
 
 
-def searches_on_gpu(engine: str) -> bool:
-    """Return whether exact search by this `execution.engine` computes on a GPU where there is one."""
+def searches_on_gpu(engine: str | None) -> bool:
+    """Return whether exact search by this `execution.engine` computes on a GPU where there is one; None: no search."""
     if engine == "auto":
         return find_gpu_engine() is not None
     return engine != CPU_ENGINE

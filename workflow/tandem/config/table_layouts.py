@@ -96,7 +96,7 @@ class TableColumn(Section):
     name: str | None = Field(None, description="heading; absent: the measure")
     dataset: str = Field("", description="absent: the configuration's")
     dataset_name: str = Field("", description="heading of the columns of a dataset")
-    split: str = Field("", description="absent: that whose scores are reported")
+    split: str = Field("", description="of the paper's numbers; what is measured: `splits`")
     setting: str = Field("", description="the printed values' setting")
     printed: bool = Field(True, description="false: the paper prints nothing in this column")
 

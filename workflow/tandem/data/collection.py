@@ -1,4 +1,4 @@
-"""A dataset artifact for its readers: passages are streamed, queries and qrels are looked up by split."""
+"""Read a dataset artifact: stream its passages, and look up queries and qrels by split."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -28,12 +28,12 @@ LISTS = "lists.parquet"
 
 
 def join_contents(title: str, text: str) -> str:
-    """Return what every stage indexes, encodes or shows of a passage: `title text`, or without a title the text."""
+    """Return the contents of a passage, which every stage indexes, encodes or shows: `title text`, or only the text."""
     return f"{title} {text}" if title else text
 
 
 class Collection:
-    """Passages, queries and qrels of a dataset artifact, in the order of its source.
+    """Read passages, queries and qrels of a dataset artifact, in the order of its source.
 
     Everything is read when it is needed, and no method holds more than one batch of the corpus' texts.
     """
@@ -123,7 +123,7 @@ class Collection:
         return of_split
 
     def known_answers(self, split: str) -> dict[str, list[str]]:
-        """Return query id → answers of a split's questions that have some, in file order; none where there are none."""
+        """Return query id → answers of a split's questions that have some, in file order; there may be none."""
         if ANSWERS not in self.artifact.manifest.files:
             return {}
         answers = dict(iterate_rows(pq.read_table(self.artifact.path(ANSWERS))))

@@ -1,4 +1,4 @@
-"""A run's lists as columns of row numbers: their order, and the names behind the rows."""
+"""Hold a run's lists as columns of row numbers, order them, and look up the names behind the rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def open_column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) ->
 class DatasetNames:
     """Look up the ids of a dataset's queries and passages by row; they are read when they are first needed.
 
-    With an `order`, which is on disk, those of passages take no memory.
+    With an `order`, which is on disk, the passages' ids take no memory.
     """
 
     def __init__(self, dataset: Artifact, order: PassageOrder | None = None) -> None:
@@ -77,7 +77,7 @@ class DatasetNames:
 
 @dataclass(frozen=True)
 class RunBlock:
-    """Whole lists, one after the other: a line each for every passage of a query.
+    """Hold complete lists, one after the other, with a line for each passage of a query.
 
     Attributes:
         queries, passages: rows, uint32, shape (lines,).
@@ -98,7 +98,7 @@ class RunBlock:
         return cls(queries, passages, scores)
 
     def ranked(self, names: DatasetNames) -> "RunBlock":
-        """Return each list by score, then by document id, with strictly falling scores.
+        """Return the block with each list sorted by score, then by document id, and with strictly falling scores.
 
         Raises:
             ValueError: a score is not a number.
@@ -151,7 +151,7 @@ class RunBlock:
 
 
 def break_ties(scores: Floats, lists: Rows) -> Floats:
-    """Lower tied scores, which do not rise within a list; `lists` is the number of each line's list, ascending.
+    """Lower tied scores until they fall strictly; `scores` never rise within a list, `lists` numbers each line's list.
 
     With each float32 as its number k in the order of all of them, k'_i = min(k_i, k'_{i-1} - 1) within a list: a
     running minimum of k_i + i. A list's numbers are moved below those of the list before it, so that it starts anew.

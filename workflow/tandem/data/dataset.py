@@ -3,7 +3,7 @@
 Queries and qrels are small and come first, so that most mistakes show before the corpus is read. Passages are checked,
 measured and written in row groups of a fixed size. Where a source passes over passages faster than it reads them, jobs
 share the work: a shard writes a stretch of the corpus in parts of a fixed number of passages, with what was measured of
-them. The stage copies finished parts and reads the rest itself, so that the number of shards shows in no byte.
+them. The stage copies finished parts and reads the rest itself, so that no byte depends on the number of shards.
 """
 
 from collections import Counter
@@ -203,7 +203,7 @@ class Chunk(NamedTuple):
 
 
 class CorpusWriter:
-    """Writes passages and holds what later checks need of them: 24 bytes a passage, as much again while it checks.
+    """Write passages, and keep what later checks need: 24 bytes a passage, and as much again during the checks.
 
     `ids` are hashes of the document ids, in row order.
     """
@@ -251,7 +251,7 @@ class CorpusWriter:
         )
 
     def _hashed(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the passages, after hashing them: the part that handles Python strings."""
+        """Yield the passages in batches, with their hashes; this is the part that handles Python strings."""
         for ids, titles, texts, batch in self._chunks():
             self.ids.add(ids)
             for observer in self.observers.values():
@@ -295,7 +295,7 @@ class CorpusWriter:
     def _measured(
         self, batches: Iterable[pa.RecordBatch], checksum: tables.Checksum, progress: Progress
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches as they are written: the part that Arrow and numpy do without holding up the other."""
+        """Yield the batches as they are written; Arrow and numpy do this part, without holding up the other one."""
         for batch in batches:
             if batch.schema != _PART_SCHEMA:
                 batch = measure_batch(batch, self.titles)
@@ -307,7 +307,7 @@ class CorpusWriter:
 
 
 def run_shard(job: Job[DatasetParams]) -> Json:
-    """Write this shard's share of the parts, which stand together; none where one job reads the source."""
+    """Write this shard's parts, which follow each other; there are none if one job reads the source."""
     source = open_source(job)
     parts = Parts(job, ".arrow")
     shard = job.execution.shard or 0

@@ -65,12 +65,14 @@ class DatasetFiles:
 
     def find_optional(self, *names: str) -> Path | None:
         """Return the first of several names (`/` allowed) that exists, plain or packed; None if none does."""
+        locate: Callable[[str], Path | None] = (
+            self._downloads.find if self._downloads else self.folder.joinpath
+        )
         for name in names:
-            for end in ("", *PACKED_ENDS):
-                file = f"{name}{end}"
-                path = self._downloads.find(file) if self._downloads else self.folder / file
-                if path is not None and path.is_file():
-                    return path
+            files = [f"{name}{end}" for end in ("", *PACKED_ENDS)]
+            present = [path for path in map(locate, files) if path and path.is_file()]
+            if present:
+                return _drop_packed_twins(present)[0]
         return None
 
     def find(self, *names: str) -> Path:
@@ -88,8 +90,10 @@ class DatasetFiles:
         What editors and systems leave is passed over, and named. Without `twins` a file that is there both plain and
         packed stands for itself once: the plain one.
         """
-        matching = self._downloads.glob(pattern) if self._downloads else self._match(pattern)
-        paths = drop_leftovers(matching)
+        match: Callable[[str], list[Path]] = (
+            self._downloads.glob if self._downloads else self._match
+        )
+        paths = drop_leftovers(match(pattern))
         if not twins:
             paths = _drop_packed_twins(paths)
         if required and not paths:
@@ -105,25 +109,22 @@ class DatasetFiles:
 
 
 def _drop_packed_twins(paths: Sequence[Path]) -> list[Path]:
-    """Return sorted paths without packed files that are there plain, or packed in another way, too."""
+    """Return sorted paths without packed files that are there plain, or packed in another way, too; these are named."""
     first: dict[Path, Path] = {}
     for path in paths:  # a plain file stands before its packed ones
-        first.setdefault(path.with_name(strip_packing(path.name)), path)
+        chosen = first.setdefault(path.with_name(strip_packing(path.name)), path)
+        if chosen is not path:
+            say(f"{path} is ignored: {chosen.name} is read")
     return list(first.values())
 
 
 def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
     """Return the paths in order, without what editors and systems leave, such as test.tsv.bak, which is named."""
-    data = []
-    leftovers = []
-    for path in sorted(paths):
-        if is_leftover(path):
-            leftovers.append(path.name)
-        else:
-            data.append(path)
+    ordered = sorted(paths)
+    leftovers = [path.name for path in ordered if is_leftover(path)]
     if leftovers:
         say(f"ignored, as what editors and systems leave: {', '.join(leftovers)}")
-    return data
+    return list(filterfalse(is_leftover, ordered))
 
 
 class Downloads:

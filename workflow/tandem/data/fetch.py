@@ -15,11 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
-
-import requests
-import urllib3
 
 from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import File
@@ -27,6 +24,9 @@ from tandem.config.settings import Mirror
 from tandem.errors import UserError
 from tandem.redaction import fingerprinted, redacted, without_secrets
 from tandem.store.files import locked, try_lock, write_json
+
+if TYPE_CHECKING:
+    import requests
 
 DATA_VARIABLE = "TANDEM_DATA"
 _TRIES = 5  # in a row without a new byte
@@ -36,16 +36,6 @@ _BYTES_PER_PIECE = 1 << 16
 _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tandem-retrieval"}
 _PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
-
-
-def format_bytes(size: int) -> str:
-    """Format a number of bytes: `512 B`, `1.2 MB`, `21.8 GB` (powers of 1,000)."""
-    power = 0
-    while power < 4 and size / 1000**power >= 999.95:
-        power += 1
-    if not power:
-        return f"{size} B"
-    return f"{size / 1000**power:.1f} {' kMGT'[power]}B"
 
 
 def get_data_folder() -> Path:
@@ -159,7 +149,7 @@ def _download(url: str, file: File, target: Path, pause: float) -> None:
         needed = (file.bytes or 0) - resumed
         free = shutil.disk_usage(target.parent).free
         if needed > free:
-            message = f"{target.parent}: {format_bytes(free)} are free, {target.name} needs {format_bytes(needed)}"
+            message = f"{target.parent}: {free / 1e6:,.1f} MB are free, {target.name} needs {needed / 1e6:,.1f} MB"
             raise UserError(f"{message}; set {DATA_VARIABLE} to a folder with enough space")
 
         _transfer(url, part, label, has_checksum, pause)
@@ -252,6 +242,8 @@ def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: f
 
 
 def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
+    import requests  # an eighth of a second, which planning and most stages need not wait for
+
     present = part.size
     known = part.version
     public_url = redacted(url)
@@ -294,7 +286,7 @@ def _request(url: str, part: PartialDownload, label: str, trust: bool) -> None:
             )
 
 
-def _place(response: requests.Response) -> tuple[int | None, int | None]:
+def _place(response: "requests.Response") -> tuple[int | None, int | None]:
     """Return (first byte of the answer, size of the file); the first is None if the requested range does not exist."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if response.status_code == 206 and match and match[1]:
@@ -311,7 +303,9 @@ def _place(response: requests.Response) -> tuple[int | None, int | None]:
     raise TransferError(why)
 
 
-def _iterate_pieces(response: requests.Response) -> Iterator[bytes]:
+def _iterate_pieces(response: "requests.Response") -> Iterator[bytes]:
+    import urllib3
+
     try:
         yield from response.raw.stream(_BYTES_PER_PIECE, decode_content=False)
     except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -320,6 +314,8 @@ def _iterate_pieces(response: requests.Response) -> Iterator[bytes]:
 
 def _make_fault(error: BaseException) -> TransferError:
     """Return a library's exception in the words of its first cause; worth another try unless the URL is invalid."""
+    import requests
+
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return TransferError("no valid URL")
     while error.__context__ is not None:

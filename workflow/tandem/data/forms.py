@@ -1,4 +1,4 @@
-"""Unicode forms of texts: `ü` is one character or a `u` with a mark behind it, looks the same, and is another term.
+"""Put texts into one Unicode form: `ü` may be one character, or `u` with a mark, which look alike and do not match.
 
 Nearly all texts are composed (NFC): keyboards type so, and so do Wikipedia and most files. Decomposed ones come from
 macOS' file names, from PDFs and from some converters.
@@ -29,7 +29,7 @@ def compose_text(text: str, normalize: Normalize) -> str:
 
 
 class Composer:
-    """Puts a collection's texts into one form, and counts what was in another.
+    """Put a collection's texts into one form, and count those that were in another.
 
     Attributes:
         others: how many passages, queries and questions' answers hold a text that is not in the form NFC.

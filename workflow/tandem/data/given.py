@@ -1,4 +1,4 @@
-"""A dataset's own training lists as a run (stage `given`), from which negatives are drawn as from any other."""
+"""Stage `given`: write a dataset's own training lists as a run, from which negatives are drawn as from any other."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Labelled pairs of training files, which mention queries and passages again and again: each pair once."""
+"""Collect the labelled pairs of training files, which mention the same pairs again and again."""
 
 from array import array
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What looks at a dataset as it is made, and what is said of it where it is used; packages register both."""
+"""Observe a dataset while it is made, and list doubts about it where it is used; packages register both."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -23,11 +23,11 @@ class Observer(Protocol):
 
 
 def make_observers(queries: SelectedQueries) -> dict[str, Observer]:
-    """Return name of a fact → what observes it."""
+    """Return name of a fact → its observer."""
     return {name: load(entry)(queries) for name, entry in DATASET_OBSERVERS.items()}
 
 
 def list_doubts(use: str, job: Job[Any], *details: Any) -> Iterator[str]:
-    """Yield lines about the dataset that a job uses, by what it does with it: a name of `DATASET_DOUBTS`."""
+    """Yield doubts about the dataset of a job, in lines; the use that is made of it is a name of `DATASET_DOUBTS`."""
     if use in DATASET_DOUBTS:
         yield from load(DATASET_DOUBTS[use])(job, *details)

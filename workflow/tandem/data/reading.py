@@ -1,6 +1,6 @@
-"""Reading text files line by line: every format's reader goes through here, so that bad bytes give one clear error.
+"""Read text files line by line; readers of all formats use this module, so that bad bytes give one clear error.
 
-Planning looks at the beginnings of files: nothing here imports numpy.
+Planning, too, reads the beginnings of files by it, so that nothing here imports numpy.
 
 Lines end at "\\n" only, with or without "\\r" before it: texts carry U+2028 and other characters that Python's
 `splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip, xz, bzip2, lz4, Zstandard, and a zip
@@ -50,12 +50,12 @@ JsonObject = dict[str, Any]  # of a file, unchecked
 
 
 def is_leftover(path: Path) -> bool:
-    """Return whether a file's name is that of something an editor, a system or a download has left there."""
+    """Return whether a file's name is one of those that editors, systems or downloads leave behind."""
     return _LEFTOVER.fullmatch(path.name) is not None
 
 
 def strip_packing(name: str) -> str:
-    """Return a file's name without the end that says how it is packed: `corpus.jsonl` of corpus.jsonl.zst.
+    """Return a file's name without the ending of its packing: `corpus.jsonl` for corpus.jsonl.zst.
 
     A `.zip` with no other end before it stays: what it holds says what it is.
     """
@@ -67,7 +67,7 @@ def strip_packing(name: str) -> str:
 
 
 def identify_packing(path: Path) -> str:
-    """Return the name of what packed a file, by its first bytes; empty if it is plain."""
+    """Return the name of the format in which a file is packed, by its first bytes; empty if it is plain."""
     try:
         with open(path, "rb") as file:
             start = file.read(_MARK_BYTES)
@@ -174,7 +174,7 @@ def make_broken_error(path: Path, last: str, error: Exception) -> UserError:
 
 
 def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
-    """Return whether a line and all that follow are blank: what stands there is the end of the file, and no record."""
+    """Return whether a line and all that follow are blank, so that they are the end of the file and no records."""
     return not line.strip() and not any(other.strip() for _, other in rest)
 
 

@@ -1,4 +1,4 @@
-"""Ids to rows and back: token ids, embeddings and pair scores are all addressed by row, not by id.
+"""Translate ids to rows and back: token ids, embeddings and pair scores are all addressed by row, not by id.
 
 `IdRows` looks ids up in memory. `PassageOrder` is the alphabetical order of a corpus' ids on disk, which breaks ties
 between passages: a search needs the rank of every passage's id and, at the end, the ids of a few ranks. It is computed
@@ -56,7 +56,7 @@ def hash_ids(ids: pa.Array, multiplier: int) -> IdHashes:
 
 
 class IdRows:
-    """Finds the rows of ids by a sorted array of hashes: about 28 bytes an id, and every hit is compared in full.
+    """Find the rows of ids by a sorted array of hashes, in about 28 bytes an id; every hit is compared in full.
 
     `what` the ids name and `where` they come from are for messages. An id that stands twice is a `UserError`.
     """
@@ -80,7 +80,7 @@ class IdRows:
         return len(self.all)
 
     def rows(self, ids: Sequence[str], missing_ok: bool = False) -> Rows:
-        """Return the row of each id, shape (ids,); an unknown one is -1 if that is OK, else a `UserError`."""
+        """Return the row of each id, shape (ids,); an unknown id is -1 with `missing_ok`, else a `UserError`."""
         queries = pa.array(ids, pa.large_string())
         known = np.zeros(len(queries), bool)
         rows = np.zeros(len(queries), np.int64)
@@ -197,7 +197,7 @@ class PassageOrder:
 def write_order(
     collection: Collection, folder: Path, corpus: str, part: int = IDS_PER_PART
 ) -> None:
-    """Write an order: ids are dealt out to files by splitters, and each file, of about `part` ids, is sorted by itself.
+    """Write an order: distribute ids over files of about `part` ids by splitters, then sort each file by itself.
 
     `corpus` is the sha256 of the corpus, which identifies it.
     """
@@ -236,7 +236,7 @@ def write_order(
 
 
 def _choose_splitters(collection: Collection, part: int) -> list[str]:
-    """Return ids between which about as many others stand as are sorted at once: of an even sample."""
+    """Choose splitters from an even sample of ids; between two of them are about as many ids as are sorted at once."""
     parts = -(-collection.passages // part)  # rounded up
     if parts <= 1:
         return []
@@ -254,7 +254,7 @@ def _choose_splitters(collection: Collection, part: int) -> list[str]:
 
 
 def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path) -> list[Path]:
-    """Write ids with their rows to a file for each part; the paths, in order."""
+    """Write ids with their rows to a file for each part; return the paths, in order."""
     paths = [folder / f"{number}.arrow" for number in range(len(splitters) + 1)]
     row = 0
     with ExitStack() as stack:
@@ -278,7 +278,7 @@ def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path)
 
 
 def _sort_part(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | memoryview]:
-    """Return a part's rows in the order of their ids, where each id begins among all bytes (and the end), and these."""
+    """Return a part's rows in the order of their ids, where each id begins in the bytes (and the end), and these."""
     with pa.ipc.open_stream(path) as stream:
         table = stream.read_all().combine_chunks()
     if not table.num_rows:

@@ -1,4 +1,4 @@
-"""Runs: the passages of each query with their scores, best first.
+"""Write and read runs: the passages of each query with their scores, best first.
 
 Between stages a run is columns, `run.parquet`: of each line the query's row in queries.parquet, the passage's row in
 corpus.parquet, and the score. Runs of a split that is evaluated also have `run.trec`, whose lines are
@@ -99,7 +99,7 @@ def write_rows(
 
 
 def write_lists(path: Path, lists: Iterable[RankedRows]) -> None:
-    """Write lists as they come, unranked: a part of a run that `write_rows` makes of `read_rows` of all its parts."""
+    """Write lists unranked, as a part of a run; `write_rows` makes the run from `read_rows` of all parts."""
     with open_column_writer(path, RUN_SCHEMA, ("passage", "score")) as writer:
         for part in _split_parts(lists):
             block = RunBlock.of(part)
@@ -285,7 +285,7 @@ def append_below(scores: Floats, documents: int) -> Floats:
 
 
 def get_scored_depth(run: Artifact) -> int | None:
-    """Return down to which rank the scores of a run artifact say something; None: all of them do.
+    """Return the last rank at which the scores of a run artifact have a meaning; None: all of them have.
 
     A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order. A pipeline's
     run is that of the system that was chosen.

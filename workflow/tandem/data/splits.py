@@ -1,6 +1,6 @@
-"""Splits of queries: their order, which one a query belongs to, and subsets.
+"""Order splits of queries, choose the split of each query, and draw subsets.
 
-Ids decide, never chance or order.
+Subsets depend on the queries' ids, never on chance or order.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ def _compute_sha1(query_id: str) -> str:
 
 
 def draw_subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:
-    """Return at most so many queries of each split: those whose ids have the lowest sha1, in their old order.
+    """Return a limited number of queries of each split: those whose ids have the lowest sha1, in their old order.
 
     A larger subset contains every smaller one.
     """

@@ -1,4 +1,4 @@
-"""Counts of a dataset: lengths, positives and repetitions. White space separates words."""
+"""Compute statistics of a dataset: lengths, positives and repetitions. White space separates words."""
 
 from array import array
 from collections import Counter, defaultdict
@@ -56,7 +56,7 @@ class SplitStatistics(TypedDict):
 
 
 def describe_distribution(values: Iterable[int] | NDArray[np.uint32]) -> Distribution | None:
-    """Return the distribution of some values; None of no value."""
+    """Return the distribution of some values; None if there are none."""
     numbers = np.asarray(values if isinstance(values, array | np.ndarray) else list(values))
     if numbers.size == 0:
         return None
@@ -103,7 +103,7 @@ def measure_lengths(
 
 
 class CorpusStatistics:
-    """Lengths and repetitions of passages as they stream by; 16 bytes a passage, 16 more to count repetitions.
+    """Measure lengths and repetitions of streamed passages; 16 bytes a passage, 16 more to count repetitions.
 
     `texts` takes the contents of every passage; `empty` are those without a word.
     """
@@ -125,7 +125,7 @@ class CorpusStatistics:
         self.empty += int((words == 0).sum())
 
     def of_rows(self, rows: NDArray[np.int64]) -> PassageStatistics:
-        """Return statistics of the passages in some rows; -1 is a passage that does not exist."""
+        """Return statistics of the passages in some rows; row -1 is a passage that does not exist."""
         present = rows[rows >= 0]
         words, characters = (
             np.frombuffer(counts, np.uint32)[present] for counts in (self._words, self._characters)

@@ -1,4 +1,4 @@
-"""Rows in Parquet, in row groups of a fixed size, so that the same rows give the same bytes; and their checksum."""
+"""Write and read rows in Parquet, in row groups of a fixed size, so that the same rows give the same bytes."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ _QUOTE, _BACKSLASH = b'"\\'
 
 
 class Checksum:
-    """sha256 over rows as they pass: each is one line of JSON, so that no two collections look the same."""
+    """Compute sha256 over streamed rows, each as one line of JSON, so that no two collections have the same text."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -66,7 +66,7 @@ class Checksum:
 
 
 def _escape(texts: pa.Array) -> pa.Array:
-    """Return the texts as they stand between the quotes of a JSON string; most stand as they are."""
+    """Return the texts as they are written between the quotes of a JSON string; most need no change."""
     letters, bounds = get_utf8(texts)
     # Unsigned bytes: below the space (control characters) the difference wraps around to more than 94, too.
     is_odd = (letters - 32 > 94) | (letters == _QUOTE) | (letters == _BACKSLASH)
@@ -100,7 +100,7 @@ def combine_checksums(checksums: Iterable[Checksum]) -> str:
 
 
 def split_columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the columns of `ROWS_PER_GROUP` rows at a time, the last of what is left."""
+    """Yield the columns in groups of `ROWS_PER_GROUP` rows; the last group may be smaller."""
     stream = iter(rows)
     while chunk := list(islice(stream, ROWS_PER_GROUP)):
         yield list(zip(*chunk, strict=True))
@@ -113,12 +113,12 @@ def make_batch(parts: Iterable[Iterable[Any]], schema: pa.Schema) -> pa.RecordBa
 
 
 def make_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Record batches of `ROWS_PER_GROUP` rows, the last of what is left."""
+    """Yield record batches of `ROWS_PER_GROUP` rows; the last one may be smaller."""
     return (make_batch(parts, schema) for parts in split_columns(rows))
 
 
 def prefetch_batches(items: Iterator[_Item]) -> Iterator[_Item]:
-    """Prefetch items that are used by Arrow and numpy, as `work.prefetch_items` does."""
+    """Prefetch items, as `work.prefetch_items` does, for a consumer that computes by Arrow and numpy."""
     before = sys.getswitchinterval()
     # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -141,7 +141,7 @@ def iterate_rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 
 def write_batches(path: Path, parts: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write record batches, one row group each; a thread writes the last while the next is made."""
+    """Write record batches, one row group each; a thread writes a batch while the next one is made."""
     with (
         pq.ParquetWriter(path, schema, compression="zstd") as writer,
         work.write_behind(writer.write_batch) as write_batch,

@@ -1,4 +1,4 @@
-"""Chinese texts cut into words, and how similar two texts are, by trigrams."""
+"""Split Chinese texts into words, and measure how similar two texts are, by trigrams."""
 
 import logging
 import tempfile
@@ -46,6 +46,6 @@ def hash_token_trigrams(ids: NDArray[Any]) -> Grams:
 
 
 def measure_similarity(some: Grams, others: Grams) -> float:
-    """Return the Jaccard similarity of two sets of trigrams: shared ones as a share of all; 0 where neither has any."""
+    """Return the Jaccard similarity of two sets of trigrams: those shared divided by all; 0 if both are empty."""
     shared = len(np.intersect1d(some, others, assume_unique=True))
     return shared / max(1, len(some) + len(others) - shared)

@@ -1,4 +1,4 @@
-"""Checks of a dataset as it is written: ids, queries with their splits, and judgements.
+"""Check a dataset while it is written: ids, queries with their splits, and judgements.
 
 Ids are stored as 64-bit hashes, 8 bytes each. A duplicate is first a pair of equal hashes and then confirmed on the ids
 themselves; membership trusts the hash (a wrong answer among 8.8 million ids has odds of 1 to 10¹²). Finding duplicates
@@ -29,7 +29,7 @@ LARGEST_GRADE = (
 
 
 class TextHashes:
-    """64-bit hashes of texts, or of pairs of them, in the order they came."""
+    """Hold 64-bit hashes of texts, or of pairs of them, in the order in which they were added."""
 
     def __init__(self, texts: Iterable[Hashable] = ()) -> None:
         self._values = array("q", map(hash, texts))
@@ -76,7 +76,7 @@ class TextHashes:
         return hits
 
     def rows(self, others: "TextHashes") -> NDArray[np.int64]:
-        """Return the first row of each of some other hashes, -1 for an unknown one."""
+        """Return the first row of each of some other hashes; -1 for an unknown hash."""
         distinct, back = np.unique(others.array(), return_inverse=True)
         rows = np.full(len(distinct), -1)
         if len(distinct):
@@ -119,7 +119,7 @@ def require_usable(what: str, place: str, first: int, *ids: str) -> None:
 
 
 class Warnings:
-    """Oddities of what a stage reads that are not mistakes, as they arise; `label` is the stage's kind and key."""
+    """Collect warnings about what a stage reads; `label` is the stage's kind and key."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -138,7 +138,7 @@ class Warnings:
 
 @dataclass(frozen=True)
 class SelectedQueries:
-    """Selected queries by id, in the source's order: their texts, their splits here and their splits in the source."""
+    """Hold selected queries by id, in the source's order: texts, splits here, and splits in the source."""
 
     texts: dict[str, str]
     splits: dict[str, str]

@@ -1,1 +1,1 @@
-"""Measures per query, relevance by labels or answers, and tests of whether two systems differ."""
+"""Measure runs per query, with relevance by labels or answers, and test whether two systems differ."""

@@ -1,4 +1,4 @@
-"""A table's layout, resolved: its rows with their baselines and printed values, its columns, its bands.
+"""Read and resolve a table's layout: its rows with their baselines and printed values, its columns, its bands.
 
 config/papers/<paper>/<table>.yaml names the rows; printed.csv beside the layouts holds what papers print. Planning
 resolves a layout once and writes it, with the scores of its rows, as a `TablePlan`: all that `table` reads.
@@ -125,7 +125,7 @@ class Layout(TableLayout):
 
 
 class PlannedRow(Model):
-    """Scores of a row, or why they are absent: where it was searched, for which columns, with which seed."""
+    """Hold the scores of a row, or why it has none: where it was searched, for which columns, with which seed."""
 
     system: str
     first_stage: str = ""
@@ -148,7 +148,7 @@ class PlannedRow(Model):
 
 
 class TablePlan(Model):
-    """Everything that the command `table` reads: the table's name, layout and bands, and the scores of its rows."""
+    """Hold all that the command `table` reads: the table's name, layout and bands, and the scores of its rows."""
 
     name: str
     layout: Layout
@@ -175,19 +175,17 @@ def find_beside(path: Path, name: str) -> Path | None:
 def load_layout(path: Path) -> Layout:
     """Read and resolve a layout.
 
-    A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`. A `UserError`
-    for a missing file, a key or type that is not allowed, a column or a system and first stage that is there twice, a
-    row's column, a printed value's measure, a baseline or an order's row that the layout lacks.
+    A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`.
+
+    Raises:
+        UserError: a file is missing; a key or type is not allowed; a column, or a system with its first stage, occurs
+            twice; or the layout lacks a row's column, a printed value's measure, printed values of a column with a
+            `split`, a baseline or the row of an order.
     """
     source = read_layout(path)
     columns = []
     for column in source.columns:
         columns.append(Column(**{**dict(column), "name": column.name or column.measure}))
-    ids = [column.id for column in columns]
-    for number, column in enumerate(columns):
-        if column.id in ids[:number]:
-            raise UserError(f"{path}: columns.{number}: {column.id} is there twice")
-
     for name in source.splits:
         _require_column(f"{path}: splits.{name}", name, columns)
 
@@ -200,6 +198,15 @@ def load_layout(path: Path) -> Layout:
             )
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
+    ids = [column.id for column in columns]
+    for number, column in enumerate(columns):
+        if column.id in ids[:number]:
+            raise UserError(f"{path}: columns.{number}: {column.id} is there twice")
+        if column.split and not any(column.id in row.printed for row in rows):
+            raise UserError(
+                f"{path}: columns.{number}: split is that of printed numbers, and no row has one; "
+                "which queries are measured says `splits`"
+            )
 
     scored = [row.id for row in rows if not row.quoted]
     orders = []
@@ -227,7 +234,7 @@ def load_layout(path: Path) -> Layout:
 def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
     """Return a layout with a further row for each run that it lacks.
 
-    It is tested against the run that it re-ranks, else, and where that has no row, against BM25.
+    It is tested against the run that it re-ranks; without such a run, or if that has no row, against BM25.
 
     A row that changes the configuration, the labels or the dataset does not count as a row of the run that it names.
     """
@@ -258,14 +265,14 @@ def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
 def drop_rows(layout: Layout, unknown: Container[str]) -> Layout:
     """Return a layout without the rows of some runs.
 
-    A row that was tested against one of them is tested against BM25.
+    A row that was tested against one of them is tested against BM25, and BM25 itself against none.
     """
     rows = [row for row in layout.rows if row.run not in unknown]
     present = {row.id for row in rows}
     bm25 = next((row.id for row in rows if row.run == "bm25"), None)
     for at, row in enumerate(rows):
         if row.baseline and row.baseline not in present:
-            rows[at] = row.model_copy(update={"baseline": bm25})
+            rows[at] = row.model_copy(update={"baseline": None if row.id == bm25 else bm25})
     return layout.model_copy(update={"rows": tuple(rows)})
 
 
@@ -309,7 +316,7 @@ def _resolve_rows(
 
 
 def _require_column(where: str, dataset: str, columns: Sequence[Column]) -> None:
-    """Refuse a dataset that no column is of."""
+    """Refuse a dataset that has no column."""
     datasets = dict.fromkeys(column.dataset for column in columns if column.dataset)
     if dataset not in datasets:
         known = ", ".join(datasets) or "none"
@@ -337,7 +344,7 @@ def _find_baseline(
 
 
 def _find_named(where: str, reference: RowReference, ids: list[System]) -> System:
-    """Return the row that is meant, by its system and first stage or by the name that a table shows."""
+    """Return the row of a system and first stage, or of the name that a table shows."""
     if reference.id in ids:
         return reference.id
     shown = {name_system(system): system for system in ids}

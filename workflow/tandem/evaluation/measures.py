@@ -1,160 +1,30 @@
-"""Measures by their ir_measures names, per query, with one ranking for all of them.
+"""Compute measures per query, from one ranking for all of them.
 
-Evaluation tools break ties each in their own way (trec_eval: document id descending; the MS MARCO script: the order
+Each evaluation tool breaks ties in its own way (trec_eval: document id descending; the MS MARCO script: the order
 of the file). Here the ranking is fixed first, by (score descending, document id ascending), and a provider is handed
 the scores n, n-1, …, 1 in that order, so that no tie is left for it to break. A released run may be read in trec_eval's
 order: `runs.<name>.ties`.
-
-Packages add providers. The script gdeval is not asked: queries whose ids end alike (`a-1`, `b-1`) are the same to it.
 """
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
-from typing import Any
 
 import ir_measures
 import numpy as np
-from ir_measures import measures, providers
 
 from tandem.data.collection import EXCLUDED
 from tandem.data.columns import Floats, Floats64
 from tandem.data.runs import order_by_score
 from tandem.errors import UserError
-from tandem.stages.evaluation import MEASURE_PROVIDERS
-from tandem.store.job import load
+from tandem.evaluation.measure_names import collect_providers
 
 Qrels = dict[str, dict[str, int]]
 ScoredRanking = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 QUERIES_PER_EVALUATION = 1000
-_COUNTS = ("NumQ", "NumRel", "NumRet")  # of ir_measures' measures those that are no shares
 # Files of stages that choose by a measure: what they chose, and all that they tried with its value.
 CHOSEN = "chosen.json"
 GRID = "grid.csv"
-
-
-@cache
-def _collect_providers() -> providers.FallbackProvider:
-    """Return what computes measures: providers of packages, whose modules name theirs, then ir_measures' own."""
-    added = [load(entry)() for entry in MEASURE_PROVIDERS.values()]
-    own = [
-        provider for provider in ir_measures.DefaultPipeline.providers if provider.NAME != "gdeval"
-    ]
-    return providers.FallbackProvider([*added, *own])
-
-
-def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
-    """Return ir_measures' objects for names such as `RR@10`, `Success@1`, `nDCG@10`, `AP`, `P(rel=2)@5`.
-
-    A `UserError` for an unknown measure, one without its cutoff, one that no installed provider computes, or the same
-    measure twice, or by another name than its results have (`MRR@10` or `RR(cutoff=10)` for `RR@10`).
-    """
-    parsed = [_parse(name) for name in names]
-    if not parsed:
-        raise UserError("measures: the list is empty; name at least one, such as RR@10")
-    for at, measure in enumerate(parsed):
-        if measure in parsed[:at]:
-            raise UserError(
-                f"measures: {names[at]} is {names[parsed.index(measure)]} again; each is listed once"
-            )
-    return parsed
-
-
-@cache
-def _list_computed() -> list[str]:
-    """Return the names of the measures that an installed provider computes, whatever their parameters."""
-    names: set[str] = set()
-    for provider in _collect_providers().providers:
-        if provider.is_available():
-            names |= {measure.NAME for measure in provider.SUPPORTED_MEASURES}
-    return sorted(names - {"Accuracy"})
-
-
-@cache
-def _parse(name: str) -> ir_measures.Measure:
-    provider = _collect_providers()
-    # MRR → RR, and RR → RR
-    written = {alias: measure.NAME for alias, measure in measures.registry.items()}
-    known = _list_computed()
-    base, _, at = name.partition("@")
-    base = base.split("(")[0]
-    if base.lower() == "accuracy":  # that of ir_measures compares pairs of passages
-        meant = f"Success@{at or 20}, the share of queries with a hit (top-k accuracy)"
-        raise UserError(f"measures: {name}: did you mean {meant}?")
-    own = written.get(base, base)
-    if own != base:
-        raise UserError(f"measures: {name} is written {name.replace(base, own, 1)} here")
-    if base not in written:
-        near = difflib.get_close_matches(base, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}? known" if near else "known"
-        raise UserError(f"measures: {name} is not a measure; {hint} are {', '.join(known)}")
-    try:
-        measure = ir_measures.parse_measure(name)
-        supported = provider.supports(measure)
-    except (AssertionError, ValueError, KeyError, TypeError):
-        _require_provider(name, base)
-        raise UserError(f"measures: {name} is malformed; write {_show_form(base)}") from None
-    if not supported:
-        _require_provider(name, base)
-    cutoff = measure.params.get("cutoff", 1)
-    lacks_cutoff = (
-        not supported and "cutoff" in measure.SUPPORTED_PARAMS and "cutoff" not in measure.params
-    )
-    if lacks_cutoff or not isinstance(cutoff, int) or cutoff < 1:
-        raise UserError(
-            f"measures: {name} cannot be computed; give a cutoff of at least 1, as in {base}@10"
-        )
-    if not supported:
-        problem = f"no installed provider of ir_measures computes {base} with these parameters"
-        raise UserError(f"measures: {name} cannot be computed: {problem}; leave them out")
-    if str(measure) != name:
-        raise UserError(f"measures: {name} is written {measure} here")
-    _require_grades(name, measure.params)
-    return measure
-
-
-def _require_grades(name: str, params: Mapping[str, Any]) -> None:
-    """Refuse parameters that trec_eval takes for others, or that end it by an error."""
-    if params.get("rel", 1) < 1:
-        raise UserError(f"measures: {name}: rel is {params['rel']}; grades from 1 on are relevant")
-    if not all(isinstance(gain, int) for gain in (params.get("gains") or {}).values()):
-        raise UserError(f"measures: {name}: gains are whole numbers")
-    recall = params.get("recall", 0.0)
-    if recall != round(recall, 2) or not 0 <= recall <= 1:
-        raise UserError(f"measures: {name}: give the recall from 0 to 1, with two decimals at most")
-
-
-def _require_provider(name: str, base: str) -> None:
-    """Refuse a measure that no installed provider computes, however it is written."""
-    if base not in _list_computed():
-        problem = f"no installed provider of ir_measures computes {base}"
-        raise UserError(f"measures: {name} cannot be computed: {problem}; name another measure")
-
-
-def _show_form(base: str) -> str:
-    """Return how a measure is written: with a cutoff, without one, or either way."""
-    if base == "IPrec":
-        return "IPrec@0.5, with a recall"
-    cutoff = measures.registry[base].SUPPORTED_PARAMS.get("cutoff")
-    if cutoff is None:
-        return f"{base}, which takes no cutoff"
-    return f"{base}@10" if cutoff.required else f"{base}@10, or {base} without a cutoff"
-
-
-@cache
-def is_share(name: str) -> bool:
-    """Return whether a measure is a share, which is shown in percent; gains and counts are shown as they are.
-
-    A measure of a package's says so by an attribute of this name.
-    """
-    _collect_providers()  # whose modules register their measures
-    try:
-        measure = ir_measures.parse_measure(name)
-    except (NameError, ValueError):  # one that only a paper prints
-        return True
-    return bool(getattr(measure, "is_share", measure.NAME not in _COUNTS))
 
 
 @dataclass(frozen=True)
@@ -167,7 +37,7 @@ class Evaluation:
 
 
 def list_answerable(qrels: Qrels) -> list[str]:
-    """Return queries with at least one relevant judgement (relevance of 1 or more): what every mean is divided by.
+    """Return the queries with at least one relevant judgement (of 1 or more); every mean is divided by their number.
 
     The same denominator as the MS MARCO script's, which divides by the number of reference queries, in the run or not.
     """
@@ -187,7 +57,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
 
-    What does not count is left out first, see `skip_excluded`. A measure that divides by 0 here is a `UserError`.
+    Results that do not count are left out first, see `skip_excluded`. A measure that divides by 0 is a `UserError`.
     """
     queries = list_answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
@@ -205,7 +75,7 @@ def evaluate(
         numbered = {query: _number_down(ranking) for query, ranking in ranked.items()}
         try:
             for group in groups:
-                for metric in _collect_providers().evaluator(group, judged).iter_calc(numbered):
+                for metric in collect_providers().evaluator(group, judged).iter_calc(numbered):
                     values[rows[metric.query_id], columns[metric.measure]] = metric.value
         except ZeroDivisionError:
             names = ", ".join(map(str, measures))
@@ -223,7 +93,7 @@ def evaluate(
 
 
 def _group(measures: Sequence[ir_measures.Measure]) -> list[list[ir_measures.Measure]]:
-    """Return measures that may be computed at once.
+    """Split measures into groups that may be computed in one call.
 
     In one call ir_measures computes measures without gains by the gains of another one, and so with `judged_only`.
     """
@@ -235,12 +105,12 @@ def _group(measures: Sequence[ir_measures.Measure]) -> list[list[ir_measures.Mea
 
 
 def _number_down(ranking: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Return a score for each document of a ranking that falls by 1 a place: no measure breaks ties by itself."""
+    """Return falling whole numbers as scores for the documents of a ranking, so that no measure has a tie to break."""
     return {doc: float(len(ranking) - place) for place, (doc, _) in enumerate(ranking)}
 
 
 def warn_undecided(value: float, tried: str, measure: str, split: str) -> list[str]:
-    """Return a warning if the best of what was tried is worth 0, since the first was taken then; else none."""
+    """Return a warning if the best value that was tried is 0, as the first candidate was taken then; else none."""
     return [] if value else [f"{measure} on {split} is 0 for all {tried}: the first is taken"]
 
 

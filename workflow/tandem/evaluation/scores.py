@@ -1,4 +1,4 @@
-"""The stage `score`, and reading its artifacts: which passages are relevant, and what a run is worth per query."""
+"""Stage `score`: find the relevant passages, and measure a run per query. Also read the artifacts of this stage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,8 @@ from tandem.data.columns import Floats64
 from tandem.data.observers import list_doubts
 from tandem.data.runs import iter_ranking, read_matches, require_run_split, require_split_queries
 from tandem.errors import UserError
-from tandem.evaluation.measures import (
-    Evaluation,
-    Qrels,
-    evaluate,
-    list_answerable,
-    parse_measures,
-    skip_excluded,
-)
+from tandem.evaluation.measure_names import parse_measures
+from tandem.evaluation.measures import Evaluation, Qrels, evaluate, list_answerable, skip_excluded
 from tandem.stages.evaluation import OF_THE_TOP, ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
@@ -32,7 +26,7 @@ from tandem.store.job import Draft, Job, writing
 
 @dataclass(frozen=True)
 class Relevance:
-    """Describe what a run is compared with: the queries that every mean is divided by, in file order, and their qrels.
+    """Hold what a run is measured against: the queries that count, in file order, and their qrels.
 
     `source` is `qrels`, `labels` or `match`.
     """
@@ -136,7 +130,7 @@ _ROWS_PER_GROUP = 131_072
 
 
 class ScoreSummary(BaseModel):
-    """statistics.json: the mean of each measure, how many queries it is over, and how many of them have no result."""
+    """Hold statistics.json: the mean of each measure, the number of queries, and how many of them have no result."""
 
     mean: dict[str, float]
     queries: int = 0
@@ -231,7 +225,7 @@ def _count_short(
 
 
 def average_members(job: Job[ScoreParams], members: Sequence[str]) -> Evaluation:
-    """Return a group's values: each member counts as one query with its mean, so that a mean is one over members.
+    """Return a group's values: each member counts as one query with its mean, so that the mean is that of the members.
 
     As BEIR reports CQADupStack: the mean over its twelve forums, whatever their size.
     """

@@ -67,9 +67,13 @@ def unpack(*archives: Path) -> None:
     Args:
         archives: files that `tandem pack` wrote; others are ignored.
     """
-    for archive in archives:
-        if archive.name.endswith(ARCHIVE_SUFFIX):
-            _unpack(archive)
+    packed = [archive for archive in archives if archive.name.endswith(ARCHIVE_SUFFIX)]
+    for archive in packed:
+        if not archive.is_file():
+            problem = "is not a file" if archive.exists() else "does not exist"
+            raise UserError(f"{archive}: {problem}; allowed: what `tandem pack` wrote")
+    for archive in packed:
+        _unpack(archive)
 
 
 def _unpack(path: Path) -> None:

@@ -16,9 +16,10 @@ from tandem.config.loading import load_settings
 from tandem.config.merging import gathered
 from tandem.config.parsing import read
 from tandem.data.dataset_files import Downloads
-from tandem.data.fetch import format_bytes, get_data_folder
+from tandem.data.fetch import get_data_folder
 from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.irds_needs import IrdsPart, Need, find_needs, get_home
 
 _COLUMNS = ("dataset", "passages", "queries", "state", "licence")

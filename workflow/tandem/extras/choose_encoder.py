@@ -81,13 +81,12 @@ def list_choices(
     for key in (*TOWERS, "prompts"):
         if key in chosen and chosen[key] not in ({}, []):
             is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
-            by = (
-                where
-                if is_own
-                else _FROM_FILES
-                if described.get(key) == chosen[key]
-                else "representation"
-            )
+            if is_own:
+                by = where
+            elif described.get(key) == chosen[key]:
+                by = _FROM_FILES
+            else:
+                by = "representation"
             yield key, by, json.dumps(chosen[key], ensure_ascii=False)
         elif key == "pooling":
             yield (

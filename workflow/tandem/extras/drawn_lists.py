@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tandem.extras.judges import has_learned_probabilities
 from tandem.negatives.list_report import NegativesReport
 from tandem.retrieval.exact import Array
 from tandem.stages.negatives import CandidatesParams
@@ -19,7 +20,7 @@ _MOST_LOST = 0.05  # of the known positives, which a judge may take for sure neg
 
 def describe_lists(report: NegativesReport) -> dict[str, object]:
     """Return report.json: the counts, and percentiles and a histogram of the scores."""
-    joined = report.all_scores()
+    joined = report.join_scores()
     every = np.concatenate(list(joined.values()))
     edges = np.histogram_bin_edges(every, _BINS) if len(every) else np.linspace(0, 1, _BINS + 1)
     shares = {f"{value:g}": round(share, 6) for value, share in share_below(report).items()}
@@ -43,7 +44,7 @@ def describe_lists(report: NegativesReport) -> dict[str, object]:
 
 def share_below(report: NegativesReport) -> dict[float, float]:
     """Return threshold → the share of the known positives that the judge scores below it; empty if none is judged."""
-    judged = report.all_scores()["positives"]
+    judged = report.join_scores()["positives"]
     if report.denoise is None or not len(judged):
         return {}
     thresholds = [report.denoise.negative_below, report.denoise.positive_above]
@@ -98,29 +99,23 @@ def warn_of_thresholds(judges: Sequence[Artifact], report: NegativesReport) -> l
     """
     shares = share_below(report)
     anchored = report.denoise is not None and report.denoise.calibrate
-    relative = [
-        stage_name(model.key)
-        for model in judges
-        if _find_loss(model) not in (None, "pointwise") and not anchored
-    ]
+    relative = [stage_name(model.key) for model in judges if _only_orders(model) and not anchored]
     text = ", ".join(
         f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items()
     )
     if shares and relative:
         cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
-        return [
-            f"{cause}: {text}; set the thresholds by these shares, calibrate: dev, or judge by loss: pointwise"
-        ]
+        remedy = "calibrate: dev, or judge by loss: pointwise without distil"
+        return [f"{cause}: {text}; set the thresholds by these shares, {remedy}"]
     if shares and report.denoise and shares[report.denoise.negative_below] > _MOST_LOST:
         return [f"{text}: so many relevant passages count as sure negatives; lower negative_below"]
     return []
 
 
-def _find_loss(judge: Artifact) -> str | None:
-    """Return the loss that a judge's cross-encoder was trained with; None of a published one."""
-    key = "supervision" if judge.params.get("objective") == "joint" else "loss"
-    loss: str | None = judge.params.get("train", {}).get(key)
-    return loss
+def _only_orders(judge: Artifact) -> bool:
+    """Return whether a judge has only learned to order lists; a published one, whose training is not known, has not."""
+    train = judge.params.get("train")
+    return train is not None and not has_learned_probabilities(train)
 
 
 def explain_nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:

@@ -35,3 +35,9 @@ def with_library(environment: Mapping[str, str]) -> dict[str, str]:
         return dict(environment)
     path = os.pathsep.join(filter(None, [str(folder), environment.get("PYTHONPATH")]))
     return {**environment, "PYTHONPATH": path}
+
+
+def for_stages(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of stages as rules have it: `PYTHONPATH` names this package's folder and nothing else."""
+    folder = find_library_folder()
+    return {**environment, "PYTHONPATH": str(folder)} if folder else dict(environment)

@@ -34,7 +34,7 @@ class Nearest:
 def find_centroids(
     vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE
 ) -> Floats:
-    """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
+    """Return `count` centroids of at least as many vectors, by their angles, shape (count, dim), of length 1.
 
     Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
     """

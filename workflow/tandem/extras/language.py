@@ -140,8 +140,12 @@ def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
     fits = identified <= MOST_OTHERS and shares.get(own, 0.0) >= _LEAST_EXPECTED
     if not shares or not is_recognised or fits:
         return ""
+    # only of a language that is written in it, few common words are what is odd about a text in Latin script
+    latin = f"latin with few common words of {language}" if language in STOP_WORDS else "latin"
     return ", ".join(
-        f"{share:.0%} {name}" for name, share in others.items() if share >= LEAST_NAMED
+        f"{share:.0%} {latin if name == 'latin' else name}"
+        for name, share in others.items()
+        if share >= LEAST_NAMED
     )
 
 

@@ -40,10 +40,10 @@ class OwnTokens(DualEncoder, ABC):
     packs = False  # tokens stand in a grid
 
     @classmethod
-    def _refuse(cls, folder: Path, shape: DualShape) -> None:
+    def _check_options(cls, folder: Path, shape: DualShape) -> None:
         refuse_single(folder, shape)
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
+    def _prepare_start(self, folder: Path, shape: DualShape) -> None:
         tower: Any = self.towers["passage"]
         self._add_layers(self.new_layers(tower.config.hidden_size))
 
@@ -66,7 +66,7 @@ class OwnTokens(DualEncoder, ABC):
         multiple: int,
         layers: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Texts' tokens, special ones included, and padding.
+        """Return the states of texts' tokens, special ones included, and of padding.
 
         Args:
             layers: whose states are returned, from 1, one beside the other; None: the last one's.
@@ -74,7 +74,7 @@ class OwnTokens(DualEncoder, ABC):
             Their states, shape (texts, tokens, hidden · layers), float32 at least; their ids and whether they are a
             text's own and no special ones, both of shape (texts, tokens).
         """
-        placed = place_all(template.single_inputs(texts, side).padded(multiple))
+        placed = place_all(template.single_inputs(texts, side).to_tensors(multiple))
         with precision(mode):
             if layers is None:
                 states = self.towers[side](**placed).last_hidden_state

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from tandem.config.datasets import Dataset
-from tandem.config.references import inherited_notes
+from tandem.config.references import inherited_notes, names_in
 from tandem.errors import UserError, printable
+from tandem.extras.copied_splits import CopiesSplits
 from tandem.plan.context import Context
-from tandem.plan.dataset_stages import splits
+from tandem.plan.dataset_stages import may_have_split, splits
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Plan
 from tandem.plan.reported import cutoff, find_depth_key, reported_split
@@ -79,3 +80,21 @@ def split_groups(stages: Iterable[Stage]) -> Iterator[Stage]:
             yield from split_groups(members)
         else:
             yield stage
+
+
+def find_originals(ctx: Context, name: str, split: str) -> set[str]:
+    """Return the splits whose queries a split of a dataset has, or has copies of, through all that it is made of."""
+    entry = ctx.dataset_entry(name)
+    if isinstance(entry, CopiesSplits):
+        split = entry.map_copies().get(split, split)
+    # by what a key names: `queries_of` of SQuAD's format are files
+    made_of = {
+        key.path.rpartition(".")[2]: key.names
+        for key in names_in(entry, "")
+        if key.reference.to == "dataset"
+    }
+    originals: set[str] = set()
+    for member in made_of.get("of") or made_of.get("queries_of", ()):
+        if may_have_split(ctx, member, split):
+            originals |= find_originals(ctx, member, split)
+    return originals or {split}

@@ -31,7 +31,8 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
     # first `beir`, whose names of files are the surest
     formats.sort(key=lambda name: (name == LAST_RESORT, name != "beir"))
     for source in formats:
-        if (keys := dataset_format[source].recognise(listing)) is not None:
+        keys = dataset_format[source].recognise(listing)
+        if keys is not None:
             if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
                 raise UserError(
                     f"--data {listing.folder}: holds the working folder; put the data into one of its own"

@@ -13,8 +13,8 @@ from tandem.cli import app
 from tandem.cluster.progress import format_duration
 from tandem.config import losses
 from tandem.config.merging import gathered
-from tandem.data.fetch import format_bytes
 from tandem.extras import reference_pages
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.estimate.estimate import (
     Cost,
     estimate_stages,

@@ -149,11 +149,15 @@ class _Page:
     def table(
         self, path: str, section: type[Section], depth: int = 2, base: type[Section] = Section
     ) -> None:
-        """List a section's keys, then those of the sections in it; keys of `base` are listed elsewhere."""
+        """List a section's keys, then those of the sections in it.
+
+        Keys of `base` are listed elsewhere, but for those that have another default here.
+        """
+        listed = {name: _default(field) for name, field in base.model_fields.items()}
         fields = {
             name: field
             for name, field in section.model_fields.items()
-            if name not in base.model_fields
+            if _default(field) != listed.get(name)
         }
         if fields:
             self.lines += ["| key | type | default | |", "|---|---|---|---|"]
@@ -264,7 +268,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _broken(value: object, depth: int, indent: str = "") -> str:
-    """JSON with objects broken into lines down to a depth: readable, and with readable differences."""
+    """Return JSON with objects broken into lines down to a depth: readable, and with readable differences."""
     if not isinstance(value, dict) or depth == 0 or len(json.dumps(value)) <= 100:
         return json.dumps(value, ensure_ascii=False)
     lines = [
@@ -275,7 +279,7 @@ def _broken(value: object, depth: int, indent: str = "") -> str:
 
 
 def generated() -> dict[str, str]:
-    """Path in the checkout → content of every generated file."""
+    """Return path in the checkout → content of every generated file."""
     files = {
         f"config/schema/{name}.json": _broken(schema, depth=5) + "\n"
         for name, schema in schemas().items()

@@ -4,20 +4,23 @@ A package that builds indexes registers the first three under its kind of stage;
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tandem.cluster.progress import warn
-from tandem.data.columns import Floats, RankedRows
-from tandem.data.rows import Rows
 from tandem.plan.graph import Stage
 from tandem.registry import Registry
-from tandem.retrieval.exact import Array, BestPassages
 from tandem.store.job import Draft, Job
 
+if TYPE_CHECKING:  # planning registers here, and reads no vectors
+    from tandem.data.columns import Floats, RankedRows
+    from tandem.data.rows import Rows
+    from tandem.retrieval.exact import Array, BestPassages
+
 COPIES_FILE = "copies.npy"  # of an index whose equal vectors stand in it once: which do
-SIGN_INDEX = "LSH"  # FAISS's name of an index of signs
+# passages per query that FAISS retrieves on a GPU, and lists that it searches there
+MOST_ON_GPU = 2048
 
 
 class SearchedIndex(Protocol):
@@ -34,17 +37,17 @@ class SearchedIndex(Protocol):
     def tune(self, nprobe: int | None, ef_search: int | None) -> None:
         """Set how much of the index a search looks at; None leaves its own value."""
 
-    def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
+    def search(self, queries: "Floats", k: int) -> "tuple[Floats, Rows]":
         """Return scores and rows of the `k` best of each query, best first; row -1 where there is no further one."""
 
-    def decode(self, rows: Rows) -> Floats:
+    def decode(self, rows: "Rows") -> "Floats":
         """Return the vectors that the index's codes stand for, of rows in any order, shape (rows, dim)."""
 
 
 class RankedSearch(Protocol):
     """Rank passages for queries' vectors."""
 
-    def search(self, queries: Array, depth: int) -> BestPassages:
+    def search(self, queries: "Array", depth: int) -> "BestPassages":
         """Return the best passages of queries, shape (queries, dim)."""
 
 
@@ -71,7 +74,7 @@ plans_comparison: Registry[Callable[..., Stage]] = Registry(
 )
 
 
-def space_evenly(rows: int, most: int) -> Array:
+def space_evenly(rows: int, most: int) -> "Array":
     """Return `most` of so many rows, or all, evenly spaced.
 
     >>> space_evenly(10, 4).tolist()
@@ -90,7 +93,7 @@ class ShortLists:
         self.short = 0
         self.fewest = depth
 
-    def count(self, ranked: Iterable[RankedRows]) -> Iterator[RankedRows]:
+    def count(self, ranked: "Iterable[RankedRows]") -> "Iterator[RankedRows]":
         """Yield the same lists and count each."""
         for query, rows, scores in ranked:
             self.lists += 1

@@ -90,7 +90,7 @@ def shorten_path(path: str) -> str:
 
 
 def label_point(point: SweepPoint) -> str:
-    """`rocketqav2.list_size 8, seed 1`."""
+    """Return a point in words: `rocketqav2.list_size 8, seed 1`."""
     return ", ".join(
         f"{shorten_path(path)} {format_path_value(value)}" for path, value in point.items()
     )

@@ -165,7 +165,7 @@ def refuse_repeated_keys(words: Iterable[str]) -> None:
 
 
 def format_dataset_override(name: str) -> str:
-    """`dataset=<name>`, quoted where YAML would read the name as something else than a text: 2024, no."""
+    """Return `dataset=<name>`, quoted if YAML would read the name as something other than a text: 2024, no."""
     plain = NAME.fullmatch(name) and yaml.load(name, LOADER) == name
     return f"dataset={name if plain else json.dumps(name, ensure_ascii=False)}"
 

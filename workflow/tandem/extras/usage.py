@@ -91,7 +91,7 @@ class InputLengths:
 
     @property
     def whole_pair(self) -> int:
-        """Tokens of the longest pair, special ones included."""
+        """Return the tokens of the longest pair, special ones included."""
         return self.longest_pair or self.query + self.passage + self.pair
 
 

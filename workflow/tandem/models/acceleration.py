@@ -1,7 +1,7 @@
-"""How models are run: padded or packed, compiled or not, frozen or learning; results differ by rounding alone.
+"""Choose how models are run: padded or packed, compiled or not, frozen or learning; results differ by rounding alone.
 
-On a CPU linear layers multiply by oneDNN, which has its own layout of weights: results and gradients are the plain
-layers' within rounding, and nothing needs compiling.
+On a CPU linear layers multiply by oneDNN, which has its own layout of weights. Results and gradients are those of the
+plain layers within rounding, and nothing needs compiling.
 """
 
 from functools import cache
@@ -35,15 +35,14 @@ from tandem.models.encoding import (
 )
 from tandem.models.pair_prompts import ReadingHead
 
-_COMPILED_SHAPES = (
-    # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
-    64
-)
-# Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
+# Compiled variants of one layer, at most: lengths of rows and of their longest texts (37 pairs for texts of 8,192
+# tokens), with and without gradient, training or not, a model each.
+_COMPILED_SHAPES = 512
+# Names, within a module, of a linear layer and of the activation that follows it: in BERT's relatives, in DistilBERT.
 _ACTIVATED_LAYERS = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
-# whose layers have the parts of BERT's: those of `PACKED_FAMILIES` but DistilBERT
+# families whose layers are built as BERT's
 BERT_FAMILIES = tuple(family for family in PACKED_FAMILIES if family != "distilbert")
-# of oneDNN's product: no activation
+# arguments of oneDNN's product for no activation
 _NO_ACTIVATION: tuple[str, list[float], str] = ("none", [], "")
 
 
@@ -53,10 +52,10 @@ def accelerate(
     """Choose how the dual encoders and cross-encoders among `models` run, once they are on their device.
 
     Args:
-        execution: `attention` and `compile`; `auto` packs in bf16 on CUDA, where the kernel is, and compiles what is
-            packed there.
-        tokens: what packed rows are filled up to, rounded down to a multiple of `LENGTH_MULTIPLE`.
-        training: whether there will be backward passes; without, encoders are frozen: see `freeze`.
+        execution: its `attention` and `compile`. With `auto` texts are packed in bf16 on CUDA, which has a kernel for
+            it, and encoders that read packed rows there are compiled.
+        tokens: length of packed rows; it is rounded down to a multiple of `LENGTH_MULTIPLE`.
+        training: whether there will be backward passes; if not, encoders are frozen: see `freeze`.
     Raises:
         UserError: `attention` is `packed`, and an encoder cannot be packed.
     """
@@ -72,7 +71,7 @@ def accelerate(
             usual = (
                 execution.compile == "auto" and packed and device().type == "cuda" and can_compile()
             )
-            # layers whose weights oneDNN has laid out for inference are never compiled
+            # Layers whose weights are laid out for inference by oneDNN are never compiled.
             compiled = (execution.compile == "always" or usual) and (
                 training or not is_onednn_used()
             )
@@ -96,31 +95,30 @@ def accelerate(
                     freeze(encoder, mode, tokens)
                     on_gpu = device().type == "cuda"
                     if packed and on_gpu and choose_dtype(mode) == torch.bfloat16:
-                        shrink(encoder)
+                        convert_to_bf16(encoder)
                 elif is_onednn_used() and not compiled:
-                    make_ready(encoder, tokens)
+                    use_learning_layers(encoder, tokens)
                 attention = _choose_attention(encoder, packed, training)
                 if attention:
                     register()
                     encoder.set_attn_implementation(attention)
                 if attention == FLOAT32 and _reads_first_token(model):
-                    narrow(encoder)
+                    compute_first_tokens(encoder)
                 if compiled:
                     compile_layers(encoder, packed)
 
 
 def _choose_attention(encoder: Any, packed: bool, training: bool) -> str | None:
-    """Return the attention that an encoder shall have; None: its own."""
+    """Return the attention to set on an encoder; None: it keeps its own."""
     if packed:
         return PACKED_ATTENTION
     if training and device().type == "cpu":
-        # the fused kernel's backward pass costs a third of a step on a CPU; its forward pass encodes
+        # On a CPU the fused kernel's backward pass takes a third of a step. Without training, the fused kernel is used.
         return "eager"
-    if encoder.config.model_type not in PACKED_FAMILIES:
-        return None
     if is_onednn_used():
-        return FLOAT32
-    return MASKED if device().type == "cuda" and not training else None
+        return FLOAT32 if encoder.config.model_type in PACKED_FAMILIES else None
+    frozen_on_gpu = device().type == "cuda" and not training
+    return MASKED if frozen_on_gpu and encoder.config._attn_implementation == "sdpa" else None
 
 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
@@ -140,19 +138,21 @@ def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
 def compile_layers(encoder: nn.Module, packed: bool) -> None:
     """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
 
-    Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open. No time
-    is taken on a GPU to choose code whose sums have another order: all jobs, on machines of one kind, choose the same.
+    Packed rows have few lengths, and code is compiled for each; for padded inputs the length stays dynamic. With
+    `deterministic` the compiler measures no alternatives, whose sums may have another order: all jobs on machines of
+    one kind compile the same code.
 
-    Small operations that need nothing of one another, such as casts of weights, are started together: a GPU computes a
-    training step faster than the processor starts its parts one by one.
+    With `combo_kernels` small independent operations, such as casts of weights, are started together: a GPU computes
+    a training step faster than the processor can start its operations one by one.
     """
     import torch._dynamo
     import torch._inductor.config
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    torch._dynamo.config.recompile_limit = max(
-        torch._dynamo.config.recompile_limit, _COMPILED_SHAPES
-    )
+    torch._dynamo.config.recompile_limit = _COMPILED_SHAPES
+    torch._dynamo.config.accumulated_recompile_limit = _COMPILED_SHAPES
+    # Beyond it some shapes would run uncompiled, with other bits and dropout masks, by what was computed before.
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
     torch._inductor.config.deterministic = True
     torch._inductor.config.combo_kernels = True
     for layer in encoder.modules():
@@ -161,10 +161,14 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
 
 
 class FrozenLinear(nn.Module):
-    """`nn.Linear` whose weights are cast and laid out once; GELU is computed while a product is still in the cache.
+    """`nn.Linear` for inference: weights are cast and laid out once; GELU is computed while products are in the cache.
 
-    `dtype` is of the product's factors and of the result; sums are float32. Where oneDNN does not multiply bfloat16, as
-    without AVX-512, numbers are rounded to it and multiplied as float32. Weights are laid out for about `rows` rows.
+    Where oneDNN does not multiply bfloat16, as without AVX-512, numbers are rounded to it and multiplied as float32.
+
+    Args:
+        dtype: type of the product's factors and of the result; sums are float32.
+        rows: about how many rows the layer will read; weights are laid out for it.
+        gelu: whether GELU follows the product.
     """
 
     def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
@@ -184,21 +188,20 @@ class FrozenLinear(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
+        """Return the layer's output, shape (…, in_features) → (…, out_features)."""
         rows = inputs.to(self.dtype).to(self.multiplied)
-        alone = rows.numel() == self.in_features
-        # for a single row, as of a wide head and one pair, oneDNN has another kernel, and sums in another order
-        product = _multiply(
-            torch.cat([rows, rows]) if alone else rows, self.weight, self.bias, *self.activation
-        ).to(self.dtype)
-        return product[:1] if alone else product
+        is_single = rows.numel() == self.in_features
+        if is_single:  # for a single row oneDNN has another kernel, which sums in another order
+            rows = torch.cat([rows, rows])
+        product = _multiply(rows, self.weight, self.bias, *self.activation).to(self.dtype)
+        return product[:1] if is_single else product
 
 
 class GeluLinear(nn.Module):
-    """`nn.Linear` and GELU in one product, of which a GPU writes and reads nothing in between.
+    """`nn.Linear` and GELU in one operation, so that a GPU does not write and read the product in between.
 
-    cuBLAS has GELU by tanh, off by at most .0005. Similarities of MiniLM's vectors move by a fifth of what bf16 itself
-    rounds off them.
+    cuBLAS computes GELU by tanh, which is off by at most .0005. This changes similarities of MiniLM's vectors by a
+    fifth of the rounding error of bf16.
     """
 
     def __init__(self, plain: nn.Linear) -> None:
@@ -208,7 +211,7 @@ class GeluLinear(nn.Module):
         _define_gelu_product()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
+        """Return the layer's output, shape (…, in_features) → (…, out_features)."""
         rows = inputs.flatten(0, -2)
         product: Tensor = torch.ops.tandem.multiply_and_gelu(rows, self.weight, self.bias)
         return product.view(*inputs.shape[:-1], -1)
@@ -216,7 +219,7 @@ class GeluLinear(nn.Module):
 
 @cache
 def _define_gelu_product() -> None:
-    """Make the product known to torch, whose compiler would take it apart again."""
+    """Register the operation with torch; otherwise its compiler would split it up again."""
 
     @library.custom_op("tandem::multiply_and_gelu", mutates_args=())
     def multiply(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -229,10 +232,10 @@ def _define_gelu_product() -> None:
         return torch.empty(shape, dtype=rows.dtype, device=rows.device)
 
 
-def shrink(encoder: nn.Module) -> None:
-    """Have an encoder compute in bf16 throughout, on a GPU: what a layer hands to the next has half the bytes.
+def convert_to_bf16(encoder: nn.Module) -> None:
+    """Convert an encoder to bf16 throughout, for a GPU: layers then exchange half as many bytes.
 
-    Sums, norms and softmax are float32 within an operation. The encoder can be neither trained nor saved any more.
+    Sums, norms and softmax are float32 within an operation. The encoder can no longer be trained or saved.
     """
     encoder.to(torch.bfloat16)
     for parent in list(encoder.modules()):
@@ -245,11 +248,10 @@ def shrink(encoder: nn.Module) -> None:
 
 
 class FirstTokenLayer(nn.Module):
-    """Compute of an encoder's last layer what becomes of each text's first token, all that `cls` pooling reads.
+    """Compute an encoder's last layer for each text's first token alone, the only one that `cls` pooling reads.
 
-    The first token asks, and all tokens answer: keys and values are computed of all, the rest of one. Of BERT with six
-    layers this saves a seventh of the products of weights. The other tokens get the first one's vector, which nobody
-    reads.
+    Keys and values are computed of all tokens, everything else of the first one. In BERT with six layers this saves a
+    seventh of the products with weights. The other tokens get the first one's vector, which nothing reads.
     """
 
     def __init__(self, layer: nn.Module) -> None:
@@ -259,7 +261,7 @@ class FirstTokenLayer(nn.Module):
     def forward(
         self, hidden: Tensor, attention_mask: Tensor | None = None, *passed: Any, **over: Any
     ) -> Tensor:
-        """Shape (texts, length, dim), of which the first tokens are computed; it passes over what decoders get."""
+        """Return states, shape (texts, length, dim), of the first tokens; arguments for decoders are ignored."""
         layer: Any = self.layer
         attention = layer.attention.self
         first = hidden[:, :1]
@@ -268,10 +270,10 @@ class FirstTokenLayer(nn.Module):
             heads: Tensor = states.unflatten(-1, (-1, attention.attention_head_size))
             return heads.transpose(1, 2)
 
-        # It asks as often as there are tokens: so the kernel is the one of whole layers, and no bit changes. A single
-        # query would go to one that cuts sums by the number of threads.
+        # The query is repeated for every token, so that the kernel of whole layers is used and no bit changes. For a
+        # single query another kernel would split sums by the number of threads.
         queries = split_heads(attention.query(first)).expand(-1, -1, hidden.shape[1], -1)
-        # of every token the mask says whether it may look at every other
+        # The mask has a row for each query: the first one's is repeated, too.
         mask = (
             None if attention_mask is None else attention_mask[:, :, :1].expand_as(attention_mask)
         )
@@ -286,15 +288,15 @@ class FirstTokenLayer(nn.Module):
 
 
 def _reads_first_token(model: nn.Module) -> bool:
-    """Return whether all that a model reads of its encoder's last layer is each text's first token."""
+    """Return whether a model reads only each text's first token of its encoder's last layer."""
     if type(model) is CrossEncoder:
         head = model.head
         return (head.pooling if isinstance(head, Classifier) else model.pooling) == "cls"
     return type(model) is DualEncoder and model.pooling == "cls"
 
 
-def narrow(encoder: Any) -> None:
-    """Have an encoder of BERT's family compute its last layer for each text's first token alone."""
+def compute_first_tokens(encoder: Any) -> None:
+    """Replace the last layer of an encoder of BERT's family by one that computes each text's first token alone."""
     if encoder.config.model_type not in BERT_FAMILIES:
         return
     layers = encoder.encoder.layer
@@ -303,10 +305,11 @@ def narrow(encoder: Any) -> None:
 
 
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
-    """Make a model's linear layers ready for inference in a precision; it can be neither trained nor saved any more."""
+    """Prepare a model's linear layers for inference in a precision; it can no longer be trained or saved."""
     dtype = choose_dtype(mode)
     tied = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     for parent in list(model.modules()):
+        # linear layers that are followed by GELU, each with its name
         fused = {
             linear: act for linear, act in _ACTIVATED_LAYERS if _is_gelu(getattr(parent, act, None))
         }
@@ -318,8 +321,8 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
             elif id(child.weight) not in tied:
-                # embeddings, which a head may share, are not rounded
-                child.to(dtype)  # what autocast would do with every batch
+                # Cast once, where autocast would cast for every batch. Weights shared with embeddings are not rounded.
+                child.to(dtype)
 
 
 def choose_dtype(mode: str) -> torch.dtype:
@@ -328,16 +331,20 @@ def choose_dtype(mode: str) -> torch.dtype:
 
 
 def _is_gelu(module: Any) -> bool:
-    """Return whether a module is GELU by the error function, as transformers or PyTorch have it."""
+    """Return whether a module is the exact GELU, by the error function, of transformers or PyTorch."""
     if isinstance(module, nn.GELU):
         return module.approximate == "none"
     return getattr(module, "act", None) is nn.functional.gelu
 
 
 class LearningLinear(nn.Linear):
-    """`nn.Linear` that lays its weights out anew, for about `rows` rows, when they have changed, not every micro-batch.
+    """`nn.Linear` that lays out its weights for oneDNN only after they have changed, not in every micro-batch.
 
-    Its parameters are the plain layer's own, by the same names. Under autocast, and in float64, it is the plain layer.
+    Its parameters are those of the plain layer, with the same names. Under autocast, and in float64, it computes as the
+    plain layer does.
+
+    Args:
+        rows: about how many rows it will read; weights are laid out for it.
     """
 
     def __init__(self, plain: nn.Linear, rows: int) -> None:
@@ -350,18 +357,18 @@ class LearningLinear(nn.Linear):
         self.layouts: dict[bool, tuple[tuple[int, int], Tensor]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy needs, which lays its weights out itself."""
+        """Return the state for a copy, without layouts: the copy lays out its own weights."""
         return {**self.__dict__, "layouts": {}}
 
     def forward(self, input: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
+        """Return the layer's output, shape (…, in_features) → (…, out_features)."""
         if torch.is_autocast_enabled("cpu") or self.weight.dtype != torch.float32:
             return super().forward(input)
         product: Tensor = _Linear.apply(input, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
         return product
 
-    def laid_out(self, transposed: bool) -> Tensor:
-        """Return the current weights in oneDNN's order, or their transpose."""
+    def lay_out(self, transposed: bool) -> Tensor:
+        """Return the current weights, or their transpose, in oneDNN's layout."""
         current = (self.weight._version, self.weight.data_ptr())
         if transposed not in self.layouts or self.layouts[transposed][0] != current:
             weight = self.weight.detach()
@@ -382,7 +389,7 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.layer = layer
-        return _multiply(inputs, layer.laid_out(transposed=False), bias)
+        return _multiply(inputs, layer.lay_out(transposed=False), bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -391,9 +398,7 @@ class _Linear(torch.autograd.Function):
         flat = gradient.flatten(0, -2)
         needs_inputs, needs_weight, needs_bias, _ = ctx.needs_input_grad
         return (
-            _multiply(gradient, ctx.layer.laid_out(transposed=True), None)
-            if needs_inputs
-            else None,
+            _multiply(gradient, ctx.layer.lay_out(transposed=True), None) if needs_inputs else None,
             _multiply(flat.t(), inputs.flatten(0, -2).t(), None) if needs_weight else None,
             flat.sum(0) if needs_bias else None,
             None,
@@ -407,8 +412,8 @@ def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None, *activation: 
     return product
 
 
-def make_ready(encoder: nn.Module, rows: int) -> None:
-    """Have an encoder's linear layers multiply by oneDNN, in place; it can be trained, saved and loaded as before."""
+def use_learning_layers(encoder: nn.Module, rows: int) -> None:
+    """Replace an encoder's linear layers by `LearningLinear`; it can be trained, saved and loaded as before."""
     for parent in list(encoder.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:

@@ -1,9 +1,9 @@
 """Cross-encoders: query and passage are read together; a head on the pooled vector gives the score.
 
-The head is linear, or the encoder's classification head as transformers has it. A linear head on the first token is
-saved as one where its family's activation is tanh, so that `AutoModelForSequenceClassification` gives the same scores.
-Or a head of a package reads with the model itself (`pair_prompts`). Also stage `reranker`, which makes a published
-cross-encoder one of these.
+The head is linear, or the encoder's classification head as transformers has it. Where a family's classification head
+has a tanh, a linear head on the first token is also saved in this form, so that `AutoModelForSequenceClassification`
+gives the same scores. A package may add heads that run the model themselves (`pair_prompts`). Stage `reranker` turns a
+published cross-encoder into one of these.
 """
 
 import copy
@@ -22,7 +22,7 @@ from tandem.config.base import Pooling
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
 from tandem.models.encoding import encode_and_pool, make_equal_batches
-from tandem.models.folders import WEIGHTS_FILE
+from tandem.models.folders import PAIR_LENGTH_STEP, WEIGHTS_FILE
 from tandem.models.heads import (
     HEAD_LAYERS,
     check_reranker,
@@ -46,7 +46,7 @@ from tandem.models.pair_prompts import (
     reading_head,
 )
 from tandem.models.published import check_pairs, check_pooling
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, round_up
 from tandem.models.saving import describe_cross_encoder
 from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.stages.base import Params
@@ -54,14 +54,13 @@ from tandem.stages.training import CROSS_FORMS
 from tandem.store.files import write_json
 from tandem.store.job import Job, load, writing
 
-# Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company.
-# Where oneDNN multiplies without AMX, rows change no bit: nothing is filled up, and a finer step pads less.
-PAIR_LENGTH_STEP = 16
+# Where oneDNN multiplies without AMX, the number of rows changes no bit: no batch is filled up, and a finer step than
+# `PAIR_LENGTH_STEP` pads less.
 FINE_STEP = 8
-# of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
+# first weight of a `segments` head: 1 / 0.05, the usual temperature of cosines
 COSINE_SCALE = 20.0
 _HEAD_FILE = f"2_Dense/{WEIGHTS_FILE}"
-# A power of two: what is scaled by it and back loses no bit. tanh(c x) is c x to x² c² / 3:
+# A power of two, so that scaling by it and back loses no bit. The relative error of tanh(c x) ≈ c x is x² c² / 3:
 # two parts in a million for x = 10, two in a hundred thousand for x = 30.
 _SMALL_SCALE = 2.0**-12
 
@@ -73,12 +72,12 @@ class CrossEncoder(nn.Module):
     the pair is read together as well, but the head reads a single number, the cosine of the query's and the passage's
     mean vector: a cross-encoder that starts from a dual encoder's tower then starts near the dual encoder's scores.
     With `classifier` pooling and head are those of the family's `…ForSequenceClassification`, as published
-    cross-encoders have them. With `decoder` the encoder has a decoder, and the head says which words count that it
-    writes: monoT5, duoT5, RankT5.
+    cross-encoders have them. With `decoder` the encoder has a decoder, and the score is computed from the words that it
+    may write: monoT5, duoT5, RankT5.
 
     Attributes:
         options: what is read around the texts; two passages count as one text, with `separator` between them.
-        around: the token ids of a prompt; None: special tokens.
+        around: token ids of a prompt around the texts; None: only special tokens stand there.
         packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `accelerate`.
         any_rows: whether `score` may compute any number of pairs at once. Set by `accelerate`.
     """
@@ -110,8 +109,10 @@ class CrossEncoder(nn.Module):
     def start(cls, folder: Path, pooling: str, options: PairOptions = PLAIN_PAIR) -> Self:
         """Return a cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator.
 
-        With `classifier`, a head of one label that the folder has is kept; with `decoder` nothing is new. A `UserError`
-        where the encoder cannot be pooled so, or its tokenizer puts nothing between two texts.
+        With `classifier` the folder's own head is kept if it has one label; with `decoder` there is no new head.
+
+        Raises:
+            UserError: the encoder cannot be pooled this way, or its tokenizer puts nothing between two texts.
         """
         around = Around.of(load_tokenizer(folder), options.prompt) if options.prompt else None
         if pooling in reading_head:
@@ -138,7 +139,7 @@ class CrossEncoder(nn.Module):
         """Return the cross-encoder that `save` wrote.
 
         Raises:
-            UserError: it reads pairs by the head of a package that is not there.
+            UserError: its pooling belongs to a package that is not here.
         """
         saved = read_cross(folder)
         options = PairOptions(**{name: saved[name] for name in PLAIN_PAIR.as_json()})
@@ -163,8 +164,8 @@ class CrossEncoder(nn.Module):
         """Write a folder that transformers loads as the encoder, and sentence-transformers as a CrossEncoder.
 
         `AutoModelForSequenceClassification` loads it with the same scores, or refuses it: see `save_whole`.
-        sentence-transformers has no module for `segments`, nor for prompts and what a decoder writes: of these the card
-        shows how to compute scores.
+        sentence-transformers has no module for `segments`, for prompts or for decoders; for these the model card shows
+        how to compute scores.
         """
         save = None
         if not isinstance(self.head, ReadingHead):
@@ -183,22 +184,22 @@ class CrossEncoder(nn.Module):
 
     @cached_property
     def has_segments(self) -> bool:
-        """Whether the encoder takes segments; T5 does not, though its tokenizer may tell them."""
+        """Whether the encoder takes segment ids; T5 does not, although its tokenizer may produce them."""
         return "token_type_ids" in inspect.signature(self.encoder.forward).parameters
 
     def adapt(self, template: Template) -> Template:
-        """Return the template of the tokenizer with what this model reads around a pair's texts."""
+        """Return the tokenizer's template, changed to the prompt and segments that this model reads."""
         return adapt_template(template, self.around, self.has_segments)
 
     def separator(self, template: Template) -> tuple[int, ...]:
-        """Return the ids between two passages: the prompt's words, else what stands between a pair's texts."""
+        """Return the ids between two passages: those of the prompt, else those between the two texts of a pair."""
         return self.around.passages[1] if self.around else template.pair[1]
 
     def logits(self, inputs: Inputs, mode: str, packed: int | None, multiple: int) -> Tensor:
-        """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
+        """Return the scores of pairs, shape (pairs,), float32; see `encode_and_pool`."""
         if isinstance(self.head, ReadingHead):
             with precision(mode):
-                written: Tensor = self.head(self.encoder, place_all(inputs.padded(multiple)))
+                written: Tensor = self.head(self.encoder, place_all(inputs.to_tensors(multiple)))
             return written
         pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
         vectors = encode_and_pool(self.encoder, inputs, pooling, mode, packed, multiple)
@@ -217,23 +218,19 @@ class CrossEncoder(nn.Module):
         mode: str,
         multiple: int = 1,
     ) -> Tensor:
-        """Scores of pairs as one batch, padded or packed.
+        """Return the scores of pairs, computed as one batch, padded or packed.
 
         Args:
             queries, passages: token ids of each pair's texts, without special tokens.
-            multiple: pad the length up to a multiple of this; of no effect where pairs are packed.
+            multiple: pad the length to a multiple of this; without effect where pairs are packed.
         Returns:
             Logits, shape (pairs,), float32.
         """
-        return self.logits(
-            self.pairs(Ragged.of(queries), Ragged.of(passages), template),
-            mode,
-            self.packed,
-            multiple,
-        )
+        inputs = self.join_texts(Ragged.of(queries), Ragged.of(passages), template)
+        return self.logits(inputs, mode, self.packed, multiple)
 
-    def pairs(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
-        """Pairs as the encoder reads them; with `segments` all tokens are of type 0, as a dual encoder knows them."""
+    def join_texts(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
+        """Return pairs as the encoder reads them; with `segments` all tokens have type 0, as in a dual encoder."""
         inputs = self.adapt(template).pair_inputs(queries, passages)
         if self.pooling == "segments" and inputs.types is not None:
             inputs.types.fill(0)
@@ -246,10 +243,11 @@ class CrossEncoder(nn.Module):
         """Return scores that do not depend on which pairs are scored together.
 
         Pairs are grouped by padded length (a multiple of `PAIR_LENGTH_STEP`) and computed in batches of a fixed number
-        of rows, the last one filled up: a pair then always meets the same tensor shape. With `any_rows` lengths are
-        multiples of `FINE_STEP` and nothing is filled up. `budget` is tokens per batch, see `make_equal_batches`;
-        another budget may change last bits.
+        of rows, the last one filled up: a pair is then always computed in the same tensor shape. With `any_rows`
+        lengths are multiples of `FINE_STEP` and nothing is filled up.
 
+        Args:
+            budget: tokens of a batch, see `make_equal_batches`; another budget may change last bits.
         Returns:
             Logits, shape (pairs,), float32.
         """
@@ -257,41 +255,46 @@ class CrossEncoder(nn.Module):
         first = Ragged.of(queries)
         second = Ragged.of(passages)
         step = FINE_STEP if self.any_rows else PAIR_LENGTH_STEP
-        padded = (
-            -(
-                -self.adapt(template).pair_lengths(np.diff(first.offsets), np.diff(second.offsets))
-                // step
-            )
-            * step
-        )
+        read = self.adapt(template)
+        lengths = read.pair_lengths(np.diff(first.offsets), np.diff(second.offsets))
+        padded = round_up(lengths, step)
         scores = np.empty(len(padded), np.float32)
         batches = list[Ids]()
         computed = list[Tensor]()
         for batch, rows in make_equal_batches(padded, budget):
-            inputs = self.pairs(first.take(batch), second.take(batch), template)
-            inputs = inputs if self.any_rows else inputs.filled(rows)
+            inputs = self.join_texts(first.take(batch), second.take(batch), template)
+            inputs = inputs if self.any_rows else inputs.fill_up(rows)
             logits = self.logits(inputs, mode, packed=None, multiple=int(padded[batch[0]]))
             batches.append(batch)
             computed.append(logits[: len(batch)])
-        # read at once: looking at each batch would leave a GPU idle while the next is put together
+        # All are read in one go: reading each batch would leave a GPU idle until the next one arrives.
         if batches:
             scores[np.concatenate(batches)] = torch.cat(computed).cpu().numpy()
         return scores
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
-        """Refuse pairs that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
+        """Refuse pairs that have, once padded, more tokens than the encoder has positions for.
+
+        Args:
+            query, passage: tokens of the longest query and passage, without special tokens.
+            where: the folder whose limits these are, for the message.
+        """
         passages = passage
         if self.options.passages > 1:
             passages += passage + len(self.separator(template))
         both = query + passages + self.adapt(template).extra[1]
-        padded = -(-min(both, template.longest_pair or both) // PAIR_LENGTH_STEP) * PAIR_LENGTH_STEP
+        padded = round_up(min(both, template.longest_pair or both), PAIR_LENGTH_STEP)
         check_length(self.encoder, padded, f"{where}: query with passage, padded,")
 
 
 class Classifier(nn.Module):
-    """Apply the head of a `…ForSequenceClassification` of one label or two to the pooled vector; see `models.heads`.
+    """Apply the head of a `…ForSequenceClassification`, of one label or two, to the pooled vector; see `models.heads`.
 
-    The vector that it reads is `cls`, or of ModernBERT perhaps `mean`. Messages name `path`, the model's `config.json`.
+    It reads the `cls` vector; ModernBERT's may read the `mean`.
+
+    Args:
+        whole: the model of transformers, encoder and head.
+        path: its `config.json`, for messages.
     """
 
     def __init__(self, whole: Any, path: Path) -> None:
@@ -312,18 +315,22 @@ class Classifier(nn.Module):
         )
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Logits of relevance, shape (pairs, 1), of pooled vectors, shape (pairs, dim)."""
-        logits: Tensor = self.out(self.dropout(self.norm(self.activation(self.dense(vectors)))))
-        if (at := self.relevant) is None:
+        """Return logits of relevance, shape (pairs, 1), of pooled vectors, shape (pairs, dim)."""
+        states = self.norm(self.activation(self.dense(vectors)))
+        logits: Tensor = self.out(self.dropout(states))
+        relevant = self.relevant
+        if relevant is None:
             return logits
-        return logits[:, at : at + 1] - logits[:, 1 - at : 2 - at]
+        return logits[:, relevant, None] - logits[:, 1 - relevant, None]
 
     @classmethod
     def load(cls, folder: Path, new: bool = False) -> tuple[Any, Self]:
-        """Return a folder's encoder and its head, in float32; a `UserError` without one, or of a family not known here.
+        """Return a folder's encoder and its head, in float32.
 
         Args:
-            new: a head that the folder lacks, or one of several labels, is drawn anew from torch's generator.
+            new: draw the head from torch's generator if the folder has none, or one of several labels.
+        Raises:
+            UserError: the family's head is not known here, or, unless `new`, the folder has no whole head.
         """
         from transformers import AutoModelForSequenceClassification
 
@@ -340,18 +347,18 @@ class Classifier(nn.Module):
             )
         if not new:
             check_weights(folder, report)
-        # where `AutoModel…` keeps it, whatever file it is from
+        # here `AutoModel…` looks for it, whichever file named it
         if activation := read_saved_activation(folder):
             whole.config.sentence_transformers = {"activation_fn": activation}
         head = cls(whole, folder / "config.json")
         encoder = whole.base_model
         if HEAD_LAYERS[family].dense.startswith(f"{whole.base_model_prefix}.pooler"):
-            encoder.pooler = None  # the head's own layer now
+            encoder.pooler = None  # it is a layer of the head now
         return encoder, head
 
 
 def save_head(folder: Path, head: nn.Module) -> None:
-    """Write a linear head as sentence-transformers has one, a module of its own."""
+    """Write a linear head as a module of its own, as sentence-transformers does."""
     (folder / _HEAD_FILE).parent.mkdir()
     weights = {
         f"linear.{name}": weight.detach().cpu().contiguous()
@@ -361,7 +368,7 @@ def save_head(folder: Path, head: nn.Module) -> None:
 
 
 def load_head(folder: Path, head: nn.Module) -> None:
-    """Give a linear head the weights that `save_head` wrote."""
+    """Load the weights that `save_head` wrote into a linear head."""
     weights = load_file(folder / _HEAD_FILE)
     head.load_state_dict({name: weights[f"linear.{name}"] for name in ("weight", "bias")})
 
@@ -371,9 +378,9 @@ def save_whole(
 ) -> None:
     """Write an encoder and its head as one `…ForSequenceClassification`.
 
-    Where the family's head cannot compute what the head does, an empty tensor takes its place:
-    `AutoModelForSequenceClassification` then refuses the folder instead of drawing a head at random, and `AutoModel`
-    does not see it. The same of pairs that are not `is_plain`, whose prompt the tokenizer does not write.
+    If the family's head cannot compute the same, an empty tensor takes its place: `AutoModelForSequenceClassification`
+    then refuses the folder instead of drawing a head at random, and `AutoModel` ignores it. So it is for pairs that
+    are not `is_plain`, as the tokenizer does not write their prompt.
     """
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
@@ -408,9 +415,8 @@ def save_whole(
 def name_head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, Tensor] | None:
     """Return a head's weights by their names in its family's `…ForSequenceClassification`.
 
-    None where that class cannot compute what the head does.
-
-    A linear head on the first token is W h + b = (W / c) tanh(c h) + b, c = `_SMALL_SCALE`, within rounding.
+    None if that class cannot compute what the head computes. A linear head on the first token is written as
+    W h + b ≈ (W / c) tanh(c h) + b with c = `_SMALL_SCALE`.
     """
     layers = HEAD_LAYERS.get(family)
     if layers is None:
@@ -432,7 +438,7 @@ def name_head_weights(head: nn.Module, pooling: str, family: str) -> dict[str, T
 
 
 def run_reranker(job: Job[Params]) -> None:
-    """Stage `reranker`: the published cross-encoder of the input `encoder`, with its own head."""
+    """Stage `reranker`: write the published cross-encoder of the input `encoder`, with its own head."""
     folder = job.inputs["encoder"].folder / "hf"
     check_reranker(folder)
     check_pairs(folder)
@@ -444,16 +450,16 @@ def run_reranker(job: Job[Params]) -> None:
 
 
 def read_cross(folder: Path) -> dict[str, Any]:
-    """Return what `cross.json` says of a saved cross-encoder: its pooling, and the fields of `PairOptions`."""
+    """Read `cross.json` of a saved cross-encoder: its pooling, and the fields of `PairOptions`."""
     saved: dict[str, Any] = json.loads((folder / "cross.json").read_text(encoding="utf-8"))
     return PLAIN_PAIR.as_json() | saved
 
 
 def read_cross_form(folder: Path) -> str | None:
-    """Return the form of a saved cross-encoder, which its description has a key of; None of a plain one.
+    """Return the form of a saved cross-encoder, which is a key of its description; None for a plain one.
 
     Raises:
-        UserError: it is of a form that no package that is here reads.
+        UserError: no package here reads this form.
     """
     described = read_cross(folder).keys() - {"pooling", *PLAIN_PAIR.as_json()}
     form = min(described, default=None)

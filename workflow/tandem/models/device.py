@@ -1,4 +1,4 @@
-"""Where a model runs, in which precision, and with how much memory and how many threads."""
+"""Choose where a model runs, in which precision, and with how much memory and how many threads."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ from tandem.cluster.progress import say
 from tandem.cluster.scheduler import list_offered
 from tandem.cluster.threads import count_usable_cores
 
-# glibc's mallopt(3): which settings, and bytes
+# Settings of glibc's mallopt(3), and a number of bytes.
 MMAP_MAX = -4
 TRIM_THRESHOLD = -1
 RETAINED = 1 << 30
@@ -26,9 +26,9 @@ RETAINED = 1 << 30
 
 @cache
 def device() -> torch.device:
-    """Return the CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA.
+    """Return the CUDA device of this rank (without ranks the first one), or the CPU if there is no CUDA.
 
-    A line says so where the machine has GPUs that torch cannot use.
+    A line warns if the machine has GPUs that torch cannot use.
     """
     if not torch.cuda.is_available():
         gpus = list_offered(os.environ)
@@ -43,7 +43,7 @@ def device() -> torch.device:
 
 
 def move_to_device(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on the device that models run on; the copy to a GPU is not waited for."""
+    """Return a tensor on the device that models run on, without waiting for a copy to a GPU."""
     where = device()
     return tensor if where.type == "cpu" else tensor.pin_memory().to(where, non_blocking=True)
 
@@ -54,7 +54,7 @@ def place_array(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def fetch_tensor(tensor: Tensor) -> Tensor:
-    """Return a tensor on the CPU; from a GPU through page-locked memory, many times as fast."""
+    """Return a tensor on the CPU, copied from a GPU through page-locked memory, which is many times as fast."""
     if tensor.device.type == "cpu":
         return tensor
     locked = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -67,10 +67,10 @@ def place_all(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def use_workers(count: int | None) -> None:
-    """Compute with so many threads on the CPU, shared among a node's ranks, but not with more than there are cores.
+    """Set the number of threads on the CPU: `count`, shared among a node's ranks, but no more than there are cores.
 
-    None takes as many as torch does by itself, which knows this process' cores but not its quota. Threads that wait for
-    one another on too few cores take many times as long.
+    None starts from torch's own number, which respects this process' cores but not its quota. With more threads than
+    cores everything takes many times as long.
     """
     usable = count_usable_cores()
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -81,20 +81,20 @@ def use_workers(count: int | None) -> None:
 
 
 def make_deterministic() -> None:
-    """Use torch's deterministic algorithms; where there is none, an error on CUDA and a warning on the CPU.
+    """Use torch's deterministic algorithms; an operation without one is an error on CUDA, and a warning on the CPU.
 
-    On CUDA attention's backward pass adds in any order as long as torch only warns.
+    On CUDA a warning would not do: attention's backward pass would then add in any order.
     """
     torch.use_deterministic_algorithms(True, warn_only=device().type == "cpu")
-    # Filling finds bugs, at a twelfth of a step's time; nothing here reads memory it has not written.
+    # Filling new memory helps to find bugs but takes a twelfth of a step; nothing here reads memory before writing it.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def keep_memory() -> None:
-    """Keep freed memory in this process for what it needs next; glibc returns large blocks at once.
+    """Keep freed memory in this process for later use; by default glibc returns large blocks to the system at once.
 
-    A training frees and takes the same activations every step: without it, a tenth of a dual encoder's step on a CPU
-    goes into fresh pages.
+    Every step of a training frees and allocates the same activations: new pages would take a tenth of a dual encoder's
+    step on a CPU.
     """
     if sys.platform != "linux":
         return
@@ -116,15 +116,16 @@ def is_onednn_used() -> bool:
 def rows_change_bits(mode: str) -> bool:
     """Return whether the last bits of oneDNN's products depend on the number of rows and of threads.
 
-    In bf16 a CPU with AMX multiplies in tiles, and sums are cut as rows and threads have it: 7 times float32's speed.
+    They do in bf16 on a CPU with AMX, which multiplies in tiles (7 times as fast as float32): rows and threads
+    determine how sums are split.
     """
     return mode == "bf16" and bool(torch.cpu._is_amx_tile_supported())
 
 
 def describe_kernels(mode: str) -> str:
-    """Return what multiplies in this precision, `cpu, oneDNN …`, `cpu` or `cuda, <GPU>, …`.
+    """Return a description of what multiplies in this precision: `cpu, oneDNN …`, `cpu` or `cuda, <GPU>, …`.
 
-    Others give other last bits.
+    Where descriptions differ, the last bits of results may differ, too.
     """
     if device().type == "cuda":
         rows = "rows in bf16" if mode == "bf16" else "rows in fp32"
@@ -151,19 +152,17 @@ def has_bf16() -> bool:
 
 @cache
 def can_compile() -> bool:
-    """Return whether a C compiler and Python's headers exist, which code compiled for a GPU needs.
+    """Return whether a C compiler and Python's headers exist, which are needed to compile code for a GPU.
 
-    Without, a line says so.
+    A line reports if something is missing.
     """
-    # as Triton looks for one
+    # Triton looks for these compilers
     names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
     header = Path(sysconfig.get_paths()["include"], "Python.h")
-    missing = (
-        ""
-        if any(map(shutil.which, names))
-        else f"none of the C compilers {', '.join(names)} is on the path"
-    )
-    if not missing and not header.is_file():
+    missing = ""
+    if not any(map(shutil.which, names)):
+        missing = f"none of the C compilers {', '.join(names)} is on the path"
+    elif not header.is_file():
         missing = f"{header} is missing, which a system has in python3-dev"
     if missing:
         say(
@@ -174,16 +173,16 @@ def can_compile() -> bool:
 
 
 def resolve_precision(setting: str) -> str:
-    """Return a precision; of `auto` `bf16` where the device has it, else `fp32`."""
+    """Return a precision; `auto` is `bf16` if the device multiplies it natively, else `fp32`."""
     if setting != "auto":
         return setting
     return "bf16" if has_bf16() else "fp32"
 
 
 def precision(setting: str, encoder: nn.Module | None = None) -> torch.autocast:
-    """Return a context whose forward passes run in this precision (weights stay float32).
+    """Return a context in which forward passes run in this precision, while weights stay float32.
 
-    An `encoder` whose own weights are bf16, as `acceleration.shrink` leaves them, computes in bf16 throughout.
+    An `encoder` whose weights are bf16 (`acceleration.convert_to_bf16`) needs no casts and gets none.
     """
     weights = next(encoder.parameters(), None) if encoder is not None else None
     is_whole = weights is not None and weights.dtype == torch.bfloat16

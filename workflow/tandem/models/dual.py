@@ -14,9 +14,10 @@ from tandem.errors import UserError
 from tandem.models.described import check_dense
 from tandem.models.device import device, fetch_tensor, move_to_device, place_array
 from tandem.models.encoding import check_range, encode_and_pool, make_equal_batches
+from tandem.models.folders import LENGTH_STEP
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
-from tandem.models.ragged import Ids, Ragged, split_by_tokens
+from tandem.models.ragged import Ids, Ragged, round_up, split_by_tokens
 from tandem.models.saving import (
     INPUT,
     Dense,
@@ -27,24 +28,24 @@ from tandem.models.saving import (
 from tandem.models.tokens import Template, TokenTexts
 
 SIDES = ("query", "passage")
-# Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
-LENGTH_STEP = 8
 _PAIRS_PER_BLOCK = 64  # pairs that are scored at once
 
 
 @representation("single")
 class DualEncoder(nn.Module):
-    """Two towers, or one for both sides; here a text is one vector, in subclasses another representation.
+    """Encode queries and passages by two towers, or by one for both; here a text is one vector.
+
+    Subclasses represent texts in other ways.
 
     Args:
-        query: the query's tower; where no model reads a query, a module without an encoder.
-        passage: the passage tower; the same module where the towers are shared.
-        shape: how vectors and scores are computed; what follows from the towers and their layers is not looked at.
+        query: the query's tower; where no model reads queries, a module without an encoder.
+        passage: the passage tower; if the towers are shared, the same module.
+        shape: how vectors and scores are computed. Its fields that follow from the towers are not read.
     Attributes:
         temperature: scores are dot products divided by it.
         dim: how many of a vector's first numbers are kept; None keeps all.
-        prompts: what stands in front of each side's texts. Token ids hold it already; `save` tells others.
-        options: those of its representation.
+        prompts: text in front of each side's texts. Token ids contain it already; `save` writes it down for others.
+        options: options of the representation.
         packed: tokens that a packed row is filled up to; None pads texts. Set by `accelerate`.
     """
 
@@ -52,10 +53,10 @@ class DualEncoder(nn.Module):
     packed: int | None = None
     packs = True  # whether it can read packed texts
     load_tower: Callable[[Path], Any] = staticmethod(load_encoder)
-    # what a model's card says on how to load it, by the shape and the longest inputs
+    # returns the lines of a model card that load the model, from its shape and its longest inputs
     usage: Callable[[DualShape, Any], str] | None = None
-    reads = INPUT  # what its linear layers read
-    # what trains it on lists, a `training.objectives.dual.DualObjective`
+    reads = INPUT  # name, in sentence-transformers, of the values that its linear layers read
+    # the class that trains it on lists, a `training.objectives.dual.DualObjective`
     objective: str | Callable[..., Any] = "training.objectives.dual:BatchDualObjective"
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
@@ -81,34 +82,35 @@ class DualEncoder(nn.Module):
     ) -> Self:
         """Return a dual encoder from a pre-trained encoder: both towers start from the same weights.
 
-        New linear layers, where a representation has them, are drawn from torch's generator, alike on both sides. A
-        `UserError` where the encoder, or an option, does not fit the representation.
+        If a representation has new linear layers, they are drawn from torch's generator and begin alike on both sides.
 
         Args:
             more: `dim`, `prompts`, the options of a `representation`, and `dense`, folders of linear layers within the
                 encoder's folder, in order.
+        Raises:
+            UserError: the encoder or an option does not fit the representation.
         """
         shape = DualShape(shared, pooling, normalize, temperature, **more)
-        cls._refuse(folder, shape)
+        cls._check_options(folder, shape)
         check_dense(folder, shape.dense)
         model = cls._read(folder, folder, shape)
-        model._begin(folder, shape)
+        model._prepare_start(folder, shape)
         return model
 
     @classmethod
-    def _refuse(cls, folder: Path, shape: DualShape) -> None:
-        """Refuse options that are not the representation's, before weights are read; here all are."""
+    def _check_options(cls, folder: Path, shape: DualShape) -> None:
+        """Refuse options that the representation does not have, before weights are read; here all are allowed."""
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
-        """Check what starts from an encoder, and add new layers; here it must be pooled so, and have `dim` numbers."""
+    def _prepare_start(self, folder: Path, shape: DualShape) -> None:
+        """Check a model that starts from an encoder, and add its new layers; here: check its pooling and `dim`."""
         check_pooling(self.towers["query"], self.pooling, folder)
-        if shape.dim is not None and shape.dim > self.whole:
+        if shape.dim is not None and shape.dim > self.full_dimension:
             raise UserError(
-                f"{folder}: dim is {shape.dim}, but its vectors have {self.whole} numbers"
+                f"{folder}: dim is {shape.dim}, but its vectors have {self.full_dimension} numbers"
             )
 
     def _add_layers(self, layers: list[Dense]) -> None:
-        """New linear layers: the same where towers are shared, else alike."""
+        """Add new linear layers: if towers are shared the same to both sides, else a copy to the query's."""
         query = layers if self.shared else copy.deepcopy(layers)
         self.dense.update({"query": nn.ModuleList(query), "passage": nn.ModuleList(layers)})
 
@@ -125,7 +127,7 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """Return the towers of two folders; only one is read where they are shared."""
+        """Return the model whose towers are in two folders; if they are shared, only the passage's folder is read."""
         folders = (passage,) if shape.shared else (query, passage)
         towers = [cls.load_tower(folder) for folder in folders]
         layers = [
@@ -142,46 +144,42 @@ class DualEncoder(nn.Module):
         return self.towers["query"] is self.towers["passage"]
 
     def untie(self) -> None:
-        """Give each side a tower of its own, where both share one: a copy of it, so that nothing changes yet."""
+        """Give the query a copy of the tower if both sides share one; the vectors stay the same until it is trained."""
         if self.shared:
             self.towers["query"] = copy.deepcopy(self.towers["passage"])
             self.dense["query"] = copy.deepcopy(self.dense["passage"])
 
     def layers(self, side: str) -> list[Dense]:
-        """Return a side's linear layers between pooling and length 1: usually none."""
+        """Return a side's linear layers, which stand between pooling and normalization: usually none."""
         return list(cast(nn.ModuleList, self.dense[side]))  # type: ignore[arg-type]
 
     @property
-    def whole(self) -> int:
+    def full_dimension(self) -> int:
         """Return how many numbers a vector has before it is cut to `dim`."""
+        layers = self.layers("passage")
+        if layers:
+            return layers[-1].linear.out_features
         tower: Any = self.towers["passage"]
-        return int(
-            [
-                tower.config.hidden_size,
-                *(layer.linear.out_features for layer in self.layers("passage")),
-            ][-1]
-        )
+        return int(tower.config.hidden_size)
 
     @property
     def dimension(self) -> int:
         """Return how many numbers a vector has."""
-        return self.dim or self.whole
+        return self.dim or self.full_dimension
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write each tower as a folder that transformers and sentence-transformers load, and two together as one."""
-        # the place of the first linear layer among the modules that are called
+        """Write each tower as a folder that transformers and sentence-transformers load; two are also one together."""
+        # place of the first linear layer among the modules of sentence-transformers: behind the encoder and the pooling
         first = 2 if self.reads == INPUT else 1
         shape = DualShape(
-            *(
-                self.shared,
-                self.pooling,
-                self.normalize,
-                self.temperature,
-                self.dimension,
-                self.dim,
-                self.prompts,
-            ),
-            dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), first)],
+            self.shared,
+            self.pooling,
+            self.normalize,
+            self.temperature,
+            self.dimension,
+            self.dim,
+            self.prompts,
+            dense=[f"{place}_Dense" for place, _ in enumerate(self.layers("passage"), first)],
             representation={} if is_single(self.options) else self.options.model_dump(),
             marked=self.mark(tokenizer),
         )
@@ -189,42 +187,42 @@ class DualEncoder(nn.Module):
             side = "query" if name == "shared" else name
             tower: Any = self.towers[side]
             save_encoder(tower, tokenizer, folder / name)
-            # To others the cut at `dim` is one more linear layer: their own comes behind the scaling to length 1.
-            cut = [Dense.truncating(self.whole, self.dim)] if self.dim else []
-            for at, layer in enumerate([*self.layers(side), *cut], first):
-                layer.save(folder / name / f"{at}_Dense")
+            # The cut to `dim` is written as one more linear layer, as sentence-transformers' own follows normalization.
+            cut = [Dense.truncating(self.full_dimension, self.dim)] if self.dim else []
+            for place, layer in enumerate([*self.layers(side), *cut], first):
+                layer.save(folder / name / f"{place}_Dense")
             self.describe(folder / name, tower.config.hidden_size, shape)
         if not self.shared:
             self.describe_both(folder, shape)
         shape.write(folder)
 
     def mark(self, tokenizer: Any) -> dict[str, str]:
-        """Add the markers of texts, which here have none, to a tokenizer; see `DualShape.marked`."""
+        """Add markers of queries and passages to a tokenizer, and return them (`DualShape.marked`); here none."""
         return {}
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
-        """Tell sentence-transformers how a tower in a folder, with states of `hidden` numbers, represents texts."""
+        """Write how a tower's folder represents texts, for sentence-transformers; its states have `hidden` numbers."""
         describe_encoder(folder, hidden, shape)
 
     def describe_both(self, folder: Path, shape: DualShape) -> None:
-        """Write the same for the folder of two towers, of which each is described already."""
+        """Write the same for the folder of two towers, after each of them is described."""
         describe_two_towers(folder, *SIDES, shape)
 
     def freeze_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
-        """Make ready for inference what stands above the encoders; here it stays as it is.
+        """Prepare the layers above the encoders for inference; here they stay as they are.
 
         Args:
-            prepare: makes a linear layer ready.
+            prepare: returns a linear layer in its form for inference.
         """
 
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Vectors of texts.
+        """Return the vectors of some texts.
 
         Args:
             texts: token ids of each text, without special tokens.
-            multiple: pad the length up to a multiple of this; of no effect where texts are packed.
+            multiple: pad the length to a multiple of this; without effect where texts are packed.
         Returns:
             Shape (texts, dimension), float32.
         """
@@ -238,60 +236,69 @@ class DualEncoder(nn.Module):
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Return the shape that texts are filled up to with zeros.
+        """Return the shape of a text's representation, to which shorter ones are padded with zeros.
 
-        None has more than `longest` tokens, special ones too.
+        Args:
+            longest: no text has more tokens, special ones included.
         """
         return (self.dimension,)
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """s(q, p) of encoded texts, with gradient: `dot_scores` by this model's temperature."""
+        """Return s(q, p) of encoded texts, with gradient: `dot_scores` with this model's temperature."""
         return dot_scores(queries, passages, self.temperature)
 
     @torch.inference_mode()
     def score(
         self, queries: TokenTexts, passages: TokenTexts, template: Template, mode: str, budget: int
     ) -> Ids:
-        """s(q, p) of pairs by their texts' token ids, shape (pairs,), float32; a text of several is encoded once.
+        """Return s(q, p) of pairs of texts given as token ids, shape (pairs,), float32; equal texts are encoded once.
 
-        Of fp16 numbers, in float64; no bit depends on which pairs are scored together: see `make_equal_batches`.
+        Vectors are rounded to fp16 and scored in float64; no bit depends on which pairs are scored together, see
+        `make_equal_batches`.
         """
         self.eval()
-        sides = []
-        places = []
+        vectors = []
+        numbers = []
         for side, texts in (("query", Ragged.of(queries)), ("passage", Ragged.of(passages))):
             known: dict[bytes, int] = {}
-            places.append(
+            # equal texts share a number: the row of their vector
+            numbers.append(
                 [known.setdefault(texts[row].tobytes(), len(known)) for row in range(len(texts))]
             )
-            first = np.unique(places[-1], return_index=True)[1]
-            sides.append(
+            first = np.unique(numbers[-1], return_index=True)[1]
+            vectors.append(
                 encode_all(
                     self, side, texts.take(first), template, mode, budget, torch.float16, equal=True
                 )
             )
-        scores = np.empty(len(places[0]), np.float32)
+        scores = np.empty(len(numbers[0]), np.float32)
         for start in range(0, len(scores), _PAIRS_PER_BLOCK):
-            query, passage = (
-                side[at[start : start + _PAIRS_PER_BLOCK]]
-                for side, at in zip(sides, places, strict=True)
-            )
-            pairs = self.scores(
-                move_to_device(query).double(), move_to_device(passage).double()[:, None]
-            )
-            scores[start : start + _PAIRS_PER_BLOCK] = pairs[:, 0].float().cpu().numpy()
+            block = slice(start, start + _PAIRS_PER_BLOCK)
+            query = move_to_device(vectors[0][numbers[0][block]]).double()
+            passage = move_to_device(vectors[1][numbers[1][block]]).double()
+            pairs = self.scores(query, passage[:, None])
+            scores[block] = pairs[:, 0].float().cpu().numpy()
         return scores
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
-        """Refuse texts that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
-        padded = -(-(max(query, passage) + template.extra[0]) // LENGTH_STEP) * LENGTH_STEP
+        """Refuse texts that have, once padded, more tokens than the encoder has positions for.
+
+        Args:
+            query, passage: tokens of the longest text of each side, without special tokens.
+            where: the folder whose limits these are, for the message.
+        """
+        padded = round_up(max(query, passage) + template.extra[0], LENGTH_STEP)
         check_length(
             self.towers["passage"], padded, f"{where}: the longer of query and passage, padded,"
         )
 
 
 def load_dual(folder: Path) -> DualEncoder:
-    """Return a saved dual encoder, of the class of its representation; a `UserError` if no package here has that."""
+    """Return a saved dual encoder, of the class of its representation.
+
+    Raises:
+        UserError: no package here has this representation.
+    """
     name = DualShape.read(folder).type
     if name not in REPRESENTATIONS:
         known = ", ".join(REPRESENTATIONS)
@@ -305,7 +312,7 @@ def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
 
     Args:
         queries: shape (queries, dim).
-        passages: shape (passages, dim), every query against all; or (queries, list, dim), each against its list.
+        passages: shape (passages, dim), to score every query with all; or (queries, list, dim), with its list.
     Returns:
         Shape (queries, passages) or (queries, list).
     """
@@ -329,21 +336,21 @@ def encode_batches(
 
     Args:
         texts: token ids without special tokens.
-        on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
-        equal: a text is not to depend on the others: `make_equal_batches`, filled up by their last text, unpacked.
+        on_batch: called with the token counts, special tokens included, of a batch's texts after the device has them.
+        equal: make each text's vector independent of the others, by `make_equal_batches`; texts must not be packed.
     Yields:
-        The rows of a batch among the texts and what `model.encode` makes of them, on the device.
+        The rows of a batch in `texts`, and their vectors by `model.encode`, on the device.
     """
     lengths = np.diff(texts.offsets) + template.extra[0]
     packed = model.packed is not None
-    padded = lengths if packed else -(-lengths // LENGTH_STEP) * LENGTH_STEP
+    padded = lengths if packed else round_up(lengths, LENGTH_STEP)
     by_length = ((batch, len(batch)) for batch in split_by_tokens(padded, budget, packed))
-    for batch, rows in make_equal_batches(padded, budget) if equal else by_length:
+    batches = make_equal_batches(padded, budget) if equal else by_length
+    for batch, rows in batches:
+        # A batch is filled up to `rows` by copies of its last text, whose vectors are dropped.
         filled = np.pad(batch, (0, rows - len(batch)), mode="edge")
-        yield (
-            batch,
-            model.encode(side, texts.take(filled), template, mode, LENGTH_STEP)[: len(batch)],
-        )
+        vectors = model.encode(side, texts.take(filled), template, mode, LENGTH_STEP)
+        yield batch, vectors[: len(batch)]
         on_batch(lengths[batch])
 
 
@@ -359,14 +366,14 @@ def encode_all(
     on_batch: Callable[[Ids], object] = len,
     equal: bool = False,
 ) -> Tensor:
-    """Vectors of texts, which `encode_batches` makes.
+    """Return the vectors of all texts, encoded by `encode_batches`.
 
-    A GPU keeps them until the last batch: looking at each one would leave it idle while the next is put together.
+    They stay on the GPU until the last batch is done: reading each batch would leave it idle before the next.
 
     Returns:
         Shape (texts, *model.shape), on the CPU.
     Raises:
-        UserError: a number of a vector does not fit.
+        UserError: a vector holds nan, or a number that `dtype` cannot hold.
     """
     shape = model.shape(side, texts.longest + template.extra[0])
     result = torch.zeros((len(texts), *shape), dtype=dtype, device=device())
@@ -374,7 +381,7 @@ def encode_all(
     for rows, vectors in encode_batches(
         model, side, texts, template, mode, budget, on_batch, equal
     ):
-        largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
+        largest = torch.maximum(largest, vectors.abs().max())  # NaN if one of them is
         result[place_array(rows), : vectors.shape[1]] = vectors.to(dtype)
     hint = "train with normalize: true, or look for a diverged model"
     tower: Any = model.towers[side]

@@ -1,8 +1,8 @@
-"""Run an encoder over texts: padded or packed into one row without padding, and pooled to one vector each.
+"""Run an encoder over texts, which are padded or packed into one row without padding, and pool each to one vector.
 
-Encoders of `PACKED_FAMILIES` take packed rows, float32 attention and a mask of every batch through transformers'
-attention interface: `set_attn_implementation(PACKED_ATTENTION)`, `(FLOAT32)` or `(MASKED)` after `register`. Where the
-texts of a packed row lie reaches the attention through keyword arguments.
+After `register`, encoders of `PACKED_FAMILIES` can use three attentions through transformers' attention interface:
+`set_attn_implementation(PACKED_ATTENTION)` for packed rows, `(FLOAT32)` to compute in float32, `(MASKED)` to have a
+mask for every batch. Keyword arguments tell the attention where the texts of a packed row begin and end.
 """
 
 import math
@@ -19,7 +19,7 @@ from transformers.masking_utils import sdpa_mask
 from tandem.errors import UserError
 from tandem.models.device import device, move_to_device, place_array, precision
 from tandem.models.folders import BEHIND_PADDING
-from tandem.models.ragged import Ids, join_ranges, sum_lengths
+from tandem.models.ragged import Ids, join_ranges, round_up, sum_lengths
 from tandem.models.tokens import Inputs
 
 PACKED_ATTENTION = "tandem_packed"
@@ -27,36 +27,49 @@ FLOAT32 = "tandem_float32"
 MASKED = "tandem_masked"
 # Encoders of transformers that hand keyword arguments down to an attention over whole texts.
 PACKED_FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
-# the length of a row's longest text is rounded up to a multiple of it, so that few values occur
+# The length of a row's longest text is rounded up to a multiple of this, so that few values occur.
 LENGTH_MULTIPLE = 128
-# Batches of `make_equal_batches` have a multiple of so many rows: in odd shapes matrix products differ at the edges.
+# Longer texts' lengths are rounded up to powers of two: multiples would be many values.
+_SHORT_TOKENS = 512
+# Batches of `make_equal_batches` have a multiple of this number of rows: in odd shapes matrix products differ at the
+# edges.
 _LEAST_ROWS = 8
-# of such a batch on a CPU, at most: it gains nothing from more, and a last batch has less to fill
+# Tokens of such a batch on a CPU, at most: a larger one is no faster, and the last batch would need more filling.
 _CPU_TOKENS = 1024
 
 
 def fill_length(tokens: int, budget: int) -> int:
-    """Return the length that a row of so many tokens is filled up to.
+    """Return the length to which a row of so many tokens is filled up.
 
-    It has few values, so that compiled code meets few shapes.
-
-    The budget, or its half, quarter, eighth or sixteenth where that is enough; a longer text's next multiple of 8.
+    It is the budget or its half, quarter, eighth or sixteenth, the least that suffices; above the budget the next
+    power of two. So few lengths occur, and code is compiled for few shapes.
     """
     steps = [budget >> halvings for halvings in range(5)]
-    next_multiple = -(-tokens // 8) * 8  # rounded up
-    return min([step for step in steps if step >= tokens], default=next_multiple)
+    return min([step for step in steps if step >= tokens], default=_find_power(tokens))
+
+
+def _round_longest(tokens: int) -> int:
+    """Return what the attention is told of a row's longest text, which compiled code depends on too."""
+    if tokens > _SHORT_TOKENS:
+        return _find_power(tokens)
+    return round_up(tokens, LENGTH_MULTIPLE)
+
+
+def _find_power(tokens: int) -> int:
+    """Return the least power of two that is no less."""
+    return 1 << (tokens - 1).bit_length()
 
 
 def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
-    """Return keyword arguments for an encoder: all texts in one row, filled up to `fill_length` by texts of padding.
+    """Pack all texts into one row, filled up to `fill_length` with padding, and return an encoder's keyword arguments.
 
-    The filler is cut into texts no longer than the longest one, so that each has positions.
+    The padding is cut into texts no longer than the longest real one, so that the encoder has positions for each.
 
     Args:
         inputs: at least one text.
     Returns:
-        `input_ids`, `position_ids` and perhaps `token_type_ids`, int64, shape (1, tokens); `cu_seq_lens_q`, where texts
-        begin and end, the filler's behind the others', int32, shape (texts + filler + 1,); `max_length_q`.
+        `input_ids`, `position_ids` and perhaps `token_type_ids`, int64, shape (1, tokens); `cu_seq_lens_q`: where texts
+        begin and end, those of padding last, int32, shape (all texts + 1,); `max_length_q`.
     """
     longest = int(inputs.lengths.max())
     tokens = len(inputs.ids)
@@ -72,14 +85,11 @@ def pack_texts(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
         rows["token_type_ids"] = np.pad(inputs.types, (0, empty))
     tensors: dict[str, Any] = {name: torch.from_numpy(row)[None] for name, row in rows.items()}
     bounds = torch.from_numpy(sum_lengths(lengths).astype(np.int32))
-    return tensors | {
-        "cu_seq_lens_q": bounds,
-        "max_length_q": -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE,
-    }
+    return tensors | {"cu_seq_lens_q": bounds, "max_length_q": _round_longest(longest)}
 
 
 def register() -> None:
-    """Make these attentions known to transformers."""
+    """Register the attentions of this module with transformers."""
     functions = {
         PACKED_ATTENTION: compute_packed_attention,
         FLOAT32: compute_attention_in_float32,
@@ -91,11 +101,13 @@ def register() -> None:
 
 
 def mask_always(*arguments: Any, **options: Any) -> Tensor | None:
-    """Make transformers' mask, also of a batch without padding, for which CUDA would take another kernel without one.
+    """Return transformers' mask, even for a batch without padding, for which transformers makes none.
 
-    A text's last bits would depend on the others; and looking for padding waits for the GPU.
+    Without a mask CUDA takes another kernel, so that a text's last bits would depend on the others. Besides, looking
+    for padding would wait for the GPU.
     """
-    mask: Tensor | None = sdpa_mask(*arguments, **options | {"allow_is_bidirectional_skip": False})
+    skips = {"allow_is_bidirectional_skip": False, "allow_is_causal_skip": False}
+    mask: Tensor | None = sdpa_mask(*arguments, **options | skips)
     return mask
 
 
@@ -111,7 +123,7 @@ def compute_packed_attention(
     max_length_q: int = 0,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """softmax(q kᵀ · scaling) v within each text, as transformers calls it; padded inputs go to PyTorch's usual kernel.
+    """Compute softmax(q kᵀ · scaling) v within each packed text; padded inputs go to PyTorch's usual kernel.
 
     Args:
         query, key, value: shape (1, heads, tokens, dim); for padded inputs (texts, heads, length, dim).
@@ -119,7 +131,7 @@ def compute_packed_attention(
         cu_seq_lens_q: where packed texts begin and end, int32, shape (texts + 1,); None for padded inputs.
         max_length_q: no text is longer.
     Returns:
-        Shape (1, tokens, heads, dim), and no weights.
+        Shape (1, tokens, heads, dim), and None for the weights, as transformers expects.
     """
     if cu_seq_lens_q is None:
         mixed, _ = sdpa_attention_forward(
@@ -128,7 +140,7 @@ def compute_packed_attention(
         return mixed, None
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     half = q.dtype in (torch.bfloat16, torch.float16)
-    # of PyTorch, of variable length
+    # what PyTorch's kernel for texts of different lengths supports
     has_kernel = q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
     compute = compute_by_kernel if has_kernel else compute_by_padding
     return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
@@ -142,9 +154,9 @@ def compute_attention_in_float32(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Run PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
+    """Run PyTorch's usual kernel in float32: on a CPU this is faster than in bf16, even with the casts.
 
-    Args and returns: as `compute_packed_attention` for padded inputs; shape (texts, length, heads, dim), float32.
+    Takes what `compute_packed_attention` takes for padded inputs; returns shape (texts, length, heads, dim), float32.
     """
     with torch.autocast(query.device.type, enabled=False):
         parts = (part.float() for part in (query, key, value))
@@ -161,10 +173,10 @@ def compute_by_kernel(
     scaling: float,
     dropout: float,
 ) -> Tensor:
-    """Compute what `compute_by_padding` does, by the kernel.
+    """Compute the same as `compute_by_padding`, by a kernel of PyTorch.
 
-    It is the operation within `torch.nn.attention.varlen.varlen_attn`, which drops no weights and is entered through
-    Python: that took a third of a training step's time on the processor, which a GPU then waits for.
+    The operation is called directly, not through `torch.nn.attention.varlen.varlen_attn`, which has no dropout and
+    whose Python took a third of the time that a training step needs on the processor while the GPU waits.
     """
     arguments = (query, key, value, bounds, bounds, longest, longest)
     mixed: Tensor
@@ -183,7 +195,7 @@ def compute_by_padding(
     scaling: float,
     dropout: float,
 ) -> Tensor:
-    """Compute the attention of each text to itself on padded copies: for any device and precision.
+    """Compute the attention of each text to itself on padded copies, on any device and in any precision.
 
     Args:
         query, key, value: shape (tokens, heads, dim).
@@ -194,27 +206,29 @@ def compute_by_padding(
         Shape (tokens, heads, dim).
     """
     tokens = torch.arange(len(query), device=query.device, dtype=bounds.dtype)
-    # Not in `bounds[1:]`: compiled for CUDA, PyTorch 2.11 searches the whole tensor, and the last text is one too far.
+    # Not searched in `bounds[1:]`: PyTorch 2.11, compiled for CUDA, searches the whole tensor, which is one text off.
     text = torch.searchsorted(bounds, tokens, right=True) - 1
     positions = bounds[:-1, None] + torch.arange(longest, device=query.device)
-    stands = positions < bounds[1:, None]
+    is_token = positions < bounds[1:, None]
     positions = positions.clamp(max=len(query) - 1)
     q, k, v = (part[positions].transpose(1, 2) for part in (query, key, value))
     scores = q @ k.transpose(2, 3) * scaling
-    scores = scores.masked_fill(~stands[:, None, None], torch.finfo(query.dtype).min)
+    scores = scores.masked_fill(~is_token[:, None, None], torch.finfo(query.dtype).min)
     weights = nn.functional.dropout(scores.softmax(-1), dropout)
     mixed: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
     return mixed
 
 
 def make_equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
-    """Yield batches of rows of one length, as many in each: filled up, a row meets the same shape in any company.
+    """Yield batches of rows of one padded length, with a fixed number of rows for each length.
+
+    If the caller fills up the last batch of a length, a row is always computed in the same tensor shape.
 
     Args:
-        padded: a row's length with padding, shape (rows,).
-        budget: tokens of a batch, `_CPU_TOKENS` at most on a CPU; there are `_LEAST_ROWS` rows at least.
+        padded: length of each row with padding, shape (rows,).
+        budget: tokens of a batch, on a CPU at most `_CPU_TOKENS`; a batch has at least `_LEAST_ROWS` rows.
     Yields:
-        The rows of a batch, and how many it is to be filled up to.
+        The rows of a batch, and the number of rows to fill it up to.
     """
     if device().type == "cpu":
         budget = min(budget, _CPU_TOKENS)
@@ -229,17 +243,19 @@ def make_equal_batches(padded: Ids, budget: int) -> Iterator[tuple[Ids, int]]:
 def encode_and_pool(
     encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int
 ) -> Tensor:
-    """Run an encoder and pool.
+    """Run an encoder, and pool the states of each text.
 
     Args:
+        pooling: one of `pool_states`; or `segments`, for pairs: the means over the tokens of each of the two texts.
         packed: pack the texts into one row, filled up to this budget; None pads them.
-        multiple: of padded inputs, whose length is a multiple of it.
-        pooling: as of `pool_states`; or `segments`, of pairs: the means over each text's tokens.
+        multiple: the length of padded inputs is a multiple of this.
     Returns:
-        Shape (texts, dim), of segments (texts, 2, dim), float32.
+        Shape (texts, dim), with `segments` (pairs, 2, dim), float32.
     """
     arguments = (
-        inputs.padded(multiple) if packed is None else pack_texts(inputs, packed, encoder.config)
+        inputs.to_tensors(multiple)
+        if packed is None
+        else pack_texts(inputs, packed, encoder.config)
     )
     placed: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -247,7 +263,7 @@ def encode_and_pool(
     if packed is not None:
         from torch import _dynamo
 
-        # The number of a row's texts stays open: one compiled code serves all.
+        # The number of texts in a row stays dynamic, so that code is compiled once for all numbers.
         _dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
     with precision(mode, encoder):
         hidden = encoder(**placed).last_hidden_state
@@ -265,22 +281,22 @@ def encode_and_pool(
     bounds = placed["cu_seq_lens_q"][: len(inputs.lengths) + 1]  # without the filler's
     if first is None:
         return pool_packed(hidden[0], bounds, pooling)
-    # Each pair is pooled as two texts, of which the second begins where the first ends.
+    # A pair is pooled as two texts: the second begins where the first ends.
     starts = torch.stack([bounds[:-1], bounds[:-1] + first], 1).flatten()
     pooled = pool_packed(hidden[0], torch.cat([starts, bounds[-1:]]), "mean")
     return pooled.view(len(first), 2, -1)
 
 
 def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """Return one vector per text from its token vectors.
+    """Return one vector per text from its token vectors; padding may stand on either side.
 
     Args:
         hidden: token vectors, shape (texts, length, dim).
         mask: 1 for tokens and 0 for padding, shape (texts, length).
-        pooling: `cls` and `lasttoken` (the first, the last token's vector), `mean`, `max` (of each number over the
-            tokens) or `weightedmean` (the n-th token counts n times; Muennighoff 2022, SGPT).
+        pooling: `cls` (the first token's vector), `lasttoken`, `mean`, `max` (of each number over the tokens) or
+            `weightedmean` (the n-th token counts n times; Muennighoff 2022, SGPT).
     Returns:
-        Shape (texts, dim), float32; zeros of a text without tokens. Padding may stand on either side.
+        Shape (texts, dim), float32; zeros for a text without tokens.
     """
     hidden = _to_float32(hidden)
     if pooling in ("mean", "weightedmean"):
@@ -292,17 +308,17 @@ def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
         vectors = hidden.masked_fill(mask[..., None] == 0, -torch.inf).amax(1)
     elif pooling == "cls":
         vectors = hidden[texts, mask.argmax(1)]
-    else:  # the last token is the first one from the end
+    else:  # the last token is the first 1 of the reversed mask
         vectors = hidden[texts, mask.shape[1] - 1 - mask.flip(1).argmax(1)]
     return vectors.masked_fill(~mask.any(1)[:, None], 0.0)
 
 
 def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
-    """Return one vector per text, as `pool_states`, of texts laid end to end.
+    """Return one vector per text, as `pool_states` does, from texts that follow each other in one row.
 
     Args:
         hidden: token vectors, shape (tokens, dim).
-        bounds: where the texts to pool begin and end, shape (texts + 1,); tokens behind them are left out.
+        bounds: where texts begin and end, shape (texts + 1,); tokens behind the last one are left out.
     """
     hidden = _to_float32(hidden)
     offsets = bounds.long()
@@ -320,7 +336,7 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
 
 
 def _reduce_texts(rows: Tensor, how: str, offsets: Tensor) -> Tensor:
-    # unsafe: the bounds need no check, which would wait for the GPU
+    # `unsafe` skips a check of the offsets, which would wait for the GPU
     return torch.segment_reduce(rows, how, offsets=offsets, unsafe=True)
 
 
@@ -329,9 +345,12 @@ def _to_float32(hidden: Tensor) -> Tensor:
 
 
 def check_range(largest: float, dtype: torch.dtype, where: str, hint: str) -> None:
-    """Refuse vectors of which the largest number is NaN, or more than `dtype` holds; `where` is their model's folder.
+    """Refuse vectors whose largest number is NaN, or more than `dtype` can hold.
 
-    `hint` says what to do about numbers that are too large.
+    Args:
+        largest: the largest absolute value of a number.
+        where: folder of their model, for the message.
+        hint: what to do about numbers that are too large.
     """
     limit = torch.finfo(dtype).max
     if math.isnan(largest):

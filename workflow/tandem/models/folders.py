@@ -1,4 +1,4 @@
-"""The files of a published encoder's folder: read and checked, the weights among them, and what limits its inputs."""
+"""Read and check the files of a published encoder's folder, and find its weights and the longest input."""
 
 import hashlib
 import json
@@ -14,6 +14,10 @@ from tandem.stages.base import Entry, Json
 from tandem.store.files import sha256
 from tandem.store.job import load
 
+# Texts are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
+LENGTH_STEP = 8
+# And pairs to one of this: a pair is computed in one of few tensor shapes, whatever else is in its batch.
+PAIR_LENGTH_STEP = 16
 LIBRARY = "config_sentence_transformers.json"
 WEIGHTS_FILE = "model.safetensors"
 _WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -28,40 +32,42 @@ _ENCODER_FILES = (
     "*_Dense/config.json",
     "*_Dense/model.safetensors",
 )
-# Whatever else an index of weights may name: only a fetch, which does not know the index, goes by it.
+# Other names of shards. Only a fetch needs the pattern: it cannot read the index, which names the shards, beforehand.
 _SHARDS = "*-of-*.safetensors"
-# One of these is what a fast tokenizer is made from.
+# A fast tokenizer is made from one of these.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
-# Names of the file about a model's inputs: the first that says something is read. Now it has BERT's for all families.
+# Names of the file that limits a model's inputs; the first one that has a value counts. Today all families use BERT's.
 INPUTS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-# Its keys with options of transformers, by their names of now and of before.
+# Its keys that hold options of transformers, by their present and former names.
 OPTIONS = tuple(
     f"{of}_{what}"
     for of in ("model", "config", "processor", "tokenizer")
     for what in ("kwargs", "args")
 )
-# Where the files say how long a text may be, the first that does so counting.
+# Files and keys that say how long a text may be; the first one that has a value counts.
 _LENGTH_KEYS = (
     *((name, "max_seq_length") for name in INPUTS),
     ("tokenizer_config.json", "model_max_length"),
 )
-# of JSON, in words
+# names of JSON's types, for messages
 _JSON_TYPE_NAMES = {dict: "object", list: "list", int: "whole number", str: "string"}
-# what the keys that are read have, in any file, where they have something
+# types of the keys that are read, in whatever file; any of them may be null or absent
 _VALUE_TYPES: dict[str, type] = {
     **dict.fromkeys(
         ("id2label", "modality_config", "prompts", "sentence_transformers", "weight_map"), dict
     ),
     **dict.fromkeys((*OPTIONS, "processing_kwargs"), dict),
-    **dict.fromkeys(("architectures",), list),
-    **dict.fromkeys(("default_prompt_name",), str),
-    **dict.fromkeys(("max_position_embeddings", "max_seq_length", "num_labels"), int),
-    **dict.fromkeys(("pad_token_id", "truncate_dim"), int),
+    "architectures": list,
+    "default_prompt_name": str,
+    **dict.fromkeys(
+        ("max_position_embeddings", "max_seq_length", "num_labels", "pad_token_id", "truncate_dim"),
+        int,
+    ),
 }
-# Families whose positions are counted from behind the padding's number.
+# Families whose positions begin behind the id of padding, at `pad_token_id` + 1.
 BEHIND_PADDING = (
     "camembert",
     "data2vec-text",
@@ -78,12 +84,12 @@ BEHIND_PADDING = (
 
 
 class FolderParts(NamedTuple):
-    """Say where a published encoder whose folder is not itself an encoder's has its parts.
+    """Locate the parts of a published encoder whose weights are not in its top folder.
 
     Attributes:
         encoder: the folder with the weights and the tokenizer that transformers loads.
         weights: a folder with further weights.
-        files: its other files beside those of the encoder.
+        files: all other files.
     """
 
     encoder: Path
@@ -93,18 +99,18 @@ class FolderParts(NamedTuple):
 
 @dataclass(frozen=True)
 class FolderForm:
-    """Describe a form of published encoders' folders beside those that sentence-transformers has of pooled vectors.
+    """Describe a form of published encoders' folders, other than sentence-transformers' with pooled vectors.
 
     Attributes:
-        describe: `(folder, modules) -> towers` of its files, as of `describe_towers`; None where they are not of this
+        describe: `(folder, modules) -> towers` reads the folder as `describe_towers` does; None if it is not of this
             form. `modules` are the names and folders that `modules.json` lists, None without that file.
-        adopt: `(source, copy) -> bool` puts a copy of such a folder into the form that models load; whether it is of
-            this form, and may thus have weights that no encoder reads.
-        find_parts: `(folder) -> FolderParts` of such a folder whose encoder is in a folder of its own; None of others.
-        files: names of its files that other folders do not have.
-        lengths: file and key that say how long a text may be.
-        values: what the keys of its files have, where they have something.
-        packages: those whose modules are computed here beside sentence-transformers'; no other code is.
+        adopt: `(source, copy) -> bool` converts a copy of such a folder to the form that models load. It returns
+            whether the folder is of this form, and may thus have weights that no encoder reads.
+        find_parts: `(folder) -> FolderParts` of a folder whose encoder is in a folder of its own; None for others.
+        files: names of files that only folders of this form have.
+        lengths: files and keys that say how long a text may be.
+        values: types of the keys of its files.
+        packages: Python packages whose modules `modules.json` may name, beside sentence-transformers'.
     """
 
     describe: Entry
@@ -132,19 +138,20 @@ def list_own_files() -> list[str]:
 
 
 def list_encoder_files() -> list[str]:
-    """Return the patterns of everything that an encoder's folder has."""
+    """Return patterns of the files that an encoder's folder may have."""
     return [*_ENCODER_FILES, *list_own_files()]
 
 
 def list_fetched_files() -> list[str]:
-    """Return the patterns of what is fetched of an encoder: its folder's files, and shards of any name."""
+    """Return patterns of the files to fetch of an encoder: those of its folder, and shards of any name."""
     return [*list_encoder_files(), _SHARDS]
 
 
 def read_model_json(path: Path, kind: type = dict) -> Any:
-    """Return the object, or list, of a JSON file of a published model.
+    """Read the object, or list, in a JSON file of a published model.
 
-    A `UserError` if it is of another kind, or broken.
+    Raises:
+        UserError: the file is broken, it is of another `kind`, or a key that is read has a value of a wrong type.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -165,12 +172,12 @@ def read_model_json(path: Path, kind: type = dict) -> Any:
 
 
 def read_optional(path: Path) -> Json:
-    """Return the object of a JSON file that need not be there; empty without it."""
+    """Read the object in a JSON file, or return an empty one if there is no such file."""
     return read_model_json(path) if path.is_file() else {}
 
 
 def find_parts(folder: Path) -> FolderParts | None:
-    """Return where a published encoder of a registered form has its parts; None where the folder is the encoder's."""
+    """Return the parts of a published encoder of a registered form; None if the folder itself is the encoder's."""
     for form in FOLDER_FORMS.values():
         parts: FolderParts | None = load(form.find_parts)(folder) if form.find_parts else None
         if parts is not None:
@@ -179,7 +186,7 @@ def find_parts(folder: Path) -> FolderParts | None:
 
 
 def find_encoder_files(folder: Path) -> Path:
-    """Return the folder with an encoder's weights and tokenizer: itself, or the one of its parts."""
+    """Return the folder with an encoder's weights and tokenizer: `folder` itself, or one of its parts."""
     parts = find_parts(folder)
     return parts.encoder if parts else folder
 
@@ -193,7 +200,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Refuse an encoder's folder without a tokenizer's files, of which transformers makes one without words."""
+    """Refuse an encoder's folder without a tokenizer's files: transformers would make a tokenizer without words."""
     files = find_encoder_files(folder)
     if not any(path.is_file() for pattern in _TOKENIZER_FILES for path in files.glob(pattern)):
         first, *others = _TOKENIZER_FILES
@@ -202,7 +209,7 @@ def check_tokenizer(folder: Path) -> None:
 
 
 def _list_names(folder: Path) -> str:
-    """Return what is in a folder, as messages say it."""
+    """Return the names in a folder, at most eight, for messages."""
     return (
         ", ".join(sorted(path.name for path in folder.glob("*"))[:8])
         if folder.is_dir()
@@ -211,7 +218,7 @@ def _list_names(folder: Path) -> str:
 
 
 def _explain_mend(folder: Path, hint: str) -> str:
-    """Return what to do about a folder without a whole model: merge an adapter, else as `hint` says."""
+    """Return how to mend a folder without a whole model: merge it if it is an adapter, else `hint`."""
     merge = (
         "it is an adapter of peft alone: "
         "merge it into its model (merge_and_unload) and save that with its tokenizer"
@@ -220,12 +227,12 @@ def _explain_mend(folder: Path, hint: str) -> str:
 
 
 def list_weight_files(folder: Path) -> list[Path]:
-    """Return the files that hold a folder's weights, by name.
+    """Return the files with a folder's weights, sorted by name.
 
-    Of a whole file and shards that is the whole file, as in transformers.
+    If there are both a whole file and shards, the whole file counts, as in transformers.
 
     Raises:
-        UserError: no safetensors, an index that cannot be read, or a shard that is not there.
+        UserError: there are no safetensors, the index cannot be read, or a shard is missing.
     """
     if (folder / WEIGHTS_FILE).is_file():
         return [folder / WEIGHTS_FILE]
@@ -251,9 +258,12 @@ def list_weight_files(folder: Path) -> list[Path]:
 
 
 def hash_weights(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
-    """Return sha256 of a folder's weights: of the file, or of the lines that `sha256sum` prints of its shards, by name.
+    """Return sha256 of a folder's weights: of the single file, or of the lines that `sha256sum` prints for several.
 
-    Those of a further part are the last. `digest` is that of one file.
+    Shards are sorted by name; weights of a further part come last.
+
+    Args:
+        digest: returns the sha256 of a file.
     """
     parts = find_parts(folder)
     files = list_weight_files(parts.encoder if parts else folder)
@@ -266,9 +276,12 @@ def hash_weights(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
 
 
 def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
-    """Return sha256 of the lines that `sha256sum` prints of a folder's files beside the weights, by path.
+    """Return sha256 of the lines that `sha256sum` prints for a folder's files other than weights, sorted by path.
 
-    Folders of the same weights may differ in tokenizer, configuration or layers. `digest` is that of one file.
+    Folders with the same weights may differ in tokenizer, configuration or layers.
+
+    Args:
+        digest: returns the sha256 of a file.
     """
     parts = find_parts(folder)
     own = parts.encoder if parts else folder
@@ -283,7 +296,7 @@ def hash_files(folder: Path, digest: Callable[[Path], str] = sha256) -> str:
 
 
 def find_longest_input(folder: Path) -> int | None:
-    """Return the tokens, special ones included, that the longest texts are cut to; None if the files do not say."""
+    """Return the length to which texts are cut, in tokens with special ones; None if the files name none."""
     own = [place for form in FOLDER_FORMS.values() for place in form.lengths]
     for name, key in (*own, *_LENGTH_KEYS):
         value = read_optional(folder / name).get(key)
@@ -293,7 +306,7 @@ def find_longest_input(folder: Path) -> int | None:
 
 
 def read_positions(config: Mapping[str, Any]) -> int | None:
-    """Return the tokens of the longest input, special ones included, by a `config.json`; None if it says no limit."""
+    """Return how many tokens an input may have, special ones included, by a `config.json`; None if it has no limit."""
     limit: int | None = config.get("max_position_embeddings")
     family = config.get("model_type")
     if limit and family in BEHIND_PADDING:

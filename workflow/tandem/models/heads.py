@@ -1,7 +1,7 @@
-"""The heads of published cross-encoders by their `config.json`, read without torch.
+"""Describe the heads of published cross-encoders from their `config.json`, without torch.
 
-transformers' `…ForSequenceClassification` of the families below all compute, from the first token's vector h
-(ModernBERT: or the mean of all), logits = W₂ activation(W₁ h + b₁) + b₂, one a label; ModernBERT normalises before W₂.
+For the families below transformers' `…ForSequenceClassification` computes logits = W₂ activation(W₁ h + b₁) + b₂, one
+logit a label, from the first token's vector h (ModernBERT: or the mean of all); ModernBERT normalises before W₂.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _RELEVANT_LABELS = ("label_1", "relevant", "yes", "true", "positive", "1")
 
 @dataclass(frozen=True)
 class Layers:
-    """Name a family's head layers as its weights do, and its activation, or the key of `config.json` for it."""
+    """Name the layers of a family's head as its weights do, and its activation, or the key of `config.json` with it."""
 
     dense: str
     out: str
@@ -47,26 +47,23 @@ HEAD_LAYERS = {
 
 
 def read_saved_activation(folder: Path) -> str | None:
-    """Return the activation of a published cross-encoder's scores, as of its files of any age.
+    """Return the activation that a published cross-encoder applies to its scores; None if no file names one.
 
-    None if they name none.
+    Versions of sentence-transformers wrote it to different places; the newest comes first.
     """
     config = read_optional(folder / "config.json")
     described = config.get("sentence_transformers") or {}
     library = read_optional(folder / LIBRARY) if (folder / "modules.json").is_file() else {}
-    names = (library.get("activation_fn"), described.get("activation_fn"))
-    return next(
-        (
-            str(name)
-            for name in (*names, config.get("sbert_ce_default_activation_function"))
-            if name
-        ),
-        None,
+    names = (
+        library.get("activation_fn"),
+        described.get("activation_fn"),
+        config.get("sbert_ce_default_activation_function"),
     )
+    return next((str(name) for name in names if name), None)
 
 
 def check_reranker(folder: Path) -> None:
-    """Refuse a folder that holds no published cross-encoder, or one whose scores are not computed here."""
+    """Refuse a folder that holds no published cross-encoder, or one whose scores cannot be computed here."""
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
@@ -96,24 +93,27 @@ def check_reranker(folder: Path) -> None:
 
 
 def read_architecture(config: dict[str, Any]) -> str:
-    """Return the class of transformers that a `config.json` names; none without one."""
+    """Return the class of transformers that a `config.json` names, else "none"."""
     return str((config.get("architectures") or ["none"])[0])
 
 
 def find_relevant_label(config: dict[str, Any], path: Path) -> int | None:
-    """Return which of two labels is relevance, by a `config.json` at `path`; None of one label.
+    """Return which of two labels means relevance, by a `config.json` at `path`; None if there is one label.
 
-    The score is the logit, of two that of relevance less the other. transformers leaves two labels of no name out.
+    With one label the score is its logit; with two it is the relevant label's logit minus the other's.
     """
-    default = {at: f"LABEL_{at}" for at in range(config.get("num_labels") or 2)}
+    # transformers does not write down two labels without names
+    default = {number: f"LABEL_{number}" for number in range(config.get("num_labels") or 2)}
     labels = config.get("id2label") or default
-    for at in labels:
-        if not str(at).isdecimal():
-            raise UserError(f"{path}: id2label has the key {at}; a label's number is needed")
-    names = {int(at): str(name) for at, name in labels.items()}
+    for number in labels:
+        if not str(number).isdecimal():
+            raise UserError(f"{path}: id2label has the key {number}; a label's number is needed")
+    names = {int(number): str(name) for number, name in labels.items()}
     if len(names) == 1:
         return None
-    relevant = [at for at, name in names.items() if name.strip().lower() in _RELEVANT_LABELS]
+    relevant = [
+        number for number, name in names.items() if name.strip().lower() in _RELEVANT_LABELS
+    ]
     if len(names) != 2:
         raise UserError(
             f"{path}: has {len(names)} labels; allowed: 1, or 2 of which one is relevance"

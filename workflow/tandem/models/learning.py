@@ -1,4 +1,4 @@
-"""What of an encoder learns: its upper layers alone, or fewer layers. Also its dropout."""
+"""Freeze the lower layers of an encoder, drop its upper layers, and set its dropout."""
 
 from typing import Any
 
@@ -26,16 +26,18 @@ def list_learning_encoders(models: nn.Module) -> list[Any]:
     ]
 
 
-# What encoders name that follows their last layer.
+# Names of the modules that follow an encoder's last layer.
 _MODULES_AFTER_LAYERS = ("pooler", "final_norm", "final_layer_norm", "norm")
 
 
 def freeze_layers(models: nn.Module, count: int) -> None:
-    """Let only the layers above the `count` lowest of every encoder learn, what follows the last one, and heads.
+    """Freeze the embeddings and the `count` lowest layers of every encoder.
 
-    Embeddings are frozen too, positions included: the backward pass ends where the first layer that learns begins.
-    A decoder behind the encoder learns. Dropout goes on in what is frozen. A `UserError` if an encoder has no more
-    layers, or they share their weights.
+    All above learns: the other layers, modules behind the last one, a decoder, and heads. The backward pass ends at the
+    first layer that learns. Frozen layers keep their dropout.
+
+    Raises:
+        UserError: an encoder has no more layers, or its layers share their weights.
     """
     for model in list_learning_encoders(models):
         encoder = model.get_encoder() if model.config.is_encoder_decoder else model
@@ -63,7 +65,7 @@ def freeze_layers(models: nn.Module, count: int) -> None:
 def find_layers(encoder: Any) -> tuple[str, nn.ModuleList | None]:
     """Return the name and the list of an encoder's layers; an empty name and None where they share their weights."""
     for name, module in encoder.named_modules():
-        # a CharacterBERT reads characters by lists of its own, which may be as long
+        # CharacterBERT's embeddings have lists of modules, too, which may be as long
         if name.startswith("embeddings."):
             continue
         if isinstance(module, nn.ModuleList) and len(module) == encoder.config.num_hidden_layers:
@@ -72,9 +74,10 @@ def find_layers(encoder: Any) -> tuple[str, nn.ModuleList | None]:
 
 
 def keep_layers(encoder: Any, count: int) -> None:
-    """Keep only an encoder's `count` first layers, in place; its configuration, which is saved with it, says so.
+    """Keep only an encoder's `count` first layers, in place, and note it in its configuration.
 
-    A `UserError` if it has no more than that, or they share their weights.
+    Raises:
+        UserError: it has no more than that, or its layers share their weights.
     """
     name, layers = find_layers(encoder)
     size, family = encoder.config.num_hidden_layers, encoder.config.model_type
@@ -93,8 +96,8 @@ def keep_layers(encoder: Any, count: int) -> None:
 def set_dropout(models: nn.Module, probability: float | None) -> None:
     """Set every dropout's probability; None leaves the encoder's own.
 
-    Families keep it in three places: `nn.Dropout` modules, plain numbers that attention reads (ModernBERT, NomicBERT:
-    `attention_dropout`), and `nn.Identity` where the configuration said 0 (ModernBERT: `out_drop`).
+    Families keep it in three places: in `nn.Dropout` modules, in numbers that attention reads (ModernBERT, NomicBERT:
+    `attention_dropout`), and as `nn.Identity` if the configuration had 0 (ModernBERT: `out_drop`).
     """
     if probability is None:
         return

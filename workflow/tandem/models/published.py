@@ -259,7 +259,8 @@ def check_pooling(
         [np.array([middle, words[len(words) // part]], np.int64) for part in _VOCABULARY_PARTS]
     )
     inputs = {
-        key: value.to(model.device) for key, value in template.single_inputs(texts).padded().items()
+        key: value.to(model.device)
+        for key, value in template.single_inputs(texts).to_tensors().items()
     }
     inputs.pop("token_type_ids", None)
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Rows of token ids of different lengths in two arrays, their files, and how they are split into batches."""
+"""Store rows of token ids of different lengths in two arrays, write them to files, and split them into batches."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 import numpy as np
 
 Ids = np.ndarray[Any, np.dtype[Any]]
+_Lengths = TypeVar("_Lengths", int, Ids)
 
-# tokens: about what another forward and backward pass costs in casts of weights and sums of gradients
+# Cost of one more micro-batch, in tokens: a pass casts the weights and sums their gradients whatever its size.
 OVERHEAD = 128
 
 
@@ -23,22 +24,31 @@ def sum_lengths(lengths: Ids) -> Ids:
     return bounds
 
 
+def round_up(lengths: _Lengths, step: int) -> _Lengths:
+    """Return the least multiples of a step that are not below lengths.
+
+    >>> round_up(17, 8)
+    24
+    """
+    return -(-lengths // step) * step
+
+
 def join_ranges(starts: Ids, lengths: Ids) -> Ids:
     """Return the indices start, start + 1, …, start + length - 1 of each row, end to end, shape (sum of lengths,)."""
     offsets = sum_lengths(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
-_TITLE_DTYPE = "<i4"  # how many tokens titles have, in files
+_TITLE_DTYPE = "<i4"  # of the numbers in a file of titles
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of token ids of different lengths: `ids[offsets[i]:offsets[i + 1]]` is row i.
+    """Hold rows of token ids of different lengths: `ids[offsets[i]:offsets[i + 1]]` is row i.
 
     Attributes:
-        titles: of rows that are a title, separators and a text, how many tokens are the title's, shape (rows,); None of
-            any other rows.
+        titles: number of tokens of each row's title, shape (rows,), if rows are a title, separators and a text; else
+            None.
     """
 
     ids: Ids
@@ -47,7 +57,7 @@ class Ragged:
 
     @classmethod
     def open(cls, folder: Path, name: str, dtype: str) -> Self:
-        """Map the files of `write_ragged`; an empty one is an empty array."""
+        """Memory-map the files of `write_ragged`."""
         offsets = np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False)
         titled = folder / f"{name}.titles"
         titles = _map_file(titled, _TITLE_DTYPE) if titled.exists() else None
@@ -55,7 +65,7 @@ class Ragged:
 
     @classmethod
     def of(cls, rows: "Ragged | Sequence[Ids]") -> "Ragged":
-        """Separate rows, laid end to end in memory; ragged ones stay as they are."""
+        """Return separate arrays as rows; a `Ragged` is returned as it is."""
         if isinstance(rows, Ragged):
             return rows
         ids = np.concatenate([np.empty(0, np.int64), *rows])
@@ -74,11 +84,11 @@ class Ragged:
         return int(np.diff(self.offsets).max(initial=0))
 
     def lengths(self, rows: Ids) -> Ids:
-        """Return token counts of some rows, of the rows' shape."""
+        """Return the token counts of some rows, in the shape of `rows`."""
         return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
     def count_texts(self, rows: Ids) -> Ids:
-        """Return how many texts an encoder reads for each of some rows: one."""
+        """Return how many texts an encoder reads for each of some rows: here always one."""
         return np.ones(np.shape(rows), np.int64)
 
     def find_first_copies(self) -> Ids:
@@ -92,37 +102,40 @@ class Ragged:
         )
         return np.fromiter(copies, np.int64, len(self))
 
-    def among(self, ids: Ids | Sequence[int]) -> Ids:
-        """Return how many tokens of each row are among some ids, shape (rows,)."""
+    def count_ids(self, ids: Ids | Sequence[int]) -> Ids:
+        """Return how many tokens of each row are one of `ids`, shape (rows,)."""
         counts_before = np.concatenate([[0], np.isin(self.ids, ids).cumsum()])
         return np.diff(counts_before[self.offsets])
 
     def take(self, rows: Ids) -> "Ragged":
-        """Return some rows, in their order and as often as named, in memory."""
+        """Copy some rows into memory, in the order of `rows` and as often as each occurs there."""
         lengths = self.lengths(rows)
         places = join_ranges(np.asarray(self.offsets[rows]), lengths)
         titles = None if self.titles is None else np.asarray(self.titles[rows])
         return Ragged(np.asarray(self.ids)[places], sum_lengths(lengths), titles=titles)
 
     def cut(self, lengths: Ids) -> "Ragged":
-        """Return the first tokens of each row, so many of each, in memory; where a title ends is lost."""
+        """Copy the first `lengths[i]` tokens of each row i into memory, without `titles`."""
         places = join_ranges(np.asarray(self.offsets[:-1]), lengths)
         return Ragged(np.asarray(self.ids)[places], sum_lengths(lengths))
 
 
 def cut_longest_first(first: Ids, second: Ids, limit: int | Ids) -> tuple[Ids, Ids]:
-    """Return the lengths of two texts, shape (rows,) each, cut to `limit` tokens together as RocketQA's readers do.
+    """Return the lengths of two texts, shape (rows,) each, after a cut to `limit` tokens in all, as in RocketQA's code.
 
-    The longer loses one at a time, of equals the second. The limit is that of all rows, or one for each.
+    Tokens are taken away one by one from the longer text, or from the second if they are equally long.
+
+    Args:
+        limit: one for all rows, or one for each.
     """
-    half = -(-limit // 2)  # rounded up
+    half = -(-limit // 2)  # rounded up, as the second text is cut first
     lengths = np.where(first <= half, first, np.maximum(half, limit - second))
     lengths = np.where(first + second <= limit, first, lengths)
     return lengths, np.minimum(second, limit - lengths)
 
 
 def _map_file(path: Path, dtype: str) -> Ids:
-    """Return a file of numbers, mapped; an empty one cannot be."""
+    """Memory-map a file of numbers, unless it is empty: numpy cannot map an empty file."""
     if path.stat().st_size == 0:
         return np.empty(0, dtype)
     return np.memmap(path, dtype=dtype, mode="r")
@@ -135,10 +148,10 @@ def write_ragged(
     dtype: str,
     titled: bool = False,
 ) -> tuple[int, int]:
-    """Write rows of ids as they come, and return the numbers of rows and of tokens.
+    """Write batches of rows, and return the numbers of rows and of tokens.
 
-    `<name>.ids` has the ids (raw), `<name>.offsets.npy` where rows begin and end (int64), and `<name>.titles`, of rows
-    with titles, how many tokens those have (raw, `_TITLE_DTYPE`).
+    Files: `<name>.ids` has the ids (raw), `<name>.offsets.npy` where rows begin and end (int64), and, if `titled`,
+    `<name>.titles` the number of tokens of each title (raw, `_TITLE_DTYPE`).
     """
     rows = tokens = 0
     with ExitStack() as files:
@@ -165,7 +178,7 @@ def write_ragged(
 
 
 def _write_header(file: BinaryIO, count: int) -> None:
-    # of the same length whatever the number
+    # numpy pads the header to one length whatever the number, so that it can be overwritten when that is known
     header = {"shape": (count,), "fortran_order": False, "descr": "<i8"}
     np.lib.format.write_array_header_1_0(file, header)
 
@@ -173,10 +186,13 @@ def _write_header(file: BinaryIO, count: int) -> None:
 def split_by_tokens(
     lengths: Ids, budget: int, packed: bool = False
 ) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Split rows into batches of at most `budget` tokens: rows times longest, or where packed the sum of the lengths.
+    """Split rows into batches of at most `budget` tokens, and return the row indices of each batch.
 
-    Returns the row indices of each batch. Rows are sorted by (length, index): the split depends on the lengths alone,
-    special tokens included. A row longer than the budget is a batch of its own.
+    A batch has as many tokens as its padded rows, or if `packed` the sum of their lengths. Rows are sorted by (length,
+    index), so the split depends on the lengths alone. A row longer than the budget is a batch of its own.
+
+    Args:
+        lengths: tokens of each row, special tokens included.
     """
     order = np.argsort(lengths, kind="stable").astype(np.int64)
     ordered = lengths[order]
@@ -184,7 +200,7 @@ def split_by_tokens(
     start = 0
     while start < len(order):
         shortest = int(ordered[start])
-        # No batch has more rows than fit if all were as short as its first.
+        # A batch cannot have more rows than if all were as short as its first one.
         most = max(1, budget // shortest) if shortest else len(order)
         ahead = ordered[start : start + most]
         tokens = np.cumsum(ahead) if packed else ahead * np.arange(1, len(ahead) + 1)
@@ -195,9 +211,9 @@ def split_by_tokens(
 
 
 def make_micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) -> list[Ids]:
-    """Make batches for a training: the smaller they are, the less padding, but each costs `OVERHEAD`.
+    """Split rows into batches for a training: small ones have less padding, but each costs `OVERHEAD`.
 
-    Rows are sorted by (padded length, index) and cut where the sum of computed tokens and overheads is least, by
+    Rows are sorted by (padded length, index) and split so that computed tokens and overheads are least in sum, by
     dynamic programming over the distinct padded lengths.
 
     Args:
@@ -207,7 +223,7 @@ def make_micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | N
     """
     if packed is not None:
         return split_by_tokens(lengths, packed, packed=True)
-    padded = -(-lengths // multiple) * multiple
+    padded = round_up(lengths, multiple)
     order = np.argsort(padded, kind="stable").astype(np.int64)
     longest, counts = np.unique(padded, return_counts=True)
     bounds = np.concatenate([[0], np.cumsum(counts)])
@@ -231,6 +247,6 @@ def make_micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | N
 
 
 def _count_batches(rows: Any, width: int, budget: int) -> Any:
-    """Return how many batches of at most `budget` tokens rows of this width fill; counts or arrays of them."""
+    """Return how many batches of at most `budget` tokens rows of this width fill; `rows` is a count or an array."""
     rows_per_batch = max(1, budget // max(1, width))
     return -(-rows // rows_per_batch)  # rounded up

@@ -1,4 +1,4 @@
-"""What is saved beside encoders: `dual.json`, layers in folders of their own, and sentence-transformers' files."""
+"""Save what stands beside encoders: `dual.json`, linear layers, and the files of sentence-transformers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ from tandem.errors import UserError
 from tandem.models.folders import WEIGHTS_FILE
 from tandem.store.files import write_json
 
-# what a linear layer reads: a text's vector, or its tokens'
+# names, in sentence-transformers, of what a linear layer may read: a text's vector, or its tokens' vectors
 INPUT = "sentence_embedding"
 TOKEN_VECTORS = "token_embeddings"
-# Modules of sentence-transformers.
+# The classes of sentence-transformers' modules.
 MODULE_TYPES = {
     "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
     "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
@@ -32,13 +32,13 @@ TRANSFORMER = {
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
     "module_output_name": "token_embeddings",
 }
-# Scores are dot products; a temperature divides them, which changes no ranking.
+# Scores are dot products; the temperature that divides them is left out, as it changes no ranking.
 MODEL: dict[str, object] = {
     "model_type": "SentenceTransformer",
     "prompts": {},
     "default_prompt_name": None,
+    "similarity_fn_name": "dot",
 }
-MODEL["similarity_fn_name"] = "dot"
 _CROSS_CONFIG = {
     "activation_fn": "torch.nn.modules.activation.Sigmoid",
     "model_type": "CrossEncoder",
@@ -48,10 +48,10 @@ _CROSS_CONFIG = {
 
 @dataclass(frozen=True)
 class DualShape:
-    """Describe what `dual.json` says: how a saved dual encoder makes vectors and scores.
+    """Describe how a saved dual encoder makes vectors and scores: the content of `dual.json`.
 
     Attributes:
-        marked: where texts begin with markers, each side's marker and prompt as a text that the saved tokenizer reads.
+        marked: if texts begin with markers, each side's marker and prompt, written as the saved tokenizer reads them.
     """
 
     shared: bool
@@ -67,21 +67,21 @@ class DualShape:
 
     @property
     def before(self) -> Mapping[str, str]:
-        """Return what stands in front of each side's texts, for those who read texts."""
+        """Return the text in front of each side's texts, for libraries that read texts."""
         return self.marked or self.prompts
 
     @property
     def type(self) -> str:
-        """Return which representation it is."""
+        """Return the name of the representation."""
         return str(self.representation.get("type", "single"))
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Return the `dual.json` of a saved dual encoder."""
+        """Read the `dual.json` of a saved dual encoder."""
         return cls(**json.loads((folder / "dual.json").read_text(encoding="utf-8")))
 
     def write(self, folder: Path) -> None:
-        """Write `dual.json`: what is rarely there is left out where it is not."""
+        """Write `dual.json`, without empty fields."""
         content = {
             name: value for name, value in asdict(self).items() if value not in (None, {}, [], ())
         }
@@ -89,7 +89,11 @@ class DualShape:
 
 
 def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
-    """Make an encoder's folder with states of `dimension` a SentenceTransformer whose similarity is the dot product."""
+    """Turn an encoder's folder into a SentenceTransformer whose similarity is the dot product.
+
+    Args:
+        dimension: numbers of one of the encoder's states.
+    """
     _describe_pooled(
         folder,
         dimension,
@@ -100,7 +104,7 @@ def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
 
 
 def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape) -> None:
-    """Make two folders, described already, one SentenceTransformer: `encode_query` and `encode_document` take one."""
+    """Join two folders that are described already: `encode_query` uses one of them, `encode_document` the other."""
     places = _place_modules(["Transformer", "Pooling", *_list_modules_behind(shape)])
     describe_router(
         folder,
@@ -115,9 +119,10 @@ def describe_router(
     passage: Mapping[str, str],
     types: Mapping[str, str] = MODULE_TYPES,
 ) -> None:
-    """Have a model's sides go through different modules: folder → module of each, in the order they are called.
+    """Write that a model's sides go through different modules.
 
     Args:
+        query, passage: folder → module, in the order in which they are called.
         types: the class of each module in sentence-transformers.
     """
     classes = {place: types[name] for place, name in {**query, **passage}.items()}
@@ -131,7 +136,7 @@ def describe_router(
 
 
 def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
-    """Make an encoder's folder with a head in 2_Dense/ a CrossEncoder; scores are the output's sigmoid."""
+    """Turn an encoder's folder with a head in 2_Dense/ into a CrossEncoder, whose scores are the output's sigmoid."""
     _describe_pooled(folder, dimension, pooling, ["Dense"], _CROSS_CONFIG)
     size = {"in_features": dimension, "out_features": 1, "bias": True}
     names = {"module_input_name": INPUT, "module_output_name": "scores"}
@@ -150,14 +155,14 @@ def _describe_pooled(
 
 
 def _list_modules_behind(shape: DualShape) -> list[str]:
-    """Return the modules behind the pooling: the cut at `dim` is saved as one more linear layer."""
-    return ["Dense"] * (len(shape.dense) + (shape.dim is not None)) + [
-        "Normalize"
-    ] * shape.normalize
+    """Return the modules behind the pooling; the cut to `dim` is saved as one more linear layer."""
+    layers = len(shape.dense) + (shape.dim is not None)
+    modules = ["Dense"] * layers
+    return [*modules, "Normalize"] if shape.normalize else modules
 
 
 def make_model_config(prompts: Mapping[str, str]) -> dict[str, object]:
-    """`config_sentence_transformers.json` of a model with each side's prompt."""
+    """Return `config_sentence_transformers.json` of a model with each side's prompt."""
     names = {"query": "query", "passage": "document"}
     return MODEL | {"prompts": {names[side]: text for side, text in prompts.items()}}
 
@@ -165,7 +170,7 @@ def make_model_config(prompts: Mapping[str, str]) -> dict[str, object]:
 def list_modules(
     names: list[str], types: Mapping[str, str] = MODULE_TYPES
 ) -> list[dict[str, object]]:
-    """Return `modules.json`: the modules in the order they are called.
+    """Return the content of `modules.json`: the modules in the order in which they are called.
 
     Args:
         types: the class of each module in sentence-transformers.
@@ -178,12 +183,16 @@ def list_modules(
 
 
 def _place_modules(names: list[str]) -> list[tuple[str, str]]:
-    """Return each module's folder, which its place in the order names, and the module."""
+    """Return the folder and the name of each module; a folder begins with the module's place in the order."""
     return [(f"{i}_{name}" if i else "", name) for i, name in enumerate(names)]
 
 
 class Dense(nn.Module):
-    """activation(W x + b), for vectors of shape (…, in_features); `reads` names them in sentence-transformers."""
+    """Compute activation(W x + b) of vectors of shape (…, in_features).
+
+    Args:
+        reads: the vectors' name in sentence-transformers.
+    """
 
     def __init__(self, linear: nn.Linear, activation: nn.Module, reads: str = INPUT) -> None:
         super().__init__()
@@ -195,7 +204,8 @@ class Dense(nn.Module):
     def load(cls, folder: Path, reads: str = INPUT) -> Self:
         """Return the layer of a folder, in float32.
 
-        A `UserError` if it does more than a linear layer with an activation.
+        Raises:
+            UserError: it is more than a linear layer with an activation, or its weights do not fit.
         """
         if missing := [
             name for name in ("config.json", WEIGHTS_FILE) if not (folder / name).is_file()
@@ -206,7 +216,8 @@ class Dense(nn.Module):
         activation = (
             getattr(nn, name.rpartition(".")[2], None) if name.startswith("torch.nn.") else None
         )
-        read, written = (config.get(f"module_{what}_name") or reads for what in ("input", "output"))
+        read = config.get("module_input_name") or reads
+        written = config.get("module_output_name") or reads
         plain = read == written == reads and not config.get("use_residual")
         if activation is None or not plain:
             of = "a text's vector" if reads == INPUT else "tokens' vectors"
@@ -228,7 +239,7 @@ class Dense(nn.Module):
 
     @classmethod
     def truncating(cls, size: int, dim: int) -> Self:
-        """Return the layer that keeps the first `dim` of `size` numbers, exactly."""
+        """Return a layer that returns the first `dim` of `size` numbers as they are."""
         linear = nn.Linear(size, dim, bias=False)
         linear.weight = nn.Parameter(torch.eye(dim, size))
         return cls(linear, nn.Identity())

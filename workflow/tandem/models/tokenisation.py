@@ -1,6 +1,6 @@
-"""Stage `tokens`: the ids of a collection's passages and queries, and how many texts were cut.
+"""Stage `tokens`: write the token ids of a collection's passages and queries, and count the texts that are cut.
 
-Passages are tokenised in parts, which shards share and from which a killed stage goes on.
+Passages are tokenised in parts: shards divide them up, and a killed stage resumes after those that are done.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,14 +31,14 @@ from tandem.store.job import Draft, Job, writing
 _TEXTS_PER_BLOCK = 8192  # texts that are tokenised at once
 PASSAGES = "passages"
 QUERIES = "queries"
-_WORTH_A_WARNING = 0.01  # a larger share of a side's texts that are cut is worth a warning
+_WORTH_A_WARNING = 0.01  # a warning reports if a larger share of a side's texts is cut
 
 
 class TextTokenizer(Protocol):
-    """What turns texts into ids, with nothing around a text."""
+    """Turn texts into ids, without special tokens around a text."""
 
     def prompt(self, text: str) -> str:
-        """Return a text of the configuration, to stand in front of others."""
+        """Return a prompt of the configuration in the form that is put in front of texts."""
 
     def special_id(self, token: str) -> int:
         """Return the id of a special token."""
@@ -46,14 +46,14 @@ class TextTokenizer(Protocol):
     def tokenise(
         self, texts: Sequence[str], length: int | None = None
     ) -> tuple[list[list[int]], list[bool]]:
-        """Ids of texts, perhaps behind a `prompt`, cut to `length`; and which of them were cut."""
+        """Return the ids of texts, some with a `prompt` in front, cut to `length`; and which of them were cut."""
 
 
 class Side:
     """Turn the texts of a side, `query` or `passage`, into ids, and count those that are cut.
 
-    What a text spells is never a special token; what its prompt spells may be one: see `PlainTextTokenizer`. A marker
-    stands before the prompt, unless the prompt itself begins with it.
+    Characters of a text never become a special token; those of a prompt may, see `PlainTextTokenizer`. A marker stands
+    before the prompt, unless the prompt itself begins with it.
 
     Attributes:
         length: tokens of a text, its marker and prompt included, without special tokens; longer ones are cut.
@@ -84,15 +84,15 @@ class Side:
             )
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """Ids of texts behind marker and prompt."""
+        """Return the ids of texts, with marker and prompt in front of each."""
         ids, cut = self._behind_prompt(texts)
         self._count(cut)
         return ids
 
     def tokenise_titled(self, titles: list[str], texts: list[str], template: Template) -> Ragged:
-        """Ids of titles behind marker and prompt and of texts, with the ids between them."""
-        (heads, _) = self._behind_prompt(titles)
-        (bodies, _) = self.tokenizer.tokenise(texts, self.length)
+        """Return the ids of titles and texts, joined, with marker and prompt in front of each title."""
+        heads, _ = self._behind_prompt(titles)
+        bodies, _ = self.tokenizer.tokenise(texts, self.length)
         room = self.length - len(template.pair[1])
         self._count(
             [len(head) + len(body) > room for head, body in zip(heads, bodies, strict=True)]
@@ -108,16 +108,16 @@ class Side:
         self.texts += len(cut)
         self.cut += sum(cut)
 
-    def truncation(self) -> str:
+    def describe_truncation(self) -> str:
         """Return a line that says how many texts were cut."""
         longer = f"{self.name} texts are longer than {self.key} ({self.length})"
         return f"{self.cut:,} of {self.texts:,} {longer} and cut"
 
 
 class Tokeniser:
-    """Apply the tokenizer of a job's input `encoder`, and the parts of its passages.
+    """Tokenise a job's texts by the tokenizer of its input `encoder`, and keep track of the parts of its passages.
 
-    Here ids are of pieces of a vocabulary; subclasses have other texts' units.
+    Here ids are word pieces of a vocabulary; subclasses have other units.
     """
 
     def __init__(self, job: Job[TokensParams]) -> None:
@@ -133,7 +133,7 @@ class Tokeniser:
         )
 
     def make_side(self, name: str) -> Side:
-        """Return what turns the texts of a side, or of a part of the passages, into ids."""
+        """Return a new `Side`, which also counts the cut texts: of all queries, or of a part of the passages."""
         return Side(name, self.job.params, self._plain)
 
     @cached_property
@@ -141,28 +141,28 @@ class Tokeniser:
         return PlainTextTokenizer(self.tokenizer)
 
     def write_parts(self) -> dict[int, Json]:
-        """Write the parts of this job that are missing; return each part's number of texts that were cut."""
+        """Write the parts of this job that are missing; return facts of each part, such as how many texts were cut."""
         return self.parts.complete(self.collection.passages, self.write_part)
 
     def write_part(self, span: range, progress: Progress, folder: Path) -> Json:
-        """Write the ids of some passages, in files as the artifact has them of all."""
+        """Write the ids of some passages, in the same files as the artifact has for all passages."""
         side = self.make_side("passage")
         folder.mkdir()
         write_ragged(
             folder,
             PASSAGES,
-            self.passage_ids(span, side, progress),
+            self.tokenise_passages(span, side, progress),
             self.dtype,
             self.template.titled,
         )
         return {"cut": side.cut, **self.write_more(folder, side)}
 
     def write_more(self, folder: Path, side: Side) -> Json:
-        """Write what the ids of a part need beside them, and return facts of it; here nothing."""
+        """Write further files of a part, and return facts about them; here there are none."""
         return {}
 
-    def passage_ids(self, span: range, side: Side, progress: Progress) -> Iterator[Ragged]:
-        """Ids of some passages, a batch at a time."""
+    def tokenise_passages(self, span: range, side: Side, progress: Progress) -> Iterator[Ragged]:
+        """Yield the ids of some passages, a batch at a time."""
         for batch in self.collection.batches(_TEXTS_PER_BLOCK, ("title", "text"), span):
             titles, texts = (column.to_pylist() for column in batch.columns)
             if self.template.titled:
@@ -176,10 +176,10 @@ class Tokeniser:
             yield ids
 
     def write_texts(self, draft: Draft, parts: dict[int, Json], query: Side) -> tuple[int, Json]:
-        """Put the parts together, and write the ids of all queries.
+        """Concatenate the parts, and write the ids of all queries.
 
         Returns:
-            The number of passages' tokens, and what `meta.json` says beside the usual.
+            The number of the passages' tokens, and further keys of `meta.json`; here there are none.
         """
         ids = (Ragged.open(self.parts.path(number), PASSAGES, self.dtype) for number in parts)
         _, tokens = write_ragged(draft.folder, PASSAGES, ids, self.dtype, self.template.titled)
@@ -188,7 +188,7 @@ class Tokeniser:
         return tokens, {}
 
     def find_gaps(self) -> list[str]:
-        """Return lines about the collection that the vocabulary does not fit."""
+        """Return warnings if the vocabulary does not fit the collection."""
         return list(list_doubts("tokenised", self.job, self.tokenizer))
 
 
@@ -198,12 +198,12 @@ def run_shard(job: Job[TokensParams]) -> Json:
 
 
 def run(job: Job[TokensParams]) -> None:
-    """Tokenise what no shard has tokenised and all queries, truncated to the parameters' lengths; count the cut."""
+    """Tokenise the passages that no shard has tokenised, and all queries."""
     write_tokens(Tokeniser(job))
 
 
 def write_tokens(tokeniser: Tokeniser) -> None:
-    """Write the artifact of a tokeniser's job, after the parts that no shard has written."""
+    """Write the parts that no shard has written, then the artifact of a tokeniser's job."""
     job = tokeniser.job
     template = tokeniser.template
     passage, query = (tokeniser.make_side(name) for name in ("passage", "query"))
@@ -225,9 +225,9 @@ def write_tokens(tokeniser: Tokeniser) -> None:
         draft.facts["truncated"] = {"passages": passage.cut, "queries": query.cut}
         for side in (passage, query):
             if side.cut > _WORTH_A_WARNING * side.texts:
-                warn(job, draft, f"{side.truncation()}: {side.cut / side.texts:.1%}")
+                warn(job, draft, f"{side.describe_truncation()}: {side.cut / side.texts:.1%}")
             elif side.cut:
-                say(f"{job.kind} {job.key} · {side.truncation()}")
+                say(f"{job.kind} {job.key} · {side.describe_truncation()}")
         lines = tokeniser.find_gaps()
         limit = find_longest_input(job.inputs["encoder"].folder / "hf")
         longest = max(passage.length, query.length) + template.extra[0]
@@ -240,7 +240,7 @@ def write_tokens(tokeniser: Tokeniser) -> None:
 
 
 def tokenise_queries(dataset: Artifact, side: Side) -> Iterator[list[list[int]]]:
-    """Ids of all queries, a batch at a time."""
+    """Yield the ids of all queries, a batch at a time."""
     texts = pq.read_table(dataset.path("queries.parquet"), columns=["text"])["text"]
     for start in range(0, len(texts), _TEXTS_PER_BLOCK):
         yield side.tokenise(texts.slice(start, _TEXTS_PER_BLOCK).to_pylist())

@@ -1,6 +1,7 @@
-"""Token ids: stored once per (dataset, tokenizer, lengths), put between special tokens, padded.
+"""Read token ids, put special tokens around them, and pad them.
 
-Ids are stored without special tokens: a dual encoder and a cross-encoder put their own around the same bytes.
+Ids are stored once per (dataset, tokenizer, lengths), without special tokens: a dual encoder and a cross-encoder put
+their own around the same ids.
 """
 
 import json
@@ -11,8 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import TypeAdapter
 
+from tandem.config.encoders import LONGEST_WORD
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, Ragged, cut_longest_first, join_ranges, sum_lengths
+from tandem.models.ragged import (
+    Ids,
+    Ragged,
+    cut_longest_first,
+    join_ranges,
+    round_up,
+    sum_lengths,
+)
 from tandem.store.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -23,10 +32,15 @@ TokenTexts = Ragged | Sequence[Ids]
 
 @dataclass(frozen=True)
 class Inputs:
-    """Rows of ids, special tokens included, laid end to end: ids and segments (tokens,), int64, and lengths (rows,).
+    """Hold rows of ids with their special tokens, one row after another.
 
-    `types` is None where the model has no segments. Of pairs, `first` says how many tokens of each row belong to the
-    first text, its special tokens included, shape (rows,).
+    Attributes:
+        ids: of all rows, int64, shape (tokens,).
+        types: segments, same shape; None if the model has none.
+        lengths: tokens of each row, shape (rows,).
+        pad: id of padding.
+        first: if rows are pairs, how many tokens of each belong to the first text, its special tokens included, shape
+            (rows,).
     """
 
     ids: Ids
@@ -37,7 +51,7 @@ class Inputs:
 
     @classmethod
     def join(cls, parts: list[tuple[Ragged, int]], types: bool, pad: int) -> "Inputs":
-        """Put parts one after the other in every row."""
+        """Concatenate parts (texts, their segment) row by row."""
         sizes = [np.diff(part.offsets) for part, _ in parts]
         lengths = np.sum(sizes, axis=0)
         starts = sum_lengths(lengths)[:-1]
@@ -51,8 +65,8 @@ class Inputs:
             starts = starts + size
         return cls(ids, segments, lengths, pad)
 
-    def filled(self, rows: int) -> "Inputs":
-        """Return the same with more rows behind, each a single padding id, up to `rows`."""
+    def fill_up(self, rows: int) -> "Inputs":
+        """Append rows of a single padding id until there are `rows`."""
         more = rows - len(self.lengths)
         types = None if self.types is None else np.pad(self.types, (0, more))
         first = None if self.first is None else np.pad(self.first, (0, more))
@@ -61,46 +75,45 @@ class Inputs:
             ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first
         )
 
-    def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Pad to tensors, shape (rows, longest), for transformers: of `least` tokens or more, up to a multiple."""
-        import torch  # not by stages that only read ids
+    def to_tensors(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
+        """Pad to tensors for transformers, shape (rows, length); the length is a multiple, and at least `least`."""
+        import torch  # here, as stages that only read ids need no torch
 
         longest = int(self.lengths.max(initial=max(1, least)))
-        width = -(-longest // multiple) * multiple  # rounded up
-        stands = np.arange(width) < self.lengths[:, None]
-        ids = np.full(stands.shape, self.pad, np.int64)
-        ids[stands] = self.ids
-        arrays = {"input_ids": ids, "attention_mask": stands.astype(np.int64)}
+        width = round_up(longest, multiple)
+        is_token = np.arange(width) < self.lengths[:, None]
+        ids = np.full(is_token.shape, self.pad, np.int64)
+        ids[is_token] = self.ids
+        arrays = {"input_ids": ids, "attention_mask": is_token.astype(np.int64)}
         if self.types is not None:
             arrays["token_type_ids"] = np.zeros_like(ids)
-            arrays["token_type_ids"][stands] = self.types
+            arrays["token_type_ids"][is_token] = self.types
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-# What stands for a word's characters: 1 + each byte of its UTF-8, between two numbers of their own; 0 alone is padding
-# of texts. The numbers are those of ELMo and CharacterBERT.
+# A word's characters are numbers: 1 + each byte of its UTF-8, between a number for its begin and one for its end. Zeros
+# alone are padding of a text. ELMo and CharacterBERT use the same numbers.
 BEGIN_OF_WORD = 259
 END_OF_WORD = 260
 PADDING_OF_WORD = 261
-LONGEST_WORD = 50  # numbers, with those of its begin and its end
-WORDS = "words"  # their files among those of token ids
+WORDS = "words"  # name of their files, beside the files of token ids
 WORDS_DTYPE = "uint16"
 
 
 @dataclass(frozen=True)
 class WordInputs(Inputs):
-    """Rows of ids of words, each of which is a row of `words`: the numbers of its characters."""
+    """Hold rows of words: id i is row i of `words`, which has the numbers of a word's characters."""
 
     words: Ragged = field(kw_only=True)
 
-    def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Pad as usual; an encoder reads each word that occurs once.
+    def to_tensors(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
+        """Pad as `Inputs` does; each word that occurs is given once, in `characters`, shape (words, LONGEST_WORD).
 
-        `input_ids` then says which of the words `characters`, shape (words, LONGEST_WORD), a token is.
+        `input_ids` are rows of `characters`.
         """
         import torch
 
-        tensors = super().padded(multiple, least)
+        tensors = super().to_tensors(multiple, least)
         ids = tensors["input_ids"].numpy()
         different, places = np.unique(ids, return_inverse=True)
         tensors["input_ids"] = torch.from_numpy(places.reshape(ids.shape))
@@ -109,22 +122,26 @@ class WordInputs(Inputs):
 
 
 def fill_words(words: Ragged) -> Ids:
-    """Fill up the numbers of words' characters, shape (words, LONGEST_WORD), int64; a word of none is all zeros."""
+    """Pad the numbers of words' characters, shape (words, LONGEST_WORD), int64; an empty word is all zeros."""
     lengths = np.diff(words.offsets)
-    stands = np.arange(LONGEST_WORD) < lengths[:, None]
-    rows = np.full(stands.shape, PADDING_OF_WORD, np.int64)
+    is_character = np.arange(LONGEST_WORD) < lengths[:, None]
+    rows = np.full(is_character.shape, PADDING_OF_WORD, np.int64)
     rows[lengths == 0] = 0
-    rows[stands] = words.ids
+    rows[is_character] = words.ids
     return rows
 
 
 @dataclass(frozen=True)
 class Template:
-    """Describe the ids around one text (before, after) and a pair (before, between, after).
+    """Describe the special tokens around a text and around a pair of texts.
 
-    `types` are the segments of (before, first, between, second, after) in a pair; None where the model has none.
-    `titled` says that passages are a title, the ids between a pair's texts, and a text. `longest_pair` is how many
-    tokens a pair has at most, special ones included; None: what both texts have.
+    Attributes:
+        single: ids before and after a single text.
+        pair: ids before, between and after two texts.
+        types: segments of a pair's (before, first, between, second, after); None if the model has none.
+        pad: id of padding.
+        titled: whether a passage is a title and a text, with the ids between a pair's texts between them.
+        longest_pair: tokens of a pair, at most, special ones included; None: no limit.
     """
 
     single: tuple[tuple[int, ...], tuple[int, ...]]
@@ -138,7 +155,8 @@ class Template:
     def of(cls, tokenizer: Any) -> Self:
         """Encode two probe texts, `a` and `b`, and read off what the tokenizer put around them.
 
-        A `UserError` where they have no tokens, or others in a pair than alone.
+        Raises:
+            UserError: a probe has no tokens, or other tokens in a pair than alone.
         """
         a = tokenizer("a", add_special_tokens=False)["input_ids"]
         b = tokenizer("b", add_special_tokens=False)["input_ids"]
@@ -161,7 +179,7 @@ class Template:
         types = None
         if "token_type_ids" in both:
             segments = both["token_type_ids"]
-            # A segment of special tokens is read off the first of them; 0 where there is none.
+            # The segment of several special tokens is that of the first one; 0 if there are none.
             before = segments[0] if pair[0] else 0
             between = segments[first_end] if pair[1] else 0
             after = segments[second_end] if pair[2] else 0
@@ -170,7 +188,7 @@ class Template:
         return cls(single, pair, types, pad)
 
     def plain(self) -> dict[str, object]:
-        """Return the fields as `meta.json` has them, without what is rarely there."""
+        """Return the fields for `meta.json`; `titled` and `longest_pair` only if they are set."""
         fields = asdict(self)
         for name in ("titled", "longest_pair"):
             if not fields[name]:
@@ -179,7 +197,7 @@ class Template:
 
     @property
     def extra(self) -> tuple[int, int]:
-        """Return how many special tokens a single text and a pair get."""
+        """Return the numbers of special tokens of a single text and of a pair."""
         return sum(map(len, self.single)), sum(map(len, self.pair))
 
     def separators(self, side: str) -> tuple[int, ...]:
@@ -212,7 +230,7 @@ class Template:
         return np.repeat(segments, counts.ravel())
 
     def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> Ragged:
-        """Join title, the ids between, and text of each passage, of at most `longest` tokens in all."""
+        """Join title, separators and text of each passage, cut to at most `longest` tokens in all."""
         between = self.pair[1]
         title_lengths, text_lengths = cut_longest_first(
             np.array([len(title) for title in titles], np.int64),
@@ -227,11 +245,11 @@ class Template:
         return replace(Ragged.of(rows), titles=title_lengths)
 
     def pair_lengths(self, first: Ids, second: Ids, texts: Ids | int = 1) -> Ids:
-        """Return the lengths of pairs of texts of these lengths: with special tokens, cut to `longest_pair`.
+        """Return the lengths of pairs of texts, with special tokens, cut to `longest_pair`.
 
         Args:
-            first, second: tokens of the two texts, of any shape.
-            texts: how many texts the second one is, with each of which the first is read.
+            first, second: numbers of tokens of the two texts, of any shape.
+            texts: how many parts the second text consists of; the first one is read with each of them.
         """
         lengths = texts * (first + self.extra[1]) + second
         return (
@@ -239,7 +257,10 @@ class Template:
         )
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
-        """Join pairs (query, passage) with special tokens, cut to `longest_pair`; those between are the query's."""
+        """Join pairs (query, passage) with special tokens, cut to `longest_pair`.
+
+        In `Inputs.first` the tokens between the two texts belong to the query.
+        """
         if self.longest_pair is not None:
             limit = self.longest_pair - self.extra[1]
             first_lengths, second_lengths = cut_longest_first(
@@ -259,12 +280,12 @@ class Template:
 
 @dataclass(frozen=True)
 class WordTemplate(Template):
-    """Describe the ids around words, and what an id stands for: a row of `words`, special tokens among them."""
+    """Describe the special tokens around texts of words; every id, special tokens included, is a row of `words`."""
 
     words: Ragged = field(kw_only=True, compare=False)
 
     def single_inputs(self, texts: TokenTexts, side: str = "query") -> Inputs:
-        """Join as `Template` does; the words' characters are there too."""
+        """Join as `Template` does, and add the words' characters."""
         inputs = super().single_inputs(texts, side)
         return WordInputs(**vars(inputs), words=self.words)
 

@@ -1,6 +1,6 @@
 """Stage `candidates`: draw each training query's list from a run, denoised by a judge if there is one.
 
-Queries are judged and drawn for in parts, which shards share and from which a killed stage goes on.
+Queries are judged and their lists drawn in parts: shards divide them up, and a killed stage resumes after those done.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,10 +39,10 @@ from tandem.store.job import Job, load, writing
 if TYPE_CHECKING:
     from tandem.negatives.judging import Judge
 
-QUERIES_PER_ROW_GROUP = 1024  # queries whose lists are a row group
-_LISTS_FILE = "lists.parquet"  # of a part
+QUERIES_PER_ROW_GROUP = 1024  # queries whose lists are one row group of the file
+_LISTS_FILE = "lists.parquet"  # name of the file with a part's lists
 
-# candidates.parquet: a line per passage of a list; `add_ids` has the ids behind the rows.
+# candidates.parquet has a line for each passage of a list; `add_ids` adds the ids of queries and passages.
 CANDIDATES_SCHEMA = pa.schema(
     {"query_row": pa.uint32(), "passage_row": pa.uint32(), "label": pa.int8(), "rank": pa.int32()}
     | {"score": pa.float32(), "judge": pa.float32(), "source": pa.string(), "list": pa.string()}
@@ -51,7 +51,7 @@ _NUMBERS = ("passage_row", "rank", "score", "judge")
 
 
 def tabulate_lists(lists: list[DrawnList]) -> pa.Table:
-    """Lists as rows of `CANDIDATES_SCHEMA`, list after list, positives first."""
+    """Return lists as a table of `CANDIDATES_SCHEMA`, list after list, positives first."""
     lines = [(entry.rows, entry.labels, entry.ranks, entry.scores, entry.judged) for entry in lists]
     columns = [
         np.repeat([entry.query for entry in lists], [len(entry.rows) for entry in lists]),
@@ -66,19 +66,23 @@ def tabulate_lists(lists: list[DrawnList]) -> pa.Table:
 
 
 def count_list_negatives(pool: QueryPool, params: CandidatesParams) -> int | None:
-    """Return how many negatives a list of one query is to have; None for all that there are."""
-    each = max(1, len(pool.positives)) if params.negatives_per == "positive" else 1
-    return None if params.negatives is None else params.negatives * each
+    """Return how many negatives a list of this query should have; None: all that there are."""
+    factor = max(1, len(pool.positives)) if params.negatives_per == "positive" else 1
+    return None if params.negatives is None else params.negatives * factor
 
 
 def draw_lists(pool: QueryPool, params: CandidatesParams) -> Iterator[DrawnList]:
-    """Yield the lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
+    """Yield the lists of one query; none if a judge labels and finds no positive.
+
+    The draw depends on (seed, query) alone.
+    """
     denoise = params.denoise
     negatives = count_list_negatives(pool, params)
     first = params.take == "first"
     rng = np.random.default_rng([params.seed, 1, pool.query])
     if params.labels == "judge" and denoise is not None:
-        if (labelled := judge_labelled(pool, negatives, denoise, rng, first)) is not None:
+        labelled = judge_labelled(pool, negatives, denoise, rng, first)
+        if labelled is not None:
             yield labelled
         return
     if denoise is None or denoise.hybrid:
@@ -97,15 +101,19 @@ def write_part(
     report: NegativesReport,
     texts: Ragged,
 ) -> Json:
-    """Write the lists of some pools and the scores of `report`; return its counts and each pool's lines.
+    """Judge some pools, draw their lists, and write the lists and the scores of `report`.
 
-    `texts` are the token ids of all passages.
+    Args:
+        texts: token ids of all passages.
+    Returns:
+        The counts of `report`, the number of lines of each pool's lists, and facts about the judge.
     """
     if judge is not None and pools:
         judge(pools)
         for pool in pools:
             report.add_denoised(pool, find_near_copies(pool.rows, pool.positives, texts, NEAR_COPY))
-    if below := params.below_positive:
+    below = params.below_positive
+    if below:
         for pool in pools:
             keep_below(pool, below, below.judged)
     drawn = [list(draw_lists(pool, params)) for pool in pools]
@@ -122,16 +130,17 @@ def write_part(
         tabulate_lists(entries) if entries else CANDIDATES_SCHEMA.empty_table(),
         folder / _LISTS_FILE,
     )
-    for name, scores in report.all_scores().items():
+    for name, scores in report.join_scores().items():
         np.save(folder / f"{name}.npy", scores)
     lines = [sum(len(entry.rows) for entry in lists) for lists in useful]
-    return {"report": report.counts(), "lines": lines, "judge": judge.facts if judge else {}}
+    return {"report": report.list_counts(), "lines": lines, "judge": judge.facts if judge else {}}
 
 
 def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Json], int]:
-    """Write this job's parts that are missing; the facts of its parts by number, and how many queries the source lacks.
+    """Write the parts of this job that are missing; the queries of a part are judged together.
 
-    A part's queries are judged together.
+    Returns:
+        The facts of its parts by number, and how many of the split's queries the source lacks.
     """
 
     @cache
@@ -144,13 +153,13 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
 
     def write(entries: list[SourceRanking], folder: Path) -> Json:
         report = NegativesReport(job.params.denoise)
-        drawn = list(pools.pooled(entries, report))
-        return write_part(folder, drawn, judge(), job.params, report, pools.passages)
+        query_pools = list(pools.make_pools(entries, report))
+        return write_part(folder, query_pools, judge(), job.params, report, pools.passages)
 
     collection = Collection(job.inputs["dataset"])
     pools = Pools(job, index_passages(collection), index_queries(collection))
     facts = dict[int, Json]()
-    source = pools.source()
+    source = pools.read_source()
     without_run = len(pools.known)
     total = sum(
         len(span) for number, span in enumerate(parts.spans(without_run)) if parts.is_own(number)
@@ -167,12 +176,12 @@ def write_parts(job: Job[CandidatesParams], parts: Parts) -> tuple[dict[int, Jso
 
 
 def run_shard(job: Job[CandidatesParams]) -> Json:
-    """Draw, and judge, the lists of every n-th part, beginning with this shard's number."""
+    """Judge and draw the lists of every n-th part, beginning with this shard's number."""
     return {"parts": list(write_parts(job, Parts(job))[0])}
 
 
 def run(job: Job[CandidatesParams]) -> None:
-    """Draw what no shard has drawn; write candidates.parquet and report.json."""
+    """Draw the lists that no shard has drawn; write candidates.parquet and report.json."""
     parts = Parts(job)
     report = NegativesReport(job.params.denoise)
     facts, report.without_run = write_parts(job, parts)
@@ -190,11 +199,13 @@ def run(job: Job[CandidatesParams]) -> None:
         with open_column_writer(
             draft.path("candidates.parquet"), CANDIDATES_SCHEMA, _NUMBERS
         ) as writer:
-            lines = np.array([lines for part in facts.values() for lines in part["lines"]])
+            lines = list[int]()
+            for part in facts.values():
+                lines += part["lines"]
+            starts = range(0, len(lines), QUERIES_PER_ROW_GROUP)
+            sizes = np.add.reduceat(lines, starts)  # lines of each row group
             tables = (pq.read_table(parts.path(number) / _LISTS_FILE) for number in facts)
-            for group in group_rows(
-                tables, np.add.reduceat(lines, range(0, len(lines), QUERIES_PER_ROW_GROUP))
-            ):
+            for group in group_rows(tables, sizes):
                 writer.write_table(group)
         result = load("extras.drawn_lists:describe_lists")(report)
         write_json(draft.path("report.json"), result)
@@ -205,7 +216,7 @@ def run(job: Job[CandidatesParams]) -> None:
 
 
 def group_rows(tables: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
-    """Yield the rows of tables in tables of other sizes, without empty ones."""
+    """Regroup the rows of tables into tables of the given sizes; those of size 0 are left out."""
     rest = CANDIDATES_SCHEMA.empty_table()
     source = iter(tables)
     for size in sizes:

@@ -1,6 +1,6 @@
-"""Training lists from a query's pool: undenoised (RocketQAv2 §3.3), denoised or labelled by a judge (RocketQA §3.2).
+"""Draw training lists from a query's pool: its positives, and the passages of a run that may serve as negatives.
 
-A pool is the query's positives and the passages of a run that may serve as negatives.
+Lists are undenoised (RocketQAv2 §3.3), denoised by a judge, or labelled by a judge (RocketQA §3.2).
 """
 
 from dataclasses import dataclass, field
@@ -17,18 +17,19 @@ _NO_ROWS = np.empty(0, np.int64)
 
 @dataclass
 class QueryPool:
-    """Describe what one training query's lists are drawn from.
+    """Hold the passages from which one training query's lists are drawn.
 
     Attributes:
         query: row of the query.
         positives: rows of its relevant passages.
-        rows, ranks, scores: the run's passages in the window, without positives and their duplicates; rank from 1.
-        positive_scores: the run's scores of `positives`, NaN for those that it lacks.
-        beyond: rows, ranks and scores of the backfill window.
+        rows, ranks, scores: the run's passages in the window, without positives and their duplicates; ranks count
+            from 1.
+        positive_scores: the run's scores of `positives`, NaN for passages that it lacks.
+        beyond: rows, ranks and scores of the passages in the backfill window.
         dropped: how many passages of the window each rule took out.
-        judged, judged_positives: the judge's probabilities for `rows` and `positives`, NaN until there is a judge.
-        far: which of `rows` may be negatives; all until `keep_below` leaves out those too near a positive.
-        barred_as: why the others may not be, in `dropped`.
+        judged, judged_positives: the judge's probabilities of `rows` and `positives`; NaN before they are judged.
+        far: True for `rows` that may be negatives; `keep_below` sets it to False for those too near a positive.
+        barred_as: the reason in `dropped` for those that may not.
         labelled: origin of the label of `positives`: `qrels`, `answer` or `rank`.
         source: where `rows` come from: `run` or `random`.
     """
@@ -55,7 +56,7 @@ class QueryPool:
 
 
 def fill_unknown(count: int) -> Array:
-    """`count` times NaN: scores or probabilities that nobody computed."""
+    """Return NaN `count` times, for scores or probabilities that have not been computed."""
     return np.full(count, np.nan, np.float32)
 
 
@@ -70,16 +71,16 @@ def make_pool(
     near_duplicates: float | None = None,
     scored: int | None = None,
 ) -> QueryPool:
-    """Take the ranks of a window from a run, without positives and without passages of the same text as one.
+    """Make a query's pool from the ranks of a window of a run, without positives and passages with a positive's text.
 
     Args:
         run: the run's passage rows and scores, best first.
-        window: first and last rank that may become negatives, from 1, both included.
-        backfill: the ranks to fill up from where too few are left, likewise.
-        texts: token ids of all passages; equal ones are a duplicate.
+        window: first and last rank of the window; ranks count from 1, and both are included.
+        backfill: first and last rank of the passages that fill up a list with too few negatives.
+        texts: token ids of all passages; passages with the same ids are duplicates.
         barred: rows that are neither positive nor negative, see `PositiveLabels.barred`; None: there are none.
-        near_duplicates: similarity (Jaccard, of token trigrams) from which a passage is a duplicate too.
-        scored: the run's last rank whose score means something; None: all.
+        near_duplicates: Jaccard similarity of token trigrams from which a passage is a duplicate, too.
+        scored: the last rank of the run whose score has a meaning; None: all.
     """
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)
@@ -87,14 +88,15 @@ def make_pool(
     duplicate = _find_duplicates(rows, positives, texts, near_duplicates) & ~relevant
     neither = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
     reasons = {"known positive": relevant, "duplicate of a positive": duplicate}
-    reasons |= {"neither positive nor negative": neither} if neither.any() else {}
+    if neither.any():
+        reasons["neither positive nor negative"] = neither
     keep = ~relevant & ~duplicate & ~neither
     inside = (ranks >= window[0]) & (ranks <= window[1])
     first, last = backfill or (1, 0)
     outside = keep & (ranks >= first) & (ranks <= last) & ~inside
     positive_scores = fill_unknown(len(positives))
-    at, places = np.nonzero(positives[:, None] == rows[:scored])
-    positive_scores[at] = scores[places]
+    found, places = np.nonzero(positives[:, None] == rows[:scored])
+    positive_scores[found] = scores[places]
     return QueryPool(
         query=query,
         positives=positives,
@@ -112,12 +114,13 @@ def keep_below(pool: QueryPool, below: BelowPositive, judged: bool) -> None:
 
     A negative scores at most s - (1 - share) |s|, which is share · s for s > 0 (TopK-PercPos), or s - margin
     (TopK-MarginPos). s is the lowest score of the positives that have one, as in sentence-transformers'
-    `mine_hard_negatives`. Where none has one, the run ranks all passages above the positives: all are barred. If
-    `judged`, the judge's probabilities are compared instead of the run's scores.
+    `mine_hard_negatives`. If none has a score, the run ranks all passages above the positives, and all are barred.
+
+    Args:
+        judged: compare the judge's probabilities instead of the run's scores.
     """
-    own, positives = (
-        (pool.judged, pool.judged_positives) if judged else (pool.scores, pool.positive_scores)
-    )
+    scores = pool.judged if judged else pool.scores
+    positives = pool.judged_positives if judged else pool.positive_scores
     lowest = positives[np.isfinite(positives)].min(initial=np.inf).astype(np.float64)
     if np.isinf(lowest):
         pool.barred_as = "no positive has a score"
@@ -125,21 +128,21 @@ def keep_below(pool: QueryPool, below: BelowPositive, judged: bool) -> None:
     else:
         gap = below.margin if below.share is None else abs(lowest) * (1 - below.share)
         limit = lowest - gap
-    pool.far = own <= limit
+    pool.far = scores <= limit
     pool.dropped[pool.barred_as] = int((~pool.far).sum())
     if not judged:
-        far = pool.beyond[2] <= limit
         rows, ranks, scores = pool.beyond
+        far = scores <= limit
         pool.beyond = rows[far], ranks[far], scores[far]
 
 
 def _find_duplicates(rows: Array, positives: Array, texts: Ragged, near: float | None) -> Array:
-    """Return whether each row has the tokens of a positive, or shares enough of their trigrams; see `make_pool`."""
+    """Return whether each row is a duplicate of a positive; see `make_pool`."""
     own = [texts[row] for row in positives.tolist()]
     if near is None:
         contents = {ids.tobytes() for ids in own}
         duplicate = np.zeros(len(rows), bool)
-        # Few are as long as a positive; the others are not read.
+        # Only texts as long as a positive are read: there are few.
         as_long = np.flatnonzero(np.isin(texts.lengths(rows), [len(ids) for ids in own]))
         duplicate[as_long] = [texts[row].tobytes() in contents for row in rows[as_long].tolist()]
         return duplicate
@@ -147,9 +150,9 @@ def _find_duplicates(rows: Array, positives: Array, texts: Ragged, near: float |
 
 
 def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: float) -> Array:
-    """Return for each row whether its text is nearly that of a positive, shape (rows,).
+    """Return whether each row's text is nearly that of a positive, shape (rows,).
 
-    Near means that the Jaccard similarity of their token trigrams is at least `threshold`; no sketch, so it is exact.
+    It is if the Jaccard similarity of their token trigrams is at least `threshold`, computed exactly.
     """
     originals = [hash_token_trigrams(texts[row]) for row in positives.tolist()]
     copies = np.zeros(len(rows), bool)
@@ -163,17 +166,18 @@ def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: fl
 
 @dataclass(frozen=True)
 class DrawnList:
-    """Describe one list as rows of candidates.parquet, positives first.
+    """Hold one list in columns of candidates.parquet, positives first.
 
     Attributes:
         kind: `undenoised` or `denoised`.
-        query, rows: of the query and of passages.
-        labels: 1 for positives.
-        ranks: rank in the run, 0 for a passage that was not taken from it.
-        scores: the run's scores, NaN for none.
-        judged: the judge's probabilities, NaN for none.
-        sources: of a positive `qrels`, `answer` (it holds one), `rank` or `judge`; of a negative `run`, or `random`
-            without a run.
+        query: row of the query.
+        rows: rows of the passages.
+        labels: 1 for positives, 0 for negatives.
+        ranks: ranks in the run, 0 for passages that were not taken from it.
+        scores: the run's scores, NaN where there is none.
+        judged: the judge's probabilities, NaN where there is none.
+        sources: for a positive `qrels`, `answer` (it contains one), `rank` or `judge`; for a negative `run`, or
+            `random` if there is no run.
     """
 
     kind: str
@@ -189,7 +193,10 @@ class DrawnList:
 def choose_negatives(
     count: int, size: int | None, rng: np.random.Generator, first: bool = False
 ) -> Array:
-    """Indices of `size` of `count` things in their order, drawn without replacement, or the first; all for None."""
+    """Return `size` of the indices below `count`, in ascending order; all of them if `size` is None.
+
+    They are drawn without replacement, or are the first ones.
+    """
     if size is None or size >= count:
         return np.arange(count)
     return np.arange(size) if first else np.sort(rng.permutation(count)[:size])
@@ -198,7 +205,7 @@ def choose_negatives(
 def draw_undenoised(
     pool: QueryPool, negatives: int | None, rng: np.random.Generator, first: bool = False
 ) -> DrawnList:
-    """Return the known positives and passages of the window: random ones, or the first."""
+    """Return a list of the known positives, and of random or the first passages of the window as negatives."""
     far = np.flatnonzero(pool.far)
     return _assemble("undenoised", pool, far[choose_negatives(len(far), negatives, rng, first)])
 
@@ -210,11 +217,11 @@ def draw_denoised(
     rng: np.random.Generator,
     first: bool = False,
 ) -> DrawnList:
-    """Return the known positives, those the judge is sure of, and sure negatives: random ones, or the first.
+    """Return a list of the known positives, of the judge's positives, and of random or the first sure negatives.
 
-    A passage of the window is a negative if its probability is below `negative_below` and, where `positive_above` is
-    set, a positive if above it. Too few negatives are filled up at random from the backfill window, unjudged (as
-    RocketQA's released scripts do from ranks 51 to 1,000).
+    A passage of the window is a negative if its probability is below `negative_below`, and a positive if it is above
+    `positive_above`, where that is set. If there are too few negatives, random passages of the backfill window are
+    added without judging them (as RocketQA's released scripts do from ranks 51 to 1,000).
     """
     below = pool.judged < denoise.negative_below
     certain = np.flatnonzero(below & pool.far)
@@ -223,7 +230,7 @@ def draw_denoised(
         if denoise.positive_above is None
         else np.flatnonzero(pool.judged > denoise.positive_above)
     )
-    # Each passage has one reason: it is accepted, else barred, else unsure.
+    # A dropped passage is counted once: as accepted, else as barred, else as unsure.
     far = int(pool.far[accepted].sum())
     pool.dropped["accepted as positive"] = len(accepted)
     if pool.barred_as in pool.dropped:
@@ -244,10 +251,10 @@ def judge_labelled(
     rng: np.random.Generator,
     first: bool = False,
 ) -> DrawnList | None:
-    """Positive and negatives by the judge alone, for a query without labels (RocketQA's fourth step).
+    """Return a list whose positive and negatives the judge alone chooses, for a query without labels.
 
-    The passage with the highest probability, of equals the first, is the positive if its probability is above
-    `positive_above`; negatives are below `negative_below`. None where no passage is good enough.
+    This is RocketQA's fourth step. The positive is the first passage with the highest probability, which must be above
+    `positive_above`; negatives are below `negative_below`. None if no passage can be the positive.
     """
     assert denoise.positive_above is not None
     if not len(pool.judged) or not pool.judged.max() > denoise.positive_above:
@@ -269,7 +276,12 @@ def _assemble(
     accepted: Array = _NO_ROWS,
     backfill: Array = _NO_ROWS,
 ) -> DrawnList:
-    """Put a list together: the qrels' positives, the judge's, the chosen negatives, and the backfill's."""
+    """Make a list of the known positives, those that the judge accepted, the chosen negatives, and the backfill.
+
+    Args:
+        chosen, accepted: indices of the window's passages.
+        backfill: indices of the passages in `pool.beyond`.
+    """
     taken = np.concatenate([accepted, chosen])
     known = len(pool.positives)
     window = zip((pool.rows, pool.ranks, pool.scores), pool.beyond, strict=True)

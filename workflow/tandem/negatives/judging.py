@@ -1,4 +1,4 @@
-"""Judging pools: the probabilities that cross-encoders give the passages which training lists are drawn from."""
+"""Judge pools: have cross-encoders compute the probability that each of their passages is relevant."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -25,12 +25,16 @@ from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
 
-_QUERIES_PER_GROUP = 1024  # queries whose passages are judged together for a calibration
+_QUERIES_PER_GROUP = 1024  # queries whose passages are judged together when a calibration is fitted
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """σ(slope · x + intercept) of a mean logit x, fitted to so many positives and others of dev."""
+    """Map a mean logit x to the probability σ(slope · x + intercept).
+
+    Attributes:
+        positives, others: numbers of passages of dev that it was fitted to.
+    """
 
     slope: float
     intercept: float
@@ -39,9 +43,13 @@ class Calibration:
 
 
 class Judge:
-    """Give pools the probabilities of a job's judges: σ(slope · x + intercept) of their mean logit x where calibrated.
+    """Compute the probabilities of pools' passages by a job's judges.
 
-    Without calibration a probability is the mean of the judges' σ(x). Raises a `UserError` where dev has no pairs.
+    A calibrated probability is σ(slope · x + intercept) of the judges' mean logit x; without calibration it is the mean
+    of their σ(x).
+
+    Raises:
+        UserError: a calibration is asked for, but dev has no pairs to fit it to.
     """
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
@@ -49,30 +57,29 @@ class Judge:
         self.judges = open_judges(job)
         self.calibration: Calibration | None = None
         self.facts: Json = {}  # for the manifest
-        # a run of dev, whose pools follow the rules of the training queries'
+        # It is fitted to pools of dev, made from a run by the same rules as those of the training queries.
         if "calibration" in job.inputs:
             judged = job.params.denoise.calibrate_queries if job.params.denoise else None
             params = job.params.model_copy(
                 update={"split": "dev", "queries": judged, "below_positive": None, "behind": None}
             )
-            # of the training run
+            # `match` belongs to the run of the training queries.
             inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}
             inputs["run"] = job.inputs["calibration"]
             pools = Pools(replace(job, params=params, inputs=inputs), docs, queries)
-            self.calibration = fit_calibration(
-                pools.pooled(pools.source(), NegativesReport()), self.judges, job.key
-            )
+            dev_pools = pools.make_pools(pools.read_source(), NegativesReport())
+            self.calibration = fit_calibration(dev_pools, self.judges, job.key)
             self.facts["calibration"] = asdict(self.calibration)
 
     def __call__(self, group: list[QueryPool]) -> None:
-        """Give each pool the probabilities of its window's passages and of its positives."""
-        give(group, judge_calibrated(self.judges, self.calibration, *list_pairs(group)))
+        """Set each pool's probabilities: of the passages of its window, and of its positives."""
+        set_judgements(group, judge_calibrated(self.judges, self.calibration, *list_pairs(group)))
 
 
 def judge_calibrated(
     judges: list[PairScores], fit: Calibration | None, queries: Array, passages: Array
 ) -> Array:
-    """Return the judges' probabilities of pairs, float32, shape (pairs,); without calibration the mean of their σ."""
+    """Return the judges' probabilities of pairs, float32, shape (pairs,); see `Judge`."""
     if fit is None:
         return average_probabilities(judges, queries, passages)
     logits = average_logits(judges, queries, passages)
@@ -82,30 +89,30 @@ def judge_calibrated(
 def fit_calibration(
     source: Iterator[QueryPool], judges: list[PairScores], label: str
 ) -> Calibration:
-    """Fit to the mean logits of the known positives and of the other passages of pools; see `fit_line`."""
+    """Fit a calibration to the mean logits of pools' known positives and of their other passages; see `fit_line`."""
     positives = [np.empty(0, np.float32)]
     others = [np.empty(0, np.float32)]
     while group := list(islice(source, _QUERIES_PER_GROUP)):
         queries, passages = list_pairs(group)
-        give(group, average_logits(judges, queries, passages))
+        set_judgements(group, average_logits(judges, queries, passages))
         positives += [pool.judged_positives for pool in group]
         others += [pool.judged for pool in group]
-    right = np.concatenate(positives)
-    wrong = np.concatenate(others)
-    if not len(right) or not len(wrong):
-        problem = f"dev has {len(right)} known positives and {len(wrong)} other candidates"
+    known = np.concatenate(positives)
+    other = np.concatenate(others)
+    if not len(known) or not len(other):
+        problem = f"dev has {len(known)} known positives and {len(other)} other candidates"
         raise UserError(
             f"candidates {label}: denoise.calibrate is dev, but {problem}; leave it out"
         )
-    slope, intercept = fit_line(right, wrong)
-    return Calibration(slope, intercept, len(right), len(wrong))
+    slope, intercept = fit_line(known, other)
+    return Calibration(slope, intercept, len(known), len(other))
 
 
 def fit_line(positives: Array, others: Array) -> tuple[float, float]:
-    """Fit slope a and intercept b of the logistic regression σ(a x + b) of two kinds of scores that weigh the same.
+    """Fit a logistic regression σ(a x + b) that tells the scores x of positives from others; return (a, b).
 
-    Platt 1999, with his targets (n + 1) / (n + 2) and 1 / (n + 2), so that kinds that a threshold tells apart have a
-    finite slope. With equal weights a probability of 1/2 means as likely among the one as among the other.
+    It has the targets (n + 1) / (n + 2) and 1 / (n + 2) of Platt 1999, so that the slope is finite even if a threshold
+    separates the two kinds. Both kinds weigh the same: a score of probability 1/2 is as likely in one as in the other.
     """
     scores = np.concatenate([positives, others]).astype(np.float64)
     sizes = [len(positives), len(others)]
@@ -130,7 +137,7 @@ def fit_line(positives: Array, others: Array) -> tuple[float, float]:
 
 
 def list_pairs(group: list[QueryPool]) -> tuple[Array, Array]:
-    """Return query row and passage row of the pairs that are judged: each pool's window, then its positives."""
+    """Return query row and passage row of the pairs to judge: for each pool its window, then its positives."""
     sizes = [len(pool.rows) + len(pool.positives) for pool in group]
     queries = np.repeat([pool.query for pool in group], sizes)
     passages = []
@@ -139,8 +146,8 @@ def list_pairs(group: list[QueryPool]) -> tuple[Array, Array]:
     return queries, np.concatenate(passages)
 
 
-def give(group: list[QueryPool], values: Array) -> None:
-    """Give each pool its values, in the order of `list_pairs`."""
+def set_judgements(group: list[QueryPool], values: Array) -> None:
+    """Set the judgements of each pool from values in the order of `list_pairs`."""
     ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
     for pool, own in zip(group, np.split(values, ends[:-1]), strict=True):
         pool.judged = own[: len(pool.rows)]

@@ -1,4 +1,4 @@
-"""What is counted of training lists: what each rule dropped, and the scores; `extras.drawn_lists` says it."""
+"""Count what training lists contain and what each rule dropped; `extras.drawn_lists` puts the counts into words."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from tandem.stages.base import Json
 
 # Jaccard similarity of token trigrams from which a passage counts as a copy of a positive
 NEAR_COPY = 0.5
+# counts that are added up over parts
 _ADDED = (
     "queries",
     "too_few",
@@ -27,15 +28,16 @@ _ADDED = (
 
 
 class NegativesReport:
-    """Count what report.json has: passages that each rule dropped, and scores, gathered list by list.
+    """Count, list by list, what report.json contains: the passages that each rule dropped, and scores.
 
-    Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
-    `won` of `compared` pairs of a query's positive and another passage of its window have the positive judged higher.
-    `known_positives_below` is the share of the known positives that a judge scores below each threshold.
-    `denoising` holds what the judge takes out of the windows against a truth that needs no judge: passages that are
-    nearly copies of a positive (`NEAR_COPY`). Precision is the share of copies among what it takes out, recall the
-    share that it takes out among the copies. A relevant passage in other words lowers the precision, so it is a lower
-    bound.
+    Scores are the judge's probabilities if there is a judge, else the run's. Memory: four bytes a list row.
+
+    In report.json, of `compared` pairs (a query's positive, another passage of its window) the positive was judged
+    higher in `won`. `known_positives_below` is the share of the known positives that a judge scores below each
+    threshold. `denoising` compares the passages that the judge takes out with passages that are nearly copies of a
+    positive (`NEAR_COPY`), a truth that needs no judge. Precision is the share of copies in what it takes out, recall
+    the share of the copies that it takes out. Relevant passages in other words count against the precision, which is
+    therefore a lower bound.
     """
 
     def __init__(self, denoise: Denoise | None = None) -> None:
@@ -47,13 +49,13 @@ class NegativesReport:
         self.dropped: Counter[str] = Counter()
         self.scores: dict[str, list[Array]] = {"positives": [], "negatives": []}
 
-    def counts(self) -> Json:
-        """Return all but the scores."""
+    def list_counts(self) -> Json:
+        """Return all counts, without the scores."""
         numbers = {name: getattr(self, name) for name in _ADDED}
         return {**numbers, "lists": dict(self.lists), "dropped": dict(self.dropped)}
 
     def add(self, counts: Json, scores: Mapping[str, Array]) -> None:
-        """Add `counts` and the scores of another report."""
+        """Add the counts and the scores of another report."""
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + counts[name])
         self.lists.update(counts["lists"])
@@ -61,7 +63,7 @@ class NegativesReport:
         for name, own in self.scores.items():
             own.append(scores[name])
 
-    def all_scores(self) -> dict[str, Array]:
+    def join_scores(self) -> dict[str, Array]:
         """Return the scores of all pools, by kind."""
         return {
             name: np.concatenate([np.empty(0, np.float32), *own])
@@ -83,9 +85,10 @@ class NegativesReport:
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
     def add_denoised(self, pool: QueryPool, copies: Array) -> None:
-        """Count what the judge takes out of a pool, and how much of it is nearly a copy of a positive.
+        """Count the passages that the judge takes out of a pool, and those of them that nearly copy a positive.
 
-        `copies` says for each passage of the pool whether it is one (see `find_near_copies`).
+        Args:
+            copies: whether each passage of the pool does, by `find_near_copies`.
         """
         if self.denoise is None:
             return
@@ -96,7 +99,7 @@ class NegativesReport:
         self.removed_near_copies += int((removed & copies).sum())
 
     def add_list(self, entry: DrawnList, expected: int | None) -> bool:
-        """Count a list, and whether it has fewer negatives than `expected`; return False if it has none."""
+        """Count a list, and whether it has fewer negatives than `expected`; return whether it has any."""
         negatives = int((entry.labels == 0).sum())
         self.too_few += negatives < (expected or 1)
         if negatives:

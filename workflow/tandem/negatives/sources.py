@@ -1,4 +1,4 @@
-"""What training lists are drawn from: labels by qrels, answers or a judge; sources of negatives; each query's pool."""
+"""Make each query's pool from the labels of positives (qrels, answers, ranks or a judge) and a source of negatives."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -17,16 +17,17 @@ from tandem.retrieval.exact import Array
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
 
-_RANDOM_STREAM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
+_RANDOM_STREAM = 2  # second number of the seed; 0 and 1 are those of undenoised and denoised lists
 
 
 class PositiveLabels:
-    """Hold the labels of a split's queries.
+    """Find the positives of a split's queries, and the passages that are neither positive nor negative.
 
-    `labels` decides where positives come from: `qrels`; `answers`, the first passage of the window that holds an answer
-    (RocketQA on Natural Questions); `rank`, the source's first ones (DRAGON); `judge`, from nowhere: the judge decides.
-    With `bar_answers`, and always where answers label, no passage that holds an answer is a negative. What qrels grade
-    `EXCLUDED` is neither, whatever labels. Memory: some 100 bytes a passage that holds an answer.
+    The parameter `labels` says where positives come from: `qrels`; `answers`, the first passage of the window that
+    contains an answer (RocketQA on Natural Questions); `rank`, the source's first passages (DRAGON); `judge`, none are
+    known: the judge decides. With `bar_answers`, and always with `answers`, no passage that contains an answer is a
+    negative. A passage that qrels grade `EXCLUDED` is never positive or negative. Memory: some 100 bytes a passage that
+    contains an answer.
     """
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
@@ -36,7 +37,7 @@ class PositiveLabels:
         self.docs = docs
         self.least_grade = params.least_grade
         self.ignore_identical_ids = params.ignore_identical_ids
-        # the origin of a positive
+        # what lists name as the origin of a positive
         self.name = "answer" if params.labels == "answers" else params.labels
         self.window = slice(params.first_rank - 1, params.depth)
         self.first = params.positives
@@ -47,15 +48,20 @@ class PositiveLabels:
         self.queries = list(self.qrels if by_qrels else collection.queries(params.split))
         self.answers = read_answering_passages(job)
 
-    def first_ranked(self, query: str, rows: Array) -> Array:
-        """Rows of the positives of labels by rank; `rows` are the source's, best first.
+    def choose_first(self, query: str, rows: Array) -> Array:
+        """Return the rows of a query's positives with `labels: rank`: the source's first that are not barred.
 
-        What may not be a negative is not a positive either.
+        Args:
+            rows: the source's passages, best first.
         """
         return rows[~np.isin(rows, self.barred(query))][: self.first]
 
     def positives(self, query: str, ids: list[str]) -> Array:
-        """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
+        """Return the rows of a query's positives that are in the corpus, by qrels or answers.
+
+        Args:
+            ids: the source's documents, best first.
+        """
         judged = self.qrels.get(query, {})
         answering = self.answers.get(query, ())
         if self.labels == "answers":
@@ -67,10 +73,10 @@ class PositiveLabels:
         )
 
     def barred(self, query: str) -> Array:
-        """Return rows of the passages that are not negatives though no positives.
+        """Return the rows of the passages that must not be negatives although they are no positives.
 
         They match an answer literally (RocketQA's `qrels.train.addition.tsv`), are excluded, have a low grade, are the
-        query itself or hold an answer.
+        query itself, or contain an answer.
         """
         judged = self.qrels.get(query, {})
         neither = [
@@ -82,7 +88,7 @@ class PositiveLabels:
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
 
     def keep_results(self, query: str, rows: Array) -> Array:
-        """Return rows without those of passages that no score counts: the query itself, and what is `EXCLUDED`."""
+        """Return the rows that measures count: all but the query itself and passages graded `EXCLUDED`."""
         return rows[~np.isin(rows, self._rows(self._list_left_out(query)))]
 
     def _list_left_out(self, query: str) -> list[str]:
@@ -96,7 +102,7 @@ class PositiveLabels:
 
 
 def read_answering_passages(job: Job[CandidatesParams]) -> dict[str, set[str]]:
-    """Query id → documents of the run that hold an answer, by the input `match`; empty without it."""
+    """Return query id → documents of the run that contain an answer, from the input `match`; empty without it."""
     if "match" not in job.inputs:
         return {}
     match = job.inputs["match"]
@@ -124,21 +130,21 @@ def read_first_passages(
     return first
 
 
-# query, ids, rows and scores of its documents, best first
+# a query's id, and ids, rows and scores of its documents, best first
 SourceRanking = tuple[str, list[str], Array, Array]
 SourceRankings = Iterator[SourceRanking]
 
 
 def name_source(job: Job[CandidatesParams]) -> str:
-    """Return the name of a job's source: its parameter, else `run` where there is one, else `random`."""
+    """Return the name of a job's source: its parameter, else `run` if there is a run, else `random`."""
     return job.params.source or ("run" if "run" in job.inputs else "random")
 
 
 @negatives("run")
-def from_run(
+def read_run_rankings(
     job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows
 ) -> SourceRankings:
-    """Yield the documents of the input `run`."""
+    """Yield the rankings of the input `run`."""
     names = queries.all.to_pylist()
     needs_ids = labels.labels == "answers"
     for query, rows, scores in iter_rows(job.inputs["run"], job.inputs["dataset"]):
@@ -146,30 +152,29 @@ def from_run(
 
 
 @negatives("random")
-def from_corpus(
+def draw_from_corpus(
     job: Job[CandidatesParams], labels: PositiveLabels, docs: IdRows, queries: IdRows
 ) -> SourceRankings:
-    """`depth` passages drawn from the corpus for every query that has labels; they have no score."""
-    at = queries.rows(labels.queries)
-    for query, row in zip(labels.queries, at, strict=True):
+    """Yield `depth` random passages of the corpus, without scores, for every query that has labels."""
+    for query, row in zip(labels.queries, queries.rows(labels.queries), strict=True):
         drawn = draw_rows(len(docs), job.params.depth, job.params.seed, int(row))
         yield query, [], drawn, np.full(len(drawn), np.nan, np.float32)
 
 
 def draw_rows(passages: int, count: int, seed: int, query: int) -> Array:
-    """`count` distinct rows of a corpus; they follow from (seed, query) alone."""
+    """Draw `count` distinct rows of a corpus; the draw depends on (seed, query) alone."""
     rng = np.random.default_rng([seed, _RANDOM_STREAM, query])
     return rng.choice(passages, min(count, passages), replace=False)
 
 
 class Pools:
-    """Hold the pools of a split's queries, and the source that they are made from."""
+    """Make the pools of a split's queries from the source of a job."""
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
         self.job = job
         self.docs = docs
         self.queries = queries
-        self.labels = PositiveLabels(job, self.docs)
+        self.labels = PositiveLabels(job, docs)
         self.known = set(self.labels.queries)
         self.selected = draw_queries(self.labels.queries, job.params.queries, job.params.seed)
         self.passages = Tokens.open(job.inputs["tokens"]).passages
@@ -179,19 +184,19 @@ class Pools:
         if job.params.behind:
             self.ahead = read_first_passages(job, self.labels, queries)
 
-    def source(self) -> Iterator[SourceRanking]:
-        """Return the entries (query, ids, rows, scores) of the source of negatives; those of a plugin are checked."""
+    def read_source(self) -> Iterator[SourceRanking]:
+        """Return the rankings of the source of negatives; those of a plugin are checked."""
         name = name_source(self.job)
         entries = negatives[name](self.job, self.labels, self.docs, self.queries)
         return check_entries(entries, name, len(self.docs)) if negatives.plugin(name) else entries
 
-    def pooled(
+    def make_pools(
         self, entries: Iterable[SourceRanking], report: NegativesReport
     ) -> Iterator[QueryPool]:
-        """Yield the pools of queries with a known positive in the corpus, or of all queries if the judge decides."""
+        """Yield the pool of each query that has a known positive in the corpus; of every query if a judge labels."""
         params = self.job.params
         labels = self.labels
-        window = (self.job.params.first_rank, self.job.params.depth)
+        window = (params.first_rank, params.depth)
         backfill = params.denoise.backfill if params.denoise else None
         beyond = (backfill.first_rank, backfill.depth) if backfill else None
         for query, ids, rows, scores in entries:
@@ -199,7 +204,7 @@ class Pools:
                 continue
             by_rank = labels.labels == "rank"
             positives = (
-                labels.first_ranked(query, rows) if by_rank else labels.positives(query, ids)
+                labels.choose_first(query, rows) if by_rank else labels.positives(query, ids)
             )
             if not len(positives) and labels.labels != "judge":
                 report.without_positive += 1
@@ -222,12 +227,12 @@ class Pools:
             yield pool
 
     def _is_behind(self, query: int, positives: Array, rows: Array) -> bool:
-        """Return whether the run `ahead` has a positive first, and the source, best first, its best one as far below.
+        """Return whether the run `ahead` has a positive first, and the source its first one in the ranks of `behind`.
 
         Args:
             query: row of the query.
             positives: rows of its positives.
-            rows: of the source's results.
+            rows: rows of the source's results, best first.
         """
         behind = self.job.params.behind
         assert behind is not None
@@ -239,7 +244,12 @@ class Pools:
 def check_entries(
     entries: Iterable[SourceRanking], name: str, passages: int
 ) -> Iterator[SourceRanking]:
-    """Entries with rows and scores as arrays; a `UserError` where they are not a score and a row of a corpus each."""
+    """Yield a plugin's rankings, with rows and scores as arrays.
+
+    Raises:
+        UserError: an entry is of another form, its rows are not different rows of the corpus with a score each, or a
+            query comes twice.
+    """
     before = None
     for entry in entries:
         try:
@@ -250,8 +260,8 @@ def check_entries(
             raise UserError(
                 f"candidates: {name} must give (query, ids, rows, scores), not {shortened(repr(entry))}"
             ) from None
-        right = rows.ndim == 1 and rows.shape == scores.shape and len(np.unique(rows)) == len(rows)
-        if not right or rows.min(initial=0) < 0 or rows.max(initial=0) >= passages:
+        fits = rows.ndim == 1 and rows.shape == scores.shape and len(np.unique(rows)) == len(rows)
+        if not fits or rows.min(initial=0) < 0 or rows.max(initial=0) >= passages:
             problem = (
                 f"must give different rows from 0 to {passages - 1:,}, each with a score or NaN"
             )
@@ -263,9 +273,9 @@ def check_entries(
 
 
 def draw_queries(queries: list[str], most: int | None, seed: int) -> set[str]:
-    """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
-    return set(
-        sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[
-            :most
-        ]
-    )
+    """Draw at most `most` queries: those with the smallest hashes with the seed, whatever the order of `queries`."""
+
+    def hash_query(query: str) -> bytes:
+        return hashlib.sha256(f"{seed} {query}".encode()).digest()
+
+    return set(sorted(queries, key=hash_query)[:most])

@@ -1,4 +1,4 @@
-"""Training lists: the stages that draw them, and whether a configuration allows them."""
+"""Plan the stages that draw training lists, and refuse lists that a configuration does not allow."""
 
 from tandem.config.models import Candidates, ModelEntry
 from tandem.config.references import Name
@@ -66,7 +66,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
 
 
 def _has_scores(lists: Candidates) -> bool:
-    """Return whether what lists are drawn from has scores: a run has, the dataset's own lists have not."""
+    """Return whether the source of the lists has scores: a run has them, the dataset's own lists do not."""
     return not is_source(lists.from_) and lists.from_ != "given"
 
 
@@ -111,7 +111,7 @@ def _check_judging(at: str, lists: Candidates) -> None:
 
 
 def _check_ranks(at: str, lists: Candidates) -> None:
-    """Refuse labels by rank without a rank down to which passages are positives, and negatives of these ranks."""
+    """Refuse labels by rank without the last rank of positives, and negatives from the ranks of positives."""
     if lists.labels != "rank":
         if lists.positives is not None:
             raise UserError(
@@ -158,7 +158,7 @@ def _check_below_positive(at: str, lists: Candidates) -> None:
 
 
 def _check_behind(at: str, lists: Candidates) -> None:
-    """Refuse to compare the ranks of positives where there are no ranks, or no labels that both runs share."""
+    """Refuse to compare the ranks of positives if a run has no ranks, or the two runs share no labels."""
     if lists.behind is None:
         return
     if lists.labels != "qrels":
@@ -172,8 +172,8 @@ def _check_behind(at: str, lists: Candidates) -> None:
 def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     """Refuse a share of scores without a zero, and passages that a re-ranked run has no score for.
 
-    The zero of BM25 is not a common term, that of a cosine a right angle. To logits, ranks and fused scores a constant
-    may be added without changing what they say: a share of one means nothing.
+    A BM25 score is 0 if no term is shared, a cosine at a right angle. Logits, ranks and fused scores have no such zero:
+    adding a constant does not change what they say, so that a share of them means nothing.
     """
     below = lists.below_positive
     if below is None or below.by:
@@ -219,7 +219,7 @@ def _check_depth(ctx: Context, at: str, place: str, lists: Candidates, data: str
 
 
 def _check_size(at: str, place: str, available: int, size: int) -> None:
-    """Refuse lists that are longer than their runs give negatives."""
+    """Refuse lists that are longer than the number of negatives that their runs offer."""
     if size - 1 > available:
         raise UserError(
             f"{at}.train.list_size is {size}, but its {place} give at most {available} negatives per query; "
@@ -228,7 +228,7 @@ def _check_size(at: str, place: str, available: int, size: int) -> None:
 
 
 def _deepest(lists: Candidates) -> int:
-    """Return the last rank that is looked at."""
+    """Return the last rank that may be drawn from."""
     backfill = lists.denoise.backfill if lists.denoise else None
     return max(lists.depth, backfill.depth) if backfill else lists.depth
 

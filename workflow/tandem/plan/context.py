@@ -1,7 +1,7 @@
-"""What is planned so far for one configuration, and how names of its entries are looked up.
+"""Hold what is planned so far for one configuration, and look up names of its entries.
 
-Every function of planning takes a `Context`. Looking a name up plans its stage, once, and so whatever the stage needs:
-nothing lists needs, and a cycle of names shows where it closes.
+Every function of planning takes a `Context`. To look up a name is to plan its stage, once, and with it all that the
+stage needs. So needs are listed nowhere, and a cycle of names is noticed where it closes.
 """
 
 import re
@@ -39,8 +39,8 @@ EntryKey = tuple[str, str]
 # By representation: `(ctx, system, split, where, data, index) -> stage` that writes the run of a dual encoder; `index`
 # is the name behind its `@`, None for exact search.
 search: Registry[Callable[..., Stage]] = Registry("search", "search", "plan")
-# By kind of stage, `(ctx, passages, name, data) -> stage` that builds the index of passages' vectors that an entry of
-# `indexes` describes; `name` is the entry's.
+# By kind of stage, `(ctx, passages, name, data, params) -> stage` that builds the index of passages' vectors that an
+# entry of `indexes` describes; `name` is the entry's, `params` are those of the search through it.
 plans_index: Registry[Callable[..., Stage]] = Registry("index", "plans_index", "plan")
 # By block of the configuration, `fusions`, what its entries mean in a run's expression:
 # `(ctx, name, split, where, data) -> stage` that writes the run of an entry; `where` is the key that names it,
@@ -86,8 +86,8 @@ plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_varian
 # By what is tuned, `bm25`: `(ctx, name, at, variant, params, upstream, dataset) -> Stage` that chooses k1 and b by
 # searches as those of a variant of `sparse` whose path is `at`; `params` and `upstream` are its searches'.
 plans_tuning: Registry[Callable[..., Stage]] = Registry("tuning", "plans_tuning", "plan")
-# By engine of lexical search: `(variant, at, params, place) -> params` of the index of a variant of `sparse` whose
-# path is `at`; `place` says the dataset's language, for messages.
+# By engine of lexical search: `(ctx, variant, at, params, data) -> params` of the index of a variant of `sparse` whose
+# path is `at`.
 plans_lexical_index: Registry[Callable[..., Json]] = Registry(
     "index", "plans_lexical_index", "plan"
 )
@@ -119,7 +119,7 @@ def _list_blocks(registry: Registry[Any], settings: type[Settings]) -> tuple[str
 
 
 def list_choosing(settings: Settings) -> Iterator[tuple[str, str, Choosing]]:
-    """Yield block, name and entry of the runs that are chosen, or may be, on a split with labels."""
+    """Yield block, name and entry of the runs that are chosen, or may be chosen, by a split with labels."""
     for block in list_blocks(plans_run):
         for name, entry in settings.entries(block, Section).items():
             if isinstance(entry, Choosing):
@@ -132,7 +132,7 @@ def list_system_blocks() -> tuple[str, ...]:
 
 
 def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> Json:
-    """Return a section's fields, or only some of them, as a stage's parameters: what it has as inputs is left out."""
+    """Return a section's fields, or some of them, as parameters of a stage, without those that become inputs."""
     exclude = excluded(type(model)) | dict.fromkeys(without, True)
     return model.model_dump(mode="json", include=set(keys) or None, exclude=exclude or None)
 
@@ -149,7 +149,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def list_set_keys(value: Any) -> Iterator[str]:
-    """Yield every key in a value, however deep, that has something."""
+    """Yield every key in a value, however deep, whose own value is neither null nor empty."""
     if isinstance(value, dict):
         for key, item in value.items():
             if item not in (None, (), [], {}):
@@ -188,7 +188,7 @@ class Context:
         self.datasets = of_searched(self.settings.datasets, self.settings.dataset)
 
     def entry(self, block: str, name: str) -> Stage:
-        """Return the stage of an entry, `("models", "de_bm25neg")`, planned at its first look-up.
+        """Return the stage of an entry, `("models", "de_bm25neg")`; plan it at the first look-up.
 
         Raises:
             UserError: what is wrong with the entry, the same at each look-up; or it needs itself.
@@ -207,7 +207,7 @@ class Context:
 
     @contextmanager
     def opening(self, block: str, name: str) -> Iterator[None]:
-        """Have an entry count as being planned: an entry that needs itself is refused where the circle closes."""
+        """Mark an entry as being planned, so that one that needs itself is refused where the circle closes."""
         key = (block, name)
         if key in self._opened:
             circle = self._opened[self._opened.index(key) :]
@@ -240,7 +240,7 @@ class Context:
         upstream: Upstream,
         execution: Mapping[str, Any] | None = None,
     ) -> Stage:
-        """Register a stage, or return the equal one that is there."""
+        """Register a stage, or return an equal one that is registered already."""
         folder_name = re.sub(r"[^A-Za-z0-9_.+@-]", "_", name)  # as the Snakefile constrains a key
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
         stage = Stage(
@@ -267,11 +267,11 @@ class Context:
 
     @cached_property
     def scoring(self) -> Json:
-        """How cross-encoders score pairs: as in re-ranking, so that every stage shares the scores."""
+        """Return how cross-encoders score pairs, for all stages as in re-ranking, so that they share the scores."""
         return json_of(self.settings.rerank, "precision", "batch_tokens")
 
     def dataset_entry(self, name: str, key: str = "dataset") -> Dataset:
-        """Return a dataset's entry; `key` is the one that names it, dotted."""
+        """Return a dataset's entry; `key` is the dotted key that names it."""
         if name not in self.datasets:
             raise UserError(f"{key}: {name} is unknown{nearest(name, list(self.datasets))}")
         require_name("datasets", name)
@@ -341,7 +341,7 @@ class Context:
         return (stem, int(number)) if is_planned else None
 
     def model_name(self, part: str) -> str:
-        """Return a model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
+        """Return a model's name, without `.retriever`, `.reranker` or the number of a checkpoint."""
         if part not in self._model_names:
             self._model_names[part] = self._find_model_name(part)
         return self._model_names[part]
@@ -443,7 +443,7 @@ class Context:
         return members
 
     def untrained(self, system: str) -> str | None:
-        """Return the encoder that an expression names as it is, without training; None for any other system."""
+        """Return the encoder that an expression names, used without training; None for any other system."""
         if system in self.settings.models:
             return None
         if system == "encoder":
@@ -507,7 +507,8 @@ def check_name(ctx: Context, block: str, name: str) -> None:
     require_name(block, name)
     blocks = [other for other in list_system_blocks() if other != block]
     others = [f"{other}.{name}" for other in blocks if name in getattr(ctx.settings, other)]
-    if (stem := ctx.model_name(name)) != name:
+    stem = ctx.model_name(name)
+    if stem != name:
         others.append(f"a part of models.{stem}")
     if name in ALWAYS_THERE or name.startswith("bm25."):
         others.append("a run that every configuration has")
@@ -516,14 +517,14 @@ def check_name(ctx: Context, block: str, name: str) -> None:
 
 
 def find_first_stage(run: Stage) -> Stage:
-    """Return the run that a run re-ranks, through all re-rankings: it goes as deep; of another run itself."""
+    """Return the run that re-rankings start from, which is as deep; the run itself if it re-ranks none."""
     while "run" in run.upstream:
         run = run.upstream["run"]
     return run
 
 
 def require_depth(run: Stage, deepest: int, where: str) -> None:
-    """Refuse to look deeper into a run than it goes, where that is a choice of its own, as of a fusion."""
+    """Refuse to look deeper into a run than it goes, if the run, such as a fusion, has a depth of its own."""
     run = find_first_stage(run)
     key = run.declared.scoring.depth_key
     if not key:

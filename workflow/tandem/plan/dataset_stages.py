@@ -1,4 +1,4 @@
-"""Datasets as stages: their splits, and ours for a paper's."""
+"""Plan datasets: the stages that make them, their splits, and which of our datasets stands in for a paper's."""
 
 from collections.abc import Collection, Mapping
 from itertools import filterfalse
@@ -47,7 +47,7 @@ def dataset(ctx: Context, name: str) -> Stage:
 
 
 def corpus_dataset(ctx: Context, name: str) -> str:
-    """Return the dataset whose passages a dataset has, the first of those that follow each other: itself, often.
+    """Return the dataset that a dataset's passages come from, through all datasets in between; often itself.
 
     What is computed of passages alone, such as their vectors, is then made once for all of them.
     """
@@ -144,7 +144,7 @@ def make_dataset(
 
 
 def _check_counts(ctx: Context, name: str, entry: Dataset) -> None:
-    """Refuse expected counts of what is neither passages nor a split."""
+    """Refuse expected counts under a key that is neither passages nor a split."""
     counts = entry.counts or {}
     keys = count_keys(entry.always_has or splits(ctx, name) or counts)
     for key in counts:
@@ -155,7 +155,7 @@ def _check_counts(ctx: Context, name: str, entry: Dataset) -> None:
 
 
 def find_base(at: str, entry: OfSearched) -> str:
-    """Return the dataset that another is made of.
+    """Return the dataset from which another is made.
 
     Raises:
         UserError: it is the one that is searched, and names none.
@@ -169,7 +169,7 @@ def find_base(at: str, entry: OfSearched) -> str:
 
 @checks_entry("datasets")
 def check_made_of_searched(ctx: Context, name: str) -> None:
-    """Refuse a dataset of another one's passages that cannot be planned; others are looked at when needed."""
+    """Refuse a dataset with another one's passages if it cannot be planned; other datasets are checked when needed."""
     if isinstance(ctx.settings.datasets[name], OfSearched):
         dataset(ctx, name)
 
@@ -199,7 +199,7 @@ def _read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:
 
 
 def _match_files(folder: Path, name: str) -> set[Path]:
-    """Return the paths, there or not, that a name or pattern may mean: plain and packed."""
+    """Return the paths that a name or pattern may mean, plain and packed; a name's need not exist."""
     paths = set[Path]()
     for end in ("", *PACKED_ENDS):
         paths.add(folder / f"{name}{end}")
@@ -259,7 +259,7 @@ def _list_splits(ctx: Context, entry: Dataset) -> set[str] | None:
 
 
 def draw_missing_dev(ctx: Context) -> None:
-    """Have dev drawn from train where something needs it and a dataset is known to lack it; note a line each.
+    """Draw dev from train for datasets that are known to lack it, if something needs it; note a line for each.
 
     The share is drawn by a hash of the queries' ids, by the dataset's own key `dev_from_train`: it stands in the
     dataset's parameters, and so in the lineage of every number. An entry that sets the key, if to null, is left as it
@@ -298,7 +298,7 @@ def draw_missing_dev(ctx: Context) -> None:
 
 
 def may_have_split(ctx: Context, name: str, split: str) -> bool:
-    """Return whether a dataset has a split, or nobody knows."""
+    """Return whether a dataset has a split, or may have it as its splits are unknown."""
     known = splits(ctx, name)
     return known is None or split in known
 
@@ -318,7 +318,7 @@ def choose_dataset(
     of_table: Collection[str],
     otherwise: str,
 ) -> str:
-    """Return our dataset for one that a paper names, each as the catalogue does.
+    """Return our dataset for one that a paper names; both are names of the catalogue.
 
     `stand_in: squad` puts one dataset for all of a paper's, `stand_in: {msmarco: squad}` one for each. What it does not
     name is searched where the paper does if the configured dataset is one of the table's own, else on the configured.
@@ -344,7 +344,7 @@ class StandIns:
         self.layout = layout
 
     def collection(self, dataset: str) -> str:
-        """Return the collection that a dataset is, as the layout names it.
+        """Return the collection of a dataset, under the layout's name.
 
         Queries without labels make no other collection of one, nor does what the layout says is the same.
         """

@@ -1,8 +1,8 @@
-"""The graph of stages: readable, content-addressed keys, and what a rule asks about its jobs.
+"""The graph of stages: readable, content-addressed keys, and the resources of jobs that rules ask for.
 
 A stage is (kind, name, params, upstream stages). Its digest covers its kind's version, its resolved params and the
-digests of everything upstream, so two variants share exactly the artifacts they agree on. How work is split is not in
-it.
+digests of everything upstream, so that two variants share exactly the artifacts they agree on. The digest does not
+depend on how work is split.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from tandem.config.retrieval import searches_on_gpu
 from tandem.config.settings import ExecutionSettings
 from tandem.redaction import set_aside
 from tandem.stages import KINDS, Kind, Params
@@ -47,7 +46,7 @@ class Stage:
 
     @property
     def system(self) -> str:
-        """The system whose run this is: the name without the split, `bm25+ce` of `bm25+ce.dev`."""
+        """Return the system whose run this is, which is the name without the split: `bm25+ce` of `bm25+ce.dev`."""
         return self.name.rpartition(".")[0]
 
     @property
@@ -57,7 +56,7 @@ class Stage:
 
     @cached_property
     def values(self) -> Json:
-        """The parameters as the command line and the manifest have them, defaults included."""
+        """Return the parameters as the command line and the manifest have them, defaults included."""
         if isinstance(self.params, Params):
             return self.params.model_dump(mode="json")
         return dict(self.params)
@@ -79,24 +78,24 @@ class Stage:
 
     @property
     def folder(self) -> str:
-        """The artifact's folder, relative to the working directory."""
+        """Return the artifact's folder, relative to the working directory."""
         return f"results/{self.dataset}/{self.kind}/{self.key}"
 
     @property
     def manifest(self) -> str:
-        """The file that says the artifact is done."""
+        """Return the file whose existence says that the artifact is done."""
         return f"{self.folder}/{MANIFEST}"
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Role → manifest of each upstream stage; dots become underscores, as Snakemake's names want it."""
+        """Return role → manifest of each upstream stage, with underscores for dots, as Snakemake needs names."""
         return {
             role.replace(".", "_"): stage.manifest for role, stage in sorted(self.upstream.items())
         }
 
     @property
     def args(self) -> str:
-        """The stage as command-line flags, sorted and quoted for a shell."""
+        """Return the stage as command-line flags, sorted and quoted for a shell."""
         inputs = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
         params = [
             (f"--params.{path}", format_value(value))
@@ -106,7 +105,7 @@ class Stage:
 
     @property
     def how(self) -> str:
-        """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
+        """Return how it runs as command-line flags; they stand apart, so that changing them reruns nothing."""
         options = [
             (f"--run.{name}", format_value(value))
             for name, value in self._public["execution"].items()
@@ -115,7 +114,7 @@ class Stage:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """The variables that its command needs in the environment: secrets of URLs, which its flags do not have."""
+        """Return the environment variables that its command needs: secrets of URLs, which are left out of its flags."""
         return self._command[1]
 
     @property
@@ -124,13 +123,13 @@ class Stage:
 
     @cached_property
     def _command(self) -> tuple[Json, dict[str, str]]:
-        """What the flags are made from, without secrets, and the secrets."""
+        """Return the values of the flags, without secrets, and the secrets."""
         whole = {"params": flatten(self.values), "execution": self.execution}
         return set_aside(whole, self.digest)
 
 
 def digest(kind: str, version: int, params: Json, upstream: dict[str, str]) -> str:
-    """Return the first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
+    """Return the first 10 hex digits of sha256 over a stage; `upstream` has its inputs' digests by role."""
     identity = json.dumps([kind, version, flatten(params), upstream], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:_DIGITS]
 
@@ -140,14 +139,14 @@ def _format_flags(pairs: list[tuple[str, str]]) -> str:
 
 
 class Stages(dict[tuple[str, str], Stage]):
-    """Every planned stage, by (kind, key)."""
+    """Hold every planned stage, by (kind, key)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._equal: dict[tuple[str, str], Stage] = {}
 
     def put(self, stage: Stage) -> Stage:
-        """Register a stage, or return the equal one that is there, whatever its name: equal models are trained once."""
+        """Register a stage, or return an equal one, whatever its name: equal models are trained once."""
         known = self._equal.setdefault((stage.dataset, stage.digest), stage)
         return self.setdefault((known.kind, known.key), known)
 
@@ -161,7 +160,7 @@ class Stages(dict[tuple[str, str], Stage]):
 
 
 def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
-    """Return stages and all they need, each once, inputs before what is made from them."""
+    """Return stages and all that they need, each once, and after its inputs."""
     ordered: dict[tuple[str, str], Stage] = {}
 
     def visit(stage: Stage) -> None:
@@ -184,7 +183,7 @@ UNREAD = ("checkpoint", "encoder", "index", "lexical index", "tokens", "vectors"
 
 
 def read_behind_inputs(stage: Stage) -> list[Stage]:
-    """Return the stages behind a stage's inputs whose artifacts it reads, too."""
+    """Return the stages whose artifacts a stage reads although they are inputs of its inputs."""
     if stage.declared.holds not in ("checkpoint", "training"):
         return _compared_behind(stage)
     return [
@@ -195,7 +194,7 @@ def read_behind_inputs(stage: Stage) -> list[Stage]:
 
 
 def _compared_behind(stage: Stage) -> list[Stage]:
-    """Return what a search compares where another dataset of the same passages has lent their vectors or index."""
+    """Return the datasets and token ids that a search compares if another dataset's vectors or index are used."""
     own = stage.upstream.get("dataset")
     searched = [part for part in stage.upstream.values() if part.declared.holds in SEARCHED]
     if own is None or all(part.upstream["dataset"].digest == own.digest for part in searched):
@@ -219,7 +218,7 @@ def read_by_views(shown: Iterable[Stage]) -> list[Stage]:
 
 
 class Placement:
-    """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
+    """Decide how stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
 
     def __init__(self, stages: Stages, execution: ExecutionSettings) -> None:
         self.stages = stages
@@ -247,9 +246,7 @@ class Placement:
         stage = self.stages.find(kind, key)
         if "index_gpu" in stage.execution:  # it makes an index, or searches through one
             return 0 if stage.execution["index_gpu"] == "none" else self.execution.devices
-        if "endpoint" in stage.execution or not stage.declared.uses_gpu(stage.upstream):
-            return 0
-        if "engine" in stage.execution and not searches_on_gpu(stage.execution["engine"]):
+        if not stage.declared.uses_gpu(stage.upstream, stage.execution):
             return 0
         return self.execution.devices if stage.declared.ranks else 1
 
@@ -267,7 +264,7 @@ class Placement:
             return self.gpus(wildcards.kind, wildcards.key)
 
         def srun(wildcards: Any, threads: int) -> str:
-            """Start one launcher a node, which all end if one fails; what needs no device runs once."""
+            """Return the words that start a launcher on each node, all of which end if one fails; "" without a GPU."""
             if not gpu(wildcards):
                 return ""
             return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} --kill-on-bad-exit=1 "

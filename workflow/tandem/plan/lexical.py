@@ -1,4 +1,4 @@
-"""BM25 and its variants: which stages index, tune and search.
+"""Plan the stages that index, tune and search for BM25 and its variants.
 
 `bm25` and `bm25.<analyzer>` are the configuration's `bm25`; a name of `sparse:` is a variant of it, which may be tuned,
 expanded by RM3 or by texts that are generated for a query, searched over fields, scored by another formula, by another
@@ -54,8 +54,7 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
     method = _method_params(variant)
     params = searched(ctx, split, data) | method
     own = plan_references(ctx, variant, at, Scope(data, split))
-    if variant.similarity and variant.similarity.stage:
-        kind = variant.similarity.stage
+    if variant.similarity and (kind := variant.similarity.stage):
         options = json_of(variant.similarity, *parameter_names(kind))
         upstream[kind] = ctx.stage(kind, data, name, options, dict(upstream))
     if variant.tuned:
@@ -68,14 +67,14 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
 
 
 def _plan_tuning(at: str) -> Callable[..., Stage]:
-    """Return what plans the choice of k1 and b."""
+    """Return the function that plans how k1 and b are chosen."""
     if "bm25" not in plans_tuning:
         raise UserError(f"{at}.tuned: nothing chooses k1 and b; leave it out, and set them")
     return plans_tuning["bm25"]
 
 
 def _method_params(variant: Sparse) -> Json:
-    """Return how a variant scores, beside k1 and b."""
+    """Return the parameters by which a variant scores, other than k1 and b."""
     params = json_of(variant, *LexicalMethod.model_fields)
     if variant.delta is None:
         params["delta"] = FORMULAS[variant.formula]
@@ -88,24 +87,26 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     """Plan the index that a variant searches; variants, and datasets of the same passages, share what they agree on."""
     engine = _engine(ctx, variant)
     analyzer = _analyzer(ctx, variant, data)
-    language = ctx.dataset_entry(data).language
     params: Json = {
         "analyzer": analyzer,
-        "language": language,
+        "language": ctx.dataset_entry(data).language,
         "fields": variant.fields is not None,
     }
-    place = f"datasets.{data}.language is {printable(language)}"
-    params = plans_lexical_index[engine](variant, at, params, place)
+    params = plans_lexical_index[engine](ctx, variant, at, params, data)
     indexed = corpus_dataset(ctx, data)
     return ctx.stage(engine, indexed, analyzer, params, {"dataset": dataset(ctx, indexed)})
 
 
 @plans_lexical_index("lucene")
-def plan_lucene(variant: Sparse, at: str, params: Json, place: str) -> Json:
+def plan_lucene(ctx: Context, variant: Sparse, at: str, params: Json, data: str) -> Json:
     """Return the parameters of Lucene's index; refuse a language that it has no analyzer for."""
-    if params["analyzer"] not in SPLIT_BEFORE and params["language"] not in LANGUAGES:
+    language = params["language"]
+    if params["analyzer"] not in SPLIT_BEFORE and language not in LANGUAGES:
+        problem = (
+            f"datasets.{data}.language is {printable(language)}, which Lucene has no analyzer for"
+        )
         allowed = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
-        raise UserError(f"{place}, which Lucene has no analyzer for; {allowed}")
+        raise UserError(f"{problem}; {allowed}")
     return params | {"vectors": variant.rm3 is not None}
 
 
@@ -156,7 +157,7 @@ def check_variant(ctx: Context, name: str) -> None:
 
 @checks_variant("lucene")
 def check_for_lucene(variant: Sparse, at: str) -> None:
-    """Refuse what Lucene does not compute."""
+    """Refuse a variant that Lucene cannot compute."""
     if variant.formula != "lucene":
         raise UserError(
             f"{at}.formula is {variant.formula}, which Lucene lacks; set {at}.engine to bm25s"
@@ -167,7 +168,7 @@ def check_for_lucene(variant: Sparse, at: str) -> None:
 
 
 def _check_fields(variant: Sparse, at: str) -> None:
-    """Refuse fields beside what knows none, and a b of fields that nothing reads."""
+    """Refuse fields beside a key that does not work with fields, and a b of a field that is not searched."""
     if variant.fields and FORMULAS[variant.formula] is not None:
         raise UserError(
             f"{at} has fields and formula {variant.formula}, but BM25F has one formula; leave one out"

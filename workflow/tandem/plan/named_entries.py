@@ -1,4 +1,4 @@
-"""Keys that name other entries, planned by their types: role → stage of what a section of the configuration names."""
+"""Plan the entries that a section's keys name, by the types of these keys: role → stage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Scope:
 
 
 def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> dict[str, Stage]:
-    """Plan what a section, and the sections in it, name; return role → stage.
+    """Plan the entries that a section, and the sections in it, name; return role → stage.
 
     How a sort of reference is planned is registered by `@plans_reference`.
 
@@ -44,7 +44,7 @@ def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> di
 
 
 def plan_reference(ctx: Context, name: Name, scope: Scope, sort: str) -> dict[str, Stage]:
-    """Plan what a key names, of a sort that may be another than its own where a key beside it says so."""
+    """Plan the entry that a key names; its sort is the key's own, unless a key beside it says otherwise."""
     if sort not in plans_reference:
         raise UserError(
             f"{name.path}: nothing makes {sort}; leave the key out, or load a plugin that makes them"
@@ -53,7 +53,7 @@ def plan_reference(ctx: Context, name: Name, scope: Scope, sort: str) -> dict[st
 
 
 def number_roles(name: Name, stages: Sequence[Stage]) -> dict[str, Stage]:
-    """Return the roles of what a key names: the key's own of one, `<role>.0`, `<role>.1`, … of a list."""
+    """Return the roles of the entries that a key names: the key's own for one, `<role>.0`, `<role>.1`, … for a list."""
     if name.is_list:
         return {f"{name.role}.{number}": stage for number, stage in enumerate(stages)}
     return {name.role: stages[0]}

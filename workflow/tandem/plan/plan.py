@@ -1,9 +1,9 @@
-"""What a configuration wants: its tables and views, the way from the command line to each, and whether it is right."""
+"""Plan all that a configuration can make: its tables and views, their targets on the command line, and its mistakes."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -44,7 +44,7 @@ class ReportPart(NamedTuple):
 
 
 class View:
-    """Something that may be asked for beside tables and the report: a package registers it by `@plans_view`.
+    """Something that can be made beside tables and the report; a package registers it by `@plans_view`.
 
     Its rules, in a file `rules.smk` beside the package's modules, ask `plan.view("<name>")`.
 
@@ -62,7 +62,7 @@ class View:
         self.plan = plan
 
     def targets(self) -> dict[str, list[Check]]:
-        """Return target of the command line → what must be possible for it."""
+        """Return target of the command line → the functions that must succeed for it."""
         return {}
 
     def files(self) -> dict[str, Callable[[], list[str]]]:
@@ -74,7 +74,7 @@ class View:
         return []
 
     def scores(self, target: str) -> list[Stage]:
-        """Return the scores that it shows for a target of the command line, of which planning says what is special."""
+        """Return the scores that it shows for a target of the command line; planning reports what is special."""
         return []
 
     def files_of_paper(self, paper: str) -> list[str]:
@@ -82,20 +82,20 @@ class View:
         return []
 
     def everything(self) -> list[Check]:
-        """Return what plans the stages behind all that may be asked for; each may not be possible."""
+        """Return functions that plan the stages behind everything that it can make; each may fail."""
         return []
 
     def report_part(self) -> ReportPart | None:
-        """Return what the report shows of it, by the function of its name under `@adds_to_report`; None: nothing."""
+        """Return what it adds to the report by the function of its name under `@adds_to_report`; None: nothing."""
         return None
 
     def downloads(self) -> list[Stage]:
-        """Return stages that are not a target of `rule all`, and read what `tandem prefetch` is to download, too."""
+        """Return stages outside `rule all` that read files which `tandem prefetch` must download, too."""
         return []
 
 
 class Plan:
-    """Everything the main chain's rules ask.
+    """Answer everything that the rules of the main chain ask; plan tables and views when they are first asked for.
 
     Args:
         raw: the configuration as files and command line have it.
@@ -110,15 +110,22 @@ class Plan:
         self.views = views
         self.planners = Planners(raw, root)
         self.planner = self.planners.base
-        self.stages = self.planners.stages
+        self.stages = self.planners.stages  # what has been planned so far
         self.settings = self.planner.settings
         self.placement = Placement(self.stages, self.settings.execution)
         check_all(self.settings)
         for system in self.settings.systems:
             self.planner.reported_runs(system, "systems")
-        self.tables = Tables(self.planners, root / "config/papers", root, views)
-        # By name, those that packages and plugins add.
-        self.added_views: dict[str, View] = {name: plans_view[name](self) for name in plans_view}
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The tables that can be made; a `UserError` for a mistake in one that the configuration asks for."""
+        return Tables(self.planners, self.root / "config/papers", self.root, self.views)
+
+    @cached_property
+    def added_views(self) -> dict[str, View]:
+        """Views that packages and plugins add, by name; a `UserError` for a mistake in what they show."""
+        return {name: plans_view[name](self) for name in plans_view}
 
     @property
     def split(self) -> str:
@@ -135,11 +142,11 @@ class Plan:
 
     def report_parts(self) -> dict[str, ReportPart]:
         """Return what the views add to the report, by their names."""
-        parts = {name: view.report_part() for name, view in self.added_views.items()}
-        return {name: part for name, part in parts.items() if part}
+        views = self.added_views.items()
+        return {name: part for name, view in views if (part := view.report_part())}
 
     def targets(self) -> dict[str, list[Check]]:
-        """Return target of the command line → what must be possible for it."""
+        """Return target of the command line → the functions that must succeed for it."""
         targets: dict[str, list[Check]] = {
             "all": [self.in_report, self.files_of_all],
             "report": [self.in_report, self.files_of_all],
@@ -153,7 +160,7 @@ class Plan:
         return targets
 
     def plan_every_target(self) -> None:
-        """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
+        """Plan all other targets, as far as possible: the process of a job knows only its key."""
         for view in self.added_views.values():
             for check in view.everything():
                 with suppress(UserError):
@@ -183,11 +190,10 @@ class Plan:
 
         shown = [*planned, *self.scores_of_views(target)]
         lines = self.planners.notices(upstream_first(shown))
-        if checks:
-            lines += self.unused_datasets()
         if target == "all":
             lines += self.tables.unshown()
         if checks:
+            lines += self.unused_datasets()
             for key in lists_unused_keys:
                 lines += lists_unused_keys[key](self.settings)
         lines += load("extras.reported_keys:list_optimistic_keys")(self, shown)
@@ -215,7 +221,7 @@ class Plan:
             raise UserError(f"{target}: {problem}")
 
     def unused_datasets(self) -> list[str]:
-        """Return a line where the configuration defines datasets and none of them is used: `dataset` names another."""
+        """Return a line if the configuration defines datasets but uses none of them, as `dataset` names another."""
         own = self.planners.variants.own_datasets
         used = {stage.dataset for stage in self.stages.values()}
         if not own or used.intersection(own):
@@ -255,7 +261,7 @@ class Plan:
 
 
 def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield the unfinished stages among some and what they are made from, each once; a finished stage needs nothing."""
+    """Yield the unfinished stages among some and their inputs, each once; inputs of a finished stage do not matter."""
     waiting = list(stages)
     seen: set[str] = set()
     while waiting:
@@ -267,7 +273,7 @@ def unfinished(stages: Iterable[Stage]) -> Iterator[Stage]:
 
 
 def check_all(settings: Settings) -> None:
-    """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
+    """Plan everything that the configuration names, requested or not, so that all mistakes are reported at once."""
     ctx = Planner(settings, Stages()).ctx
     checks: list[Check] = []
     for block in (*list_blocks(plans_run), *list_blocks(plans_reranking)):

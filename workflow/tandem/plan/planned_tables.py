@@ -1,4 +1,4 @@
-"""The tables that a configuration could make: their layouts, their rows with the scores behind them, their targets."""
+"""Plan the tables that a configuration could make: layouts, rows with the scores behind them, and targets."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -134,7 +134,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return list(dict.fromkeys(lines))  # a row of several seeds once
 
     def why_missing(self, *tables: str) -> str:
-        """Return in a line why tables cannot be made: the first one's reason, and the configurations they belong to."""
+        """Return a line on why tables cannot be made: the first one's reason, and the configurations they belong to."""
         reasons: list[str] = []
         configurations: dict[str, None] = {}
         for table in tables:
@@ -165,7 +165,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         ]
 
     def unshown(self) -> list[str]:
-        """Return a line where the configuration's `systems` has runs that no requested table has a row of."""
+        """Return a line if the configuration's `systems` has runs for which no requested table has a row."""
         shown = self.runs(self.requested())
         unshown = [system for system in self.settings.systems if system not in shown]
         if not shown or not unshown:
@@ -199,10 +199,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     def scores(self, tables: Iterable[str]) -> list[Stage]:
         """Return the scores that tables show, as far as these can be made, table after table."""
-        scores: list[Stage] = []
-        for table in tables:
-            scores += [stage for _, stage in self.get(table, ())]
-        return scores
+        return [stage for table in tables for _, stage in self.get(table, ())]
 
     def requested_scores(self) -> list[Stage]:
         """Return the scores that the tables of `rule all` show."""
@@ -243,9 +240,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     def systems(self) -> list[Row]:
         """Return the rows of all requested tables, each system once.
 
-        Another run under a name that is taken says its table.
-
-        Of several seeds the first, and only those on the queries of the first row: they are compared query by query.
+        If two runs have the same name, the second one is named with its table. Of several seeds the first one counts.
+        Only rows with the queries of the first row are returned, as systems are compared query by query.
         """
         systems: dict[System, Row] = {}
         runs: dict[System, object] = {}

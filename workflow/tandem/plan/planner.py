@@ -1,4 +1,4 @@
-"""Planning of one configuration and of its variants: each stage that is asked for, with all that it needs."""
+"""Plan stages of one configuration and of its variants, each with all that it needs."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ from tandem.plan.graph import Stage, Stages
 
 
 class Planner:
-    """One configuration's models and runs; stages it shares with earlier ones are found by digest."""
+    """Plan the models and runs of one configuration; stages that an earlier one shares are found by their digests."""
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings = settings
@@ -42,7 +42,7 @@ class Planner:
         return run_expressions.run(self.ctx, system, split, where, dataset or self.settings.dataset)
 
     def reported_runs(self, system: str, where: str) -> list[Stage]:
-        """Return the stages of a system's runs whose scores are reported: of a group one on each of its datasets."""
+        """Return the stages of a system's runs whose scores are reported; for a group, one on each of its datasets."""
         members = dataset_stages.list_members(self.ctx, self.settings.dataset)
         return [self.run(system, self.split(name), where, name) for name in members]
 
@@ -65,7 +65,7 @@ class Planner:
 
 
 class Planners:
-    """One configuration's planner and those of its variants; equal stages are one.
+    """Hold the planner of one configuration and those of its variants, which share equal stages.
 
     Raises:
         UserError: one line per mistake in the configuration itself.

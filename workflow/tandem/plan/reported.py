@@ -1,4 +1,4 @@
-"""What is reported about a dataset: on which split, to which depth, and by which measures."""
+"""Decide on which split, to which depth and by which measures runs on a dataset are reported."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,9 @@ from tandem.stages.evaluation import OF_THE_TOP
 
 
 def check_measure_names(where: str, measures: Iterable[str]) -> None:
-    """Refuse an unknown measure; `where` is the key that names it, or what else the error begins with."""
-    # Imported here: a plan is asked for often, and this brings numerical libraries.
-    from tandem.evaluation.measures import parse_measures
+    """Refuse an unknown measure; `where` begins the error, usually the key that names it."""
+    # Imported here: not every environment that imports this module has ir_measures.
+    from tandem.evaluation.measure_names import parse_measures
 
     try:
         parse_measures(list(measures))
@@ -31,9 +31,8 @@ def reported_split(ctx: Context, name: str) -> str:
 def usual_split(ctx: Context, name: str) -> str:
     """Return the split that is reported where no key names one: test, else dev."""
     known = splits(ctx, name) or {"test"}
-    is_drawn = (
-        name in ctx.notices
-    )  # dev was taken from train: it is not a split of the dataset's own
+    # dev was taken from train: it is not a split of the dataset's own
+    is_drawn = name in ctx.notices
     has_dev_alone = "dev" in known and "test" not in known
     return "dev" if has_dev_alone and not is_drawn else "test"
 
@@ -102,7 +101,7 @@ def cutoff(measure: str) -> int:
 
 
 def suits(ctx: Context, measure: str, name: str) -> bool:
-    """Return whether a dataset's labels allow a measure; where it has answers, only measures of the top k."""
+    """Return whether a dataset's labels allow a measure; answers allow only measures of the top k."""
     if ctx.dataset_entry(name).relevance == "qrels":
         return True
     base = measure.split("@")[0]
@@ -110,7 +109,7 @@ def suits(ctx: Context, measure: str, name: str) -> bool:
 
 
 def require_suitable(ctx: Context, where: str, measure: str, name: str) -> None:
-    """Refuse a measure for which a dataset's labels are of the wrong sort."""
+    """Refuse a measure that does not suit the sort of a dataset's labels."""
     if not suits(ctx, measure, name):
         allowed = ", ".join(f"{base}@k" for base in OF_THE_TOP)
         raise UserError(

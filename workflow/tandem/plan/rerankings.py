@@ -1,4 +1,4 @@
-"""What may stand behind the `+` of a run: cross-encoders, ensembles of them, and plugins' scorers."""
+"""Plan what may stand behind the `+` of a run: cross-encoders, ensembles of them, and scorers of plugins."""
 
 from tandem.config.parsing import read
 from tandem.config.references import CROSS_PARTS

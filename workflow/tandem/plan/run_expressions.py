@@ -1,4 +1,4 @@
-"""Runs: which stages write the run that an expression names.
+"""Plan the stages that write the run of an expression.
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); an entry of a
 block whose entries are runs, such as `sparse`, `runs` or `fusions`; a dual encoder, searched exactly, or

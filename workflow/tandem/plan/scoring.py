@@ -1,4 +1,4 @@
-"""How runs are measured."""
+"""Plan how runs are measured."""
 
 from tandem.config.datasets import Group
 from tandem.errors import Unavailable, UserError
@@ -62,7 +62,7 @@ def score(
 
 
 def match_passages(ctx: Context, rule: str, ranking: Stage, split: str, data: str) -> Stage:
-    """Plan what tells the passages of a run that count by a rule, `answers`, where judgements do not decide."""
+    """Plan the stage that decides by a rule, `answers`, which passages of a run count, if judgements do not decide."""
     if rule not in plans_matches:
         raise Unavailable(f"datasets.{data}: nothing here tells which passages count by {rule}")
     return plans_matches[rule](ctx, ranking, split, data)

@@ -1,4 +1,4 @@
-"""The stages that search by a dual encoder's vectors: exactly, or through an entry of `indexes` (`<model>@<name>`)."""
+"""Plan searches by a dual encoder's vectors: exact ones, or through an entry of `indexes` (`<model>@<name>`)."""
 
 from tandem.config.indexes import AnyIndex, Index
 from tandem.config.representations import is_single
@@ -9,6 +9,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.reported import searched
 from tandem.plan.starting_encoders import dual_encoder, tokens_of_dual
 from tandem.stages import KINDS, parameter_names
+from tandem.stages.base import Json
 
 
 def plan_encoding(
@@ -47,7 +48,7 @@ def plan_encoding(
 def encode_both_sides(
     ctx: Context, kind: str, system: str, split: str, where: str, data: str
 ) -> dict[str, Stage]:
-    """Plan what a search reads: the dataset, and its passages and a split's queries as a kind of stage encodes them."""
+    """Plan the inputs of a search: the dataset, and its passages and a split's queries, encoded by a kind of stage."""
     passages = plan_encoding(ctx, kind, system, where, data)
     queries = plan_encoding(ctx, kind, system, where, data, split)
     return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
@@ -57,7 +58,7 @@ def encode_both_sides(
 def search_vectors(
     ctx: Context, system: str, split: str, where: str, data: str, name: str | None
 ) -> Stage:
-    """Plan the search of single vectors: exactly, or through the index of a name."""
+    """Plan the search of single vectors: an exact one, or one through the named index."""
     if name is not None:
         kind = find_vector_index(ctx, name, f"{where}: {system}@{name}").searched_by
         return search_index(ctx, kind, "embeddings", system, split, where, data, name)
@@ -83,19 +84,18 @@ def search_index(
     """
     entry = find_vector_index(ctx, name, f"{where}: {system}@{name}")
     upstream = encode_both_sides(ctx, encoding, system, split, where, data)
-    index = plan_index(ctx, upstream["passages"], name, data)
-    upstream["index"] = index
-
     known = parameter_names(kind)
     own = {key: value for key, value in json_of(entry).items() if key in known}
     params = searched(ctx, split, data) | own
+    index = plan_index(ctx, upstream["passages"], name, data, params)
+    upstream["index"] = index
     return ctx.stage(
         kind, data, f"{index.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices")
     )
 
 
 def find_index(ctx: Context, name: str, where: str, *more: str) -> AnyIndex:
-    """Return an entry of `indexes`; `where` is the key that names it, and `more` are names that it allows besides."""
+    """Return an entry of `indexes`; `where` is the key that names it, `more` are further names that this key allows."""
     known = ctx.settings.indexes
     if name not in known:
         raise UserError(f"{where}: {name} is not an index{nearest(name, [*known, *more])}")
@@ -112,7 +112,7 @@ def find_vector_index(ctx: Context, name: str, where: str) -> Index:
     return entry
 
 
-def plan_index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
-    """Plan the index of a dual encoder's passages that an entry of `indexes` describes."""
+def plan_index(ctx: Context, passages: Stage, name: str, data: str, params: Json) -> Stage:
+    """Plan the index of a dual encoder's passages that an entry of `indexes` describes; `params` are the search's."""
     entry = find_vector_index(ctx, name, f"indexes.{name}")
-    return plans_index[entry.built_by](ctx, passages, name, data)
+    return plans_index[entry.built_by](ctx, passages, name, data, params)

@@ -1,7 +1,7 @@
-"""How large an encoder is, and checks of what must fit it: texts, frozen layers, cuts of its vectors.
+"""Find the sizes of an encoder, and check what must fit them: lengths of texts, frozen layers, cuts of its vectors.
 
 Sizes come from the configuration, from an encoder's files if they are here, or from its entry's `shape`, so that most
-mistakes are named before anything runs. Training, encoding and re-ranking refuse the others when they begin.
+mistakes are reported before anything runs. Training, encoding and re-ranking refuse the others when they begin.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,13 @@ from tandem.config.models import ModelEntry
 from tandem.config.settings import Settings
 from tandem.errors import UserError
 from tandem.models.described import HIDDEN_SIZE_KEYS
-from tandem.models.folders import find_encoder_files, read_model_json, read_positions
+from tandem.models.folders import (
+    LENGTH_STEP,
+    PAIR_LENGTH_STEP,
+    find_encoder_files,
+    read_model_json,
+    read_positions,
+)
 from tandem.models.hub import fetch_description, find_package
 from tandem.plan.context import Context
 from tandem.plan.graph import Stage
@@ -36,7 +42,7 @@ MOST_SPECIAL = 4  # tokens around a pair, in any family here
 
 @dataclass(frozen=True)
 class EncoderShape:
-    """An encoder's sizes."""
+    """Hold the sizes of an encoder."""
 
     layers: int
     hidden: int
@@ -58,7 +64,7 @@ class EncoderShape:
 
     @property
     def parameters(self) -> int:
-        """Weights of BERT without its pooling layer: embeddings (two segments), matrices, biases and norms."""
+        """Return the number of weights of BERT without its pooling layer: embeddings, matrices, biases and norms."""
         biases_and_norms = 9 * self.hidden + self.feed_forward
         layer = self.products + biases_and_norms
         # two segments, and the norm's weight and bias
@@ -67,7 +73,7 @@ class EncoderShape:
 
     @property
     def products(self) -> int:
-        """Weights of a layer's matrix products: 4 h² of attention and 2 h f of the feed-forward network."""
+        """Return the number of weights in a layer's matrices: 4 h² of attention, 2 h f of the feed-forward network."""
         return 4 * self.hidden**2 + 2 * self.hidden * self.feed_forward
 
     def forward(self, texts: float, tokens: float) -> float:
@@ -95,7 +101,7 @@ class EncoderShape:
 
 
 def encoder_of(stage: Stage) -> Stage:
-    """Return the stage that decides the sizes: the encoder behind token ids, or the start of a pre-trained one."""
+    """Return the stage that determines the sizes: the encoder behind token ids, or the start of a pre-trained one."""
     for role in ("encoder", "start"):
         if role in stage.upstream:
             return encoder_of(stage.upstream[role])
@@ -188,10 +194,17 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: in
     """
     lengths = ctx.settings.lengths
     encoder = encoder_of(stage)
-    limit = _count_positions(encoder, ctx.settings)
+    limit = count_positions(encoder, ctx.settings)
     if limit is None:
         return
     is_pair = part == "cross"
+    # inputs are padded, and their padding takes positions, too
+    step = PAIR_LENGTH_STEP if is_pair else LENGTH_STEP
+    unreached = limit % step
+    limit -= unreached
+    takes = f"{name} takes {limit}"
+    if unreached:
+        takes += f" (of its {limit + unreached}, in steps of {step})"
     of_pair = lengths.query + passages * lengths.passage
     texts = of_pair if is_pair else max(lengths.query, lengths.passage)
     if texts + passages * MOST_SPECIAL <= limit:
@@ -203,20 +216,21 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: in
         between = special - _special_tokens(_files(encoder), False)
         special += (passages - 1) * between
     needed = texts + special
-    if part == "dual" and needed > limit:
+    if not is_pair and needed > limit:
         side = "query" if lengths.query > lengths.passage else "passage"
-        most = f"{name} takes {limit}, {special} of them special ones; allowed: ≤ {limit - special}"
-        raise UserError(f"lengths.{side} is {texts}, but {most}")
-    if lengths.pair:  # pairs are cut there
-        needed = min(needed, lengths.pair)
-    if is_pair and needed > limit:
+        most = f"{special} of them special ones; allowed: ≤ {limit - special}"
+        raise UserError(f"lengths.{side} is {texts}, but {takes}, {most}")
+    needed = min(needed, lengths.pair or needed)  # where pairs are cut
+    if needed > limit:
         twice = " twice" if passages > 1 else ""
-        pairs = f"lengths allow pairs of {needed} tokens (query {lengths.query}, passage {lengths.passage}{twice}"
-        hint = f"lower one, or set lengths.pair to {limit} or less, which cuts pairs"
-        raise UserError(f"{pairs}, special {special}), but {name} takes {limit}; {hint}")
+        raise UserError(
+            f"lengths allow pairs of {needed} tokens (query {lengths.query}, passage {lengths.passage}{twice}, "
+            f"special {special}), but {takes}; "
+            f"lower one, or set lengths.pair to {limit} or less, which cuts pairs"
+        )
 
 
-def _count_positions(encoder: Stage, settings: Settings) -> int | None:
+def count_positions(encoder: Stage, settings: Settings) -> int | None:
     """Return the positions of an encoder, by its parameters, files or entry; None if nothing here says it."""
     own = encoder.values.get("positions")
     if own is not None:
@@ -237,9 +251,9 @@ def read_encoder_config(encoder: Stage) -> Json | None:
 
 @cache
 def _special_tokens(folder: Path | None, pair: bool) -> int:
-    """Return the tokens that stand around a text or a pair, by the tokenizer's files.
+    """Return the numbers of tokens that stand around a text or a pair, by the tokenizer's files.
 
-    They are BERT's where these are not here.
+    Without these files they are those of BERT.
     """
     path = folder / "tokenizer.json" if folder else Path()
     if not path.is_file():
@@ -256,7 +270,7 @@ def _special_tokens(folder: Path | None, pair: bool) -> int:
 
 
 def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params: Json) -> None:
-    """Refuse more frozen layers than an encoder, or that of queries, has, and cuts of vectors that are no shorter.
+    """Refuse more frozen layers than an encoder or the query encoder has, and cuts of vectors that do not shorten them.
 
     Args:
         at: the path of the model's entry.

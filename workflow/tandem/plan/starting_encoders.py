@@ -1,4 +1,4 @@
-"""Starting encoders, and the token ids that they read, as stages.
+"""Plan starting encoders, and the token ids that they read.
 
 Encoders are from the catalogue, a folder or the hub, or stages make them: `plans_encoder` has these by their source."""
 
@@ -64,13 +64,13 @@ def encoder(ctx: Context, name: str, where: str = "encoder") -> Stage:
 
 @checks_entry("encoders")
 def check_encoder(ctx: Context, name: str) -> None:
-    """Refuse an encoder that stages make and cannot; published ones are looked at when they are needed."""
+    """Refuse an encoder that stages would have to make but cannot; published ones are checked when they are needed."""
     if made_encoder(ctx, name):
         encoder(ctx, name)
 
 
 def untrained(ctx: Context, name: str) -> Stage:
-    """Return the stage that makes an encoder, as it is, a dual encoder.
+    """Return the stage that turns an encoder into a dual encoder without training.
 
     Raises:
         Unavailable: nothing says how vectors are made.
@@ -191,7 +191,7 @@ def tokens_to_read(
     representation: Representation | None = None,
     compares: bool = False,
 ) -> Stage:
-    """Return the token ids that the encoder itself computes with.
+    """Return the token ids that an encoder reads, for the computation itself.
 
     Args:
         compares: it reads two passages at a time.
@@ -319,7 +319,7 @@ def judge_with_tokens(
 
 
 def texts_of_cross(ctx: Context, name: str, data: str, where: str) -> str:
-    """Return the dataset whose texts a cross-encoder reads to score those of `data`: of some forms another one."""
+    """Return the dataset whose texts a cross-encoder reads to score those of `data`: some forms read another one's."""
     entry = ctx.settings.models.get(name)
     form = find_form(entry) if isinstance(entry, CrossModel) else None
     return data if form is None else load(CROSS_FORMS[form].find_texts)(ctx, name, data, where)

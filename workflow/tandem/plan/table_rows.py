@@ -1,4 +1,4 @@
-"""The rows of a layout as stages: how each changes the configuration, and which score it shows."""
+"""Plan the rows of a layout: how each changes the configuration, and which score it shows."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +32,7 @@ _AUDITED = ("datasets.", "score.")
 
 @dataclass(frozen=True)
 class LayoutRows:
-    """The rows of the layout in `file`; configurations that it names are read below `root`."""
+    """Plan the rows of the layout in `file`; configurations that it names are read below `root`."""
 
     planners: Planners
     root: Path
@@ -196,9 +196,9 @@ class LayoutRows:
         return group or printed_on
 
     def _check_trained_elsewhere(self) -> None:
-        """Refuse one dataset in the place of two that the layout tells apart: one searched, the other trained on.
+        """Refuse the same stand-in for two different datasets of the layout, one searched and the other trained on.
 
-        What is zero-shot or cross-lingual in the paper would be trained on what is searched, without a word.
+        Else a system that is zero-shot or cross-lingual in the paper would silently be trained on what is searched.
         """
         file = self.file
         settings = self.planners.base.settings
@@ -252,7 +252,7 @@ def list_unmeasured(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> l
 def _mark_equal(
     layout: Layout, scored: list[tuple[PlannedRow, Stage]]
 ) -> list[tuple[PlannedRow, Stage]]:
-    """Mark each row that has the scores of an earlier one that is shown: the configuration does not tell them apart."""
+    """Mark each row that has the scores of an earlier one that is shown: this configuration makes no difference."""
     hidden = {row.id for row in layout.rows if row.hidden}
     # of a row and the columns of a dataset, by seed
     scores: dict[tuple[System, str], list[str]] = {}
@@ -307,7 +307,7 @@ def _score(
 
 
 def _find_registered(registry: Registry[_T], name: str, where: str) -> _T:
-    """Return what a package registers under a layout's word; `Unavailable` where that package is not there."""
+    """Return what a package has registered under a word of a layout; `Unavailable` if no package has."""
     if name not in registry:
         raise Unavailable(
             f"{where}: {registry.what} {name} comes from a package that is not installed"

@@ -1,8 +1,8 @@
-"""How an encoder makes a text's vector: by its entry's own keys, then by its files, and never by a guess.
+"""Decide how an encoder makes a text's vector: by its entry's own keys, then by its files, and never by a guess.
 
-And which files these are: `hub.lock.yaml` has the commit that a branch of the hub stands for in this folder, whatever
-it is there today. `tandem prefetch` writes it beside results/, and every plan made here reads it. It belongs under
-version control, with the configuration.
+Also decide which files these are: for a branch of the hub `hub.lock.yaml` has the commit that is used in this folder,
+even if the branch has moved on. `tandem prefetch` writes it beside results/, and every plan made here reads it. It
+belongs under version control, with the configuration.
 """
 
 import re
@@ -40,7 +40,7 @@ def made_encoder(ctx: Context, name: str) -> MadeEncoder | None:
 def towers(ctx: Context, name: str) -> Json:
     """Return how a text's vector is computed, as far as an encoder's entry, or what it starts from, says so.
 
-    A re-ranker has a head of its own, which reads what it reads.
+    A re-ranker keeps its own head, which says itself what it reads: pooling `classifier`.
     """
     if name in ctx.settings.rerankers:
         return {"pooling": "classifier"}
@@ -54,7 +54,7 @@ def towers(ctx: Context, name: str) -> Json:
 
 
 def find_start_block(ctx: Context, name: str) -> str | None:
-    """Return the block of `START_BLOCKS` whose entry a name of what a training starts from means; None: another's."""
+    """Return the block of `START_BLOCKS` with an entry of this name; None if another block has it, or none."""
     settings = ctx.settings
     if any(name in block for block in (settings.models, settings.encoders, settings.rerankers)):
         return None
@@ -62,20 +62,20 @@ def find_start_block(ctx: Context, name: str) -> str | None:
 
 
 def described_representation(towers: Json) -> Representation:
-    """Return the representation among what is described of an encoder; single vectors where nothing is."""
+    """Return the representation in an encoder's description; single vectors if it has none."""
     described = towers.get("representation", {})
     return REPRESENTATIONS[described.get("type", "single")].model_validate(described)
 
 
 def with_usual(described: Json, chosen: Representation | None) -> Json:
-    """Return what is described of an encoder; what is usual of a representation of another type comes before it."""
+    """Return an encoder's description, overridden by the usual settings of `chosen` if this is of another type."""
     if chosen is None or chosen.type == described_representation(described).type:
         return described
     return described | chosen.usual
 
 
 def _own_towers(ctx: Context, name: str, where: str = "encoder") -> Json:
-    """Return the settings by an entry's own keys, then by a published encoder's files or by what it starts from."""
+    """Return the settings of an entry's own keys, then of a published encoder's files or of what it starts from."""
     entry = made_encoder(ctx, name) or published_entry(ctx.settings.encoders, name, where)
     if isinstance(entry, PublishedEncoder):
         return chosen_by(entry, described_by(entry))
@@ -85,7 +85,7 @@ def _own_towers(ctx: Context, name: str, where: str = "encoder") -> Json:
 
 
 def chosen_by(entry: Encoder, described: Json) -> Json:
-    """Return an entry's own keys over what is described."""
+    """Return an encoder's description, overridden by the entry's own keys."""
     own = {
         key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None
     }

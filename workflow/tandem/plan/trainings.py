@@ -1,4 +1,4 @@
-"""Models as stages: what they start from, are trained on and learn from."""
+"""Plan models: what they start from, what they are trained on, and what they learn from."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from tandem.plan.context import (
 from tandem.plan.dataset_stages import dataset, require_split
 from tandem.plan.graph import Stage
 from tandem.plan.named_entries import Scope, plan_references
-from tandem.plan.sizes import check_model
+from tandem.plan.sizes import check_model, count_positions
 from tandem.plan.starting_encoders import encoder, plan_reranker, texts_of_cross, tokens_to_read
 from tandem.plan.towers import (
     UNDESCRIBED,
@@ -52,7 +52,7 @@ PARTS_OF_OBJECTIVE = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", 
 
 @plans_entry("models")
 def plan_model(ctx: Context, name: str) -> Stage:
-    """Plan a model: its training, or the taking over of a published re-ranker, which is named as models are."""
+    """Plan a model: its training, or the conversion of a published re-ranker, which is named like a model."""
     if name not in ctx.settings.models:
         return plan_reranker(ctx, name)
     entry = ctx.settings.models[name]
@@ -102,6 +102,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
             options = getattr(entry, name_of_form)
             params[name_of_form] = json_of(options) if options else None
     root, compares = ctx.root(name, part), entry.sort == COMPARING
+    if representation and (positions := count_positions(encoder(ctx, root), ctx.settings)):
+        representation.check_positions(at, positions)
     upstream["tokens"] = tokens_to_read(ctx, root, read, part, representation, compares)
     if isinstance(entry, JointModel):
         upstream["cross_tokens"] = tokens_to_read(ctx, ctx.root(name, "cross"), data, "cross")
@@ -214,7 +216,7 @@ def _inherited_towers(
 
 
 def _reading(ctx: Context, name: str, pooling: str) -> Json:
-    """Return what a cross-encoder reads and writes in words: its own keys, else those of the one it starts from."""
+    """Return a cross-encoder's prompt and words: its own keys, else those of the one that it starts from."""
     entry = ctx.settings.models.get(ctx.model_name(name))
     if isinstance(entry, JointModel):
         return _reading(ctx, start_of(entry, "cross"), pooling)
@@ -253,7 +255,7 @@ def _reading(ctx: Context, name: str, pooling: str) -> Json:
 
 
 def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
-    """Refuse keys of an entry that mean nothing for its representation."""
+    """Refuse keys of an entry that have no effect with its representation."""
     chosen = described_representation(towers)
     for path in chosen.list_unused():
         value: object = entry
@@ -270,7 +272,7 @@ def check_used(at: str, entry: ModelEntry, towers: Json) -> None:
 
 
 def check_first_loss(ctx: Context, at: str, entry: ModelEntry, towers: Json) -> None:
-    """Refuse to start from an encoder where a part of the representation has to be learned before."""
+    """Refuse to start from an encoder if a part of the representation must have been learned before."""
     if not isinstance(entry, DualModel):
         return
     first = described_representation(towers).learned_first

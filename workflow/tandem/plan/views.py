@@ -14,7 +14,7 @@ _OWN_VIEWS = ("tables", "report.html")
 def views_folder(files: Iterable[Path]) -> str:
     """Return the folder of the tables and the report of some configuration files: `results`, or a folder in it.
 
-    Names that differ give folders that differ: what cannot stand in a folder's name is written by the bytes' numbers.
+    Different names give different folders: characters that a folder's name cannot have are written as numbers of bytes.
 
     Example:
         mine.yaml → `results/mine`; `a b.yaml` → `results/a~20b`; config.yaml and long.yaml, one laid upon the other →

@@ -9,12 +9,12 @@ import numpy as np
 
 from tandem.config.table_layouts import TABLE_PARTS, Band
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, TablePlan, name_system
-from tandem.evaluation.measures import is_share
+from tandem.evaluation.measure_names import is_share
 from tandem.evaluation.significance import correct_by_holm
 from tandem.report.results import (
-    BestSystem,
     Cell,
     FilledColumn,
+    FilledOrder,
     FilledRow,
     Lineage,
     Table,
@@ -101,6 +101,11 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
             )
         rows.append(_fill_row(layout, row, cells, own, previous, absent.get(row.id, "")))
         previous = own[0] if own else previous
+    notes = load("extras.report.untested_rows:list_untested")(layout, columns, positions)
+    orders: list[FilledOrder] = []
+    if layout.orders:
+        orders, untested = load(TABLE_PARTS["orders"])(layout, columns, positions)
+        notes += untested
     return Table(
         title=layout.title,
         paper=layout.paper,
@@ -110,10 +115,11 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
         columns=[_describe(layout, column, blocks) for column in columns],
         rows=rows,
         seeds=list(dict.fromkeys(score.row.seed for score in scored)),
-        best=_find_best(layout, columns[0], positions[0], rows),
-        orders=load(TABLE_PARTS["orders"])(layout, columns, positions, blocks)
-        if layout.orders
-        else [],
+        best=load("extras.report.best_system:find_best_system")(
+            layout, columns[0], positions[0], rows
+        ),
+        notes=notes,
+        orders=orders,
     )
 
 
@@ -185,6 +191,7 @@ def _fill_cell(
         stages=[Path(run_folder(score.artifact)).name for score in scored],
         dataset=first.dataset,
         split=first.split,
+        labels=scored[0].labels,
         stands_in=elsewhere or any(score.row.instead for score in scored),
     )
 
@@ -208,32 +215,6 @@ def _describe(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> F
     is_percent = is_share(column.measure)
     names = column.measure, column.name, column.label
     return FilledColumn(*names, *printed, [*dict.fromkeys(places)], is_percent)
-
-
-def _find_best(
-    layout: Layout, column: Column, positions: dict[System, Position], rows: Sequence[FilledRow]
-) -> BestSystem | None:
-    """Return the best row of a column; its reference is the first row that is not itself tested against another."""
-    cells = {row.id: row.cells[0] for row in rows if row.cells[0].value is not None}
-    if not cells:
-        return None
-    system = max(cells, key=lambda row: cells[row].value or 0.0)
-    best = BestSystem(name_system(system), column.label, cells[system].value or 0.0)
-    baselines = {row.id: row.baseline for row in layout.rows if row.id in positions}
-    reference = next((row for row, baseline in baselines.items() if baseline is None), system)
-    position = positions[system]
-    base = _find_other(position, reference)
-    if reference == system or base is None:
-        return best
-    p = cells[system].p
-    if baselines[system] != reference:
-        block = position.block
-        tested = ({*block.systems} - block.repeated - {reference}) | {system}
-        others = [row for row in cells if row in tested]
-        tests = block.p_against(reference, others)[:, position.measure]
-        p = round(float(correct_by_holm(tests)[others.index(system)]), 6)
-    gain = scale_value(position.mean - base.mean, column.measure)
-    return replace(best, over=name_system(reference), gain=gain, p=p)
 
 
 def _judge(
@@ -296,9 +277,9 @@ def judge_value(value: float | None, printed: float | None, band: Band | None, w
     if value is None or expected is None or band is None:
         return ""
     distance = _measure_distance(value, expected)
-    return (
-        "match" if distance <= band.width else "near" if distance <= (band.near or 0.0) else "off"
-    )
+    if distance <= band.width:
+        return "match"
+    return "near" if distance <= (band.near or 0.0) else "off"
 
 
 def _measure_distance(value: float, expected: float) -> float:

@@ -18,7 +18,7 @@ from tandem.report.results import Cell, Costs, FilledRow, Table
 from tandem.store.files import csv_text
 
 _LEGEND = (
-    "{unit}, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
+    "{unit}, the best{alike} in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
     "Holm-corrected over the table's comparisons per measure and dataset; without a mark no difference is shown."
 )
 _BRACKETS = "In brackets the 95 % bootstrap interval over queries."
@@ -130,13 +130,19 @@ def is_printed(row: FilledRow) -> bool:
 
 def describe_values(table: Table) -> str:
     """Return the legend of a table's values and marks."""
-    return _LEGEND.format(unit=describe_unit(table.not_percent, len(table.columns)))
+    scored = {(label, cell.scored_by) for _, label, cell in table.entries if cell.value is not None}
+    columns = {label for label, _ in scored}
+    alike = " of the same queries and labels" if len(scored) > len(columns) else ""
+    unit = describe_unit(table.not_percent, len(table.columns))
+    return _LEGEND.format(unit=unit, alike=alike)
 
 
 def is_best(table: Table, row: FilledRow, at: int) -> bool:
-    """Return whether a row has the highest value of a column that has others."""
-    values = {cell.value for cell in table.column(at) if cell.value is not None}
-    return len(values) > 1 and row.cells[at].value == max(values)
+    """Return whether a row has the highest value of a column, of the same queries and labels, and others are lower."""
+    own = row.cells[at]
+    alike = (cell for cell in table.column(at) if cell.scored_by == own.scored_by)
+    values = {cell.value for cell in alike if cell.value is not None}
+    return len(values) > 1 and own.value == max(values)
 
 
 def list_table_notes(table: Table) -> list[str]:
@@ -151,12 +157,12 @@ def list_table_notes(table: Table) -> list[str]:
     else:
         notes.append(_TEST)
     for row in table.rows:
+        name = name_system(row.id)
         if row.absent:
             unmade = "only printed" if is_printed(row) else "not made"
             what = "not measured everywhere" if row.folder else unmade
-            notes.append(f"{row.system} is {what}: {row.absent}.")
+            notes.append(f"{name} is {what}: {row.absent}.")
         if row.same_as:
-            name = name_system(row.id)
             notes.append(
                 f"{name} is the same run as {row.same_as}: the configuration does not tell them apart."
             )
@@ -168,7 +174,7 @@ def list_table_notes(table: Table) -> list[str]:
             notes.append(_describe_earlier(row, cell, cell.earlier))
     for row, label, cell in entries:
         if cell.verdict.startswith(_WRONG_VERDICT):
-            notes.append(f"{row.system}, {label}: {cell.verdict}.")
+            notes.append(f"{name_system(row.id)}, {label}: {cell.verdict}.")
     notes += [f"{line}." for line in table.notes]
     notes += [f"Warning: {line}." for line in table.warnings]
     return notes
@@ -190,7 +196,7 @@ def _describe_band(row: FilledRow, cell: Cell, band: Band) -> str:
     head = "Band"
     expected = "what is printed"
     if band.value is not None:
-        head = f"Band of {row.system}, {cell.measure}"
+        head = f"Band of {name_system(row.id)}, {cell.measure}"
         expected = format_number(band.value)
     line = f"{head}: {expected} ± {band.width:g}, near ± {band.near or 0.0:g}; {band.source}"
     return (

@@ -55,6 +55,7 @@ class Cell:
 
     `verdict` is empty where there is nothing to compare the value with, `band` the tolerance behind it, `stages` the
     key of the run of each seed; `stands_in` tells whether `dataset` or `split` is another than the printed number's.
+    `labels` is the key of the corrected labels, empty for the dataset's own.
     `before` is whether the value is that of an earlier measurement here, `earlier`; it says nothing about a paper.
     """
 
@@ -75,7 +76,19 @@ class Cell:
     stages: list[str] = field(default_factory=list)
     dataset: str = ""
     split: str = ""
+    labels: str = ""
     stands_in: bool = False
+
+    @property
+    def scored_by(self) -> tuple[str, str, str]:
+        """Return what tells the queries and labels: the best of a column is the best of the same ones."""
+        return self.dataset, self.split, self.labels
+
+    @property
+    def queries(self) -> str:
+        """Return what names the queries and labels: `squad test, corrected labels`."""
+        labels = ", corrected labels" if self.labels else ""
+        return f"{self.dataset} {self.split}{labels}"
 
 
 @dataclass(frozen=True)
@@ -143,8 +156,10 @@ class FilledColumn:
 class BestSystem:
     """Describe the best system by the first measure, and by how much it is `over` another, the reference of the table.
 
-    `gain` has the measure's unit; `p` is that of the best system's own comparison where its baseline is the reference,
-    else Holm-corrected over the tests of all systems against the reference. Both are None where there is no such test.
+    Only what is scored by the reference's queries and labels is compared. `gain` has the measure's unit; `p` is that of
+    the best system's own comparison where its baseline is the reference, else Holm-corrected over the tests of all
+    systems against the reference. Both are None where there is no such test. `among` names the queries and labels where
+    the table has rows of others.
     """
 
     system: str
@@ -153,6 +168,7 @@ class BestSystem:
     over: str = ""
     gain: float | None = None
     p: float | None = None
+    among: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,7 +183,10 @@ class FilledOrder:
 
 @dataclass(frozen=True)
 class Table:
-    """Describe a filled layout; `notes` and `warnings` are those of the stages behind its numbers."""
+    """Describe a filled layout.
+
+    `notes` are those of the stages behind its numbers, and what could not be tested; `warnings` are the stages'.
+    """
 
     title: str
     paper: Paper | None

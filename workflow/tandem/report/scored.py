@@ -11,7 +11,7 @@ import numpy as np
 from tandem.data.columns import Floats64
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout, PlannedRow, System, name_system
-from tandem.evaluation.measures import is_share
+from tandem.evaluation.measure_names import is_share
 from tandem.evaluation.scores import list_measures, read_aligned, read_scores
 from tandem.evaluation.significance import (
     bootstrap_mean,
@@ -101,6 +101,11 @@ class ScoredRow:
         """Column, dataset and split: scores with the same place can be compared query by query."""
         return self.row.column, self.row.dataset, self.row.split
 
+    @property
+    def labels(self) -> str:
+        """Return the key of the corrected labels; empty for the dataset's own."""
+        return Path(self.artifact.upstream.get("labels", "")).name
+
 
 def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[str]:
     """Return the warnings (or `notes`) in the manifests of stages, each once, after the stage's kind and name."""
@@ -165,19 +170,13 @@ class ScoreBlock:
     p: dict[System, Floats64]
     # of each, half the width of the 95 % interval of the difference, by measure
     margins: dict[System, Floats64]
-    repeated: set[System]  # those with the scores of an earlier one, which have been tested already
+    # of each, the first with the same scores: another name of the same run, or its own
+    originals: dict[System, System]
 
     @property
     def queries(self) -> int:
         """Return how many queries were scored."""
         return int(self.values.shape[2])
-
-    def p_against(self, base: System, systems: Sequence[System]) -> Floats64:
-        """Uncorrected p of the tests of systems against one base, shape (systems, measures)."""
-        differences = compute_differences(
-            self.values, self.systems, [(system, base) for system in systems]
-        )
-        return run_seeded_test(differences).reshape(len(systems), len(self.measures))
 
 
 class Position(NamedTuple):
@@ -214,7 +213,7 @@ def read_blocks(scored: Sequence[ScoredRow], layout: Layout) -> list[ScoreBlock]
     """
     by_labels: dict[str, list[ScoredRow]] = {}
     for score in scored:
-        by_labels.setdefault(score.artifact.upstream.get("labels", ""), []).append(score)
+        by_labels.setdefault(score.labels, []).append(score)
     queries = {tuple(read_scores(own[0].artifact, [])[0]) for own in by_labels.values()}
     if len(queries) > 1:
         return [block for own in by_labels.values() for block in read_blocks(own, layout)]
@@ -255,10 +254,20 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[s
         folder = by_seed[present[0], seeds[0]].artifact.folder
         raise UserError(f"{folder}: seeds were scored on different queries")
     values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
-    shown = [row for row in layout.rows if row.id in present and not row.hidden]
-    repeated = {score.system for score in scored if score.row.same_as}
-    compared = [row for row in shown if row.id not in repeated]
-    tested = {row.id: row.baseline for row in compared if row.baseline and row.baseline in present}
+    by_scores: dict[tuple[str, ...], System] = {}
+    originals: dict[System, System] = {}
+    for system in present:
+        keys = tuple(by_seed[system, seed].artifact.key for seed in seeds)
+        originals[system] = by_scores.setdefault(keys, system)
+    # A run is tested once against another, by whatever names, and never against itself.
+    tested: dict[System, System] = {}
+    compared = {(original, original) for original in by_scores.values()}
+    for row in layout.rows:
+        if row.id in originals and row.baseline in originals and not row.hidden:
+            pair = originals[row.id], originals[row.baseline]
+            if pair not in compared:
+                tested[row.id] = row.baseline
+                compared.add(pair)
     differences = compute_differences(values, present, tested.items())
     means = values.mean(axis=0).transpose(1, 0, 2).reshape(values.shape[2], -1)
     # One bootstrap for systems and differences: the queries drawn are the same.
@@ -277,7 +286,7 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[s
         high,
         p=dict(zip(tested, p.reshape(by_test), strict=True)),
         margins=dict(zip(tested, halves.reshape(by_test), strict=True)),
-        repeated=repeated,
+        originals=originals,
     )
 
 

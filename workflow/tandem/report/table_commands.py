@@ -99,7 +99,7 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
         for score in scored:
             by_system.setdefault((score.system, score.place), []).append(score.artifact)
         warnings += warn_of_few_seeds(by_system.values())
-    table = replace(table, notes=notes, warnings=warnings)
+    table = replace(table, notes=notes + table.notes, warnings=warnings)
     grids = [
         grid for grid in (formats.make_table_grid(table), formats.make_orders_grid(table)) if grid
     ]

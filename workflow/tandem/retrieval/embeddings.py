@@ -1,7 +1,8 @@
-"""Vectors on disk, in blocks of a fixed number of rows: how the work was split shows in no byte.
+"""Write and read vectors in blocks of a fixed number of rows; no byte depends on how the work was split.
 
 Blocks are fp32, fp16, or int8 with a scale for each vector: s = max_i |x_i| / 127, rounded up to 16 significant bits,
-and q_i = round(x_i / s). s · q_i is exact in float32, so no score depends on who multiplies. Of zeros, s = 0.
+and q_i = round(x_i / s). s · q_i is exact in float32, so that every way to multiply gives the same score. A vector of
+zeros has s = 0.
 """
 
 import json
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress
 from tandem.cluster.work import Pieces
 from tandem.errors import UserError
+from tandem.models.ragged import round_up
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
@@ -30,16 +32,18 @@ FP32 = "fp32"
 FP16 = "fp16"
 INT8 = "int8"
 _STORED_TYPES = {FP32: "<f4", FP16: "<f2"}
-_ROWS_READ_SINGLY = 64  # rows of a block that are read one by one sooner than its file is mapped
+_ROWS_READ_SINGLY = (
+    64  # up to so many rows of a block are read one by one, which is faster than to map its file
+)
 _LARGEST_INT8 = 127
-_SCALE_BITS = 16  # of a scale
-ROWS_PER_BLOCK = 1024  # rows that are quantised at once: float64 is wide
-_ALIGNMENT = 64  # lengths that engines like
-# of a block's rows, on which the loss by int8 is measured
+_SCALE_BITS = 16  # significant bits of a scale
+ROWS_PER_BLOCK = 1024  # rows that are quantised at once, to bound the memory of float64
+_ALIGNMENT = 64  # stretches have a multiple of it in rows, which engines compute fastest
+# The loss by int8 is measured on the first rows of a block: nearest neighbours of the probes within the sample.
 SAMPLE = 1024
 PROBES = 64
 NEAREST = 10
-LEAST_KEPT = 0.9  # of the nearest neighbours; less is worth a warning
+LEAST_KEPT = 0.9  # a warning reports if int8 keeps a smaller share of the nearest neighbours
 
 
 def make_row_type(dimension: int, dtype: str = INT8) -> np.dtype[Any]:
@@ -68,7 +72,7 @@ def quantise(vectors: FloatVectors) -> Array:
 
 
 def restore(stored: Array) -> FloatVectors:
-    """Return the vectors that rows of `make_row_type` stand for, shape (rows, dim): as they are, or float32 of int8."""
+    """Return stored rows (`make_row_type`) as vectors, shape (rows, dim): int8 as float32, others as they are."""
     if stored.dtype.names is None:
         return stored
     vectors: FloatVectors = stored["values"].astype(np.float32)
@@ -77,11 +81,15 @@ def restore(stored: Array) -> FloatVectors:
 
 
 def measure_kept_neighbours(vectors: FloatVectors, stored: Array) -> float | None:
-    """Return the share of nearest neighbours that int8 keeps; None of too few vectors.
+    """Return the share of nearest neighbours that int8 keeps; None if there are too few vectors.
 
-    Of the first `PROBES` vectors, the `NEAREST` others of the first `SAMPLE` by the dot product, before and after: one
-    number that is much larger than the rest takes the scale from all others. Sums are in one order, whatever the
-    threads. `stored` is what `quantise` made of the vectors, shape (rows,) and (rows, dim).
+    Compared are, for each of the first `PROBES` vectors, its `NEAREST` neighbours by the dot product among the first
+    `SAMPLE` vectors, before and after. If one number is much larger than the rest, it sets the scale, and the others
+    are rounded coarsely. Sums have one order, whatever the number of threads.
+
+    Args:
+        vectors: shape (rows, dim).
+        stored: the same vectors as `quantise` returns them, shape (rows,).
     """
     if len(vectors) <= 2 * NEAREST:
         return None
@@ -95,19 +103,19 @@ def measure_kept_neighbours(vectors: FloatVectors, stored: Array) -> float | Non
 
 
 def _find_nearest(probes: Array, vectors: Array) -> Array:
-    """Return the nearest vectors of each probe but itself, which stands first among them, shape (probes, `NEAREST`)."""
+    """Return the nearest vectors of each probe, shape (probes, `NEAREST`); probe i is vector i, and is left out."""
     scores = np.einsum("qd,pd->qp", probes, vectors)
     np.fill_diagonal(scores, -np.inf)
     return np.argsort(-scores, axis=1, kind="stable")[:, :NEAREST]
 
 
 def name_block(number: int, suffix: str = ".npy") -> str:
-    """Return the block's file, relative to the artifact."""
+    """Return the file of a block, relative to the artifact."""
     return f"blocks/{number:05d}{suffix}"
 
 
 class Blocks:
-    """Hold the blocks of embeddings that are being computed: `size` rows each, the last may have fewer."""
+    """Write the blocks of embeddings that are being computed: `size` rows each, the last one may have fewer."""
 
     suffix = ".npy"
 
@@ -134,10 +142,7 @@ class Blocks:
         return self.folder / self.name(number)
 
     def check_finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, Json]:
-        """Return the facts of those blocks that are finished, by number.
-
-        Every byte is read, as no size tells of damage.
-        """
+        """Return the facts of the finished blocks among `numbers`; every byte of them is read to find damage."""
         present = [
             number for number in numbers if self.locate_file(number).with_suffix(".json").exists()
         ]
@@ -162,16 +167,16 @@ class Blocks:
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
-                np.save(file, np.ascontiguousarray(stored))  # which `Embeddings.stored` relies on
+                np.save(file, np.ascontiguousarray(stored))  # `Embeddings.read_stored` relies on it
 
         return self.pieces.write(self.name(number), save, **facts)
 
     def summarise(self, facts: Iterable[Json]) -> Json:
-        """Return what the whole artifact says of its rows, by the facts of all blocks; here nothing."""
+        """Return facts about the whole artifact from the facts of all blocks; here there are none."""
         return {}
 
     def remove_partial(self) -> None:
-        """Remove files that killed processes left half written; to be called when nobody writes."""
+        """Remove files that killed processes left unfinished; no process may be writing."""
         for partial in self.folder.glob("blocks/.*"):
             partial.unlink()
 
@@ -179,7 +184,7 @@ class Blocks:
 class Embeddings:
     """Open a finished `embeddings` artifact: `rows` vectors of `dimension`, in memory-mapped blocks of `size`.
 
-    Readers get vectors: fp32 or fp16 as stored, or float32, exactly what int8 and its scale stand for.
+    Readers get vectors: fp32 or fp16 as stored, or float32 for int8, which is exact.
     """
 
     def __init__(self, artifact: Artifact, side: str) -> None:
@@ -201,7 +206,7 @@ class Embeddings:
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of a vector in memory: as it is stored, in float32 and in float64, together."""
+        """Return the bytes that a vector takes in memory in three copies: as stored, in float32 and in float64."""
         return 16 * self.dimension
 
     @cached_property
@@ -259,20 +264,17 @@ class Embeddings:
         return vectors
 
     def _join(self, parts: list[Any]) -> Any:
-        """Join vectors one after the other, maybe none."""
+        """Concatenate vectors; there may be none."""
         return np.concatenate([np.empty((0, self.dimension), np.float16), *parts])
 
     def _read_few(self, number: int, rows: Array) -> FloatVectors:
-        """Return the vectors of ascending rows of a block.
-
-        So few that mapping the block takes longer are read one by one.
-        """
+        """Return the vectors of ascending rows of a block; a few are read one by one, which is faster than mapping."""
         if len(rows) > _ROWS_READ_SINGLY:
             return self.read_block(number, rows)
         width = self.kind.itemsize
         with open(self.paths[number], "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            first = size - self._count_rows(number) * width  # behind the header
+            first = size - self._count_rows(number) * width  # where the header ends
             read = [os.pread(file.fileno(), width, first + row * width) for row in rows.tolist()]
         return restore(np.frombuffer(b"".join(read), self.kind, len(rows)))
 
@@ -281,9 +283,12 @@ class Embeddings:
 
 
 class Stretches:
-    """Read some blocks of passages' vectors in order, any number of times, as many rows at once as memory allows.
+    """Read some blocks of passages' vectors in order, any number of times, in stretches that fit into memory.
 
-    `ranks` are the alphabetical ranks of all passages' ids; `progress` counts passages that were read.
+    Args:
+        numbers: the blocks to read.
+        ranks: alphabetical ranks of all passages' ids.
+        progress: counts the passages that were read.
     """
 
     def __init__(
@@ -303,12 +308,11 @@ class Stretches:
     def read(self, rows: int) -> Iterator[tuple[StoredRows, Array]]:
         """Yield stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
 
-        Blocks are cut and joined as needed: an engine wastes less on few long stretches.
+        A stretch may have parts of several blocks: engines are faster on few long stretches.
         """
         stretches = -(-self.rows // max(1, rows))  # -(-a // b) rounds up
         most = -(-self.rows // stretches)
-        aligned = -(-most // _ALIGNMENT) * _ALIGNMENT
-        most = max(1, min(rows, aligned))
+        most = max(1, min(rows, round_up(most, _ALIGNMENT)))
         size = self.embeddings.size
         for first in range(0, self.rows, most):
             stop = min(first + most, self.rows)

@@ -1,9 +1,9 @@
-"""Stage `embeddings`, and those of packages: passages or a split's queries by a dual encoder, in blocks.
+"""Stage `embeddings`, and similar stages of packages: encode passages or a split's queries, in blocks.
 
-A vector a text, or what a package stores by a `SideEncoder` of its own.
-A row of a block is usually a text. Where it is not, `offsets.npy` says where each text's rows are, by the token ids
-alone, so that a block knows its texts before any is computed. Shards compute whole blocks, the stage those still
-missing. Memory is that of three blocks: read, computed, written.
+Here a row of a block is the vector of a text; packages store other things by a `SideEncoder` of their own. If a text
+has several rows, `offsets.npy` says where they are. It follows from the token ids alone, so that it is known before any
+block is computed. Shards compute whole blocks; the stage computes those still missing. Memory holds three blocks: one
+being read, one computed, one written.
 """
 
 import json
@@ -21,9 +21,10 @@ from tandem.data.collection import Collection
 from tandem.data.rows import Rows, index_queries, split_rows
 from tandem.models.acceleration import accelerate
 from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
-from tandem.models.dual import LENGTH_STEP, DualEncoder, encode_all
+from tandem.models.dual import DualEncoder, encode_all
+from tandem.models.folders import LENGTH_STEP
 from tandem.models.hub import check_length
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, round_up
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks
 from tandem.retrieval.inputs import (
@@ -45,16 +46,18 @@ _NO_TEXTS = range(0)
 
 @side_encoder("text")
 class SideEncoder:
-    """Run a dual encoder's tower on the token ids it reads; a `UserError` where they do not fit together.
+    """Run a tower of a dual encoder on the token ids of its side.
 
     Args:
-        texts: the rows of the texts to encode; of use where a row of a block is not a text.
-        offsets: where each of these texts' rows of blocks begin and end, as `find_offsets` says.
+        texts: rows of the texts to encode; needed only if a text has several rows in the blocks.
+        offsets: where each text's rows begin and end, from `find_offsets`.
+    Raises:
+        UserError: model and token ids do not fit together.
     """
 
     load = staticmethod(DualEncoder.load)
-    blocks: type[Blocks] = Blocks  # what is stored
-    unit = ""  # what a row is; empty: a text
+    blocks: type[Blocks] = Blocks  # the class that stores the vectors
+    unit = ""  # what a row is, in words; empty: a text
 
     def __init__(
         self,
@@ -77,29 +80,29 @@ class SideEncoder:
         self.budget = job.params.batch_tokens
         self.mode = resolve_precision(job.params.precision)
         accelerate(self.model, job.execution, self.budget, self.mode, training=False)
-        # also what int8 is quantised from
+        # int8 is quantised from float32
         self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32
         longest = self.tokens.params[f"{self.tower}_length"] + self.template.extra[0]
-        padded = -(-longest // LENGTH_STEP) * LENGTH_STEP
+        padded = round_up(longest, LENGTH_STEP)
         what = f"{self.tokens.folder}: {self.tower}_length, padded,"
         check_length(self.model.towers[self.tower], padded, what)
 
     @classmethod
     def find_offsets(cls, job: Job[EmbeddingsParams], texts: Rows | range) -> Ids | None:
-        """Return the bounds of each text's rows of blocks, shape (texts + 1,); None where a row is a text."""
+        """Return where each text's rows begin and end, shape (texts + 1,); None if each text has one row."""
         return None
 
     def read(self, rows: Rows | range) -> Ragged:
-        """Token ids of the texts at `rows`, in memory."""
+        """Return the token ids of the texts at `rows`, in memory."""
         return self._open_texts().take(np.asarray(rows))
 
     def _open_texts(self) -> Ragged:
-        # mapped anew: what was read for one block would count as memory to the end
+        # Mapped anew for each block: pages that were read would count as this process' memory until the end.
         tokens = Tokens.open(self.tokens)
         return tokens.queries if self.tower == "query" else tokens.passages
 
     def count_tokens(self, rows: Rows | range) -> int:
-        """Count the tokens that a model reads of the texts at `rows`; 0 where a row is not a text."""
+        """Count the tokens that the model reads for the texts at `rows`; 0 if a text has several rows."""
         if self.offsets is not None:
             return 0
         lengths = self._open_texts().lengths(np.asarray(rows))
@@ -107,14 +110,21 @@ class SideEncoder:
 
     def encode(self, texts: Ragged, progress: Progress) -> Any:
         """Return the vectors that `blocks` store, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
-        options = self.template, self.mode, self.budget, self.dtype
-        return np.asarray(
-            encode_all(self.model, self.tower, texts, *options, count_texts(progress))
+        vectors = encode_all(
+            self.model,
+            self.tower,
+            texts,
+            self.template,
+            self.mode,
+            self.budget,
+            self.dtype,
+            count_texts(progress),
         )
+        return np.asarray(vectors)
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
-    """Return the rows to encode, in order, and the ids of queries (None for passages, which keep the corpus' order)."""
+    """Return the rows of the texts to encode, and their ids if they are queries; passages stand as in the corpus."""
     collection = Collection(job.inputs["dataset"])
     if job.params.side == "passages":
         return range(collection.passages), None
@@ -123,14 +133,17 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
 
 
 def count_texts(progress: Progress) -> Callable[[Ids], None]:
-    """Adds a batch of texts to the progress, by their numbers of tokens."""
+    """Return a function that adds a batch to the progress, from the numbers of tokens of its texts."""
     return lambda lengths: progress.add(len(lengths), tokens=int(lengths.sum()))
 
 
 class Encoding:
-    """Hold the texts that a job encodes: its blocks' rows and, where rows are tokens, `offsets`, each text's bounds.
+    """Encode the texts of a job in blocks.
 
-    The blocks' origin covers the parameters and the very files that are read.
+    Attributes:
+        rows: all rows of the blocks: the texts, or numbers of rows if a text has several.
+        offsets: where each text's rows begin and end; None if each text has one.
+        blocks: their origin depends on the parameters and on the files that are read.
     """
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
@@ -148,7 +161,7 @@ class Encoding:
         )
 
     def complete(self, numbers: range) -> dict[int, Json]:
-        """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
+        """Compute the blocks among `numbers` that are missing, and return the facts of all of them, in order."""
         job = self.job
         rows = self.rows
         blocks = self.blocks
@@ -186,7 +199,7 @@ class Encoding:
 
 
 def run_shard(job: Job[EmbeddingsParams]) -> Json:
-    """Compute every n-th block, beginning with this shard's number; facts by block."""
+    """Compute every n-th block, beginning with this shard's number; return the facts of each."""
     encoding = Encoding(job)
     numbers = range(job.execution.shard or 0, len(encoding.blocks), job.execution.shards)
     return {
@@ -198,7 +211,7 @@ def run(job: Job[EmbeddingsParams]) -> None:
     """Compute the blocks that no shard has computed, check every block, and write the manifest."""
     encoding = Encoding(job)
     blocks = encoding.blocks
-    facts = encoding.complete(range(len(encoding.blocks)))
+    facts = encoding.complete(range(len(blocks)))
     blocks.remove_partial()
     computed: dict[str, list[str]] = {}
     for key in ("precision", "device"):

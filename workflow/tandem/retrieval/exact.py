@@ -1,7 +1,8 @@
-"""Exact search: the score of a pair, the order of pairs, and each query's best passages so far.
+"""Exact search: score pairs, order them, and keep each query's best passages.
 
-Engines (`faiss_search.py`, and packages') only propose what is within their rounding error of the cut. The score that
-counts is a function of the pair alone: float64 products summed in one fixed order, rounded to float32.
+Engines (`faiss_search.py`, and those of packages) only propose passages: all that may be among the best within the
+engine's rounding error. The score that counts depends on the pair alone: float64 products, summed in one fixed order,
+rounded to float32.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,14 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# passages requested of an engine beyond the depth; more are where ties or near-ties go on further
+# Passages requested of an engine beyond the depth; more are requested if (near-)ties reach beyond them.
 EXTRA_PROPOSALS = 32
-# Bytes of vectors that are searched at once beside an index: each search costs every query some time.
+# Bytes of vectors that are searched at once beside an index; fewer would mean more searches, and each costs time.
 STRETCH_BYTES = 2**28
-PAIRS_PER_CHUNK = 128  # pairs whose vectors stay in the processor's cache
+PAIRS_PER_CHUNK = 128  # pairs whose vectors fit into the processor's cache
 FLOAT32_ROUNDING = 2.0**-24  # unit round-off of float32
 FLOAT64_ROUNDING = 2.0**-53  # unit round-off of float64
-# terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
+# Added to the number of terms of a sum, to cover the rounding of norms, of scores and of the bounds themselves.
 SLACK_TERMS = 8
 
 # A packed pair has the score's bits in its high half and the rank's complement in its low half.
@@ -30,7 +31,8 @@ _SIGN_BIT = np.uint32(1 << 31)
 class SearchEngine(NamedTuple):
     """Hold a function that searches as `search_by_faiss` does.
 
-    `least_memory`: bytes that it takes at least where no setting says how many.
+    Attributes:
+        least_memory: bytes that it may use at least if no setting limits them.
     """
 
     search: Callable[..., Array]
@@ -45,11 +47,17 @@ def score_vector_pairs(queries: Array, passages: Array, temperature: float) -> A
 
 
 def round_and_flag(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
-    """Return float32 scores of float64 sums in any order, and which of them the fixed order might round otherwise.
+    """Round float64 sums, added in any order, to float32 scores; flag those that the fixed order might round otherwise.
 
     Products of stored values are exact in float64, and a sum of d of them is off by at most d round-offs of
-    Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `bound_difference`. Where
-    both ends of that interval round to one float32, so does the sum in the fixed order. All of shape (pairs,).
+    Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `bound_difference`. If
+    both ends of that interval round to the same float32, so does the sum in the fixed order.
+
+    Args:
+        sums: shape (pairs,).
+        width: half the interval around each sum, same shape.
+    Returns:
+        Scores and flags, same shape.
     """
     low = ((sums - width) / temperature).astype(np.float32)
     high = ((sums + width) / temperature).astype(np.float32)
@@ -57,16 +65,26 @@ def round_and_flag(sums: Array, width: Any, temperature: float) -> tuple[Array, 
 
 
 def bound_difference(dimension: int, lengths: Any) -> Any:
-    """Return twice what two float64 sums of a pair's products may differ by; `lengths`: |q||p|, or an upper bound."""
+    """Return twice the largest difference between two float64 sums of a pair's products, added in different orders.
+
+    Args:
+        lengths: |q||p|, or an upper bound.
+    """
     return 4 * (dimension + SLACK_TERMS) * FLOAT64_ROUNDING * lengths
 
 
 def score_rows(
     query: Array, vectors: Array, rows: Array, longest: float, temperature: float
 ) -> Array:
-    """Return the scores of a query (dim,) with rows of vectors (passages, dim), of length `longest` at most.
+    """Return the scores of a query with some passages, shape (rows,): the same as `score_vector_pairs`, but faster.
 
-    They equal those of `score_vector_pairs`, which is called only where rounding is close. Shape (rows,).
+    `score_vector_pairs` itself is called only where rounding is close.
+
+    Args:
+        query: shape (dim,).
+        vectors: all passages, shape (passages, dim).
+        rows: the passages to score.
+        longest: no vector of a passage is longer.
     """
     wide_query = query.astype(np.float64)
     sums = np.empty(len(rows))
@@ -88,9 +106,9 @@ def score_rows(
 
 
 def pack_keys(scores: Array, ranks: Array) -> Array:
-    """Return one uint64 per (score, alphabetical rank of the document), by score, then descending by rank.
+    """Return a uint64 for each pair (score, alphabetical rank of its document), which sort by score, then falling rank.
 
-    The score's float32 bits, reordered to sort as numbers, are the high half. No pair packs to 0.
+    The high half has the score's float32 bits, changed so that they sort as the scores do. No pair packs to 0.
 
     >>> pack_keys(np.array([-1.0, 0.5, 0.5]), np.array([0, 7, 3])).argsort().tolist()
     [0, 1, 2]
@@ -117,22 +135,22 @@ def unpack_keys(keys: Array) -> tuple[Array, Array]:
 
 
 class BestPassages:
-    """Keep the best `depth` passages of each query: eight bytes each, whatever the size of the corpus."""
+    """Keep the best `depth` passages of each query, in eight bytes a passage."""
 
     def __init__(self, queries: int, depth: int) -> None:
         self.depth = depth
         self.keys = np.zeros((queries, depth), np.uint64)  # packed; 0 where no passage is yet
 
     def find_floors(self, rows: slice) -> Array:
-        """Return the score that a passage must reach to matter, per query, float64: -inf below `depth` passages."""
+        """Return for each query the least score that a passage needs, float64; -inf while it has fewer than `depth`."""
         lowest = self.keys[rows].min(axis=1)
         is_full = lowest > 0
-        # Where a query is not full, any packed pair will do: its score is not used.
+        # Of a query that is not full some packed pair is unpacked, whose score is not used.
         scores, _ = unpack_keys(np.maximum(lowest, np.uint64(1 << 32)))
         return np.where(is_full, scores, -np.inf)
 
     def add(self, rows: slice, keys: Array) -> None:
-        """Merge packed candidates of some queries, shape (queries of `rows`, any), 0 for none."""
+        """Merge packed candidates of the queries at `rows` into the best, shape (queries, any); 0 is no candidate."""
         merged = np.concatenate([self.keys[rows], keys], axis=1)
         surplus = merged.shape[1] - self.depth
         self.keys[rows] = np.partition(merged, surplus, axis=1)[:, -self.depth :]

@@ -31,7 +31,7 @@ def require_dataset(job: Job[Any], *roles: str, of: str = "dataset") -> None:
 
 
 def require_passages(job: Job[Any], *roles: str) -> None:
-    """Refuse inputs that were made from other passages than those of `dataset`; another dataset may have the same."""
+    """Refuse inputs whose passages are not those of the input `dataset`; another dataset may have the same passages."""
     own = job.inputs["dataset"]
     for role in roles:
         folder = Path(job.inputs[role].upstream["dataset"])
@@ -46,30 +46,30 @@ def require_passages(job: Job[Any], *roles: str) -> None:
 
 
 def require_one_encoding(job: Job[Any], passages: str, queries: str) -> None:
-    """Refuse passages and queries that two models encoded, or whose token ids were made in two ways."""
+    """Refuse passages and queries that were encoded by different models, or tokenised in different ways."""
     sides = (job.inputs[passages].upstream, job.inputs[queries].upstream)
     for role in ("model", "tokens"):
         of_passages, of_queries = (Path(side[role]) for side in sides)
         if of_passages.name == of_queries.name:
             continue
         if role == "tokens" and _describe_tokens(of_passages) == _describe_tokens(of_queries):
-            continue  # of two datasets, the one with the passages and the one with the queries
+            continue  # passages and queries are of two datasets, tokenised in the same way
         raise UserError(
             f"{job.kind}: passages were embedded with the {role} {of_passages.name}, queries with {of_queries.name}"
         )
 
 
 def _describe_tokens(folder: Path) -> tuple[Json, str]:
-    """Return what token ids are made by: their stage's parameters, and the encoder whose tokenizer it is."""
+    """Return how token ids were made: the parameters of their stage, and the encoder whose tokenizer was used."""
     tokens = open_artifact(folder, verify=False)
     return tokens.params, Path(tokens.upstream["encoder"]).name
 
 
 def require_run_depth(job: Job[Any], depth: int) -> None:
-    """Refuse to look deeper into the input `run` than it goes."""
+    """Refuse a depth that is larger than that of the input `run`."""
     run = job.inputs["run"]
     if declaration(run.kind).scoring.of == "top":
-        return  # its depth is what was re-ranked, and its lists are as long as the first stage's
+        return  # `depth` of a re-ranked run is how much was re-ranked; its lists are as long as the first stage's
     deepest = run.params["depth"]
     if depth > deepest:
         raise UserError(f"{job.kind}: depth is {depth}, but {run.folder} goes only {deepest} deep")
@@ -89,9 +89,9 @@ def require_part(model: Artifact, part: str) -> Path:
 
 
 def list_part_files(model: Artifact, part: str) -> dict[str, str]:
-    """Return the checksums of the files that decide what a model's part (`dual`, `cross`) computes.
+    """Return the checksums of the files that determine what a model's part (`dual`, `cross`) computes.
 
-    Notes on the training are left out: the same weights trained again have another pace, and may have another commit.
+    Notes on the training are left out: they differ when the same weights are trained again, by time and commit.
     """
     return {
         name: checksum
@@ -103,7 +103,7 @@ def list_part_files(model: Artifact, part: str) -> dict[str, str]:
 def require_prompts(
     prompts: Mapping[str, str], markers: Mapping[str, str], tokens: Artifact
 ) -> None:
-    """Refuse token ids whose texts begin with other prompts or markers than a model's."""
+    """Refuse token ids whose texts begin with prompts or markers other than the model's."""
     params = tokens.params_as(TokensParams)
     for what, stored, needed in (
         ("prompts", params.prompts, prompts),
@@ -126,9 +126,10 @@ def require_tokenizer(folder: Path, tokens: Artifact) -> None:
 
 
 def require_numbers(values: object, count: int, where: str) -> NDArray[np.float64]:
-    """Return the numbers of a method, perhaps a plugin's, for `count` things.
+    """Return the values that a method, perhaps a plugin's, has computed for `count` items, as numbers.
 
-    A `UserError` unless there is one for each.
+    Raises:
+        UserError: there is not one finite number for each.
     """
     try:
         numbers = np.asarray(values, np.float64)

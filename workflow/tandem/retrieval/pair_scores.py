@@ -1,7 +1,7 @@
-"""Scores of (query, passage) pairs by cross-encoders, shared by denoising, distillation and re-ranking.
+"""Score (query, passage) pairs by cross-encoders, for denoising, distillation and re-ranking.
 
-They are stored beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`: all stages that score the same token
-ids by the same model share them, and a killed stage continues where it was.
+Scores are stored beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`. All stages that score the same
+token ids by the same model share them, and a killed stage resumes where it was.
 """
 
 import time
@@ -17,9 +17,10 @@ from tandem.config.representations import REPRESENTATIONS
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder, load_cross, read_cross_form
+from tandem.models.cross import CrossEncoder, load_cross, read_cross_form
 from tandem.models.device import describe_kernels, device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder, load_dual
+from tandem.models.folders import PAIR_LENGTH_STEP
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
@@ -37,8 +38,8 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, load
 
-TEXTS_BETWEEN_CHECKS = 2048  # texts that are read with a query between two looks at the clock
-# pairs are stored after this time, or when there are this many
+TEXTS_BETWEEN_CHECKS = 2048  # texts that are scored before the clock is read again
+# Pairs are stored after this time, or when there are this many.
 _SECONDS = 30.0
 PENDING = 1 << 15
 
@@ -46,11 +47,15 @@ _Scoring = TypeVar("_Scoring", bound=ScoringParams)
 
 
 class PairScores:
-    """Compute a cross-encoder's logits for pairs of a `tokens` artifact, each once; `computed` counts them.
+    """Return a cross-encoder's logits of pairs of a `tokens` artifact; each is computed once and stored.
 
-    A dual encoder whose representation scores pairs takes a cross-encoder's place. Other shapes of batches, by
-    `batch_tokens`, may change a score's last bits. A `UserError` where the model has no encoder that scores pairs, or
-    another tokenizer.
+    A dual encoder whose representation scores pairs may stand in for the cross-encoder. Another `batch_tokens` may
+    change a score's last bits.
+
+    Attributes:
+        computed: number of logits that were not yet stored.
+    Raises:
+        UserError: the model has no encoder that scores pairs, or another tokenizer.
     """
 
     def __init__(
@@ -85,13 +90,16 @@ class PairScores:
         self.store = PairStore(folder)
 
     def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
-        """Logits of pairs, float32, shape (pairs,); those that are not stored yet are computed and stored.
+        """Return the logits of pairs, float32, shape (pairs,); compute and store those that are not stored yet.
 
-        `queries` and `passages` are rows, shape (pairs,); `progress` counts pairs, computed or looked up. Queries of
-        the same tokens, as those that stand in several splits, share their scores.
+        Queries with the same tokens, for instance one that stands in several splits, share their scores.
+
+        Args:
+            queries, passages: rows of each pair, shape (pairs,).
+            progress: counts pairs, computed or looked up.
         """
-        same = self.first_copies[queries]
-        keys, inverse = np.unique(pair_keys(same, passages), return_inverse=True)
+        first_copies = self.first_copies[queries]
+        keys, inverse = np.unique(pair_keys(first_copies, passages), return_inverse=True)
         scores = self.store.lookup(keys)
         missing = np.flatnonzero(np.isnan(scores))
         if progress:
@@ -101,7 +109,7 @@ class PairScores:
         return np.asarray(scores[inverse])
 
     def _compute(self, keys: Array, progress: Progress | None) -> Array:
-        """Score pairs by the model, pairs of like length together, and store the scores as they come."""
+        """Score pairs by the model, in order of their lengths, and store the scores from time to time."""
         model = self.model
         template = self.tokens.template
         read = model.adapt(template) if isinstance(model, CrossEncoder) else template
@@ -117,35 +125,35 @@ class PairScores:
         scores = np.empty(len(keys), np.float32)
         stored = 0
         since = time.monotonic()
-        # of a document, all windows are read
+        # A document is read in windows, which count as texts.
         most_texts = int(texts.count_texts(passages).max(initial=1))
         step = max(1, TEXTS_BETWEEN_CHECKS // most_texts)
         for start in range(0, len(order), step):
-            at = order[start : start + step]
-            pairs = self.tokens.queries.take(queries[at]), texts.take(passages[at])
-            scores[at] = model.score(*pairs, template, self.mode, self.budget)
-            if not np.isfinite(scores[at]).all():
+            batch = order[start : start + step]
+            pairs = self.tokens.queries.take(queries[batch]), texts.take(passages[batch])
+            scores[batch] = model.score(*pairs, template, self.mode, self.budget)
+            if not np.isfinite(scores[batch]).all():
                 raise UserError(
                     f"{self.folder}: gives a score that is not a number; the model has diverged"
                 )
-            end = start + len(at)
+            end = start + len(batch)
             if end == len(order) or end - stored >= PENDING or time.monotonic() - since > _SECONDS:
                 self.store.append(keys[order[stored:end]], scores[order[stored:end]])
                 stored = end
                 since = time.monotonic()
-            self.computed += len(at)
+            self.computed += len(batch)
             if progress:
-                progress.add(len(at), tokens=int(lengths[at].sum()))
+                progress.add(len(batch), tokens=int(lengths[batch].sum()))
         return scores
 
     @cached_property
     def first_copies(self) -> Array:
-        """Return for each query the first one of the same tokens, int64, shape (queries,)."""
+        """Return for each query the first query with the same tokens, int64, shape (queries,)."""
         return self.tokens.queries.find_first_copies()
 
     @cached_property
     def model(self) -> CrossEncoder | DualEncoder:
-        """Return the model, loaded when the first score is missing; a `UserError` if it is not for these token ids."""
+        """Return the model, loaded only when a score is missing; refuse one that is not for these token ids."""
         model = load_scorer(self.folder)
         if isinstance(model, DualEncoder):
             require_prompts(model.prompts, model.options.side_markers, self.source)
@@ -160,7 +168,7 @@ def open_tokens_of(form: str | None, tokens: Artifact) -> Tokens:
 
 
 def require_tokens(job: Job[Any], tokens: str, model: str) -> None:
-    """Refuse token ids of other texts than those of `dataset` that a model scores; of some forms they are others."""
+    """Refuse token ids that are not of the texts that a model scores: those of `dataset`, or for some forms others."""
     cross = job.inputs[model].folder / "cross"
     form = read_cross_form(cross) if cross.is_dir() else None
     if form is None:
@@ -170,10 +178,7 @@ def require_tokens(job: Job[Any], tokens: str, model: str) -> None:
 
 
 def find_scoring_part(model: Artifact) -> str:
-    """Return the part of a model that scores pairs.
-
-    `cross`, or `dual` if it is only a dual encoder that scores pairs.
-    """
+    """Return the part of a model that scores pairs: `cross`, or `dual` if it has only a dual encoder that does."""
     dual = model.folder / "dual"
     is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
     return (
@@ -182,7 +187,7 @@ def find_scoring_part(model: Artifact) -> str:
 
 
 def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
-    """Load the model in the folder of a `find_scoring_part` onto the device; a `UserError` of one that compares."""
+    """Load the model in the folder of a `find_scoring_part` onto the device; refuse one that compares passages."""
     model = load_cross(part) if part.name == "cross" else load_dual(part)
     if isinstance(model, CrossEncoder) and model.options.passages > 1:
         raise UserError(
@@ -192,15 +197,12 @@ def load_scorer(part: Path) -> CrossEncoder | DualEncoder:
 
 
 def find_tokenizer(part: Path) -> Path:
-    """Return the folder of the tokenizer within a model's part; both towers have the same."""
+    """Return a folder with the tokenizer of a model's part; if there are two towers, both have the same tokenizer."""
     return min(path.parent for path in part.rglob("tokenizer.json"))
 
 
 def open_judges(job: Job[Any]) -> list[PairScores]:
-    """Return the scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, ….
-
-    A stage may have none.
-    """
+    """Return the scores of a stage's cross-encoders, maybe none: `judge.0` with `judge_tokens.0`, `judge.1`, …."""
     return [
         PairScores(model, tokens, job.params.precision, job.params.batch_tokens)
         for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
@@ -208,14 +210,14 @@ def open_judges(job: Job[Any]) -> list[PairScores]:
 
 
 def to_probability(logits: Array) -> Array:
-    """σ(x) = 1 / (1 + e^-x), float64, without overflow."""
+    """Return σ(x) = 1 / (1 + e^-x), float64, without overflow."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64))))
 
 
 def average_probabilities(
     judges: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
 ) -> Array:
-    """Mean over the judges of σ(logit), float32, shape (pairs,); `progress` counts every pair once per judge."""
+    """Return the judges' mean of σ(logit), float32, shape (pairs,); `progress` counts every pair once per judge."""
     return _average([to_probability(judge.score(queries, passages, progress)) for judge in judges])
 
 
@@ -244,7 +246,7 @@ Requests = Iterator[tuple[PairScores, Array, Array]]
 def score_shard(
     job: Job[_Scoring], requests: Callable[[Job[_Scoring]], Requests]
 ) -> dict[str, object]:
-    """Score this shard's share of the pairs that a stage will need, into the store where the stage looks first."""
+    """Score this shard's share of the pairs that a stage will need, into the store from which the stage reads."""
     shard = job.execution.shard or 0
     shards = job.execution.shards
     use_workers(job.execution.workers)

@@ -1,6 +1,7 @@
-"""Scores of (query, passage) pairs on disk, append-only: a pair is never scored twice.
+"""Store scores of (query, passage) pairs on disk, so that no pair is scored twice.
 
-A part is a file of sorted keys and scores, named by the sha256 of its bytes: any number of processes may add parts.
+A store consists of parts: files of sorted keys and scores, each named by the sha256 of its bytes. Any number of
+processes may add parts at once.
 """
 
 import hashlib
@@ -18,9 +19,9 @@ from tandem.store.files import sha256
 
 _StoredPairs = tuple[Array, Array]
 
-PARTS_PER_MERGE = 16  # this many parts become one …
-LARGE_PART_PAIRS = 1 << 23  # … unless they hold more pairs than this
-PART_NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
+PARTS_PER_MERGE = 16  # this many parts are merged into one
+LARGE_PART_PAIRS = 1 << 23  # a part with as many pairs is not merged
+PART_NAME = re.compile(r"([0-9a-f]{64})\.npy")
 
 
 def store_name(model: str, identity: object) -> str:
@@ -31,7 +32,7 @@ def store_name(model: str, identity: object) -> str:
 
 
 def pair_keys(queries: Array, passages: Array) -> Array:
-    """`query row << 32 | passage row`, uint64; both rows are below 2^32."""
+    """Return `query row << 32 | passage row` of each pair, uint64; both rows are below 2^32."""
     return (np.asarray(queries, np.uint64) << np.uint64(32)) | np.asarray(passages, np.uint64)
 
 
@@ -43,13 +44,13 @@ class PairStore:
         self._parts: dict[str, _StoredPairs] = {}
 
     def lookup(self, keys: Array) -> Array:
-        """Scores of pairs by their sorted keys, float32, shape (pairs,); NaN for pairs without one."""
+        """Return the scores of pairs, given by sorted keys, float32, shape (pairs,); NaN for pairs without a score."""
         self._refresh()
         scores = np.full(len(keys), np.nan, np.float32)
         for stored, values in self._parts.values():
-            at = np.searchsorted(stored, keys).clip(max=len(stored) - 1)
-            hit = stored[at] == keys
-            scores[hit] = values[at[hit]]
+            places = np.searchsorted(stored, keys).clip(max=len(stored) - 1)
+            is_stored = stored[places] == keys
+            scores[is_stored] = values[places[is_stored]]
         return scores
 
     def append(self, keys: Array, scores: Array) -> None:
@@ -77,14 +78,14 @@ class PairStore:
             try:
                 self._parts[name] = self.read(self.folder / name)
             except FileNotFoundError:
-                # merged away by another process in the meantime: its pairs are elsewhere
+                # Another process has merged it in the meantime: its pairs are in another part.
                 self._refresh()
                 return
         self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}
 
     @staticmethod
     def read(path: Path) -> _StoredPairs:
-        """Return a part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
+        """Return a part's keys and scores, memory-mapped; every byte is read to refuse a damaged part."""
         try:
             if not (match := PART_NAME.fullmatch(path.name)) or match[1] != sha256(path):
                 raise ValueError("its bytes do not give its name")
@@ -97,7 +98,7 @@ class PairStore:
         return words[: 2 * count].view("<u8"), words[2 * count :].view("<f4")
 
     def _merge(self) -> None:
-        """Replace the smallest parts by one where there are many; a kill in between leaves pairs twice: no harm."""
+        """Replace the smallest parts by one if there are many; a kill in between leaves pairs twice, harmlessly."""
         self._refresh()
         small = sorted(
             (len(keys), name)
@@ -108,7 +109,7 @@ class PairStore:
             parts = [self._parts[name] for _, name in small]
             keys, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
             merged = self._write(keys, np.concatenate([part[1] for part in parts])[first])
-            # one of them may already hold all pairs
+            # The merged part may be one of them, if that already had all pairs.
             for name in {name for _, name in small} - {merged}:
                 (self.folder / name).unlink(missing_ok=True)
             self._refresh()

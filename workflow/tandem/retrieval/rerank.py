@@ -36,7 +36,7 @@ RankedDocuments = tuple[int, Rows]  # a query's row and its documents' rows, bes
 
 
 class Reranking:
-    """Which pairs of a run's lists are scored, and what is made of their scores; packages extend it."""
+    """Score the top of a run's lists and reorder it; packages extend this class."""
 
     def __init__(self, job: Job[Any]) -> None:
         self.job = job  # its parameters: `RerankParams`, or a package's
@@ -61,13 +61,13 @@ class Reranking:
             yield group
 
     def list_tops(self, group: list[RankedDocuments]) -> tuple[Array, Array]:
-        """Return the query's row and the document's of the pairs of the lists' first `depth`, (pairs,) each."""
+        """Return query row and document row of the pairs of each list's first `depth` documents, (pairs,) each."""
         tops = [ranked[: self.job.params.depth] for _, ranked in group]
         queries = np.array([query for query, _ in group])
         return np.repeat(queries, [len(top) for top in tops]), np.concatenate(tops)
 
     def list_pairs(self, group: list[RankedDocuments]) -> tuple[Array, Array]:
-        """Return the rows of query and text, among token ids, of the pairs that are scored, (pairs,) each."""
+        """Return the pairs to score, as rows of the token ids of queries and of texts, (pairs,) each."""
         return self.list_tops(group)
 
     def score(
@@ -81,7 +81,7 @@ class Reranking:
         return average_logits(judges, *self.list_pairs(group), progress)
 
     def check_tokens(self, roles: list[str]) -> None:
-        """Refuse token ids of other texts than those that are scored."""
+        """Refuse token ids that are not of the texts to score."""
         for role in roles:
             model = "model" if role == "tokens" else role.replace("judge_tokens", "judge")
             require_tokens(self.job, role, model)
@@ -89,7 +89,7 @@ class Reranking:
     def rerank(self, judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
         """Yield (the query's row, its documents' rows, their scores), a bounded group of queries at a time.
 
-        The first `depth` documents have their scores, the others whole numbers falling from below the lowest.
+        The first `depth` documents have the models' scores, the others whole numbers that fall from below the lowest.
         """
         depth = self.job.params.depth
         for group in self.iterate_groups():
@@ -99,7 +99,7 @@ class Reranking:
                 yield query, ranked, append_below(own, len(ranked))
 
     def open_judges(self) -> list[PairScores]:
-        """Return the scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
+        """Return the scores of each cross-encoder; refuse inputs that do not fit together (see `run`)."""
         job = self.job
         require_dataset(job, "run")
         self.check_tokens(sorted(role for role in job.inputs if "tokens" in role))
@@ -138,7 +138,7 @@ def score_texts(
 ) -> Array:
     """Return the scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
     params = job.params
-    score = pair_scorer[job.params.scorer or ""]
+    score = pair_scorer[params.scorer or ""]
     tops = [(names.queries[query], names.of(ranked[: params.depth])) for query, ranked in group]
     passages = names.collection.texts({doc for _, top in tops for doc in top})
     parts = []

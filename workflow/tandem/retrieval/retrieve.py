@@ -1,6 +1,6 @@
 """Stage `retrieve`: the best passages of each query by exact inner product, ties by document id.
 
-Shards search a range of blocks each, the stage the others: split, engine and memory change no byte.
+Each shard searches a range of blocks; the stage searches those that are left. Split, engine and memory change no byte.
 """
 
 import os
@@ -79,7 +79,7 @@ def open_search_engine(name: str) -> SearchEngine:
 
 
 def choose_search_engine() -> str:
-    """Return the engine of exact search that this machine is searched by: on a GPU that of a package, else FAISS."""
+    """Return the engine of exact search for this machine: on a GPU that of a package, else FAISS."""
     if not list_offered(os.environ):
         return CPU_ENGINE
     engine = find_gpu_engine()
@@ -89,7 +89,7 @@ def choose_search_engine() -> str:
 
 
 def read_embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
-    """Return the row of each embedded query in the input `dataset`, of which the file of queries is checked first."""
+    """Return the row of each embedded query in the input `dataset`, after a check of its file of queries."""
     check_files(job.inputs["dataset"], [QUERIES])
     return index_queries(Collection(job.inputs["dataset"])).rows(queries.read_query_ids())
 
@@ -101,18 +101,20 @@ def iterate_ranked(best: BestPassages, queries: Rows, order: PassageOrder) -> It
         yield query, order.by_rank[ranks].astype(np.int64), scores
 
 
-# blocks, and what a shard has retrieved in them: packed, shape (queries, depth)
+# a range of blocks, and the best passages that a shard has found in them: packed, shape (queries, depth)
 Partial = tuple[range, Array]
 
 
 class Retrieval:
     """Search some blocks for all queries, in memory that `execution.search_memory` bounds.
 
-    A quarter of it holds running results of a group of queries, half is the engine's; merging takes a quarter again.
-    A `UserError` where passages and queries do not fit together.
+    A quarter of it is for the running results of a group of queries, half for the engine, a quarter for merging.
+
+    Raises:
+        UserError: passages and queries do not fit together.
     """
 
-    vectors: ClassVar[type[Embeddings]] = Embeddings  # what is searched
+    vectors: ClassVar[type[Embeddings]] = Embeddings  # the class that reads them
 
     def __init__(self, job: Job[RetrieveParams]) -> None:
         self.job = job
@@ -120,7 +122,7 @@ class Retrieval:
         self.order = PassageOrder(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
         self.memory = int((job.execution.search_memory or SEARCH_MEMORY_MIB) * (1 << 20))
-        # Of a query: its best passages and a copy of them, and its vector.
+        # A query needs its best passages twice, the second time for a copy, and its vector.
         bytes_per_query = 16 * self.depth + self.queries.row_bytes
         self.group = min(self.queries.rows, max(1, self.memory // 4 // bytes_per_query))
         self.groups = range(0, self.queries.rows, self.group)  # the first query of each
@@ -148,9 +150,10 @@ class Retrieval:
         )
 
     def read_partials(self, within: range | None = None) -> list[Partial]:
-        """Return the shards' results that are whole, memory-mapped, no block twice, in the order of the blocks.
+        """Return the complete results of shards, memory-mapped, in the order of the blocks; no block occurs twice.
 
-        `within`: only those with some of these blocks. Of the others no byte is read.
+        Args:
+            within: return only results that have some of these blocks; no byte of the others is read.
         """
         whole: list[range] = []
         for path in self.pieces.folder.glob("*.json"):
@@ -162,7 +165,7 @@ class Retrieval:
                 whole.append(blocks)
 
         partials: list[Partial] = []
-        # Of results that begin at one block the longest comes first.
+        # Of several results that begin at the same block the longest comes first.
         for blocks in sorted(whole, key=lambda blocks: (blocks.start, -blocks.stop)):
             if partials and blocks.start < partials[-1][0].stop:
                 continue
@@ -202,7 +205,7 @@ class Retrieval:
         """Yield (the query's row, its passages' rows, their scores) of each query, best first, of all blocks."""
         rows = read_embedded_rows(self.job, self.queries)
         searched = self.search(self.list_missing(partials))
-        # What is merged is copied twice: together, and in parts.
+        # Merging copies the keys twice: joined in one array, and partitioned.
         step = max(1, self.memory // 4 // (24 * self.depth * (len(partials) + 1)))
         for first, keys in zip(self.groups, searched, strict=True):
             for start in range(0, len(keys), step):

@@ -50,7 +50,7 @@ def register_stage(kind: Kind, *, in_runs: bool = True) -> Kind:
 
 
 def declaration(name: str) -> Kind:
-    """Return the declaration of a kind; one of defaults for an unknown kind, of a plugin that is not loaded."""
+    """Return the declaration of a kind; one of defaults for an unknown kind, whose plugin is not loaded."""
     return KINDS.get(name) or Kind(name, "")
 
 
@@ -71,7 +71,7 @@ def holding(*contents: Holds) -> set[str]:
 
 
 def shard_commands() -> dict[str, tuple[Kind, Entry]]:
-    """Commands for parts of a stage's work, which jobs may share, with the kind and the function of each."""
+    """Return the commands for parts of a stage's work, which jobs may share, with the kind and the function of each."""
     shards = {kind.shard_command: (kind, kind.shard) for kind in KINDS.values() if kind.shard}
     return shards | {
         kind.train_command: (kind, kind.train) for kind in KINDS.values() if kind.train

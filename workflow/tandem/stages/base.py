@@ -1,4 +1,4 @@
-"""What a kind of stage declares, and how parameters travel on a command line.
+"""Declare kinds of stages, and convert parameters to words of a command line and back.
 
 Declarations are data. Rules, the command line, estimates, the report and `gc` read them; nothing lists kinds again.
 This package imports neither torch nor FAISS nor Java, so that planning stays light."""
@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
+from itertools import pairwise
 from operator import not_
 from typing import Any, Literal, Protocol, get_args
 
 from pydantic import ConfigDict, Field
 
 from tandem.config.base import Items, Model
+from tandem.config.retrieval import searches_on_gpu
 from tandem.errors import UserError
 
 Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts
@@ -55,36 +57,38 @@ class Part:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What the scores of a run are.
+    """Describe the scores of a run.
 
     Attributes:
         by: what scores passages, for a query that is new, too; empty: it answers no new query.
-        of: the passages whose score says something: all, the first `depth`, or those of the system that was chosen;
-            below these stands the order of the run that it was made from.
+        of: the passages whose scores have a meaning: all, the first `depth`, or those of the system that was chosen;
+            the others keep the order of the run that it was made from.
         zero: whether scores begin at 0: always, if the model's vectors have length 1, or never.
         depth_key: the configuration's key that may make it less deep than other runs, with `{name}` of the entry.
+        order_if: whether the scores of a stage say the order of its passages and no more; None: never.
     """
 
     by: Literal["", "lexical", "dual", "cross", "fusion"] = ""
     of: Literal["all", "top", "chosen"] = "all"
     zero: Literal["never", "always", "cosine"] = "never"
     depth_key: str = ""
+    order_if: "Callable[[Planned], bool] | None" = None
 
 
 class Planned(Protocol):
-    """What a declaration may ask of a stage."""
+    """A stage, as far as declarations may ask about it."""
 
     @property
     def upstream(self) -> Json:
-        """Role → the stage that it is made from."""
+        """Return role → the stage that it is made from."""
 
     @property
     def execution(self) -> Json:
-        """Options that never change the result."""
+        """Return options that never change the result."""
 
     @property
     def values(self) -> Json:
-        """Its parameters, as the manifest has them."""
+        """Return its parameters, as the manifest has them."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +103,10 @@ class Kind:
         env: conda environment under envs/.
         threads: CPU threads of a job: all cores, one, or every core with nothing beside it.
         retries: how often Snakemake repeats a failed job.
-        gpu: roles of the inputs that it computes with on a GPU, without the number of one of several.
+        gpu: roles of the inputs that need a GPU, without numbers: `judge` for `judge.0`.
         ranks: whether several processes, one per device, may share its work.
-        shard: the function that computes one shard and returns what its file is to say, where jobs may share its work.
-        shard_for: roles of the inputs without all of which there is nothing to share; empty: jobs always share it.
+        shard: the function that computes one shard and returns facts for its file, if jobs may share its work.
+        shard_for: roles of inputs, at least one of which a stage must have to share its work; empty: none is needed.
         shard_if: whether a stage has work to share; None: always.
         shard_retries: `retries` of a shard.
         part: what its parts are, where it is made in parts of a fixed size that jobs share.
@@ -110,19 +114,19 @@ class Kind:
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
-        holds: what its artifacts are.
-        vectors: of a kind that encodes: what a row of its blocks is of: a `text`, or what a package adds by
+        holds: what its artifacts contain.
+        vectors: for a kind that encodes, what a row of its blocks stands for: a `text`, or what a package adds by
             `@side_encoder` (`tandem.stages.retrieval`).
-        scoring: of a kind that writes runs: what their scores are.
-        split_key: of a kind that chooses: the configuration's key of the split whose queries decide, with `{name}` of
-            the entry.
+        scoring: for a kind that writes runs, a description of their scores.
+        split_key: for a kind that chooses something, the configuration's key of the split whose queries decide, with
+            `{name}` for the entry.
         lower_is_better: whether the value that it measures is better, the lower it is.
         verb: what it does, before the name of a stage in a line of progress; empty: its own name.
-        rule: its rule, where that has another name.
+        rule: the name of its rule, if that differs from the kind's.
         is_packed: whether a bundle of a table has its files; of other kinds, but for runs, only the manifest.
         one_thread_if: whether a stage takes one thread instead of `threads`; None: never.
-        tokens: of what has a tokenizer: the kind of stage that makes token ids by it.
-        package: the package that it needs and Tandem does not bring, by its name on PyPI; empty: none.
+        tokens: for a kind with a tokenizer, the kind of stage that makes token ids by it.
+        package: the name on PyPI of a package that it needs and Tandem does not install; empty: none.
     """
 
     name: str
@@ -157,12 +161,12 @@ class Kind:
 
     @property
     def rule_name(self) -> str:
-        """The name of its rule."""
+        """Return the name of its rule."""
         return self.rule or self.name
 
     @property
     def does(self) -> str:
-        """What it does, in words for a line of progress."""
+        """Return what it does, in words for a line of progress."""
         return self.verb or self.name.replace("_", " ")
 
     def takes_one_thread(self, stage: Planned) -> bool:
@@ -183,18 +187,25 @@ class Kind:
                 f"{problem}; pip install {self.package}, or leave out what needs it"
             ) from None
 
-    def uses_gpu(self, roles: Iterable[str]) -> bool:
-        """Return whether a stage with inputs of these roles uses a GPU."""
-        return _any_of(roles, self.gpu)
+    def uses_gpu(self, roles: Iterable[str], execution: Json) -> bool:
+        """Return whether a stage with inputs of these roles uses a GPU; for a server's model it needs none.
+
+        `execution` has its options, as planned or by their flags.
+        """
+        return (
+            _any_of(roles, self.gpu)
+            and "endpoint" not in execution
+            and searches_on_gpu(execution.get("engine"))
+        )
 
     @property
     def shard_command(self) -> str:
-        """The command that computes one shard."""
+        """Return the command that computes one shard."""
         return f"{self.name}-shard"
 
     @property
     def train_command(self) -> str:
-        """The command for the work that all shards need done first."""
+        """Return the command for work that must be done before all shards."""
         return f"{self.name}-train"
 
     def is_shared(self, stage: Planned) -> bool:
@@ -205,12 +216,12 @@ class Kind:
 
 
 def _any_of(roles: Iterable[str], names: tuple[str, ...]) -> bool:
-    """Return whether an input has one of these roles, without the number of one of several."""
+    """Return whether an input has one of these roles; numbers do not count: `judge.0` has the role `judge`."""
     return any(role.split(".")[0] in names for role in roles)
 
 
 def flatten(params: Json, prefix: str = "") -> Json:
-    """`{"a": {"b": 1}}` → `{"a.b": 1}`; lists and empty mappings are values."""
+    """Return a mapping without nesting: `{"a": {"b": 1}}` → `{"a.b": 1}`; lists and empty mappings are values."""
     flat: Json = {}
     for name, value in params.items():
         if isinstance(value, dict) and value:
@@ -221,7 +232,7 @@ def flatten(params: Json, prefix: str = "") -> Json:
 
 
 def nest(flat: Json) -> Json:
-    """`{"a.b": 1}` → `{"a": {"b": 1}}`."""
+    """Return a nested mapping: `{"a.b": 1}` → `{"a": {"b": 1}}`."""
     nested: Json = {}
     for path, value in flat.items():
         *parents, last = path.split(".")
@@ -248,6 +259,17 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def read_flags(words: Iterable[str], prefix: str) -> dict[str, str]:
+    """Return the texts behind those flags on a stage's command line that begin so, by the rest of the flag.
+
+    >>> read_flags(["rerank", "--in.model", "m", "--run.devices", "2"], "--in.")
+    {'model': 'm'}
+    """
+    return {
+        flag.removeprefix(prefix): text for flag, text in pairwise(words) if flag.startswith(prefix)
+    }
 
 
 def flag_value(words: list[str], flag: str, default: str = "") -> str:

@@ -1,9 +1,9 @@
-"""Artifacts: folders that are done exactly when their `stage.json` exists, and that say what they are made of.
+"""Artifacts: folders that are done exactly when their `stage.json` exists, and that say what they are made from.
 
-Whoever opens an artifact compares its files with the manifest first. `.verified.json` beside a large artifact's
+Before an artifact is used, its files are compared with its manifest. For large artifacts `.verified.json` beside the
 manifest records sha256 and state (size, times of change, inode) of each file at its last comparison; a file is read
-again once either differs. This misses bytes that change below the file system, and rewriting in place with the clock
-turned back.
+again only if either differs. This misses bytes that change below the file system, and files that are rewritten in
+place with the clock turned back.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ class Manifest(Record):
         facts: what the stage itself recorded: row counts, device, precision, ….
         execution: options that change no result.
         modules: `modules_hash` of the kind's sources.
-        looked_up: module that was reached by a name of the configuration, a loss's say → `hash_module` of it.
+        looked_up: each module that a name of the configuration led to, for instance a loss's → its `hash_module`.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class Manifest(Record):
 
     @cached_property
     def content(self) -> str:
-        """16 hex digits over names and checksums of the files; notes on pace and commit, always new, do not count."""
+        """Return 16 hex digits over names and checksums of the files, without notes on pace and commit, which vary."""
         checksums = sorted(
             item for item in self.checksums.items() if Path(item[0]).name not in NOTES
         )
@@ -104,12 +104,12 @@ class Manifest(Record):
 
     @property
     def checksums(self) -> dict[str, str]:
-        """Name → sha256 of every file."""
+        """Return name → sha256 of every file."""
         return {name: file.sha256 for name, file in self.files.items()}
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
+        """Return the size of all files."""
         return sum(file.bytes for file in self.files.values())
 
 
@@ -127,17 +127,17 @@ class Artifact:
 
     @property
     def kind(self) -> str:
-        """The kind of stage that made it."""
+        """Return the kind of stage that made it."""
         return self.manifest.kind
 
     @property
     def params(self) -> Json:
-        """The stage's resolved parameters as JSON; `params_as` types them."""
+        """Return the stage's resolved parameters as JSON; `params_as` types them."""
         return self.manifest.params
 
     @property
     def upstream(self) -> dict[str, str]:
-        """Folder of each upstream artifact, by role."""
+        """Return the folder of each upstream artifact, by role."""
         return self.manifest.upstream
 
     def params_as(self, model: type[_M]) -> _M:
@@ -145,7 +145,7 @@ class Artifact:
         return read(model, self.params, str(self.folder / MANIFEST))
 
     def path(self, name: str) -> Path:
-        """Path of one of its files; a `UserError` if the manifest does not list it."""
+        """Return the path of one of its files; a `UserError` if the manifest does not list it."""
         if name not in self.manifest.files:
             raise UserError(
                 f"{self.folder}: holds no {name}; it holds {', '.join(sorted(self.manifest.files))}"
@@ -188,7 +188,7 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
 
 
 def check_files(artifact: Artifact, names: Iterable[str]) -> None:
-    """Compare size and sha256 of files with the manifest; a `UserError` names the first that differs."""
+    """Compare size and sha256 of files with the manifest; a `UserError` names the first one that differs."""
     for name in names:
         path, expected = artifact.path(name), artifact.manifest.files[name]
         size = path.stat().st_size if path.is_file() else None
@@ -200,7 +200,7 @@ def check_files(artifact: Artifact, names: Iterable[str]) -> None:
 
 
 def _check_changed(artifact: Artifact) -> None:
-    """`check_files`, but of a large artifact only what has changed since it was last compared."""
+    """Do as `check_files`, but skip files of a large artifact that have not changed since the last comparison."""
     files, path = artifact.manifest.files, artifact.folder / RECORD
     if artifact.manifest.bytes < LARGE_ARTIFACT_BYTES:
         check_files(artifact, files)

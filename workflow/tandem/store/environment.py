@@ -1,4 +1,4 @@
-"""What a manifest says about how a result was computed: sources, commit, libraries, memory."""
+"""Find out what a manifest says about how a result was computed: sources, commit, libraries, memory."""
 
 import hashlib
 import importlib.metadata
@@ -36,9 +36,9 @@ _STATUS = Path("/proc/self/status")
 
 
 def provenance() -> tuple[dict[str, str], str | None, bool | None]:
-    """Versions of the libraries that this process imported, the code's commit, and whether files differ from it.
+    """Return versions of the libraries that this process imported, the code's commit, and whether files differ from it.
 
-    The last two are those of the first call: later changes are not what runs.
+    The last two are found at the first call, as files that change later are not what runs.
     """
     return {name: _version(name) for name in LIBRARIES if name in sys.modules}, *code_commit(
         PACKAGE_FOLDER
@@ -47,10 +47,10 @@ def provenance() -> tuple[dict[str, str], str | None, bool | None]:
 
 @cache
 def code_commit(package: Path = PACKAGE_FOLDER) -> tuple[str | None, bool | None]:
-    """Return the commit of a package's code, and whether files differ from it; None twice where nobody knows.
+    """Return the commit of a package's code, and whether files differ from it; None for both if that is unknown.
 
-    An installed package knows that of the checkout it was built from. Git is not asked: the environment may lie in a
-    checkout of something else.
+    An installed package knows the commit of the checkout that it was built from. Git is not asked then, as the
+    environment may lie in a checkout of something else.
     """
     record = package / BUILT / COMMIT
     if record.is_file():
@@ -71,7 +71,7 @@ def _version(module: str) -> str:
 
 
 def ask_git(package: Path, *words: str) -> str | None:
-    """Return what git says of a package's checkout; None where it cannot."""
+    """Return the output of a git command about a package's checkout; None if it fails."""
     # Reading alone: a job that is killed would leave the lock of an index that git renews, and the user without git.
     return command_output("git", "--no-optional-locks", "-C", str(package), *words, seconds=20)
 
@@ -86,15 +86,15 @@ def command_output(*words: str, seconds: float = 60) -> str | None:
 
 
 def modules_hash(kind: str) -> str:
-    """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild.
+    """Return 10 hex digits over the sources that determine a kind's result; a change causes a warning, not a rebuild.
 
-    What a job reaches by names of its configuration is not among them: `hash_module` of each is in its manifest.
+    Modules that a job reaches by names of its configuration are left out: its manifest has the `hash_module` of each.
     """
     return _hash_files(sources_of_kind(kind))
 
 
 def hash_looked_up(kind: str) -> dict[str, str]:
-    """Return module → `hash_module` of what this process reached by names, beside the sources of a kind."""
+    """Return module → `hash_module` for modules that this process reached by names and a kind's sources lack."""
     own = set(sources_of_kind(kind))
     return {
         name: hash_module(name)
@@ -104,7 +104,7 @@ def hash_looked_up(kind: str) -> dict[str, str]:
 
 
 def hash_module(name: str) -> str:
-    """10 hex digits over the sources of a module and of what it imports; no digits of one that is there no more."""
+    """Return 10 hex digits over the sources of a module and of its imports; an empty text if it no longer exists."""
     return _hash_files(sources(name))
 
 
@@ -124,7 +124,7 @@ def _hash_files(files: tuple[Path, ...]) -> str:
 
 @cache
 def sources(name: str) -> tuple[Path, ...]:
-    """Return the files of a module of this package and of what that imports, directly or not."""
+    """Return the files of a module of this package and of all modules that it imports, directly or not."""
     visited: set[Path] = set()
     waiting = [name]
     while waiting:
@@ -147,7 +147,7 @@ def _decides(module: str) -> bool:
 
 
 def sources_of_kind(kind: str) -> tuple[Path, ...]:
-    """Return the files that decide a kind's result: its module and what that imports, directly or not."""
+    """Return the files that determine a kind's result: its module and all that it imports, directly or not."""
     run = KINDS[kind].run
     if not isinstance(run, str):  # a plugin's
         return (Path(inspect.getfile(run)),)
@@ -155,7 +155,7 @@ def sources_of_kind(kind: str) -> tuple[Path, ...]:
 
 
 def peak_mib() -> int:
-    """MiB: the most memory of this process since its program began, which `ru_maxrss` mixes with its parent's."""
+    """Return the most memory, in MiB, of this process since its program began; `ru_maxrss` may be its parent's."""
     with suppress(OSError):
         if match := re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE):
             return int(match[1]) >> 10

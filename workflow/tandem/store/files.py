@@ -1,6 +1,6 @@
-"""Files: temporary names, atomic replacement, locks, checksums.
+"""Write files under temporary names and replace them at once, lock them, and compute checksums.
 
-A file that is being written is `.<name>.<process>` beside its final place: nobody ever reads a part of it.
+A file that is being written is `.<name>.<process>` beside its final place, so that nobody reads an incomplete one.
 """
 
 import csv
@@ -32,7 +32,7 @@ def partial_path(path: Path) -> Path:
 
 
 def is_partial(name: str) -> bool:
-    """Return whether a name is one of `partial_path`: `.stage.json.4711`."""
+    """Return whether a name was made by `partial_path`: `.stage.json.4711`."""
     return name.startswith(".") and name.rpartition(".")[2].isdecimal()
 
 
@@ -56,7 +56,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that readers see the old content or the new, never a part; parents are created."""
+    """Write a file so that readers see either its old or its new content; parent folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
         file.write(text)
@@ -65,12 +65,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_text` of indented JSON with a final newline."""
+    """Write indented JSON with a final newline, by `write_text`."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return a head and rows as CSV."""
+    """Return a header and rows as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(head)
@@ -87,7 +87,7 @@ def link(path: Path, to: Path) -> None:
 
 
 def try_lock(path: Path) -> FileLock | None:
-    """Lock a file for this process, until it is released or the process ends; None where another holds it."""
+    """Lock a file for this process, until it is released or the process ends; None if another process holds it."""
     lock = FileLock(path)
     try:
         lock.acquire(blocking=False)
@@ -97,7 +97,7 @@ def try_lock(path: Path) -> FileLock | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds a lock file; not of one that may not be opened for writing."""
+    """Return whether a process holds a lock file; False if it may not be opened for writing."""
     try:
         lock = try_lock(path)
     except OSError:
@@ -110,7 +110,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file: one process at a time, the others wait."""
+    """Hold a lock file: one process at a time does, the others wait."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
@@ -126,13 +126,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def sha256(path: Path) -> str:
-    """Hex sha256 of a file's bytes, read in pieces."""
+    """Return the sha256 of a file's bytes in hex digits; the file is read in pieces."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_once(path: Path) -> str:
-    """`sha256`, computed once a process while the file's size and time of change stay."""
+    """Return `sha256` of a file, computed once a process as long as its size and time of change stay."""
     status = path.stat()
     return _sha256_of(path, status.st_size, status.st_mtime_ns)
 
@@ -143,9 +143,9 @@ def _sha256_of(path: Path, size: int, changed: int) -> str:
 
 
 def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
-    """Return 10 hex digits of a file, or of a folder's `files` (None: all): names and contents.
+    """Return 10 hex digits over names and contents of a file, or of a folder's `files` (None: all).
 
-    The smallest files, 64 MiB together, count whole; of the others, such as a corpus, size, first and last 64 KiB.
+    The smallest files, 64 MiB together, count whole; others, such as a corpus, by size, first and last 64 KiB.
     """
     if path.is_file():
         files = [path]
@@ -175,7 +175,7 @@ def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Yield every file below a folder, sorted; links count as files. A folder that vanishes meanwhile is empty."""
+    """Yield every file below a folder, sorted; links count as files, and a folder that vanishes counts as empty."""
     try:
         with os.scandir(folder) as entries:
             sorted_entries = sorted(entries, key=lambda entry: entry.name)

@@ -1,4 +1,4 @@
-"""Jobs: what a stage's function gets, and how it writes its artifact."""
+"""Read the job of a stage's function from its command line, and write its artifact."""
 
 import gc
 import os
@@ -32,10 +32,10 @@ _P = TypeVar("_P", default=Any)
 
 @dataclass(frozen=True)
 class Job(Generic[_P]):
-    """The work that a stage's function gets.
+    """Hold the work that a stage's function gets.
 
     Attributes:
-        params: resolved parameters of the kind's model: they decide the result.
+        params: resolved parameters, of the kind's model: they determine the result.
         inputs: upstream artifacts by role, verified.
         execution: how to run: shards, workers, budgets. Never changes the result.
         started: when it began, in seconds of the monotonic clock.
@@ -60,11 +60,11 @@ class Job(Generic[_P]):
 
     @property
     def key(self) -> str:
-        """`<name>-<digest>` of the artifact being made."""
+        """Return `<name>-<digest>` of the artifact that is made."""
         return self.out.name
 
     def many(self, role: str) -> list[Artifact]:
-        """Inputs of a role that takes several (`judge.0`, `judge.1`, …), in order."""
+        """Return the inputs of a role that takes several (`judge.0`, `judge.1`, …), in order."""
         numbered = sorted(
             (int(r.split(".")[1]), a) for r, a in self.inputs.items() if r.startswith(f"{role}.")
         )
@@ -137,7 +137,7 @@ def run_shard(command: str, words: list[str]) -> None:
 
 
 def load(entry: Entry) -> Callable[..., Any]:
-    """Import the function or class behind `module:name` of this package, only now: torch alone takes seconds."""
+    """Import the function or class behind `module:name` of this package, when needed: torch alone takes seconds."""
     if not isinstance(entry, str):
         return entry
     module, name = entry.split(":")
@@ -149,7 +149,7 @@ def load(entry: Entry) -> Callable[..., Any]:
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Import libraries without looking for garbage among what they define, now or later: a seventh of the time."""
+    """Pause garbage collection while libraries are imported, and never examine their objects: a seventh less time."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -162,7 +162,13 @@ def paused_gc() -> Iterator[None]:
 
 @dataclass
 class Draft:
-    """An artifact being written, in a temporary folder; `facts` go into the manifest, `files` are in place already."""
+    """Hold an artifact that is being written.
+
+    Attributes:
+        folder: a temporary one.
+        facts: for the manifest.
+        files: those that already stand under their final names.
+    """
 
     folder: Path
     facts: Json = field(default_factory=dict)
@@ -181,7 +187,7 @@ class Draft:
 
 @contextmanager
 def writing(job: Job) -> Iterator[Draft]:
-    """Make `job`'s artifact: on success a `Draft`'s files move into place, the manifest last; else nothing appears."""
+    """Make the artifact of `job`: on success a `Draft`'s files move into place, the manifest last; else none does."""
     temporary = job.out / ".partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -199,7 +205,7 @@ def writing(job: Job) -> Iterator[Draft]:
 
 
 def plain(params: Any) -> Any:
-    """Parameters as JSON, defaults included, by the names that a user writes."""
+    """Return parameters as JSON, defaults included, by the names that a user writes."""
     return params.model_dump(mode="json") if isinstance(params, BaseModel) else params
 
 

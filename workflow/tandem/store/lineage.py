@@ -1,4 +1,4 @@
-"""Where a result comes from: the stages above an artifact, read from their manifests; and what makes two differ."""
+"""Find the stages above an artifact from their manifests, and explain why two artifacts differ."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
 @dataclass(frozen=True)
 class BuiltStage:
-    """An artifact as lineage shows it; `upstream` gives the key of each input by role."""
+    """Hold an artifact as lineage shows it; `upstream` has the key of each input by role."""
 
     artifact: Artifact
     upstream: dict[str, str]
@@ -63,7 +63,7 @@ def resolve_input(folder: Path, recorded: str) -> Path:
 
 
 def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
-    """Return the inputs of an artifact by role; an input that was deleted since is left out."""
+    """Return the inputs of an artifact by role, without inputs that have been deleted."""
     folders = {
         role: resolve_input(artifact.folder, recorded)
         for role, recorded in artifact.upstream.items()
@@ -76,7 +76,7 @@ def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
 
 
 def input_of(artifact: Artifact, role: str) -> Artifact:
-    """Return an input that is needed; a `UserError` where it was deleted since."""
+    """Return an input that is needed; a `UserError` if it has been deleted."""
     opened = open_upstream(artifact)
     if role not in opened:
         raise UserError(
@@ -86,7 +86,7 @@ def input_of(artifact: Artifact, role: str) -> Artifact:
 
 
 def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
-    """Return all stages above the artifacts, themselves included, by key: every stage after its inputs."""
+    """Return all stages above the artifacts, and these themselves, by key; every stage comes after its inputs."""
     stages: dict[str, BuiltStage] = {}
 
     def visit(artifact: Artifact) -> None:
@@ -121,10 +121,10 @@ def causes(
     renamed: bool = False,
     visited: set[tuple[str, str]] | None = None,
 ) -> Iterator[Cause]:
-    """Yield every cause of the difference between two artifacts, once: their own parameters first, then their inputs'.
+    """Yield every cause of the difference between two artifacts once: first their own parameters, then their inputs'.
 
-    An input of the same name is followed to what differs in it, any other is a root itself. With `renamed`, inputs of
-    the same kind and another name are followed too: two systems are compared, not variants.
+    Inputs of the same name are compared in turn; an input of another name is a cause itself. With `renamed`, to compare
+    two systems instead of variants, inputs of the same kind are compared in turn whatever their names.
     """
     visited = set() if visited is None else visited
     if artifact.key == other.key or (artifact.key, other.key) in visited:
@@ -171,7 +171,7 @@ def causes(
 
 
 def differing_paths(params: Json, other: Json) -> list[str]:
-    """Return the paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
+    """Return the paths whose values differ; as in keys, 1, 1.0 and true are three different values."""
     ours, theirs = (
         {path: json.dumps(value, sort_keys=True) for path, value in p.items()}
         for p in (params, other)
@@ -180,7 +180,7 @@ def differing_paths(params: Json, other: Json) -> list[str]:
 
 
 def quote_parameter(params: Json, path: str) -> str:
-    """Return a parameter's value as it is shown, or that it is not set."""
+    """Return a parameter's value as messages show it, or that it is not set."""
     return repr(params[path]) if path in params else "not set"
 
 

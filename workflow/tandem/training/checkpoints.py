@@ -1,7 +1,8 @@
-"""Interrupt and resume: a training's state on disk, and stopping early.
+"""Save a training's state, resume from it, and stop early.
 
 Data order, dropout and learning rate follow from the step alone, so the state is the step, the weights, the optimizer's
-moments, the best weights so far and the log, in safetensors and JSON. A resumed training has the same bits.
+moments, the best weights so far and the log, in safetensors and JSON. A resumed training ends with the same bits as one
+that was never interrupted.
 """
 
 import json
@@ -27,21 +28,21 @@ from tandem.store.files import replacing, sha256, write_text
 from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
-STEP = "step-"  # how the folder of a checkpoint's state begins; the number of its step follows
-BEST = "best-"  # how a file of the best weights begins, beside the checkpoints
+STEP = "step-"  # prefix of a checkpoint's folder; the number of its step follows
+BEST = "best-"  # prefix of a file of the best weights, which stands beside the checkpoints
 _STATE = "state.json"
 _WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 # scancel, preemption, shutdown; Ctrl-C; a closed terminal
 _CANCELS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-SIGNALS = (*_CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
+SIGNALS = (*_CANCELS, signal.SIGUSR1)  # SIGUSR1 is what `sbatch --signal` sends
 
 
 @dataclass
 class State:
-    """Describe how far the training is.
+    """Hold how far a training is: the number of steps done, and its log.
 
-    Its step and its log, which has validations as rows `dev <measure> (<part>)`.
+    Values of validations are rows of the log, named `dev <measure> (<part>)`.
     """
 
     step: int = 0
@@ -49,30 +50,30 @@ class State:
 
 
 def list_learning(models: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that are trained, by name, shared ones once; the frozen ones are those of the start."""
+    """Return the parameters that are trained, by name, shared ones once; frozen ones never change."""
     return {
         name: parameter for name, parameter in models.named_parameters() if parameter.requires_grad
     }
 
 
-def list_kept(models: nn.Module) -> dict[str, Tensor]:
-    """Return what a checkpoint holds, by name: the parameters that learn, and the buffers that a model keeps."""
+def list_saved_tensors(models: nn.Module) -> dict[str, Tensor]:
+    """Return what a checkpoint saves, by name: the parameters that learn, and the persistent buffers."""
     buffers = dict(models.named_buffers())
-    kept = {name: buffers[name] for name in models.state_dict() if name in buffers}
-    return {**list_learning(models), **kept}
+    persistent = {name: buffers[name] for name in models.state_dict() if name in buffers}
+    return {**list_learning(models), **persistent}
 
 
-def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors as safetensors writes them."""
+def move_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors in the form that safetensors can write: contiguous, in the processor's memory, without a graph."""
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 @torch.no_grad()
 def load_weights(models: nn.Module, path: Path) -> None:
-    """Put back what `list_kept` names; a buffer that the file lacks stays as the training began with it."""
+    """Load into the models what `list_saved_tensors` names; a buffer that the file lacks keeps its first value."""
     tensors = load_file(path)
     learning = list_learning(models)
-    for name, tensor in list_kept(models).items():
+    for name, tensor in list_saved_tensors(models).items():
         if name in learning or name in tensors:
             tensor.copy_(tensors[name])
 
@@ -83,10 +84,10 @@ def _read_step(path: Path) -> int:
 
 
 class Checkpoints:
-    """Checkpoints in a folder, the newest counts; older ones are removed after a newer is in place.
+    """Save and load checkpoints in a folder. Only the newest one counts: once it is in place, older ones are removed.
 
     Args:
-        origin: of the job that trains, as of `compute_origin`: a checkpoint of another one is not continued from.
+        origin: what `compute_origin` returns for the job that trains; a checkpoint of another origin is not resumed.
     """
 
     def __init__(self, folder: Path, origin: str) -> None:
@@ -94,34 +95,37 @@ class Checkpoints:
         self.origin = origin
 
     def save(self, state: State, models: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write the state, the optimizer's as `<parameter>|<what>`, under a temporary name, then rename it."""
+        """Write the state under a temporary name, then rename it; the optimizer's tensors are `parameter|kind`."""
         parameters = list_learning(models)
         final = self.folder / f"{STEP}{state.step:08d}"
         moments: dict[str, Tensor] = {}
         for name, parameter in parameters.items():
-            for what, tensor in optimizer.state[parameter].items():
-                moments[f"{name}|{what}"] = tensor
+            for kind, tensor in optimizer.state[parameter].items():
+                moments[f"{name}|{kind}"] = tensor
         with replacing(final) as partial:
             partial.mkdir(parents=True, exist_ok=True)
-            save_file(on_cpu(list_kept(models)), partial / _WEIGHTS)
-            save_file(on_cpu(moments), partial / OPTIMIZER)
+            save_file(move_to_cpu(list_saved_tensors(models)), partial / _WEIGHTS)
+            save_file(move_to_cpu(moments), partial / OPTIMIZER)
             files = [partial / _WEIGHTS, partial / OPTIMIZER, *self.find_best()[-1:]]
             digests = {path.name: sha256(path) for path in files}
             values = {"origin": self.origin, "files": digests, "step": state.step, "log": state.log}
-            # without indentation, which would cost long logs seconds
+            # without indentation, which would take seconds for a long log
             write_text(partial / _STATE, json.dumps(values))
             shutil.rmtree(final, ignore_errors=True)
         for old in self.find_all()[:-1]:
             shutil.rmtree(old, ignore_errors=True)
 
     def load(self, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-        """Continue from the newest checkpoint; without a sound one of this job's, a fresh state, which a line says."""
-        for partial in self.folder.glob(f".{STEP}*"):  # of a process that was killed
+        """Load the newest checkpoint and return its state; without one that is sound and of this job, a new state.
+
+        A line reports a checkpoint that is not used.
+        """
+        for partial in self.folder.glob(f".{STEP}*"):  # left by a process that was killed
             shutil.rmtree(partial, ignore_errors=True)
         checkpoints = self.find_all()
         last_step = _read_step(checkpoints[-1]) if checkpoints else 0
         for best in self.find_best():
-            # Of a step that is taken again, perhaps with other last bits: no choice may fall on it before.
+            # Its step will be taken again, perhaps with other last bits; until then it must not be chosen.
             if _read_step(best) > last_step:
                 best.unlink(missing_ok=True)
         if not checkpoints:
@@ -129,12 +133,12 @@ class Checkpoints:
         newest = checkpoints[-1]
         if problem := self._find_problem(newest):
             say(f"{newest}: {problem}; the training begins anew")
-            self.remove()  # or it would stay the newest one
+            self.remove()  # else it could stay the newest one
             return State()
         return read_state(newest, models, optimizer)
 
     def _find_problem(self, checkpoint: Path) -> str | None:
-        """Return why a checkpoint is not continued from; None if it is."""
+        """Return why a checkpoint cannot be resumed, else None."""
         try:
             values = json.loads((checkpoint / _STATE).read_text())
             for name, digest in values["files"].items():
@@ -164,15 +168,15 @@ def read_state(checkpoint: Path, models: nn.Module, optimizer: torch.optim.Optim
     values = json.loads((checkpoint / _STATE).read_text())
     load_weights(models, checkpoint / _WEIGHTS)
     for path, tensor in load_file(checkpoint / OPTIMIZER).items():
-        name, what = path.split("|")
-        optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)
+        name, kind = path.split("|")
+        optimizer.state[parameters[name]][kind] = tensor.to(parameters[name].device)
     return State(values["step"], [(step, name, value) for step, name, value in values["log"]])
 
 
 class Stopped(UserError):
-    """Say that the training has saved its state and ended early: the next try continues from there.
+    """Raised when a training has saved its state and ends early; the next try resumes from there.
 
-    After one of `_CANCELS` the status is that of a process which this signal has ended.
+    After one of `_CANCELS` the exit status is that of a process which this signal has ended.
     """
 
     def __init__(self, message: str, number: int = 0) -> None:
@@ -182,14 +186,14 @@ class Stopped(UserError):
 
 
 class Stop:
-    """Decide whether a training is to end between two steps: on a signal, or before its slurm job ends.
+    """Decide whether a training has to end between two steps: after a signal, or shortly before its slurm job ends.
 
-    It handles signals while it is entered; in a thread other than the main one it handles none. SIGHUP stays ignored
-    where it is, as `nohup` has it.
+    It handles signals while it is entered, and only in the main thread. SIGHUP stays ignored where it already is, as
+    under `nohup`.
 
     Args:
-        seconds: how long before the end of its slurm job.
-        world: the processes that train together: all of them end after the same step.
+        seconds: how long before the end of the slurm job the training ends.
+        world: the processes that train together; all of them end after the same step.
     """
 
     def __init__(self, seconds: float, world: World) -> None:
@@ -215,25 +219,29 @@ class Stop:
             signal.signal(number, handler)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Ask for the end; a second signal of the same kind ends the process at once."""
+        """Request the end after this step. A second Ctrl-C ends the process at once; schedulers send others twice."""
         self.signal = number
-        signal.signal(number, signal.SIG_DFL)
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
 
-    def requested(self) -> bool:
-        """Return whether any of the processes is to end; all of them call this after each step."""
+    def is_requested(self) -> bool:
+        """Return whether any of the processes has to end; all of them call this after each step."""
         is_late = self.last is not None and time.monotonic() >= self.last
         own = float(self.signal != 0 or is_late)
-        return self.world.total({"stop": own})["stop"] > 0
+        return self.world.sum_values({"stop": own})["stop"] > 0
 
     def stop(self, label: str) -> None:
-        """End by `Stopped` after the first process has saved the state; its slurm job returns to the queue.
+        """Put the slurm job back into the queue, wait until the first process has saved the state, raise `Stopped`.
 
-        After one of `_CANCELS` it does not: somebody has cancelled the job, or slurm itself takes it back.
+        After one of `_CANCELS` the job is not put back: somebody has cancelled it, or slurm requeues it by itself.
         """
-        again = self.world.first and self.signal not in _CANCELS and scheduler.requeue(os.environ)
-        self.world.total({"saved": 1.0})  # nobody ends before the first process has saved
+        requeued = (
+            self.world.first and self.signal not in _CANCELS and scheduler.requeue(os.environ)
+        )
+        self.world.sum_values({"saved": 1.0})  # nobody ends before the first process has saved
         why = f"by {signal.Signals(self.signal).name}" if self.signal else "by another process"
         if self.end is not None and not self.signal:
-            why = f"{format_duration(max(0.0, self.end - time.monotonic()))} before the end of its slurm job"
-        then = "the job is back in the queue and goes on" if again else "the next try goes on"
+            left = format_duration(max(0.0, self.end - time.monotonic()))
+            why = f"{left} before the end of its slurm job"
+        then = "the job is back in the queue and goes on" if requeued else "the next try goes on"
         raise Stopped(f"{label}: stopped {why}; {then} from there", self.signal)

@@ -1,7 +1,7 @@
-"""Several processes train one model: each computes a share of every batch's queries, and sums bind them together.
+"""Train one model in several processes: each computes the gradient of its share of a batch's queries; these are summed.
 
-The loss is divided by the number of queries of the whole batch, so that gradients are summed, never averaged: uneven
-shares and shares without a query are exact.
+Each process divides its loss by the number of queries of the whole batch. So gradients are summed, never averaged, and
+the result is exact even if shares are uneven or empty.
 """
 
 import os
@@ -18,16 +18,16 @@ from torch import Tensor, nn
 from tandem.models.device import device
 from tandem.training.lists import Batch
 
-_LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # what torchrun sets
-_PATIENCE = timedelta(hours=2)  # of the others with the first process, which alone writes
+_LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # variables that torchrun sets
+_PATIENCE = timedelta(hours=2)  # how long the others wait for the first process, which alone writes
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of all processes, one process after the other; gradients of all processes reach the rows' owner."""
+    """Concatenate the rows of all processes; the gradient of a process' rows is summed over all processes."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, counts: list[int], rank: int) -> Tensor:
-        """Shape (sum of counts, …) from this process' (counts[rank], …)."""
+        """Return all rows, shape (sum of counts, …), from this process' rows, shape (counts[rank], …)."""
         ctx.start = sum(counts[:rank])
         ctx.rows = counts[rank]
         padded = own.new_zeros((max(counts), *own.shape[1:]))
@@ -38,7 +38,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """This process' rows of the sum over processes."""
+        """Return the gradient of this process' rows, summed over the processes."""
         whole = gradients[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(whole)
         return whole[ctx.start : ctx.start + ctx.rows], None, None
@@ -46,7 +46,7 @@ class _Gather(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class World:
-    """Connect the processes that train together."""
+    """Exchange values between the processes that train together, of which this one has number `rank`."""
 
     rank: int = 0
     size: int = 1
@@ -65,9 +65,10 @@ class World:
 
     @contextmanager
     def joined(self) -> Iterator[Self]:
-        """Meet the other processes: over nccl with one CUDA device each (`LOCAL_RANK`), else over gloo.
+        """Connect to the other processes: by nccl with one CUDA device each (`LOCAL_RANK`), else by gloo.
 
-        After an error nobody takes leave: nccl would first wait for what the others never join, up to `_PATIENCE`.
+        After an error the group is not destroyed: nccl would first wait, up to `_PATIENCE`, for operations that the
+        other processes never join.
         """
         if self.size == 1:
             yield self
@@ -80,10 +81,10 @@ class World:
         dist.destroy_process_group()
 
     def slice(self, count: int) -> slice:
-        """Return this process' part of `count` things in a row; the first take one more where it is uneven."""
-        each, more = divmod(count, self.size)
-        start = self.rank * each + min(self.rank, more)
-        own = each + 1 if self.rank < more else each
+        """Return this process' part of a sequence of `count` items; the first processes may have one more."""
+        each, remainder = divmod(count, self.size)
+        start = self.rank * each + min(self.rank, remainder)
+        own = each + 1 if self.rank < remainder else each
         return slice(start, start + own)
 
     def share(self, batch: Batch) -> Batch:
@@ -101,7 +102,7 @@ class World:
         if self.size == 1:
             return rows
         if torch.is_grad_enabled() and not rows.requires_grad:
-            # every process must meet the others in the backward pass
+            # Every process must take part in the exchange of the backward pass.
             rows = rows.detach().requires_grad_()
         counts = torch.zeros(self.size, dtype=torch.int64, device=rows.device)
         counts[self.rank] = len(rows)
@@ -110,9 +111,9 @@ class World:
         return gathered
 
     def sum_gradients(self, models: nn.Module) -> None:
-        """Give every process the sum of all processes' gradients, in one exchange.
+        """Replace every parameter's gradient by its sum over all processes, in one exchange.
 
-        A parameter without a gradient counts as zeros; where no process has one, it stays without.
+        A process without a gradient adds zeros; a parameter that has one in no process stays without.
         """
         if self.size == 1:
             return
@@ -126,13 +127,14 @@ class World:
             gradients.append(gradient.reshape(-1))
         flat = torch.cat([reached.to(learning[0].dtype), *gradients])
         dist.all_reduce(flat)
-        counts = flat[: len(learning)].tolist()  # processes that reached each parameter
+        # number of processes with a gradient of each parameter
+        counts = flat[: len(learning)].tolist()
         sums = flat[len(learning) :].split([p.numel() for p in learning])
         for p, gradient, count in zip(learning, sums, counts, strict=True):
             p.grad = gradient.view_as(p).to(p.dtype) if count else None
 
-    def total(self, values: dict[str, float]) -> dict[str, float]:
-        """Return the sums of values over the processes, by name; all processes name the same in the same order."""
+    def sum_values(self, values: dict[str, float]) -> dict[str, float]:
+        """Return each value summed over the processes; all of them must pass the same names in the same order."""
         if self.size == 1:
             return values
         sums = torch.tensor(list(values.values()), dtype=torch.float64, device=device())

@@ -16,19 +16,19 @@ from tandem.training.distributed import World
 from tandem.training.lists import Batch
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]  # see `DualEncoder.scores`
-# lengths are padded to one: in odd shapes the last bits of a forward pass depend on the threads
+# Lengths are padded to a multiple of it: in odd shapes the last bits of a forward pass depend on the number of threads.
 MULTIPLE = 4
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Torch's generator, set anew before every forward pass from where it stands in the training.
+    """Seed torch's generator before every forward pass by its place in the training.
 
-    Dropout then needs no saved state to resume, and a micro-batch computed twice meets the same masks.
+    A resumed training then needs no saved generator, and a micro-batch that is computed twice has the same dropout.
 
     Attributes:
-        entropy: seed of the training, step, parts …: the same in all processes.
-        process: sets the processes' generators apart.
+        entropy: seed of the training, step, then the number of a part, of a part of it, …; the same in all processes.
+        process: rank of the process, so that each draws other dropout.
     """
 
     entropy: tuple[int, ...]
@@ -36,7 +36,7 @@ class Seeds:
 
     @property
     def step(self) -> int:
-        """Steps done before: the second number of a training's (seed, step, parts …)."""
+        """Number of steps done before this one: the second number of `entropy`."""
         return self.entropy[1]
 
     def child(self, number: int) -> "Seeds":
@@ -53,19 +53,19 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Budget:
-    """Say how much is computed at once: never changes the mathematics."""
+    """Limit how much is computed at once; the loss and its gradient do not depend on it."""
 
     micro_tokens: int = 4096  # padded tokens of one forward pass
-    graph_tokens: int = 65536  # tokens whose graph is kept at most for one backward pass
+    graph_tokens: int = 65536  # tokens whose graph is kept for one backward pass, at most
 
 
 @dataclass(eq=False)
 class Replayed:
     """Compute values of rows (vectors of texts, scores of pairs) in micro-batches, with gradient, in bounded memory.
 
-    Up to `graph_tokens` tokens one backward pass goes through everything. Above, gradients are cached (GradCache, Gao
-    et al. 2021): values are computed without a graph, the loss gives their gradient, and `backward` computes each
-    micro-batch again, with the same dropout, to carry the gradient into the weights.
+    Up to `graph_tokens` tokens the graph of all rows is kept, and the loss's own backward pass reaches the weights.
+    With more, gradients are cached (GradCache, Gao et al. 2021): values are computed without a graph, the loss gives
+    their gradient, and `backward` computes each micro-batch again, with the same dropout, to carry it into the weights.
 
     Attributes:
         lengths: tokens of each row, special tokens included, shape (rows,).
@@ -94,7 +94,7 @@ class Replayed:
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
             values = torch.cat([self._part(number) for number in range(len(self.parts))])
-            # of each row among those of the micro-batches
+            # Micro-batches have the rows in another order; places[i] is where row i stands in it.
             places = np.argsort(np.concatenate(self.parts))
             values = values[place_array(places)]
         if self.fits or not learning:
@@ -103,7 +103,7 @@ class Replayed:
         return self.cached
 
     def backward(self) -> None:
-        """Carry the cached values' gradient into the weights; nothing to do where the graph still exists."""
+        """Carry the gradient of cached values into the weights; without cached values, do nothing."""
         if self.cached is None or self.cached.grad is None:
             return
         for number, rows in enumerate(self.parts):
@@ -115,8 +115,14 @@ class Replayed:
         return self.compute(self.parts[number])
 
 
-def on_lists(scores: Tensor, batch: Batch) -> Tensor:
-    """Lay scores in the order of `batch.mask` out as lists, shape (queries, list); 0 where no passage stands."""
+def place_in_lists(scores: Tensor, batch: Batch) -> Tensor:
+    """Return the scores of a batch's pairs, one after another, as a table of its lists; 0 where no passage stands.
+
+    Args:
+        scores: in the order of `batch.mask`, shape (pairs,).
+    Returns:
+        Shape (queries, list).
+    """
     lists, columns = place_array(np.argwhere(batch.mask)).unbind(1)
     return scores.new_zeros(batch.passages.shape).index_put((lists, columns), scores)
 
@@ -130,14 +136,14 @@ class CrossScores:
     precision: str
     budget: Budget
 
-    def of(self, batch: Batch, seeds: Seeds) -> Replayed:
+    def score_lists(self, batch: Batch, seeds: Seeds) -> Replayed:
         """Compute the scores of the pairs of the batch's lists, in the order of `batch.mask`."""
         rows = batch.passages[batch.mask]
         queries = self.tokens.queries.take(np.repeat(batch.queries, batch.mask.sum(1)))
         return self.replay(queries, self.tokens.passages.take(rows), seeds)
 
     def replay(self, queries: Ragged, passages: Ragged, seeds: Seeds) -> Replayed:
-        """Compute the scores of pairs, row by row."""
+        """Compute the scores of pairs: row i of the queries with row i of the passages."""
         template = self.tokens.template
 
         def compute(rows: Ids) -> Tensor:
@@ -153,10 +159,11 @@ class CrossScores:
         return Replayed(compute, lengths, empty, self.budget, seeds, self.model.packed)
 
     def split(self, batch: Batch) -> Iterator[Batch]:
-        """Yield consecutive lists of a batch whose pairs have at most `graph_tokens` together, at least one list each.
+        """Yield the batch in parts of consecutive lists, whose pairs have at most `graph_tokens` tokens in all.
 
-        A batch without lists is one part without lists.
+        A part has at least one list; only a batch without lists is a single part without lists.
         """
+        # any row where none stands; the mask takes it out again
         rows = np.maximum(batch.passages, 0)
         queries = self.tokens.queries.lengths(batch.queries)[:, None]
         passages = self.tokens.passages
@@ -167,10 +174,11 @@ class CrossScores:
 
 
 def split_lists(batch: Batch, sizes: Ids, most: int) -> Iterator[Batch]:
-    """Yield consecutive lists of a batch of at most so many tokens together, at least one list each.
+    """Yield the batch in parts of consecutive lists that have at most `most` tokens in all, at least one list each.
 
     Args:
         sizes: tokens of each list, shape (queries,).
+        most: tokens of a part; a single list may have more.
     """
     start = 0
     used = 0
@@ -192,8 +200,8 @@ class TextVectors:
     precision: str
     budget: Budget
 
-    def of_side(self, side: str, rows: Ids, seeds: Seeds) -> Replayed:
-        """Compute vectors of rows of a side, `query` or `passage`, by its tower, all of the shape `model.shape`."""
+    def encode_side(self, side: str, rows: Ids, seeds: Seeds) -> Replayed:
+        """Encode texts of a side, `query` or `passage`, by its tower; all vectors have the shape `model.shape`."""
         stored = self.tokens.queries if side == "query" else self.tokens.passages
         template = self.tokens.template
         special = template.extra[0]
@@ -201,11 +209,11 @@ class TextVectors:
         shape = self.model.shape(side, stored.longest + special)
 
         def compute(part: Ids) -> Tensor:
-            """Return the vectors of some of the rows."""
+            """Return the values of some of the texts, filled up to the shape of all."""
             vectors = self.model.encode(side, texts.take(part), template, self.precision, MULTIPLE)
             if vectors.shape[1:] == shape:
                 return vectors
-            # Two paddings for each dimension, from the last one to the second, that of tokens: it alone grows.
+            # Only dimension 1, of tokens, is padded. torch wants two numbers a dimension, the last dimension first.
             paddings = (0, 0) * (vectors.dim() - 2) + (0, shape[0] - vectors.shape[1])
             return nn.functional.pad(vectors, paddings)
 
@@ -214,24 +222,29 @@ class TextVectors:
             compute, np.diff(texts.offsets) + special, empty, self.budget, seeds, self.model.packed
         )
 
-    def of_batch(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
-        """Compute vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""
-        queries = self.of_side("query", batch.queries, seeds.child(0))
-        passages = self.of_side("passage", batch.passages[batch.mask], seeds.child(1))
+    def encode_batch(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
+        """Encode the batch's queries, and the passages of its lists in the order of `batch.mask`."""
+        queries = self.encode_side("query", batch.queries, seeds.child(0))
+        passages = self.encode_side("passage", batch.passages[batch.mask], seeds.child(1))
         return queries, passages
 
-    def pool_scores(self, queries: Ids, pool: Ids, world: World) -> Tensor:
-        """s_de(q, p), shape (queries, pool), of this process' queries; each process encodes a share of the pool."""
+    def score_pool(self, queries: Ids, pool: Ids, world: World) -> Tensor:
+        """Return s_de(q, p) of this process' queries with every passage of a pool, shape (queries, pool).
+
+        Each process encodes a share of the pool.
+        """
         seeds = Seeds((0,))
-        share = self.of_side("passage", pool[world.slice(len(pool))], seeds)
+        share = self.encode_side("passage", pool[world.slice(len(pool))], seeds)
         passages = world.gather(share.values())
-        return self.model.scores(self.of_side("query", queries, seeds).values(), passages)
+        return self.model.scores(self.encode_side("query", queries, seeds).values(), passages)
 
 
-def list_scores(score: ScoreFunction, queries: Tensor, passages: Tensor, batch: Batch) -> Tensor:
-    """s_de(q, p) of each query against its own list, from the vectors of `of_batch`, by a model's `scores`.
+def score_own_lists(
+    score: ScoreFunction, queries: Tensor, passages: Tensor, batch: Batch
+) -> Tensor:
+    """Return s_de(q, p) of each query with the passages of its own list, from the vectors of `encode_batch`.
 
-    Shape (queries, list); of no meaning where no passage stands.
+    Shape (queries, list). Where no passage stands the score has no meaning: it is that of the first passage.
     """
     rows = np.zeros(batch.passages.shape, np.int64)
     rows[batch.mask] = np.arange(int(batch.mask.sum()))

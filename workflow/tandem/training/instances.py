@@ -1,8 +1,8 @@
-"""What an epoch visits once, and how a visit draws its passages.
+"""Number the instances of an epoch, and draw the passages of each visit of an instance.
 
-An instance is a query's list, one positive of it, or one row as RocketQA and DuReader-retrieval released theirs. The
-order of an epoch and every draw follow from (seed, epoch, instance) alone: resuming needs no state, and workers or
-shards change nothing.
+An instance is visited once an epoch. It is a query's list, one positive of it, or one row as RocketQA and
+DuReader-retrieval released theirs. The order of an epoch and every draw follow from (seed, epoch, instance) alone:
+resuming needs no state, and workers or shards change nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,17 +26,20 @@ Arrange = Callable[["Instances", Ids, int, int, int], Ids]
 class Instances:
     """Number the instances of some lists, list after list, and draw their visits.
 
-    - `query`: a list, with one of its positives or `most` of them, drawn at each visit.
+    - `query`: a list; each visit draws `most` of its positives, by default one, and negatives.
     - `positive`: a positive with `size` - 1 of its list's negatives.
-    - `row`: a positive with a single one of these negatives; with `pairs`, of cross-encoders, either of them alone.
+    - `row`: a positive with a single one of these negatives; with `pairs`, for cross-encoders, either of them alone.
 
     Attributes:
-        size: passages of a positive and its negatives.
-        draw: draws a visit of a list by a teacher's scores, as `draw_list` without, of `query` alone.
-        labels: stand-ins for the teacher's scores of what `draw` draws, shape (size,); None: its scores.
-        arrange: `(instances, order, per_batch, seed, epoch) -> order` of an epoch, from a random one; None: that one.
-        resample: draw the negatives anew at each visit. Else a list's negatives are dealt out to its positives once,
-            in a shuffled order, and again from the first where they do not go round.
+        size: number of passages that a visit draws, positives and negatives together.
+        most: number of positives that a visit of a `query` draws, at most.
+        draw: draws a visit of a `query` by a teacher's scores; None: `draw_list` does, without them.
+        labels: what is learned in place of the teacher's scores of the passages that `draw` draws, shape (size,);
+            None: the scores themselves.
+        arrange: `(instances, order, per_batch, seed, epoch) -> order` changes the random order of an epoch; None: it
+            stays.
+        resample: draw the negatives anew at each visit. Otherwise a list's negatives are shuffled once and dealt out to
+            its positives, from the first one again when they run out.
     """
 
     lists: Lists
@@ -53,12 +56,12 @@ class Instances:
         lists = self.lists
         passages = np.diff(lists.offsets)
         self.negatives_per_positive = np.minimum(self.size - 1, passages - lists.positives)
-        # Of cross-encoders the positive itself is a row too.
+        # For cross-encoders the positive itself is a row, too.
         if self.kind == "row":
             self.rows_per_positive = self.negatives_per_positive + self.pairs
         else:
             self.rows_per_positive = np.ones(len(lists), np.int64)
-        # The instances of list i are those from bounds[i] to bounds[i + 1].
+        # List i has the instances bounds[i] to bounds[i + 1].
         if self.kind == "query":
             self.bounds = np.arange(len(lists) + 1)
         else:
@@ -99,8 +102,8 @@ class Instances:
         """Draw the passages of one visit of an instance.
 
         Returns:
-            The list, and where the passages stand in `lists.passages`, the positive's place first; -1 where none
-            stands, shape (size,), of rows (2,).
+            The index of the list, and the places of the passages in `lists.passages`, positives first, padded with -1:
+            shape (size,), for rows (2,).
         """
         index = int(np.searchsorted(self.bounds, number, side="right")) - 1
         if self.kind == "query":
@@ -123,14 +126,14 @@ class Instances:
         return index, np.array(pair, np.int64)
 
     def _draw_negatives(self, index: int, positive: int, seed: int, epoch: int) -> Ids:
-        """Return where the negatives for a list's positive stand in `lists.passages`."""
+        """Return the places in `lists.passages` of the negatives for one positive of a list."""
         first = int(self.lists.offsets[index]) + int(self.lists.positives[index])
         available = int(self.lists.offsets[index + 1]) - first
         count = int(self.negatives_per_positive[index])
         if self.resample:
             rng = np.random.default_rng([seed, 1, epoch, index, positive])
             return first + rng.permutation(available)[:count]
-        # Dealt out like cards: each positive takes the next ones, from the first again where they do not go round.
+        # Dealt out like cards: each positive takes the next ones, from the first one again when they run out.
         dealt = np.random.default_rng([seed, 3, index]).permutation(available)
         turns = positive * count + np.arange(count)
         return first + dealt[turns % max(1, available)]
@@ -148,9 +151,9 @@ def draw_list(
     """Draw one visit of a list: `most` of its positives, then negatives up to `size` in all, without replacement.
 
     Args:
-        sort: returns another order of the shuffled negatives, by the teacher's margins t(q, p+) - t(q, p-) to them.
+        sort: reorders the shuffled negatives by the teacher's margins t(q, p+) - t(q, p-).
     Returns:
-        Where they stand in `lists.passages`, shape (size,), padded with -1.
+        The places of the passages in `lists.passages`, shape (size,), padded with -1.
     """
     rng = np.random.default_rng([seed, 1, epoch, index])
     start = int(lists.offsets[index])
@@ -158,7 +161,7 @@ def draw_list(
     first_negative = start + positives
     places = np.full(size, -1, np.int64)
 
-    # Another call than that for several: it keeps the random stream of trainings with one positive.
+    # A single positive has a call of its own, which draws what trainings with one positive have always drawn.
     chosen_positives = (
         rng.permutation(positives)[:most] if most > 1 else rng.integers(positives, size=1)
     )
@@ -179,8 +182,8 @@ def count_visits(
 ) -> int:
     """Return how many instances a training visits.
 
-    `steps` full batches if set. Else `epochs` passes: of queries with an uneven last batch, of positives and rows in as
-    many full batches as come nearest.
+    If `steps` is set, that many full batches; else `epochs` passes over the instances. The last batch of queries may be
+    smaller. Positives and rows always come in full batches: their number is rounded.
 
     >>> count_visits(10, per_batch=4, epochs=1, steps=None), count_visits(10, per_batch=4, epochs=1, steps=5)
     (10, 20)
@@ -188,7 +191,8 @@ def count_visits(
     if steps is not None:
         return steps * per_batch
     if kind == "query":
-        exact = round(epochs * instances, 6)  # as 0.07 * 100 is 7.000000000000001
+        # 0.07 * 100 is 7.000000000000001, which must not become 8
+        exact = round(epochs * instances, 6)
         return max(1, int(np.ceil(exact)))
     return per_batch * max(1, round(epochs * instances / per_batch))
 
@@ -196,11 +200,11 @@ def count_visits(
 def iter_batches(
     instances: Instances, per_batch: int, seed: int, visits: int, first: int = 0
 ) -> Iterator[Batch]:
-    """Yield the batches from step `first` on: epochs are permutations of the instances, laid end to end.
+    """Yield the batches from step `first` on; epochs, permutations of the instances, follow each other without a gap.
 
-    Of all `visits` of the whole training the last batch may be smaller.
+    The last batch of the training's `visits` may be smaller.
     """
-    # a batch may lie in two epochs
+    # Two orders are kept, as a batch may begin in one epoch and end in the next.
     order_of_epoch = lru_cache(maxsize=2)(partial(instances.order, per_batch, seed))
     for start in range(first * per_batch, visits, per_batch):
         drawn = []
@@ -211,17 +215,17 @@ def iter_batches(
 
 
 def _make_batch(instances: Instances, drawn: list[tuple[int, Ids]]) -> Batch:
-    """Return the batch of some visits, each a list and where its passages stand."""
+    """Return the batch of some visits, each the index of a list and the places of its passages."""
     lists = instances.lists
-    rows = [index for index, _ in drawn]
-    places = np.stack([each for _, each in drawn])
-    stands = places >= 0
-    passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
+    indices = [index for index, _ in drawn]
+    places = np.stack([places_of_list for _, places_of_list in drawn])
+    is_passage = places >= 0
+    passages = np.where(is_passage, lists.passages[places], -1).astype(np.int64)
     teacher = None
     if lists.scores is not None:
         learned = lists.scores[places] if instances.labels is None else instances.labels
-        teacher = np.where(stands, learned, np.float32("nan"))
+        teacher = np.where(is_passage, learned, np.float32("nan"))
     positives = None
     if instances.most > 1:
-        positives = np.minimum(instances.most, lists.positives[rows])
-    return Batch(lists.queries[rows], passages, teacher, positives)
+        positives = np.minimum(instances.most, lists.positives[indices])
+    return Batch(lists.queries[indices], passages, teacher, positives)

@@ -1,4 +1,4 @@
-"""Training lists in arrays, the batches of a step, and the known positives: a list is a query with its passages."""
+"""Hold training lists, a step's batch of them, and the known positives, in arrays; a list is a query with passages."""
 
 import copy
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from tandem.data.tables import open_parquet
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 
-_ROWS_PER_BATCH = 1 << 20  # of a candidates.parquet that are read at once
-# a (query row, passage row) pair as one integer: the query above, the passage in these bits
+_ROWS_PER_BATCH = 1 << 20  # rows of a candidates.parquet that are read at once
+# A pair (query row, passage row) is stored as one integer: the passage in the lowest bits, the query above them.
 _PASSAGE_BITS = 32
 _PASSAGE_MASK = (1 << _PASSAGE_BITS) - 1
 
@@ -26,10 +26,10 @@ class Lists:
 
     Attributes:
         queries: row of each list's query in queries.parquet, shape (lists,).
-        offsets: shape (lists + 1,).
+        offsets: where each list begins in `passages`, and the end of the last one, shape (lists + 1,).
         positives: number of positives of each list, shape (lists,).
         passages: rows in corpus.parquet, int32, shape (rows,).
-        scores: a teacher's scores of them, float32, NaN where it has none, same shape; None without a teacher.
+        scores: a teacher's scores of the passages, float32, NaN where it has none, same shape; None without a teacher.
     """
 
     queries: Ids
@@ -60,18 +60,18 @@ class Lists:
         )
 
     def pair_rows(self, start: int, stop: int) -> tuple[Ids, Ids]:
-        """Return query row and passage row of the rows from start to stop, whatever lists they belong to."""
+        """Return the query row and the passage row of every row from start to stop, which may span several lists."""
         owners = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
         return self.queries[owners], self.passages[start:stop]
 
 
 def read_lists(path: Path, scores: Path | None = None) -> Lists:
-    """Read the lists of a candidates.parquet whose rows of one list stand together, positives first.
+    """Read the lists of a candidates.parquet, in which the rows of a list stand together, its positives first.
 
     Memory: 4 bytes a row; 500,000 lists of 128 passages take 0.3 GB. A teacher's scores are memory-mapped.
 
     Raises:
-        UserError: there is no list, or another number of scores than of rows.
+        UserError: there is no list, a list's positives do not stand first, or scores and rows differ in number.
     """
     starts = []
     queries = []
@@ -113,7 +113,7 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
 
 
 def add_ids(rows: pa.Table, names: DatasetNames) -> pa.Table:
-    """Return rows of a candidates.parquet behind the ids of their queries and passages: `query_id`, `doc_id`."""
+    """Return rows of a candidates.parquet with the columns `query_id` and `doc_id` put before the others."""
     queries = [names.queries[row] for row in rows["query_row"].to_pylist()]
     ids = {
         "query_id": pa.array(queries, pa.string()),
@@ -123,7 +123,7 @@ def add_ids(rows: pa.Table, names: DatasetNames) -> pa.Table:
 
 
 def join_lists(parts: Sequence[Lists]) -> Lists:
-    """Return several sets of lists as one, in their order; none of them has a teacher's scores."""
+    """Return several sets of lists as one; of several, none may have a teacher's scores."""
     if len(parts) == 1:
         return parts[0]
     return Lists(
@@ -135,14 +135,13 @@ def join_lists(parts: Sequence[Lists]) -> Lists:
 
 
 def merge_lists(parts: Sequence[Lists]) -> Lists:
-    """Return one list a query, of all its lists: their positives, then each one's negatives, part after part.
+    """Merge all lists of a query into one: first the positives of all, then the negatives of all, part after part.
 
-    A passage stands once, and among the positives if it is one in any list. Queries stand in the order in which they
-    first do.
+    A passage stands once, among the positives if it is one in any list. Queries keep the order of their first lists.
     """
     joined = join_lists(parts)
     lists_by_query = np.argsort(joined.queries, kind="stable")
-    # Where the query changes a group of lists ends; the first list of a group is where its query first stands.
+    # A group, the lists of one query, ends where the query changes. Groups are sorted by the first list of each.
     ends = np.flatnonzero(np.diff(joined.queries[lists_by_query])) + 1
     groups = sorted(np.split(lists_by_query, ends), key=lambda group: int(group[0]))
     queries = []
@@ -158,9 +157,9 @@ def merge_lists(parts: Sequence[Lists]) -> Lists:
             others |= dict.fromkeys(joined.passages[first_negative:stop].tolist())
         queries.append(joined.queries[group[0]])
         positives.append(len(relevant))
-        own = [*relevant, *(row for row in others if row not in relevant)]
-        passages.append(np.array(own, np.int32))
-    offsets = sum_lengths(np.array([len(own) for own in passages], np.int64))
+        merged = [*relevant, *(row for row in others if row not in relevant)]
+        passages.append(np.array(merged, np.int32))
+    offsets = sum_lengths(np.array([len(rows) for rows in passages], np.int64))
     return Lists(
         np.array(queries), offsets, np.array(positives, np.int64), np.concatenate(passages)
     )
@@ -173,8 +172,8 @@ class Batch:
     Attributes:
         queries: rows of the queries, shape (queries,).
         passages: rows of the passages, positives first; -1 pads, shape (queries, list).
-        teacher: a teacher's scores of them, float32, NaN where it has none or no passage stands, same shape; None
-            without a teacher.
+        teacher: a teacher's scores of the passages, float32, same shape, NaN where it has none or no passage stands;
+            None without a teacher.
         positives: how many of each list are positives, shape (queries,); None: one each.
     """
 
@@ -196,12 +195,16 @@ class Batch:
 
 
 def _sort_pairs(queries: Ids, passages: Ids) -> Ids:
-    """Return pairs of a query row and a passage row as one number each, sorted, each pair once."""
+    """Return pairs of a query row and a passage row as integers (see `_PASSAGE_BITS`), sorted, each pair once."""
     return np.unique(queries.astype(np.int64) << _PASSAGE_BITS | passages.astype(np.int64))
 
 
 def _find_passages(pairs: Ids, queries: Ids) -> tuple[Ids, Ids]:
-    """Return the passages that sorted pairs have of some queries: the place of each query, and the passage row."""
+    """Look up the passages of some queries in sorted pairs.
+
+    Returns:
+        For each match the place of its query in `queries`, and its passage row.
+    """
     rows = queries.astype(np.int64)
     first = np.searchsorted(pairs, rows << _PASSAGE_BITS)
     stop = np.searchsorted(pairs, (rows + 1) << _PASSAGE_BITS)
@@ -215,8 +218,8 @@ class Positives:
     Args:
         queries: query row of each relevant pair, shape (pairs,).
         passages: its passage row, shape (pairs,).
-        texts: token ids of all passages: those with the same are one passage, as in mining. None: each is its own.
-        own: the passage that each query is itself, as no negative of it, -1 for none, shape (all queries,).
+        texts: token ids of all passages; passages with the same ones count as one, as in mining. None: none do.
+        own: row of the passage that a query is itself, which is no negative of it, -1 for none, shape (all queries,).
         barred: query rows and passage rows of pairs that are neither relevant nor negatives, shape (pairs,) each.
     """
 
@@ -234,24 +237,24 @@ class Positives:
         self.barred = self.keys[:0] if barred is None else _sort_pairs(*barred)
 
     def look_up(self, queries: Ids) -> tuple[Ids, Ids]:
-        """Return the known positives of some queries: the place of each query among these, and the passage row."""
+        """Return the known positives of some queries: for each the place of its query in `queries`, and its row."""
         return _find_passages(self.keys, queries)
 
     def list_pairs(self) -> tuple[Ids, Ids]:
-        """Return query row and passage row of every known positive, by query, then passage."""
+        """Return query row and passage row of every known positive, sorted by query, then by passage."""
         return self.keys >> _PASSAGE_BITS, self.keys & _PASSAGE_MASK
 
     def without(self, queries: Ids) -> "Positives":
-        """Return the positives of all other queries."""
+        """Return the positives of all queries but these."""
         others = copy.copy(self)
         others.keys = self.keys[~np.isin(self.keys >> _PASSAGE_BITS, queries)]
         return others
 
     def mask_known(self, queries: Ids, passages: Ids) -> Ids:
-        """Return whether each passage is no negative of each query: a known positive, barred, itself, or a copy of one.
+        """Return True where a passage cannot be a negative of a query, shape (queries, passages).
 
-        Shape (queries, passages). The queries' few positives are looked up among the passages, not every passage
-        among all positives.
+        It is a known positive, a barred passage, the query itself, or has the text of one of these. The queries' few
+        positives are looked up among the passages, which is faster than the other way round.
         """
         owners, relevant = self.look_up(queries)
         if len(self.barred):
@@ -263,26 +266,26 @@ class Positives:
             has_own = np.flatnonzero(own >= 0)
             owners = np.append(owners, has_own)
             relevant = np.append(relevant, own[has_own])
-        relevant, among = self._number_texts(relevant, passages)
-        # The passages with one text stand side by side in `order`: those with a positive's text are a range of it.
-        order = np.argsort(among, kind="stable")
-        left = np.searchsorted(among[order], relevant, "left")
-        counts = np.searchsorted(among[order], relevant, "right") - left
+        relevant, texts = self._number_texts(relevant, passages)
+        # Passages with the same text are neighbours in `order`: those with a positive's text are a range of it.
+        order = np.argsort(texts, kind="stable")
+        left = np.searchsorted(texts[order], relevant, "left")
+        counts = np.searchsorted(texts[order], relevant, "right") - left
         known = np.zeros((len(queries), len(passages)), bool)
         known[np.repeat(owners, counts), order[join_ranges(left, counts)]] = True
         return known
 
     def lengthen(self, batch: Batch) -> Batch:
-        """Return each list followed by the first positives of the others, each once.
+        """Return each list followed by the first positives of the other lists, each once.
 
-        Left out is what a list's query knows as positive, and what the list has already. A teacher has not scored what
-        was added.
+        Left out are known positives of the list's query, and passages that the list already has. Added passages have
+        no teacher's score.
         """
         added = batch.passages[:, 0]
-        firsts, own = self._number_texts(added, batch.passages)
-        is_repeated = np.ones(len(firsts), bool)
-        is_repeated[np.unique(firsts, return_index=True)[1]] = False
-        is_listed = (own[:, :, None] == firsts).any(1)
+        added_texts, own_texts = self._number_texts(added, batch.passages)
+        is_repeated = np.ones(len(added), bool)
+        is_repeated[np.unique(added_texts, return_index=True)[1]] = False
+        is_listed = (own_texts[:, :, None] == added_texts).any(1)
         barred = self.mask_known(batch.queries, added) | is_listed | is_repeated
         teacher = batch.teacher
         if teacher is not None:
@@ -292,19 +295,19 @@ class Positives:
         return replace(batch, passages=passages, teacher=teacher)
 
     def _number_texts(self, *groups: Ids) -> list[Ids]:
-        """Return groups of passage rows, of any shape, in numbers that rows of the same text share; -1 stays."""
+        """Replace the passage rows in arrays of any shape by numbers that rows of the same text share; -1 stays."""
         if self.texts is None:
             return list(groups)
         every = np.unique(np.concatenate([rows.ravel() for rows in groups])).astype(np.int64)
-        stands = every >= 0
-        # at once: a slice of mapped memory costs more than its text
-        texts = self.texts.take(every[stands])
+        is_passage = every >= 0
+        # All texts are taken at once: a slice of mapped memory costs more than the text that it reads.
+        texts = self.texts.take(every[is_passage])
         data = texts.ids.tobytes()
         bounds = (texts.offsets * texts.ids.itemsize).tolist()
         first_with_text: dict[bytes, int] = {}
         shared = []
-        for row, start, stop in zip(every[stands].tolist(), bounds, bounds[1:], strict=False):
+        for row, start, stop in zip(every[is_passage].tolist(), bounds, bounds[1:], strict=False):
             shared.append(first_with_text.setdefault(data[start:stop], row))
         numbers = every.copy()
-        numbers[stands] = shared
+        numbers[is_passage] = shared
         return [numbers[np.searchsorted(every, rows)] for rows in groups]

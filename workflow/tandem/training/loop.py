@@ -29,11 +29,11 @@ _Train = TypeVar("_Train", bound=Train)
 
 
 class Watch(Protocol):
-    """Describe what looks at a training on its way, and may end it early and select weights: a validation, say.
+    """Observe a training while it runs, as a validation does: end it early if need be, and select its weights.
 
     Attributes:
-        lists: what is trained on.
-        positives: known ones of their queries.
+        lists: the lists that the training learns from.
+        positives: the known positives of their queries.
     """
 
     lists: Lists
@@ -41,25 +41,25 @@ class Watch(Protocol):
 
     @property
     def label(self) -> str:
-        """What the log says of it."""
+        """What this is, in the words of the log."""
 
     def prepare(self, ranker: Ranker, train: _Train) -> _Train:
-        """Return the training as it is done: what looking takes may come out of its budget."""
+        """Return the training's parameters, with a smaller budget where observing is paid for by it."""
 
     def begin(self, loop: "TrainingLoop", state: State) -> None:
-        """Look at the start, or at what a resumed training begins with."""
+        """Observe the models before the first step, or after a checkpoint has been loaded."""
 
     def follow(self, loop: "TrainingLoop", state: State) -> bool:
-        """Look at the training after a step; whether it ends here."""
+        """Observe the models after a step, and return whether the training ends here."""
 
     def select(self, loop: "TrainingLoop") -> None:
-        """Put the selected weights into the models of the first process, at the end."""
+        """Load the selected weights into the models of the first process, after the last step."""
 
     def describe_choice(self, train: Train) -> list[float] | None:
-        """Return value and step of the selected weights; None where they are the last ones."""
+        """Return the measured value and the step of the selected weights; None where these are the last ones."""
 
     def describe_outcome(self, train: Train) -> tuple[Json, list[str]]:
-        """Return facts for the manifest, and warnings."""
+        """Return what was observed: facts for the manifest, and warnings."""
 
 
 @dataclass
@@ -67,9 +67,10 @@ class TrainingLoop:
     """Run one training.
 
     Attributes:
-        watch: what looks at the training on its way; None: nothing does.
+        watch: observes the training; None: nothing does.
         world: the processes that train together; the first one writes and reports.
-        arrange: arranges the instances of an epoch (`Instances`); None: they are in random order.
+        names: returns the ids of some query rows, for messages.
+        arrange: orders the instances of an epoch (see `Instances`); None: their order is random.
     """
 
     job: Job[Any]
@@ -90,8 +91,8 @@ class TrainingLoop:
         count = len(self.instances)
         per_batch = train.queries_per_batch
         self.visits = count_visits(count, per_batch, train.epochs, train.steps, self.instances.kind)
-        self.steps = math.ceil(self.visits / train.queries_per_batch)
-        self.last = self.steps  # up to which this job trains
+        self.steps = math.ceil(self.visits / per_batch)
+        self.last = self.steps  # the step after which this job ends
         self.optimizer = make_optimizer(self.objective.models, train)
         inputs = {role: artifact.manifest.content for role, artifact in self.job.inputs.items()}
         origin = compute_origin(self.job, inputs)
@@ -130,7 +131,7 @@ class TrainingLoop:
                     break
 
                 is_last = state.step >= self.last
-                is_stopped = not is_last and stop.requested()
+                is_stopped = not is_last and stop.is_requested()
                 is_due = is_stopped or time.monotonic() - saved >= seconds
                 if self.world.first and is_due and not is_last:
                     self.check_weights(state)
@@ -149,7 +150,7 @@ class TrainingLoop:
         self.check_weights(state)
 
     def check_weights(self, state: State) -> None:
-        """Refuse to save or hand over weights that are not numbers: a step may make them though its loss was fine."""
+        """Refuse weights that hold inf or nan: a step can produce them although its loss was finite."""
         name = self.find_overflow()
         if name:
             problem = f"{name} holds inf or nan after step {state.step}; lower train.lr"
@@ -163,14 +164,14 @@ class TrainingLoop:
         return ""
 
     def resume(self) -> State:
-        """Load this job's newest checkpoint, else the start, in all processes."""
+        """Load this job's newest checkpoint in all processes, and say at which step it resumes."""
         state = self.load_state()
         if state.step and self.world.first:
             say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
         return state
 
     def load_state(self) -> State:
-        """Return what this job's newest checkpoint holds, else the start, after its weights are in the models."""
+        """Load this job's newest checkpoint into models and optimizer; return its state, or a new one without it."""
         return self.checkpoints.load(self.objective.models, self.optimizer)
 
     def describe_end(self) -> Json:
@@ -179,24 +180,24 @@ class TrainingLoop:
 
     def draw(self, first: int) -> Iterator[tuple[Batch, int]]:
         """Yield the batches from step `first` on, each with the number of its tokens."""
-        every = iter_batches(
+        batches = iter_batches(
             self.instances, self.train.queries_per_batch, self.seed, self.visits, first
         )
-        for batch in itertools.islice(every, self.last - first):
+        for batch in itertools.islice(batches, self.last - first):
             yield batch, self.count_tokens(batch)
 
     def step(self, state: State, batch: Batch) -> dict[str, float]:
-        """Take one optimizer step and return the loss and its parts, the gradient's norm and the learning rate.
+        """Take one optimizer step; return the loss and its parts, the gradient's norm and the learning rate.
 
         Raises:
-            UserError: loss or gradient is not a number; the state before the step is saved as a checkpoint, unless its
-                weights are not numbers either and there is an older one.
+            UserError: loss or gradient is inf or nan. The state before the step is saved as a checkpoint first, unless
+                its weights hold inf or nan, too, and an older checkpoint exists.
         """
         models = self.objective.models
         models.train()
         self.optimizer.zero_grad(set_to_none=True)
         seeds = Seeds((self.seed, state.step), self.world.rank)
-        values = self.world.total(self.objective.backward(batch, seeds))
+        values = self.world.sum_values(self.objective.backward(batch, seeds))
         self.world.sum_gradients(models)
         lr = schedule_lr(state.step, self.steps, self.train)
         set_rate(self.optimizer, lr)
@@ -212,19 +213,19 @@ class TrainingLoop:
         return {**values, "lr": lr}
 
     def give_up(self, state: State, batch: Batch, problem: str) -> NoReturn:
-        """Save the state before a step that cannot be taken, and raise the `UserError` that says why."""
-        earlier = self.find_overflow()
-        # Weights that are not numbers do not replace an older checkpoint, whose weights are sound.
-        if self.world.first and not (earlier and self.checkpoints.find_all()):
+        """Save the state before a step that failed, and raise a `UserError` with its problem."""
+        overflown = self.find_overflow()
+        # An older checkpoint, whose weights are finite, is not replaced by weights that are not.
+        if self.world.first and not (overflown and self.checkpoints.find_all()):
             self.checkpoints.save(state, self.objective.models, self.optimizer)
         queries = ", ".join(self.names(batch.queries[:8]))
-        since = f"; {earlier} held inf or nan before it" if earlier else ""
+        since = f"; {overflown} held inf or nan before it" if overflown else ""
         raise UserError(
             f"train {self.job.key}: {problem} at step {state.step + 1} (queries {queries} …){since}"
         )
 
     def count_tokens(self, batch: Batch) -> int:
-        """Count the tokens of the batch's passages and queries, without special tokens, for the throughput."""
+        """Count the batch's tokens, without special ones; the throughput in the log is computed from them."""
         tokens = self.objective.tokens
         passages = tokens.passages.lengths(batch.passages[batch.mask])
         return int(passages.sum() + tokens.queries.lengths(batch.queries).sum())

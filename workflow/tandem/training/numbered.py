@@ -1,4 +1,4 @@
-"""A collection whose passages and queries are numbered, as training lists have them."""
+"""Translate the ids of a collection into the row numbers that training lists use."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,9 +15,11 @@ from tandem.training.lists import Lists, Positives
 
 @dataclass(frozen=True)
 class NumberedCollection:
-    """Hold a collection, and in which rows its passages and queries stand.
+    """Hold a collection, and the rows in which its passages and queries stand.
 
-    `own` is the passage of each query's own id, which is not a result of it, -1 for none, shape (queries,).
+    Attributes:
+        own: row of the passage that has the query's own id and is therefore no result of it, -1 for none, shape
+            (queries,).
     """
 
     collection: Collection
@@ -27,7 +29,7 @@ class NumberedCollection:
 
     @classmethod
     def of(cls, dataset: Artifact, ignore_identical_ids: bool = False) -> Self:
-        """Number a dataset's passages and queries; with `ignore_identical_ids` queries may be passages, too."""
+        """Number a dataset's passages and queries; with `ignore_identical_ids` a query may be a passage, too."""
         collection = Collection(dataset)
         passages = index_passages(collection)
         queries = index_queries(collection)
@@ -37,10 +39,13 @@ class NumberedCollection:
         return cls(collection, passages, queries, own)
 
     def list_positives(self, lists: Lists, texts: Ragged | None = None) -> Positives:
-        """Return the relevant pairs of the train split and the lists' positives.
+        """Return the relevant pairs of the train split, together with the lists' positives.
 
-        A judge or answers may have labelled the latter. What the corpus lacks is left out; `texts` are the token ids of
-        its passages. Pairs that are graded as neither relevant nor a negative are barred.
+        The latter may be further ones, found by a judge or by answers. Passages that the corpus lacks are left out.
+        Pairs whose grade says that they are neither relevant nor a negative are barred.
+
+        Args:
+            texts: token ids of the corpus' passages.
         """
         qrels = self.collection.qrels("train")
         queries, passages = self._number_pairs(qrels, lambda grade: grade > 0)
@@ -53,7 +58,7 @@ class NumberedCollection:
     def _number_pairs(
         self, qrels: Mapping[str, Mapping[str, int]], chosen: Callable[[int], bool]
     ) -> tuple[Ids, Ids]:
-        """Return query rows and passage rows of the pairs of chosen grades; what the corpus lacks is left out."""
+        """Return query rows and passage rows of the pairs of chosen grades, without passages that the corpus lacks."""
         names = []
         docs = []
         for query, grades in qrels.items():
@@ -65,7 +70,7 @@ class NumberedCollection:
         return self.queries.rows(names)[is_known], passages[is_known]
 
     def list_left_out(self, query: int, grades: Mapping[str, int]) -> Ids:
-        """Return the rows of passages that are no results of a query: itself, and those that are graded `EXCLUDED`."""
+        """Return the rows of passages that cannot be results of a query: itself, and those graded `EXCLUDED`."""
         rows = self.own[[query]]
         excluded = [doc for doc, grade in grades.items() if grade == EXCLUDED]
         if excluded:

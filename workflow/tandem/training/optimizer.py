@@ -1,4 +1,4 @@
-"""The optimisers of a training and its learning rate."""
+"""Make the optimizer of a training, and compute the learning rate of each step."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,15 +10,16 @@ from tandem.config.training import OPTIMIZERS, JointTrain, Optimisation
 from tandem.stages.base import Json
 from tandem.store.job import load
 
-Groups = Iterable[Json]  # of parameters, with the options of each
+# groups of parameters, each with its options, as torch's optimizers take them
+Groups = Iterable[Json]
 
 
 def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimizer:
-    """Return the optimizer over the parameters that learn; biases and layer norms are not decayed.
+    """Return the optimizer of the parameters that learn; biases and layer norms are not decayed.
 
-    A group's `share` is that of its part's peak learning rate in the training's: 1 unless the part has its own.
+    A group's `share` is its part's peak learning rate divided by the training's: 1 unless the part has its own.
     """
-    # by share, and whether they are decayed
+    # keys: the share, and whether the parameters are decayed
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in models.named_parameters():
         if not parameter.requires_grad:
@@ -36,7 +37,7 @@ def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimi
         decay = train.weight_decay if is_decayed else 0.0
         options.append({"params": parameters, "share": share, "weight_decay": decay})
     optimizer: torch.optim.Optimizer = load(OPTIMIZERS[train.optimizer])(options, train.lr)
-    optimizer.register_step_post_hook(_count_changes)
+    optimizer.register_step_post_hook(_raise_versions)
     return optimizer
 
 
@@ -50,21 +51,22 @@ def make_adam(groups: Groups, lr: float) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr=lr, fused=True)
 
 
-def _count_changes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Raise every parameter's version, which the fused kernel does not: layouts of weights are renewed by it."""
+def _raise_versions(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Raise every parameter's version, which the fused kernel does not do; it tells that copies of it are outdated."""
     for group in optimizer.param_groups:
         torch.autograd.graph.increment_version(group["params"])
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of a step; parts with a rate of their own get their share of it."""
+    """Set the learning rate of a step; each group gets its `share` of it."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["share"]
 
 
 def schedule_lr(step: int, steps: int, train: Optimisation) -> float:
-    """Return the learning rate of a step from 0 on: a linear rise over the first `warmup` share, then what follows it.
+    """Return the learning rate of a step; steps count from 0.
 
+    It rises linearly over the first `warmup` of the steps, then falls linearly to 0 or stays constant.
     `linear_from_start` is what the releases of RocketQA, RocketQAv2 and DuReader-retrieval compute (`optimization.py`
     with a warm-up): the rise begins at 0, and the fall counts from the first step, so that the rate drops by `warmup`
     of its peak where the rise ends.

@@ -68,9 +68,9 @@ ModelJob = Job[ModelParams]
 
 
 def run(job: ModelJob) -> None:
-    """Train, and write the model's parts, its log and what it is; of several processes the first one writes.
+    """Train, and write the model's parts, its description and its log; of several processes the first one writes.
 
-    A model with an input of `MODEL_SOURCES` is made from this instead.
+    A job that has an input of `MODEL_SOURCES` makes its model from this input instead.
     """
     for role, write in MODEL_SOURCES.items():
         if role in job.inputs:
@@ -81,9 +81,9 @@ def run(job: ModelJob) -> None:
 
 
 def run_untrained(job: Job[UntrainedParams]) -> None:
-    """Write the input `encoder` as a dual encoder, as a training of 0 steps would leave it: stage `untrained`."""
+    """Stage `untrained`: write the encoder of input `encoder` as the dual encoder that 0 steps of training leave."""
     folder = job.inputs["encoder"].folder / "hf"
-    torch.manual_seed(0)  # a new linear layer, where tokens' vectors have one
+    torch.manual_seed(0)  # vectors of tokens may need a new linear layer, which starts at random
     model = start_towers(folder, True, job.params, f"{job.kind} {job.key}")
     with writing(job) as draft:
         model.save(draft.folder / "dual", load_tokenizer(folder))
@@ -91,7 +91,7 @@ def run_untrained(job: Job[UntrainedParams]) -> None:
 
 
 def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoop) -> None:
-    """Do one process' part of `run`, by some training loop."""
+    """Train in this process, which may be one of several, by a loop of the class `loop`."""
     train = job.params.train
     use_workers(job.execution.workers)
     ignored = bool(job.inputs["candidates"].params.get("ignore_identical_ids"))
@@ -100,8 +100,10 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     positives = data.list_positives(drawn, open_tokens(job).passages)
     watch = start_watch(job, drawn, positives, data)
-    lists, learned = (watch.lists, watch.positives) if watch else (drawn, positives)
-    objective = build_ranker(job, learned, budget, world)
+    # A watch may have set some queries apart; what is left is learned from.
+    lists = watch.lists if watch else drawn
+    positives = watch.positives if watch else positives
+    objective = build_ranker(job, positives, budget, world)
     if world.first:
         say(f"train {job.key} · {watch.label if watch else 'is not validated'}")
 
@@ -137,7 +139,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
 def start_watch(
     job: ModelJob, lists: Lists, positives: Positives, data: NumberedCollection
 ) -> Watch | None:
-    """Return what looks at the training; None if nothing does."""
+    """Return the watch of the first package that has one for this training, else None."""
     for start in WATCHES.values():
         watch: Watch | None = load(start)(job, lists, positives, data)
         if watch:
@@ -152,13 +154,13 @@ def describe_outcome(
     lists: Lists,
     watch: Watch | None,
 ) -> tuple[Json, list[str]]:
-    """Return the facts of a finished training's effect, of packages and of what has watched it, and warnings."""
-    found = [load(describe)(params, train, log, lists) for describe in OUTCOMES.values()]
+    """Return facts about what a finished training achieved, and warnings, from `OUTCOMES` and from its watch."""
+    outcomes = [load(describe)(params, train, log, lists) for describe in OUTCOMES.values()]
     if watch:
-        found.append(watch.describe_outcome(train))
+        outcomes.append(watch.describe_outcome(train))
     facts: Json = {}
     warnings: list[str] = []
-    for more, lines in found:
+    for more, lines in outcomes:
         facts |= more
         warnings += lines
     return facts, warnings
@@ -169,10 +171,10 @@ def build_ranker(
 ) -> Ranker:
     """Return the objective with its models on the device, before any step."""
     params = job.params
-    train = job.params.train
+    train = params.train
     inputs = job.inputs
     tokens = open_tokens(job)
-    torch.manual_seed(train.seed)  # a cross-encoder's new head
+    torch.manual_seed(train.seed)  # the head of a new cross-encoder starts at random
     objective: Ranker
     match train:
         case DualTrain():
@@ -222,12 +224,12 @@ def build_ranker(
 
 
 def open_tokens(job: ModelJob) -> Tokens:
-    """Return the token ids of the texts that lists name."""
+    """Return the token ids of the queries and passages that the lists name."""
     return open_tokens_of(find_form(job.params), job.inputs["tokens"])
 
 
 def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
-    """Refuse texts that are longer, padded as later in encoding and re-ranking, than a part has positions for."""
+    """Refuse texts that a part has too few positions for, once they are padded as encoding and re-ranking pad them."""
     for part, model in models.items():
         tokens = find_tokens(inputs, part)
         if isinstance(model, CrossEncoder | DualEncoder):
@@ -256,10 +258,7 @@ def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
 
 
 def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> DualEncoder:
-    """Return a dual encoder from an encoder's folder, with vectors as the parameters say.
-
-    A line tells what they are.
-    """
+    """Return a new dual encoder on an encoder, whose vectors are made as `params` says; a line reports how."""
     options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
     chosen = ", ".join(
         f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items()
@@ -270,9 +269,10 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
 
 
 def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:
-    """Return a trained cross-encoder, or one on an encoder, a generator or a dual encoder's passage tower.
+    """Return the cross-encoder that a training starts from.
 
-    Of another form than its start it is made of this.
+    It is a trained one, or a new one on an encoder, on a generator or on the passage tower of a dual encoder. Where
+    `params` ask for another form (`CROSS_FORMS`) than it has, it is converted.
     """
     form = find_form(params)
     options = PairOptions(params.prompt or "", params.words, 2 if params.compares else 1)
@@ -293,7 +293,8 @@ def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:
 def read_training_lists(job: ModelJob) -> Lists:
     """Return the training lists, joined, with a teacher's scores if there is one.
 
-    A `UserError` if it has scored others.
+    Raises:
+        UserError: the teacher has scored other lists.
     """
     candidates = job.inputs["candidates"]
     teacher = job.inputs.get("teacher")
@@ -308,14 +309,14 @@ def read_training_lists(job: ModelJob) -> Lists:
 
 
 def find_arrangement(job: ModelJob, queries: IdRows) -> Arrange | None:
-    """Return how a package arranges the instances of an epoch, by one of the inputs."""
+    """Return the function that orders the instances of an epoch, by the input that asks for one; else None."""
     role = next((role for role in ARRANGEMENTS if role in job.inputs), None)
     arrange: Arrange | None = load(ARRANGEMENTS[role])(job, queries) if role else None
     return arrange
 
 
 def list_fitted_sizes(training: TrainingLoop) -> dict[str, float]:
-    """Return the sizes of a training that follow from the data."""
+    """Return the sizes of a training that `sizes: data` may have fitted to the data."""
     train = training.train
     return {
         "list_size": train.list_size,
@@ -331,7 +332,9 @@ def write_model(
 ) -> None:
     """Write the finished model: `dual/` and `cross/`, `model.json`, `log.parquet`.
 
-    `effect`, `warnings`: those of `describe_outcome`.
+    Args:
+        effect: facts of `describe_outcome`.
+        warnings: its warnings.
     """
     params = job.params
     objective = training.objective

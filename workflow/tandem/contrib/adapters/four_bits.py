@@ -5,6 +5,7 @@ largest numbers are kept in eight bits (NF4 with double quantization, Dettmers e
 as it reads it from these bits; adapters learn beside it in full precision.
 """
 
+from copy import copy
 from typing import Any
 
 import torch
@@ -37,21 +38,34 @@ class FourBitLinear(Linear4bit):  # type: ignore[misc]
         self.bias = plain.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
+        """Return the layer's output, shape (…, in_features) → (…, out_features)."""
         place = x.device.type
         autocast = torch.is_autocast_enabled(place)
         dtype = torch.get_autocast_dtype(place) if autocast else x.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
+        if self.in_features % self.weight.blocksize:
+            # The library's product would read such a weight wrongly, see `read_weight`.
+            return nn.functional.linear(x.to(dtype), self.read_weight().to(dtype), bias)
         product: Tensor = matmul_4bit(
             x.to(dtype), self.weight, bias=bias, quant_state=self.weight.quant_state
         )
         return product
 
+    def read_weight(self) -> Tensor:
+        """Return the weight that is computed with, shape (out_features, in_features).
+
+        It is read as a single row: where rows begin within a block, the library takes the wrong block's largest number
+        on processors with AVX-512.
+        """
+        as_one_row = copy(self.weight.quant_state)
+        as_one_row.shape = torch.Size((1, self.out_features * self.in_features))
+        weight: Tensor = dequantize_4bit(self.weight.data, as_one_row)
+        return weight.view(self.out_features, self.in_features)
+
     def restore(self) -> nn.Linear:
         """Return the plain layer that computes the same."""
         plain = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
-        weight = dequantize_4bit(self.weight.data, self.weight.quant_state)
-        plain.weight = nn.Parameter(weight, requires_grad=False)
+        plain.weight = nn.Parameter(self.read_weight(), requires_grad=False)
         plain.bias = self.bias
         return plain
 

@@ -5,6 +5,7 @@ h = W x + (alpha / rank) · B A x; W stays, A starts random and B zero (Hu et al
 """
 
 import copy
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tandem.store.files import write_json
 
 def add_lora(models: nn.Module, params: Lora) -> None:
     """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning."""
+    # bitsandbytes, which peft imports, asks for a package for weights in an order that is not used here
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     from peft import LoraConfig, inject_adapter_in_model
 
     for encoder in list_learning_encoders(models):

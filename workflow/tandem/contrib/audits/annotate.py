@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from tandem.contrib.audits.findings import tabulate_packages
-from tandem.contrib.audits.packages import RULE_FILE, AnnotationFolder, AnnotationRule, read_rule
+from tandem.contrib.audits.options import RULE_FILE
+from tandem.contrib.audits.packages import AnnotationFolder, AnnotationRule, read_rule
 from tandem.contrib.audits.plan import plan_pool, read_settings
 from tandem.errors import UserError
 from tandem.extras.targets import Configurations

@@ -116,12 +116,12 @@ class Duplicates:
 
     @cached_property
     def copies(self) -> Rows:
-        """Passages whose text stands earlier, ascending."""
+        """Return the passages whose text stands earlier, ascending."""
         return np.flatnonzero(self.first != np.arange(len(self.first)))
 
     @cached_property
     def groups(self) -> tuple[Rows, Rows]:
-        """Passages joined by any chain of repetitions: rows of all first ones, and each one's group.
+        """Return passages joined by any chain of repetitions: rows of all first ones, and each one's group.
 
         Groups count from 0 in the order of their first passage.
         """

@@ -67,7 +67,7 @@ class Pool:
 
     @property
     def positives(self) -> Array:
-        """Rows of the labelled positives, pooled or not."""
+        """Return the rows of the labelled positives, pooled or not."""
         return np.array(
             [row for row, relevance in self.relevance.items() if relevance > 0], np.int64
         )
@@ -299,7 +299,7 @@ class JudgedRanking:
         self.calibration: Calibration | None = None
 
     def calibrate(self, pools: Iterator[Pool]) -> "Calibration | None":
-        """Let the labelled positives and all other passages say what the judges' scores mean; see `fit_line`.
+        """Calibrate the judges' scores on the labelled positives and all other passages; see `fit_line`.
 
         A judge that has only learned to order lists has no score that is enough. A probability of 1/2 then means that
         as many labelled positives as other passages have such a score. None where one kind is missing.

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from tandem.contrib.audits.agreement import Agreement
 from tandem.contrib.audits.packages import ReviewSummary
 from tandem.data.columns import Floats64
-from tandem.evaluation.measures import is_share
+from tandem.evaluation.measure_names import is_share
 from tandem.evaluation.scores import list_measures, read_score_summary, read_scores
 from tandem.extras.report.charts import draw_bars, draw_histogram
 from tandem.extras.report.page import FOLDERS, render_macro, render_template

@@ -229,12 +229,11 @@ def _find_hints(
     tops: dict[str, Sequence[str]], split: JudgedSplit, duplicates: Duplicates, ids: IdRows
 ) -> Iterator[Hint]:
     """Yield unjudged results that repeat a positive of their query, by query and rank."""
-    open_results = [
-        (query, doc, rank)
-        for query, docs in tops.items()
-        for rank, doc in enumerate(docs, start=1)
-        if doc not in split.judged[query]
-    ]
+    open_results: list[tuple[str, str, int]] = []
+    for query, docs in tops.items():
+        judged = split.judged[query]
+        ranked = enumerate(docs, start=1)
+        open_results += [(query, doc, rank) for rank, doc in ranked if doc not in judged]
     rows = ids.rows([doc for _, doc, _ in open_results])
 
     # Each open result is compared with all known positives of its query: pairs in one array, cut again by result.

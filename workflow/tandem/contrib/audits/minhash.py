@@ -123,7 +123,7 @@ class Sketcher:
 
     @cached_property
     def bands(self) -> tuple[int, int]:
-        """Number of bands, and values in each.
+        """Return the number of bands, and the number of values in each.
 
         Near a threshold of 1 a single band would be best, which datasketch refuses: the fewest then, of half the values
         each. They propose more pairs, not other ones, since every pair is compared in full afterwards.

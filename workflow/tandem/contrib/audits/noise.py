@@ -314,7 +314,10 @@ def collect_split_examples(name: str, split: JudgedSplit) -> Examples:
 
 def add_texts(examples: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
     """Return the examples of each finding that has any, as JSON, with texts; one pass over the corpus."""
-    docs = [doc for shown in examples.values() for example in shown for doc in example.passages]
+    docs: list[str] = []
+    for shown in examples.values():
+        for example in shown:
+            docs += example.passages
     texts = collection.texts(docs)
 
     def shorten(text: str) -> str:

@@ -1,7 +1,7 @@
 """The key `audits`, the datasets of source `dissimilar`, and the parameters of the audits' stages."""
 
-import re
 from operator import not_
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -18,23 +18,10 @@ from tandem.config.references import (
     parameters_of,
 )
 from tandem.config.retrieval import Inference
-from tandem.config.training import PERTURBATIONS
-from tandem.data.splits import LEARNED
 from tandem.extras.language_models.options import HostedModel, LanguageModel, LlmParams
 from tandem.stages.base import Params
 
-# Splits that models learn from, their broken copies, and their queries by position: nobody is tested on these.
-_COPIES = "|".join([*PERTURBATIONS, r"p\d+(to\d+|on)?"])
-_LEARNED_OR_COPIED = re.compile(rf"({'|'.join(LEARNED)})(_({_COPIES}))*")
-
-
-def is_tested(split: str) -> bool:
-    """Return whether a split is neither learned from nor a copy of one that is.
-
-    >>> [split for split in ("train_case", "unlabelled", "train_p2to4", "test_case") if is_tested(split)]
-    ['test_case']
-    """
-    return not _LEARNED_OR_COPIED.fullmatch(split)
+RULE_FILE = "annotation.json"  # of a folder of annotators' packages
 
 
 class SimilarQueries(Section):
@@ -51,7 +38,7 @@ class SimilarQueries(Section):
     judges: Items[CrossEncoderRef] | None = Field(
         None,
         description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges` that "
-        "have learned what probability is enough, as published ones and those of `loss: pointwise` have",
+        "have learned what probability is enough: published ones, and those of `loss: pointwise` without `distil`",
     )
 
 
@@ -197,7 +184,7 @@ class SimilarQueriesParams(SimilarQueries, Inference, Params):
 
     threshold: float = Field(0.5, ge=0, le=1, description="pairs above it are similar")
     splits: tuple[str, ...] | None = Field(
-        None, description="compared with train; null: all that are tested"
+        None, description="compared with train; null: all that no model learns from"
     )
 
 
@@ -230,3 +217,12 @@ class JudgeLlmParams(Grading, RunsParams, LlmParams):
 
     split: str = Field(description="of the pool and the runs")
     seed: int = Field(description="of the sample of judged pairs")
+
+
+def list_decisive_files(folder: Path) -> list[Path]:
+    """Return the files of a folder of annotators' packages that decide its labels: all but what is being worked on."""
+    return [
+        *folder.glob(RULE_FILE),
+        *folder.glob("submitted/*.csv"),
+        *folder.glob("reviews/*.csv"),
+    ]

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from tandem.contrib.audits.agreement import Agreement, measure_agreement
-from tandem.contrib.audits.options import FalseNegativesParams, Review
+from tandem.contrib.audits.options import RULE_FILE, FalseNegativesParams, Review
 from tandem.contrib.audits.sheets import (
     LABELLED_COLUMNS,
     REVIEW_COLUMNS,
@@ -39,18 +39,8 @@ from tandem.extras.spreadsheets import write_sheet
 from tandem.store.artifact import Artifact
 from tandem.store.files import replacing, write_text
 
-RULE_FILE = "annotation.json"
 _SUBMITTED_COLUMNS = ("query_id", "doc_id", "verdict")
 Verdicts = dict[Pair, bool]
-
-
-def list_decisive_files(folder: Path) -> list[Path]:
-    """Return the files of a folder of annotators' packages that decide its labels: all but what is being worked on."""
-    return [
-        *folder.glob("annotation.json"),
-        *folder.glob("submitted/*.csv"),
-        *folder.glob("reviews/*.csv"),
-    ]
 
 
 class AnnotationRule(BaseModel):

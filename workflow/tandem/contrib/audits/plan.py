@@ -7,19 +7,18 @@ from pathlib import Path
 from tandem.config.base import Section
 from tandem.config.datasets import UNSPACED
 from tandem.config.references import CROSS_PARTS, names_in
-from tandem.config.training import CrossTrain, JointTrain
 from tandem.contrib.audits.options import (
     Audits,
     Dissimilar,
     FalseNegativesAudit,
     LlmJudge,
-    is_tested,
+    list_decisive_files,
 )
-from tandem.contrib.audits.packages import list_decisive_files
-from tandem.data.splits import sort_key
+from tandem.data.splits import LEARNED, sort_key
 from tandem.errors import Unavailable, UserError, nearest
+from tandem.extras.judges import has_learned_probabilities
 from tandem.extras.language_models.plan import check_llm, llm_stage
-from tandem.extras.planning import notes_of
+from tandem.extras.planning import find_originals, notes_of
 from tandem.plan.context import (
     Context,
     Upstream,
@@ -128,14 +127,12 @@ def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> li
 def knows_probabilities(ctx: Context, name: str) -> bool:
     """Return whether a cross-encoder has learned what probability is enough, and not only to order lists.
 
-    A published one has, and one that learned from labels by the pointwise loss.
+    A published one has, and one whose training taught it.
     """
     if name in ctx.settings.rerankers:
         return True
     train = ctx.settings.models[ctx.model_name(name)].train
-    if isinstance(train, JointTrain):
-        return train.supervision == "pointwise"
-    return isinstance(train, CrossTrain) and train.loss == "pointwise" and train.distil is None
+    return has_learned_probabilities(json_of(train))
 
 
 def find_retriever(ctx: Context, data: str) -> str | None:
@@ -206,7 +203,8 @@ def plan_similar_queries(ctx: Context, data: str) -> Stage:
     upstream = {"dataset": dataset(ctx, data), **judges(ctx, names, where, data, CROSS_PARTS)}
 
     known = splits(ctx, data) or {"train", "dev", "test"}
-    others = sorted(filter(is_tested, known), key=sort_key)
+    tested = [split for split in known if find_originals(ctx, data, split) - LEARNED]
+    others = sorted(tested, key=sort_key)
     retriever = find_retriever(ctx, data)
     if retriever:
         for split in ("train", *others):

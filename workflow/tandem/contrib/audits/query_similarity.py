@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from tandem.cluster.progress import Progress
-from tandem.contrib.audits.options import is_tested
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.rows import Rows
-from tandem.data.splits import sort_key
+from tandem.data.splits import LEARNED, sort_key
 from tandem.extras.words import join_folded_words, split_into_terms
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
@@ -44,11 +43,11 @@ class SplitQueries:
 def read_sides(
     collection: Collection, splits: Sequence[str] | None
 ) -> tuple[SplitQueries, SplitQueries]:
-    """Read the training queries, perhaps none, and the queries of the named splits, or of all that are tested."""
+    """Read the training queries, perhaps none, and those of the named splits, or of all that nothing learns from."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
-    compared = filter(is_tested, every) if splits is None else splits
-    others = sorted({*compared}.intersection(every) - {TRAIN}, key=sort_key)
+    compared = set(every) - LEARNED if splits is None else {*splits}
+    others = sorted(compared.intersection(every) - {TRAIN}, key=sort_key)
 
     def select(names: Sequence[str]) -> SplitQueries:
         """Return the queries of some splits, in the order in which these are named."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import warn
-from tandem.contrib.audits.options import FalseNegativesParams, RelabelParams
-from tandem.contrib.audits.packages import ReviewSummary, list_decisive_files, read_accepted
+from tandem.contrib.audits.options import FalseNegativesParams, RelabelParams, list_decisive_files
+from tandem.contrib.audits.packages import ReviewSummary, read_accepted
 from tandem.contrib.audits.sheets import Pair, read_judgements, read_verdicts
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection

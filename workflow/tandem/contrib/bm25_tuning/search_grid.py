@@ -8,13 +8,13 @@ from tandem.cluster.progress import Progress, say, warn
 from tandem.contrib.bm25_tuning.options import TuneBm25Params
 from tandem.data.collection import Collection
 from tandem.errors import UserError
+from tandem.evaluation.measure_names import parse_measures
 from tandem.evaluation.measures import (
     CHOSEN,
     GRID,
     count_left_out,
     evaluate,
     list_answerable,
-    parse_measures,
     warn_undecided,
 )
 from tandem.retrieval.lexical.bm25 import open_lexical_engine, read_queries, require_index

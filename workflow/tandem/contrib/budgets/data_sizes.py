@@ -24,7 +24,8 @@ _LONGEST_LIST = 8
 _VISITS_OF_A_POSITIVE = 2  # which a budget is spent on before lists grow
 _QUERIES_PER_STEP = 32  # of dual encoders, whose other queries are negatives
 _PASSAGES_PER_STEP = 32  # of all others
-# The learning rates of the embedded default, and up to which steps and weights of an encoder's layers they hold.
+# The learning rates, of one encoder those of the embedded default, and up to which steps and weights of an encoder's
+# layers they hold. No key has them: another rate would give another model the same name.
 _LEARNING_RATES = {"dual": 1e-4, "cross": 1.5e-4, "joint": 5e-5}
 _STEPS_OF_THE_RATES = 400
 WEIGHTS_OF_THE_RATES = 10.6e6

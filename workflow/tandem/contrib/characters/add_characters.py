@@ -27,7 +27,7 @@ from tandem.contrib.characters.options import (
 )
 from tandem.contrib.characters.words import WordTokenizer, spell, to_ragged
 from tandem.errors import UserError
-from tandem.models.device import device, use_workers
+from tandem.models.device import device, make_deterministic, use_workers
 from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.tokens import fill_words
 from tandem.store.job import Job, writing
@@ -122,6 +122,7 @@ def imitate(
     """
     if not how.steps or not words:
         return None
+    make_deterministic()
     characters = torch.from_numpy(fill_words(to_ragged(map(spell, words), "int64")))
     variance = float((vectors - vectors.mean(0)).square().mean())
     network: nn.Module = model.embeddings.word_embeddings

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
+from tandem.config.encoders import LONGEST_WORD
 from tandem.models.hub import encoder_family
-from tandem.models.tokens import LONGEST_WORD, PADDING_OF_WORD
+from tandem.models.tokens import PADDING_OF_WORD
 
 FAMILY = "character_bert"
 _CHARACTERS = 263  # numbers of characters: from 0 to 262, of which the last stands for [MASK]

@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from tandem.extras.estimate.model_costs import FORWARD_AND_BACKWARD
-from tandem.extras.estimate.resources import PROCESS_BYTES, Setting, Work, cost, params_of
+from tandem.extras.estimate.resources import (
+    PROCESS_BYTES,
+    Setting,
+    Work,
+    cost,
+    input_cost,
+    params_of,
+)
 from tandem.extras.estimate.stage_costs import estimate_tokens
 from tandem.plan.graph import Stage
 
@@ -12,15 +19,27 @@ _CHARACTERS_OF_WORD = 10  # of a usual word, with its begin and its end
 
 @cost("character_encoder")
 def estimate_imitation(stage: Stage, setting: Setting) -> Work:
-    """Estimate the steps by which the input learns: filters at each character, highway layers, and a linear layer."""
+    """Estimate the steps by which the input learns."""
     params, shape = params_of(stage), setting.shape(stage)
+    words = params.imitation.steps * params.imitation.words_per_batch
+    operations = FORWARD_AND_BACKWARD * count_word_operations(stage, shape.hidden) * words
+    disk = 4 * (shape.parameters + sum(_count_weights(stage, shape.hidden)))
+    return Work("dual", operations, memory=PROCESS_BYTES, disk=disk)
+
+
+@input_cost("character_encoder")
+def count_word_operations(encoder: Stage, hidden: int) -> float:
+    """Return the operations of a word's vector: filters at each character, highway layers, and a linear layer."""
+    of_filters, above = _count_weights(encoder, hidden)
+    return 2.0 * (_CHARACTERS_OF_WORD * of_filters + above)
+
+
+def _count_weights(encoder: Stage, hidden: int) -> tuple[int, int]:
+    """Return the weights of the filters, and of the layers above them."""
+    params = params_of(encoder)
     size = sum(number for _, number in params.filters)
     of_filters = sum(width * number for width, number in params.filters) * params.character_size
-    weights = params.highway_layers * 2 * size**2 + size * shape.hidden
-    of_word = 2 * (_CHARACTERS_OF_WORD * of_filters + weights)
-    words = params.imitation.steps * params.imitation.words_per_batch
-    disk = 4 * (shape.parameters + weights + of_filters)
-    return Work("dual", FORWARD_AND_BACKWARD * of_word * words, memory=PROCESS_BYTES, disk=disk)
+    return of_filters, params.highway_layers * 2 * size**2 + size * hidden
 
 
 @cost("word_tokens")

@@ -5,8 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from tandem.config.base import Items, Section, problem
-from tandem.config.encoders import MadeEncoder
-from tandem.models.tokens import LONGEST_WORD
+from tandem.config.encoders import LONGEST_WORD, MadeEncoder
 from tandem.stages.base import Params
 
 # by their ids

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.config.encoders import LONGEST_WORD
 from tandem.contrib.characters.options import SPECIAL_TOKENS
 from tandem.extras.usage import EXAMPLE_TEXTS, usage_of_tokens
 from tandem.models.ragged import Ragged, write_ragged
@@ -29,7 +30,6 @@ from tandem.models.tokenisation import (
 from tandem.models.tokens import (
     BEGIN_OF_WORD,
     END_OF_WORD,
-    LONGEST_WORD,
     WORDS,
     WORDS_DTYPE,
     Template,
@@ -86,7 +86,7 @@ class WordTokenizer:
     def tokenise(
         self, texts: Sequence[str], length: int | None = None
     ) -> tuple[list[list[int]], list[bool]]:
-        """Ids of the words of texts, cut to `length`; and which of the texts were cut."""
+        """Return the ids of the words of texts, cut to `length`; and which of the texts were cut."""
         rows = []
         cut = []
         for text in texts:
@@ -150,7 +150,7 @@ def describe_usage(shape: DualShape) -> str:
 
 
 def to_ragged(rows: Iterable[list[int]], dtype: str) -> Ragged:
-    """Lay rows of numbers end to end."""
+    """Return rows of numbers as a `Ragged`."""
     return Ragged.of([np.array(row, dtype) for row in rows])
 
 

@@ -23,8 +23,9 @@ from tandem.data.runs import append_below, iter_rows, write_rows
 from tandem.errors import UserError
 from tandem.extras.tied_scores import break_ties_by_place
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import PAIR_LENGTH_STEP, CrossEncoder
+from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.folders import PAIR_LENGTH_STEP
 from tandem.models.ragged import Ids, Ragged, cut_longest_first, sum_lengths
 from tandem.models.tokens import Inputs, Template, Tokens
 from tandem.retrieval.exact import Array

@@ -96,7 +96,7 @@ class ComparisonObjective(Cross):
         super().__post_init__()
         self.pairs = ComparisonScores(self.model, self.tokens, self.train.precision, self.budget)
 
-    def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
+    def backward_part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
         """See `SeparableRanker`."""
         pairs = Comparisons.of_labels(batch)
         computed = self.pairs.compare(batch, pairs, seeds)

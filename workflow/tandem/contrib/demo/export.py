@@ -19,15 +19,16 @@ import numpy as np
 from tandem import ROOT
 from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import MtebTask
+from tandem.config.indexes import SIGN_INDEX
 from tandem.config.merging import shipped_entries
 from tandem.contrib.demo.systems import find_part, require_built, resolve_system
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.runs import iter_ranking, write_trec
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.evaluation.scores import score_run
 from tandem.extras.planning import split_groups
 from tandem.extras.report.page import render_markdown
-from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
+from tandem.extras.searched_indexes import COPIES_FILE
 from tandem.extras.serving import require_pieces
 from tandem.extras.targets import Configuration, format_dataset_override, split_files
 from tandem.extras.usage import POOLING_CODE
@@ -146,6 +147,7 @@ def export_run(configuration: Configuration, system: str, split: str | None, out
     plan = configuration.plan()
     stage = plan.planner.run(system, split or plan.split, "the system")
     needed = [stage, stage.upstream["dataset"]]
+    require_counted_split(needed[1], split or plan.split)
     require_built(needed, system, configuration)
     if out.exists():
         raise UserError(f"{out}: exists already; name another file, or remove it")
@@ -158,6 +160,17 @@ def export_run(configuration: Configuration, system: str, split: str | None, out
     except OSError as error:
         raise UserError(f"{error.filename or out}: cannot be written: {error.strerror}") from None
     print(f"{out}: the run of {system} on {split or plan.split}")
+
+
+def require_counted_split(dataset: Stage, split: str) -> None:
+    """Refuse a split that a dataset lacks which is made; its source may not have told before."""
+    if not Path(dataset.manifest).is_file():
+        return
+    counted = open_artifact(Path(dataset.folder)).manifest.facts["queries"]
+    if split not in counted:
+        raise UserError(
+            f"--split: {split} is not a split of dataset {dataset.dataset}{nearest(split, counted)}"
+        )
 
 
 @contextmanager
@@ -329,7 +342,8 @@ def describe_task(ctx: Context, name: str) -> MtebTask:
             f" out, or say which split {reported} is there: {at}.score_split and {at}.mteb.split"
         )
     for key in (*CUT.get(reported, ()), "near_duplicates"):
-        if (value := getattr(entry, key)) is not None:
+        value = getattr(entry, key)
+        if value is not None:
             raise UserError(
                 f"{at}.{key} is {value}, which the task {entry.mteb.task} is not; set it to null"
             )
@@ -363,12 +377,10 @@ def list_languages(ctx: Context, name: str) -> list[str]:
 
 def gather_task_result(task: MtebTask, score: Stage, depth: float, languages: list[str]) -> Json:
     """Return MTEB's `TaskResult` of a run, by the stage that scores it, as far down as the run goes."""
-    keys = {
-        f"{key}_at_{k}": f"{name}@{k}"
-        for k in CUTOFFS
-        if k <= depth
-        for key, name in MEASURES.items()
-    }
+    keys: dict[str, str] = {}
+    for k in CUTOFFS:
+        if k <= depth:
+            keys |= {f"{key}_at_{k}": f"{name}@{k}" for key, name in MEASURES.items()}
     if task.main_score not in keys:
         raise UserError(
             f"mteb.main_score is {task.main_score}, but runs are {depth:g} deep; known: {', '.join(keys)}"

@@ -14,6 +14,8 @@ from tandem.stages.data import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = PART_COLUMNS = ("BM25", "DE", "CE")
+# names of expressions whose runs answer no new query: a dataset's own lists, and weights of terms in Lucene
+_RUNS_ALONE = ("given", "lucene")
 # by what gives a run its scores
 _COLUMN_BY_SCORING = {"lexical": BM25, "dual": DUAL, "cross": CROSS}
 
@@ -47,7 +49,7 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
     parts = [name for block in blocks_of_parts for name in getattr(settings, block)]
     systems += ["bm25", *(f"bm25.{name}" for name in ANALYZERS), "encoder"]
 
-    known = {*systems, *parts}
+    known = {*systems, *parts, *_RUNS_ALONE}
     for name in system.replace("@", "+").split("+"):
         if not name:
             raise UserError(f"{system} is not a system: a name is missing beside + or @")

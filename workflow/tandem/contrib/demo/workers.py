@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from tandem.cluster.progress import Progress
+from tandem.cluster.scheduler import lease
 from tandem.config.settings import Execution
 from tandem.errors import UserError
 from tandem.extras.import_path import with_library
@@ -90,7 +91,9 @@ class Worker:
 
 
 def main(words: list[str]) -> int:
-    """Command `search-worker ROLE`, which `search` starts."""
+    """Command `search-worker ROLE`, which `search` starts; the one of models leases a GPU before torch sees any."""
+    if words[0] == "models":
+        lease(1, "search")
     # What a library prints must not stand between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -1,1 +1,1 @@
-"""Learning from teachers: their stored scores of training lists, or a teacher in batch."""
+"""Learn from teachers: from their stored scores of training lists, or from a teacher that scores each batch."""

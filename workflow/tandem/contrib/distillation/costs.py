@@ -1,4 +1,4 @@
-"""What a teacher's scores cost."""
+"""Estimate what a teacher's scores cost."""
 
 from tandem.extras.estimate.resources import Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import (
@@ -12,7 +12,7 @@ from tandem.plan.graph import Stage
 
 @cost("teacher")
 def estimate_teacher(stage: Stage, setting: Setting) -> Work:
-    """Estimate a teacher's scores of all listed pairs."""
+    """Estimate the cost of a teacher's scores of all listed pairs."""
     lists, judges = params_of(stage.upstream["candidates"]), count_inputs(stage, "judge")
     pairs = min(setting.queries(stage, "train"), lists.queries or UNLIMITED) * lists.depth
     if not judges:

@@ -1,4 +1,4 @@
-"""A frozen dual encoder that teaches in batch."""
+"""Teach in batch by a frozen dual encoder."""
 
 import numpy as np
 import torch
@@ -21,12 +21,12 @@ from tandem.training.stage import check_input_lengths
 
 
 class Teacher:
-    """Distillation in batch from a frozen dual encoder, which scores each batch as it is visited.
+    """Distil from a frozen dual encoder, which scores each batch when the training visits it.
 
-    Every query's positive, then either all other passages of the batch (TCT-ColBERT: Lin et al. 2021, KL) or those of
-    the other lists (TAS-B: Hofstätter et al. 2021 §3.3, Margin-MSE: its own negative has a better teacher's score). No
-    passage is left out as a known positive: the teacher says what it is worth. `model` is of any representation and
-    reads `tokens`, of the same dataset.
+    It learns from every query's positive, and either from all other passages of the batch (TCT-ColBERT: Lin et al.
+    2021, KL) or from those of the other lists (TAS-B: Hofstätter et al. 2021 §3.3, Margin-MSE, which has a better
+    teacher's score of the query's own negative). No passage is left out as a known positive: the teacher says what it
+    is worth. `model` is of any representation and reads `tokens`, of the same dataset.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Teacher:
     def loss(self, batch: Batch, world: World) -> Taught:
         """Return the weighted distillation of a whole batch, of which each process encodes a share of the passages.
 
-        A sum over this process' queries, from the student's scores of them, shape (queries, all passages).
+        It is a sum over this process' queries, from the student's scores of them, shape (queries, all passages).
         """
         mine, lists = list_batch_rows(batch, world)
         # A passage that stands in two lists is scored once: to rounding, losses of an order would make a pair of it.
         passages, place_of = np.unique(batch.passages[batch.mask], return_inverse=True)
-        scores = self.vectors.pool_scores(world.share(batch).queries, passages, world)
+        scores = self.vectors.score_pool(world.share(batch).queries, passages, world)
         scores = scores[:, torch.from_numpy(place_of).to(scores.device)]
 
         # A list for each query: its positive, which is the first passage of its own, then all passages of the batch.

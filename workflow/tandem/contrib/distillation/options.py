@@ -1,14 +1,24 @@
-"""What a teacher's scores go with in a training, and the parameters of the stage `teacher`."""
+"""Check which keys of a training go together with a teacher's scores, and define parameters of the stage `teacher`."""
 
 from operator import not_
 
 from pydantic import Field
 
 from tandem.config.base import equals, problem
-from tandem.config.losses import ORDER_LOSSES, distillation
 from tandem.config.retrieval import Normalization
 from tandem.config.training import SingleTrain
+from tandem.contrib.distillation.read_scores import find_what_is_read, list_losses
+from tandem.stages.base import Params
 from tandem.stages.retrieval import ScoringParams
+
+
+class GivenScoresParams(Params):
+    """The scores that stand in a dataset's own training lists."""
+
+    split: str = Field("train", description="whose queries")
+    as_logits: bool = Field(
+        False, exclude_if=not_, description="a loss reads them as logits: probabilities are refused"
+    )
 
 
 class TeacherParams(ScoringParams):
@@ -23,7 +33,7 @@ class TeacherParams(ScoringParams):
 
 
 def check_teaching(train: SingleTrain) -> None:
-    """Refuse to draw lists by a teacher's scores without one, and in other ways than its scores say."""
+    """Refuse to draw lists by a teacher's scores without a teacher, or together with keys that draw them otherwise."""
     if train.margin_bins and (train.distil is None or train.instance != "query"):
         raise problem(
             f".margin_bins is {train.margin_bins}, which needs a teacher (distil) and instance: query"
@@ -39,15 +49,14 @@ def check_groups(train: SingleTrain) -> None:
     if train.distil is None or not fits or train.margin_bins:
         hint = "instance: query, one positive, sizes: given, and no margin_bins"
         raise problem(f".groups need a teacher (distil), {hint}")
-    if (loss := train.distil.loss) not in ORDER_LOSSES and not distillation.plugin(loss):
-        allowed = ", ".join(ORDER_LOSSES)
+    loss = train.distil.loss
+    if find_what_is_read(loss) not in ("pairs", ""):
+        allowed = ", ".join(list_losses("pairs"))
         raise problem(
             f".groups give an order and no scores, but distil.loss is {loss}; allowed: {allowed}"
         )
-    ends, sizes = (
-        [group.last_rank for group in train.groups],
-        [group.passages for group in train.groups],
-    )
+    ends = [group.last_rank for group in train.groups]
+    sizes = [group.passages for group in train.groups]
     ranks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     if sizes[0] != ranks[0] or any(size > count for size, count in zip(sizes, ranks, strict=True)):
         raise problem(

@@ -1,10 +1,14 @@
-"""Teachers' scores of training lists as a stage, and which teachers a configuration allows."""
+"""Plan the stage of teachers' scores of training lists, and refuse teachers that a configuration does not allow."""
 
+from tandem.config.datasets import dataset_format
 from tandem.config.losses import Distil
 from tandem.config.models import ModelEntry
 from tandem.config.references import CROSS_PARTS, Name
 from tandem.config.training import SingleTrain
+from tandem.contrib.distillation.read_scores import READING_ORDERS, find_what_is_read, list_losses
+from tandem.data.sources import Source
 from tandem.errors import UserError, nearest
+from tandem.extras.list_scores import GIVEN_SCORES, finds_unscored
 from tandem.plan.context import (
     ALWAYS_THERE,
     Context,
@@ -24,8 +28,8 @@ from tandem.stages.base import Json
 def plan_teacher(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the scores of the input `candidates`, by the teachers that a key of `distil` names.
 
-    They are cross-encoders, ensembles, any runs, or several of them. Of a joint model alone, or as `<model>.reranker`,
-    the cross-encoder teaches; as `<model>.retriever`, its run.
+    They are cross-encoders, ensembles, any runs, the scores in the dataset's own lists, or several of these. Of a
+    joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
     """
     assert isinstance(name.section, Distil)
     return {"teacher": _score_lists(ctx, name.path, name.section, scope)}
@@ -36,7 +40,7 @@ def _score_lists(ctx: Context, where: str, distil: Distil, scope: Scope) -> Stag
     candidates, data = scope.inputs["candidates"], scope.dataset
     names = list(distil.from_)
     crosses = [name for name in names if scores_pairs(ctx, name)]
-    runs = [_teaching_run(ctx, name, where, scope) for name in names if name not in crosses]
+    runs = [_teaching_run(ctx, name, where, distil, scope) for name in names if name not in crosses]
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
     if crosses:
         upstream |= judges(ctx, crosses, where, data, CROSS_PARTS)
@@ -49,13 +53,45 @@ def _score_lists(ctx: Context, where: str, distil: Distil, scope: Scope) -> Stag
     return ctx.stage("teacher", data, "-".join(names), params, upstream)
 
 
-def _teaching_run(ctx: Context, name: str, where: str, scope: Scope) -> Stage:
-    """Plan the run of a teacher that is not a cross-encoder."""
+def _teaching_run(ctx: Context, name: str, where: str, distil: Distil, scope: Scope) -> Stage:
+    """Plan the run of a teacher that is not a cross-encoder, or the scores that stand in the dataset's own lists."""
     known = [*ctx.list_names(list_system_blocks()), *ALWAYS_THERE]
+    if name == GIVEN_SCORES and name not in known:
+        return _plan_given_scores(ctx, where, distil, scope)
+    known.append(GIVEN_SCORES)
     is_expression = "+" in name or "@" in name or name.split(".")[0] == "bm25"
     if not is_expression and ctx.model_name(name) not in known:
         raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
-    return run(ctx, name, scope.split, where, scope.dataset)
+    teacher = run(ctx, name, scope.split, where, scope.dataset)
+    _check_order(teacher, name, where, distil)
+    return teacher
+
+
+def _check_order(teacher: Stage, name: str, where: str, distil: Distil) -> None:
+    """Refuse a teacher that gives an order alone to a loss that reads more; that of a plugin may not say."""
+    is_order = teacher.declared.scoring.order_if
+    if is_order is None or not is_order(teacher):
+        return
+    if find_what_is_read(distil.loss) not in (*READING_ORDERS, ""):
+        allowed = ", ".join(list_losses(*READING_ORDERS))
+        problem = f"{distil.loss}, which reads scores, but {name} gives an order alone"
+        raise UserError(f"{where.rpartition('.')[0]}.loss is {problem}; allowed: {allowed}")
+
+
+def _plan_given_scores(ctx: Context, where: str, distil: Distil, scope: Scope) -> Stage:
+    """Plan the scores in a dataset's own training lists; refuse lists that are known to have none."""
+    data, split = scope.dataset, scope.split
+    upstream = {"dataset": dataset(ctx, data)}
+    entry = ctx.dataset_entry(data)
+    at = f"{where}: {GIVEN_SCORES}"
+    if entry.source in dataset_format:
+        source = dataset_format[entry.source]
+        if source.read_lists is Source.read_lists:
+            raise UserError(f"{at}: dataset {data} has no training lists of its own")
+    if entry.source in finds_unscored and (problem := finds_unscored[entry.source](entry, split)):
+        raise UserError(f"{at}: {problem}; give each passage a score")
+    params = {"split": split, "as_logits": find_what_is_read(distil.loss) == "logits"}
+    return ctx.stage("given_scores", data, f"{GIVEN_SCORES}.{split}", params, upstream)
 
 
 def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> Json:
@@ -85,7 +121,7 @@ def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str])
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:
-    """Return whether a name is that of a cross-encoder or an ensemble, which score pairs, and not that of a run."""
+    """Return whether a name is a cross-encoder's or an ensemble's, which score pairs, and not a run's."""
     if pair_scoring_dual(ctx, name) is not None:
         return True
     if name in ctx.settings.ensembles:

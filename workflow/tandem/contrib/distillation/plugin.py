@@ -1,7 +1,11 @@
-"""How a teacher's scores are learned, and the stage that has teachers score training lists."""
+"""Register how a teacher's scores are learned, and the stages that score training lists or read scores in them."""
 
 from tandem.config.training import TeachingCode, register_teaching
-from tandem.contrib.distillation.options import TeacherParams, check_teaching
+from tandem.contrib.distillation.options import (
+    GivenScoresParams,
+    TeacherParams,
+    check_teaching,
+)
 from tandem.stages import Kind, register_stage
 
 register_teaching(
@@ -13,6 +17,16 @@ register_teaching(
     )
 )
 
+register_stage(
+    Kind(
+        "given_scores",
+        "contrib.distillation.given_scores:run",
+        GivenScoresParams,
+        box="Training lists",
+        verb="reading scores in training lists of",
+    ),
+    in_runs=False,
+)
 register_stage(
     Kind(
         "teacher",

@@ -1,11 +1,11 @@
-"""The loss of lists whose passages a teacher has scored."""
+"""Compute the loss of lists whose passages a teacher has scored."""
 
 import torch
 from torch import Tensor
 
 from tandem.cluster.progress import say
-from tandem.config.losses import is_scale_taught
 from tandem.config.training import CrossTrain, DualTrain
+from tandem.contrib.distillation.read_scores import find_what_is_read
 from tandem.training.distributed import World
 from tandem.training.lists import Batch
 from tandem.training.losses import average_over_positives, find_distillation_loss
@@ -13,7 +13,7 @@ from tandem.training.objectives import ListLoss, make_mask
 
 
 def tell_scales(student: Tensor, teacher: Tensor, scored: Tensor) -> None:
-    """Say so where a teacher's scores lie further apart in a list than the model's, or less far: beyond 3 to 2.
+    """Report if a teacher's scores in a list lie further apart than the model's, or less far, by more than 3 to 2.
 
     Vectors of length 1 over a temperature reach no score above its inverse: a model that has to learn wider margins
     learns their width before their order.
@@ -45,7 +45,8 @@ class DistilledListLoss(ListLoss):
         assert train.distil is not None
         self.distil = train.distil
         self.distillation = find_distillation_loss(self.distil.loss, self.distil)
-        self.tells_scales = is_scale_taught(self.distil.loss) and World.current().first
+        reads_scale = find_what_is_read(self.distil.loss) == "scale"
+        self.tells_scales = reads_scale and World.current().first
 
     def __call__(
         self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch

@@ -1,8 +1,8 @@
-"""Stage `teacher`: a teacher's score of every row of candidates.parquet, for distillation.
+"""Stage `teacher`: write a teacher's score of every row of candidates.parquet, for distillation.
 
 The teacher is a cross-encoder, several (the mean of their logits: the ensembles of Hofstätter et al. 2020), a run with
-scores, or a weighted mean of both kinds. Memory: 4 bytes a row of the lists, of a weighted mean 24 more, and a group of
-pairs at a time; scores are written as they come.
+scores, what stands in the dataset's own lists, or a weighted mean of these. Memory: 4 bytes a row of the lists, of a
+weighted mean 24 more, and a group of pairs at a time; scores are written as they come.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from tandem.contrib.distillation.options import TeacherParams
 from tandem.data.collection import LISTS
 from tandem.data.runs import get_scored_depth, iter_rows
 from tandem.errors import UserError
+from tandem.extras.list_scores import GIVEN_SCORES
 from tandem.extras.normalisation import NORMALIZATIONS
 from tandem.models.device import use_workers
 from tandem.models.ragged import join_ranges
@@ -173,7 +174,7 @@ def list_score_doubts(job: Job[TeacherParams], facts: Json, positives: int) -> I
     if own_lists and has_list_scores(job.inputs["dataset"]):
         yield (
             "the dataset's own training lists have scores, which are not used: as a teacher `given` has the negatives'"
-            " places, and no positive"
+            f" places, and no positive; `{GIVEN_SCORES}` has these scores"
         )
     if facts["missing_positives"] == positives:
         yield (
@@ -189,7 +190,7 @@ def has_list_scores(dataset: Artifact) -> bool:
 
 
 def look_up(targets: Array, keys: Array, scores: Array) -> Array:
-    """Return the score of each target key, NaN for none; the keys may stand in any order."""
+    """Return the score of each target key, NaN if it has none; the keys may have any order."""
     order = np.argsort(keys)
     places = np.searchsorted(keys, targets, sorter=order).clip(max=len(keys) - 1)
     nearest = order[places]

@@ -1,4 +1,4 @@
-"""How a visit draws a list's passages by a teacher's scores: evenly by margins, or by ranks."""
+"""Draw a list's passages at a visit by a teacher's scores: evenly by margins, or by ranks."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from tandem.training.lists import Lists
 
 
 def find_draws(train: SingleTrain) -> tuple[Callable[..., Ids], Floats | None]:
-    """Return how a training with `groups` or `margin_bins` draws a visit, and stand-ins for the scores of it."""
+    """Return how a training with `groups` or `margin_bins` draws a visit, and what it learns in place of the scores."""
     if train.groups:
         return partial(draw_by_rank, groups=train.groups), label_ranks(train.groups)
     assert train.margin_bins is not None
@@ -33,15 +33,15 @@ def draw_by_margin(
 
 
 def order_by_margin(margins: Floats, bins: int, turns: Ids) -> Ids:
-    """Return negatives in an order that takes one of each range of margins in turn: balanced margins of TAS-B.
+    """Order negatives so that each range of margins has its turn: the balanced margins of TAS-B.
 
     The range from the list's smallest margin to its largest is cut into `bins` equal parts; empty ones are passed over.
     Hofstätter et al. 2021 draw a part evenly, then one of its pairs: this is that for a single negative, and without
     replacement for more.
 
     Args:
-        margins: t(q, p+) - t(q, p-) of the negatives, which stand in random order; NaN, without a score, is in no part
-            and last.
+        margins: t(q, p+) - t(q, p-) of the negatives, which stand in random order; those without a score (NaN) are in
+            no part and come last.
         turns: a random order of the parts, shape (bins,).
     """
     known = np.isfinite(margins)
@@ -69,11 +69,11 @@ def draw_by_rank(
 ) -> Ids:
     """Draw one visit of a list by its teacher's ranks: all passages of the first group, random ones of the others.
 
-    The positive, one of several, has rank 1; other positives and what the teacher has not scored are left out. The
-    groups have `size` passages in all, and `most` is 1.
+    A positive, drawn if there are several, has rank 1; other positives and passages without a teacher's score are left
+    out. The groups have `size` passages in all, and `most` is 1.
 
     Returns:
-        Where they stand in `lists.passages`, group after group, padded with -1 where a group has too few.
+        Places in `lists.passages`, group after group, padded with -1 where a group has too few.
     """
     if lists.scores is None:
         raise ValueError("train.groups needs lists with a teacher's scores")
@@ -100,7 +100,7 @@ def draw_by_rank(
 
 
 def label_ranks(groups: Sequence[RankGroup]) -> Floats:
-    """Return stand-ins for the scores of `draw_by_rank`'s passages: 1/rank in the first group, then 0, -1, … by group.
+    """Return labels for the passages of `draw_by_rank`: 1/rank in the first group, then 0, -1, … by group.
 
     Zeng et al. 2022 (CL-DRD), whose later labels differ: only their order counts in its loss. Shape (passages,).
 

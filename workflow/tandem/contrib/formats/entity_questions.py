@@ -51,7 +51,7 @@ class EntityQuestionsSource(WikipediaQuestions):
 
     @cached_property
     def questions(self) -> list[DprQuestion]:
-        """The questions of all relations, split by split, without passages; read once."""
+        """Return the questions of all relations, split by split, without passages; they are read once."""
         questions = []
         for split, relation, path in self._paths:
             for number, record in enumerate(read_questions(path)):

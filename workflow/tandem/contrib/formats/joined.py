@@ -24,9 +24,7 @@ from tandem.extras.derived import DerivedSource
 class JoinedEntry(Joined):
     """Say, too, whether the document that holds the passage of a query's id is no result of the query."""
 
-    excludes_own_document: bool = Field(
-        False, description="as `ignore_identical_ids` of the dataset"
-    )
+    excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
 
 
 @dataset_format("joined")
@@ -37,7 +35,7 @@ class JoinedSource(DerivedSource):
     relevant where one of its passages is. With `positions` the queries of `split` stand a second time in further
     splits, by where their first relevant passage stands in its document: `<name>.q` is query q in the split
     `<split>_<name>`. Where no query's own passage is a result, the document that holds the passage q is `EXCLUDED` for
-    q, unless another passage makes it relevant, and the document q for `<name>.q`: their ids differ.
+    q and its copies, whatever else it holds: q finds itself in it.
     """
 
     def __init__(self, job: DatasetJob, entry: JoinedEntry) -> None:
@@ -62,7 +60,7 @@ class JoinedSource(DerivedSource):
             yield document
 
     def read_corpus(self) -> Iterator[Passage]:
-        """The documents; counts them, and the passages that they are made of."""
+        """Yield the documents; count them, and the passages that they are made of."""
         for document in self._documents():
             first, title, _ = document[0]
             self.facts["documents"] += 1
@@ -70,7 +68,7 @@ class JoinedSource(DerivedSource):
             yield first, title, "\n".join(text for _, _, text in document)
 
     def read_domains(self) -> Iterator[Domain]:
-        """A document's domain is that of its first passage."""
+        """Yield the domain of each document: that of its first passage."""
         domains = self.rows("domains")  # a row for each passage, in their order
         for document in self._documents():
             of_passages = list(islice(domains, len(document)))
@@ -78,32 +76,34 @@ class JoinedSource(DerivedSource):
                 yield document[0][0], of_passages[0][1]
 
     def read_queries(self) -> Iterator[Query]:
-        """The dataset's queries, and then those of `split` by the position of what they ask for."""
+        """Yield the dataset's queries, then those of `split` by the position of what they ask for."""
         yield from super().read_queries()
         for query, text, split in super().read_queries():
             if name := self._position_of.get(query):
                 yield f"{name}.{query}", text, f"{split}_{name}"
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """Labels of documents: the highest grade of their passages, else what bars them as negatives, else 0."""
+        """Yield labels of documents: the highest grade of their passages, else what bars them as negatives, else 0.
+
+        That a document holds the query itself comes before all.
+        """
         for (query, split), labels in self._labels.items():
             for doc, relevance in labels.items():
                 yield query, doc, relevance, split
         for (query, split), labels in self._labels.items():
             if split == self._entry.split and (name := self._position_of.get(query)):
-                own = {query: EXCLUDED} if self._own_document(query) == query else {}
-                for doc, relevance in (labels | own).items():
+                for doc, relevance in labels.items():
                     yield f"{name}.{query}", doc, relevance, f"{split}_{name}"
 
     def read_answers(self) -> Iterator[Answers]:
-        """The dataset's answers, and then those of the queries by position."""
+        """Yield the dataset's answers, then those of the queries by position."""
         yield from super().read_answers()
         for query, texts in super().read_answers():
             if name := self._position_of.get(query):
                 yield f"{name}.{query}", texts
 
     def read_lists(self) -> Iterator[Listed]:
-        """The dataset's lists, of documents: each stands where the first of its passages did."""
+        """Yield the dataset's lists, of documents: each stands where the first of its passages did."""
         listed = set[tuple[str, str]]()
         for query, passage, label, score in super().read_lists():
             doc, _ = self._places.get(passage, (passage, 0))
@@ -113,11 +113,11 @@ class JoinedSource(DerivedSource):
 
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
-        """Labelled passage, or one that is a query → its document, and where it stands there, from 1."""
+        """Return labelled passage, or one that is a query → its document, and where it stands there, from 1."""
         labelled = {
             passage for _, passage, _, _ in chain(super().read_qrels(), super().read_lists())
         }
-        if self._entry.excludes_own_document:
+        if self._entry.excludes_own:
             labelled.update(query for query, *_ in super().read_qrels())
         places = {}
         for document in self._documents():
@@ -128,29 +128,29 @@ class JoinedSource(DerivedSource):
 
     @cached_property
     def _labels(self) -> dict[tuple[str, str], dict[str, int]]:
-        """Query and split → document → relevance."""
+        """Return query and split → document → relevance."""
         labels: dict[tuple[str, str], dict[str, int]] = {}
         for query, passage, relevance, split in super().read_qrels():
             doc, _ = self._places.get(passage, (passage, 0))
             own = labels.setdefault((query, split), {})
-            own[doc] = relevance if doc not in own else _stronger(own[doc], relevance)
-        for (query, _), own in labels.items():
-            own_document = self._own_document(query)
-            if own_document is not None and own_document != query:
-                relevance = own.get(own_document, EXCLUDED)
-                own[own_document] = _stronger(relevance, EXCLUDED)
+            own[doc] = relevance if doc not in own else self._merge(own[doc], relevance)
+        if self._entry.excludes_own:
+            for (query, _), own in labels.items():
+                if query in self._places:
+                    doc, _ = self._places[query]
+                    own[doc] = EXCLUDED
         return labels
 
-    def _own_document(self, query: str) -> str | None:
-        """Return the document that holds a judged query's own passage; None: there is none, or it may be a result."""
-        if not self._entry.excludes_own_document:
-            return None
-        doc, _ = self._places.get(query, (None, 0))
-        return doc
+    def _merge(self, first: int, second: int) -> int:
+        """Return the label of a document that has passages of two labels."""
+        # A dataset of broken copies bars the passage q for `swap.q`, whose id does not name it.
+        if self._entry.excludes_own and EXCLUDED in (first, second):
+            return EXCLUDED
+        return _stronger(first, second)
 
     @cached_property
     def _position_of(self) -> dict[str, str]:
-        """Query of `split` → the name of the positions that its first relevant passage is at; empty without them."""
+        """Return query of `split` → the position names of its first relevant passage; empty without them."""
         entry = self._entry
         positions: dict[str, int] = {}
         if entry.positions:

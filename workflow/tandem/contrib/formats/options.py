@@ -21,6 +21,7 @@ from tandem.config.datasets import (
 )
 from tandem.config.references import DatasetRef, Reference
 from tandem.data.reading import is_leftover
+from tandem.extras.copied_splits import CopiesSplits
 from tandem.extras.split_names import group_qrels
 
 QRELS_FILES = "qrels/*"  # of BEIR's layout
@@ -289,7 +290,7 @@ def position_names(bounds: Sequence[int]) -> list[str]:
     return [*within, f"p{starts[-1]}on"]
 
 
-class Joined(Inheriting):
+class Joined(CopiesSplits):
     """Long documents: neighbouring passages of a dataset with the same title, put together."""
 
     source: Literal["joined"]
@@ -306,10 +307,9 @@ class Joined(Inheriting):
     )
     split: str = Field("test", description="of `positions`: whose queries they are")
 
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and those by position."""
-        whole = splits_of(self.of)
-        return whole and whole | {f"{self.split}_{name}" for name in position_names(self.positions)}
+    def map_copies(self) -> dict[str, str]:
+        """Return those by position."""
+        return {f"{self.split}_{name}": self.split for name in position_names(self.positions)}
 
 
 class Domains(Inheriting):

@@ -40,6 +40,11 @@ _ROWS_PER_BATCH = 1024
 _BUFFER_BYTES = 1 << 20
 _TREC_COLUMNS = 4  # of a line of judgements by white space
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0*)?")
+# What tells a header of unknown names from a record: the rows below, at least so many, hold other things than names.
+_ROWS_COMPARED = 100
+_FEWEST_COMPARED = 3
+_NAME = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
+_LONGEST_NAME = 40  # characters
 
 
 class FileReader(Protocol):
@@ -165,7 +170,8 @@ def read_head(path: Path, role: Role) -> Head:
     """Read a file up to its first record; a `UserError` for a header that lacks a needed field."""
     number = 0
     has_comments = "document" in role.fields
-    for number, line in iterate_lines(path):
+    numbered = iterate_lines(path)
+    for number, line in numbered:
         is_marked = line.startswith("#")
         names = role.columns_of(line.lstrip("# ") if is_marked else line)
         columns = match_columns(f"{path}:{number}", names or [""], role, is_marked)
@@ -175,8 +181,38 @@ def read_head(path: Path, role: Role) -> Head:
             is_marked and has_comments and (line[1:2].isspace() or not _is_judgement(line, role))
         )
         if not is_comment:
+            below = [role.columns_of(other) for _, other in islice(numbered, _ROWS_COMPARED)]
+            _refuse_unknown_names(f"{path}:{number}", names, below, role)
             return Head(None, number - 1)
     return Head(None, number)
+
+
+def _refuse_unknown_names(where: str, names: list[str], below: list[list[str]], role: Role) -> None:
+    """Refuse a first row that is a header whose names mean no field, and would be read as a record.
+
+    All its cells are words, no two the same, and below at least two of them every cell has a digit, or is a text.
+    """
+    below = [row for row in below if len(row) == len(names)]
+    are_names = all(_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME for name in names)
+    if not are_names or len(set(names)) < len(names) or len(below) < _FEWEST_COMPARED:
+        return
+    differing = 0
+    for cells in zip(*below, strict=True):
+        differing += all(map(_has_digit, cells)) or all(map(_is_text, cells))
+    known = {name.lower() for name in names}
+    for field, allowed in role.fields.items():
+        if differing > 1 and field not in role.optional and known.isdisjoint(allowed):
+            problem = f"{', '.join(names)} look like the names of columns, and none means {field}"
+            raise UserError(f"{where}: {problem}; allowed: {', '.join(allowed)}")
+
+
+def _has_digit(cell: str) -> bool:
+    return any(map(str.isdecimal, cell))
+
+
+def _is_text(cell: str) -> bool:
+    """Return whether a cell is more than a word."""
+    return " " in cell.strip() or not cell.isascii() or len(cell) > _LONGEST_NAME
 
 
 def _is_judgement(line: str, role: Role) -> bool:
@@ -223,10 +259,10 @@ def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
     by_semicolons = len(names) > 1 and match_columns(f"{path}:1", names, role) is not None
     delimiter, by = (";", "semicolons") if by_semicolons else (",", "commas")
 
-    _, first_row = next(split_csv(path, delimiter), (1, None))
-    columns = None
-    if first_row is not None:
-        columns = match_columns(f"{path}:1", first_row, role)
+    rows = [row for _, row in islice(split_csv(path, delimiter), 1 + _ROWS_COMPARED)]
+    columns = match_columns(f"{path}:1", rows[0], role) if rows else None
+    if rows and columns is None:
+        _refuse_unknown_names(f"{path}:1", rows[0], rows[1:], role)
     orders = {len(columns): columns} if columns else role.columns
     for number, row in islice(split_csv(path, delimiter), skipped + bool(columns), None):
         order = orders.get(len(row))

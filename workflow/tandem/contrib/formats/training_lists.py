@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
 from math import isnan, nan
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from tandem.contrib.formats.roles import PASSAGES_ROLE, QUERY_IDS
 from tandem.data import tables
 from tandem.data.dataset_files import DatasetFiles
 from tandem.data.mentions import Mentions
-from tandem.data.reading import JsonObject, parse_score, read_records, read_text
+from tandem.data.reading import PACKED_ENDS, JsonObject, parse_score, read_records, read_text
 from tandem.data.sources import (
     DatasetJob,
     Judgement,
@@ -45,6 +46,7 @@ from tandem.data.sources import (
 )
 from tandem.data.splits import choose_splits
 from tandem.errors import UserError
+from tandem.extras.list_scores import finds_unscored
 from tandem.extras.records import read_beginning, read_items
 from tandem.extras.split_names import find_splits, split_name
 from tandem.stages.base import Json
@@ -240,9 +242,7 @@ class TrainingListsSource(Source):
     def _mentions(self) -> Iterator[PassageMention]:
         """Yield every passage of every list, as its file has it."""
         for split, path in self._paths:
-            is_array = read_beginning(path).startswith(b"[")
-            records = read_items(path) if is_array else read_records(path)
-            for where, record in records:
+            for where, record in _read_lists(path):
                 text = read_text(where, record, _find_key(where, record, _QUERY_KEYS))
                 id_key = next((key for key in QUERY_IDS if key in record), None)
                 query = f"{hash_texts(text):016x}"
@@ -307,6 +307,31 @@ class _ListPairs(NamedTuple):
     rows: NDArray[np.int64]  # of `ids`; -1 in lists of a split that another keeps the query from
     scores: NDArray[np.float32]
     ids: pa.ChunkedArray  # of the passages, by first appearance
+
+
+@finds_unscored("training_lists")
+def find_unscored(entry: TrainingLists, split: str) -> str | None:
+    """Return where the first list of a file of a split has passages without scores; None where it has none.
+
+    Neither archives nor downloads are looked into.
+    """
+    if entry.lists is None or entry.path is None:
+        return None
+    for name in entry.lists.get(split, ()):
+        paths = [Path(entry.path, f"{name}{end}") for end in ("", *PACKED_ENDS)]
+        path = next(filter(Path.is_file, paths), None)
+        where, record = next(_read_lists(path), ("", {})) if path else ("", {})
+        numbered = _list_numbered_negatives(where, record)
+        for key in filter(record.get, (*_POSITIVE_KEYS, *_NEGATIVE_KEYS, *numbered)):
+            if not record.get(_SCORE_KEYS.get(key, "")):
+                return f"{where}: {key} has no {_SCORE_KEYS.get(key, 'scores')}"
+    return None
+
+
+def _read_lists(path: Path) -> Iterator[tuple[str, JsonObject]]:
+    """Yield (place, object) of each list in a file: JSON lines, or an array."""
+    is_array = read_beginning(path).startswith(b"[")
+    return read_items(path) if is_array else read_records(path)
 
 
 def _find_key(where: str, record: JsonObject, names: tuple[str, ...]) -> str:

@@ -23,14 +23,8 @@ from tandem.data.collection import Collection
 from tandem.data.columns import DatasetNames, Floats, Floats64
 from tandem.data.runs import get_scored_depth, iter_rows, order_by_score
 from tandem.errors import UserError
-from tandem.evaluation.measures import (
-    CHOSEN,
-    GRID,
-    count_left_out,
-    evaluate,
-    parse_measures,
-    warn_undecided,
-)
+from tandem.evaluation.measure_names import parse_measures
+from tandem.evaluation.measures import CHOSEN, GRID, count_left_out, evaluate, warn_undecided
 from tandem.evaluation.scores import read_relevance
 from tandem.extras.absent_lines import AbsentLines, write_whole_run
 from tandem.extras.normalisation import NORMALIZATIONS
@@ -64,7 +58,7 @@ class FusionPool:
 def pool_lists(
     lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | None] = ()
 ) -> FusionPool:
-    """Lay runs' lists side by side.
+    """Join the lists of several runs, side by side.
 
     `lists` are documents and scores of each run, in any order; `scored` tells down to which rank each run's scores mean
     something (None, or no entry: all).

@@ -62,12 +62,12 @@ class Fusion(Choosing):
 
     @property
     def method_keys(self) -> Method:
-        """The keys that its method looks at."""
+        """Return the keys that its method reads."""
         return METHODS.get(self.method, Method())
 
     @property
     def is_tuned(self) -> bool:
-        """Whether its setting is chosen on a split with labels."""
+        """Return whether its setting is chosen on a split with labels."""
         key = self.method_keys.tuned
         return bool(key) and getattr(self, key) is None
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tandem.contrib.generation.generators import end_tokens
 from tandem.contrib.generation.options import Decoding
-from tandem.contrib.generation.seq2seq import log_likelihoods, padded
+from tandem.contrib.generation.seq2seq import log_likelihoods, pad_texts
 from tandem.models.device import device, move_to_device, place_all, resolve_precision
 from tandem.models.ragged import Ids, Ragged, split_by_tokens, sum_lengths
 
@@ -132,7 +132,7 @@ class Writer:
 
     @property
     def copies(self) -> int:
-        """How many rows of a batch belong to one source while tokens are written."""
+        """Return how many rows of a batch belong to one source while tokens are written."""
         return self.options.beams if self.options.method == "beam" else self.options.number
 
     def write(
@@ -157,7 +157,7 @@ class Writer:
     @torch.inference_mode()
     def _write_batch(self, sources: Ragged, names: list[str]) -> list[Written]:
         number, is_beam = self.options.number, self.options.method == "beam"
-        inputs = place_all(padded(sources, self.padding, left=not self.pair))
+        inputs = place_all(pad_texts(sources, self.padding, left=not self.pair))
         if not is_beam:
             inputs = self._copied(inputs, number)
         read = 1 if self.pair else inputs["input_ids"].shape[1]

@@ -13,9 +13,10 @@ def run(job: Job[ExpansionParams]) -> None:
     """Write the lists of the input `run`, which is over `expanded`, as lists over `dataset`: ids and scores stay."""
     require_dataset(job, "run", of="expanded")
     expanded, dataset = job.inputs["expanded"], job.inputs["dataset"]
-    if (of := Path(expanded.upstream["of"]).name) != dataset.key:
+    source = Path(expanded.upstream["of"]).name
+    if source != dataset.key:
         raise UserError(
-            f"{job.kind}: {expanded.folder} has the passages of {of}; expected those of {dataset.key}"
+            f"{job.kind}: {expanded.folder} has the passages of {source}; expected those of {dataset.key}"
         )
     depth = job.params.depth
     lists = (

@@ -28,7 +28,8 @@ Target = Literal["query", "answer", "sentence", "title", "passage"]
 
 def _has_one_text(prompt: str) -> str:
     """Refuse a prompt without a place for the text, or with several."""
-    if (count := prompt.count(PASSAGE) + prompt.count(QUERY)) != 1:
+    count = prompt.count(PASSAGE) + prompt.count(QUERY)
+    if count != 1:
         found = "names no passage" if not count else f"has {count} places for a text"
         raise problem(
             f" {found}; write {PASSAGE} (of generations over queries: {QUERY}) once, where the text stands"

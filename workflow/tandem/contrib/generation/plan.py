@@ -79,7 +79,8 @@ def plan_tokenizer(ctx: Context, name: str, entry: Reads) -> Stage:
     if not isinstance(entry, TrainedGenerator):
         return ctx.entry("generators", name)
     with ctx.opening("generators", name):
-        if entry.start in (known := _generators(ctx)):
+        known = _generators(ctx)
+        if entry.start in known:
             return plan_tokenizer(ctx, entry.start, known[entry.start])
         return tokenizer(ctx, _start_encoder(ctx, entry))
 

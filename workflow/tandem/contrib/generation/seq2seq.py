@@ -84,12 +84,12 @@ def target_logits(
     """
     labels = move_to_device(torch.from_numpy(np.asarray(targets.ids, np.int64)))
     if model.config.is_encoder_decoder:
-        read = place_all(padded(sources, padding, multiple))
+        read = place_all(pad_texts(sources, padding, multiple))
         # Before its first token a decoder reads the start token, before each other one the token before it.
         shifted = np.asarray(targets.ids, np.int64).copy()
         shifted[1:] = targets.ids[:-1]
         shifted[targets.offsets[:-1]] = start_token(model) or 0
-        written = place_all(padded(Ragged(shifted, targets.offsets), padding, multiple))
+        written = place_all(pad_texts(Ragged(shifted, targets.offsets), padding, multiple))
         options = {
             "decoder_input_ids": written["input_ids"],
             "decoder_attention_mask": written["attention_mask"],
@@ -97,17 +97,19 @@ def target_logits(
         logits = model(**read, **options, use_cache=False).logits
         return logits[written["attention_mask"].bool()], labels
     both = Inputs.join([(sources, 0), (targets, 1)], True, padding)
-    inputs = both.padded(multiple)
+    inputs = both.to_tensors(multiple)
     is_target = move_to_device(inputs.pop("token_type_ids").bool())
     logits = model(**place_all(inputs), use_cache=False).logits
     # The logits at a place are of the token behind it.
     return logits[:, :-1][is_target[:, 1:]], labels
 
 
-def padded(texts: Ragged, padding: int, multiple: int = 1, left: bool = False) -> dict[str, Tensor]:
+def pad_texts(
+    texts: Ragged, padding: int, multiple: int = 1, left: bool = False
+) -> dict[str, Tensor]:
     """Return texts as `input_ids` and `attention_mask`, filled up behind them, or with `left` before them."""
     lengths = np.diff(texts.offsets)
-    inputs = Inputs(np.asarray(texts.ids, np.int64), None, lengths, padding).padded(multiple)
+    inputs = Inputs(np.asarray(texts.ids, np.int64), None, lengths, padding).to_tensors(multiple)
     if not left:
         return inputs
     width = inputs["input_ids"].shape[1]

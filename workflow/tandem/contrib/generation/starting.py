@@ -117,7 +117,7 @@ def _t5(
     words: Any,
     special: SpecialTokens,
 ) -> Any:
-    """A T5 of random weights; `words` are vectors of its vocabulary, or None."""
+    """Return a T5 with random weights; `words` are vectors of its vocabulary, or None."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     rows = vocabulary if words is None else len(words)

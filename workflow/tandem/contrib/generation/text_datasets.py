@@ -49,11 +49,13 @@ def read_text_scores(
     if "scores" not in job.inputs:
         return None
     artifact = require_input(job, "scores", "score_generated")
-    if (of := Path(artifact.upstream["generated"]).name) != generated.key:
+    scored = Path(artifact.upstream["generated"]).name
+    if scored != generated.key:
         raise UserError(
-            f"dataset {job.key}: {artifact.folder} has scores of {of}; expected {generated.key}"
+            f"dataset {job.key}: {artifact.folder} has scores of {scored}; expected {generated.key}"
         )
-    if number > (count := artifact.params["number"]):
+    count = artifact.params["number"]
+    if number > count:
         raise UserError(
             f"dataset {job.key}: number is {number}, but {artifact.folder} has scores of {count} a passage"
         )
@@ -238,9 +240,10 @@ class GeneratedQueriesSource(GeneratedSource):
             return None
         run = require_input(self._job, "run", "run")
         every = require_input(self._job, "all", "dataset")
-        if (of := Path(run.upstream["dataset"]).name) != every.key:
+        searched = Path(run.upstream["dataset"]).name
+        if searched != every.key:
             raise UserError(
-                f"dataset {self._job.key}: {run.folder} is over {of}; expected {every.key}"
+                f"dataset {self._job.key}: {run.folder} is over {searched}; expected {every.key}"
             )
         own = self._list_passage_rows(every)
         is_found = np.zeros(len(own), bool)

@@ -57,7 +57,7 @@ class Writes(Protocol):
 
     @property
     def counts(self) -> Counter[str]:
-        """How many texts were too long (`cut`), and what a server's answers were, so far."""
+        """Return how many texts were too long (`cut`), and what a server's answers were, so far."""
 
     def write(
         self, ids: Sequence[str], texts: Sequence[str], progress: Progress
@@ -163,22 +163,22 @@ class Generating:
 
     @cached_property
     def writes(self) -> Writes:
-        """What generates, opened when it is first needed."""
+        """Return the model that generates, opened when it is first needed."""
         return ByServer(self.job) if self.job.params.asked else ByModel(self.job)
 
     @cached_property
     def queries(self) -> list[tuple[str, str]]:
-        """Id and text of the queries of the split."""
+        """Return id and text of the queries of the split."""
         return list(self.collection.queries(str(self.job.params.split)).items())
 
     @property
     def rows(self) -> int:
-        """How many texts the parts divide, whether they are read or not."""
+        """Return how many texts the parts divide up, whether they are read or not."""
         return len(self.queries) if self.is_query else self.collection.passages
 
     @cached_property
     def chosen(self) -> set[str] | None:
-        """The ids of the passages that are read, those with the lowest hashes; None: all."""
+        """Return the ids of the passages that are read, those with the lowest hashes; None: all are."""
         most = self.job.params.passages
         if most is None:
             return None

@@ -43,7 +43,7 @@ class Pairs:
 
     @property
     def lists(self) -> Lists:
-        """Every pair as a list of its own: its target as query, what is read as only passage."""
+        """Return every pair as a list of its own: the target is its query, the text that is read its only passage."""
         rows = np.arange(len(self.tokens.queries))
         return Lists(rows, np.arange(len(rows) + 1), np.ones(len(rows), np.int8), rows)
 
@@ -98,12 +98,9 @@ def read_pairs(job: TrainJob, model: Any, tokenizer: Any) -> Pairs:
 def read_query_pairs(collection: Collection, split: str) -> list[tuple[str, str]]:
     """Return (passage, query) of a split's relevant passages, in the order of the labels."""
     queries, judged = collection.queries(split), collection.qrels(split)
-    named = [
-        (query, doc)
-        for query, own in judged.items()
-        for doc, relevance in own.items()
-        if relevance > 0
-    ]
+    named: list[tuple[str, str]] = []
+    for query, grades in judged.items():
+        named += [(query, doc) for doc, relevance in grades.items() if relevance > 0]
     passages = collection.texts({doc for _, doc in named})
     known = [(query, doc) for query, doc in named if doc in passages and query in queries]
     if not known:

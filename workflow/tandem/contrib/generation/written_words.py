@@ -45,7 +45,7 @@ class OutputLayer(nn.Linear):
         self.bias = plain.bias
 
     def forward(self, input: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
+        """Return the layer's output, shape (…, in_features) → (…, out_features)."""
         with torch.autocast(input.device.type, enabled=False):
             wide = torch.promote_types(input.dtype, torch.float32)
             return nn.functional.linear(input.to(wide), self.weight, self.bias)

@@ -36,9 +36,8 @@ _PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked a
 _READERS = 8  # threads that copy stored vectors: a GPU searches faster than one of them copies
 # Bytes of a buffer that is copied to a GPU: each reader has one. To lock a GiB in memory takes most of a second.
 _PINNED = 16 << 20
-_PAIR_BYTES = (
-    256 << 20
-)  # bytes of the products of pairs that are added up at once, without the kernel
+# bytes of the products of pairs that are added up at once, without the kernel
+_PAIR_BYTES = 256 << 20
 # Of a GPU's memory, what a search takes where no setting says how much.
 _SHARE_OF_DEVICE = 3
 _LOW_HALF = 0xFFFFFFFF

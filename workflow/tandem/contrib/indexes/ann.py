@@ -18,10 +18,11 @@ from tandem.data.columns import Floats, RankedRows
 from tandem.data.rows import PassageOrder, Rows
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.extras.faiss_gpus import MOST_ON_GPU, NONE, explain_errors, lease_gpus, on_gpus
+from tandem.extras.faiss_gpus import NONE, explain_errors, lease_gpus, on_gpus
 from tandem.extras.measuring import list_shares, list_shares_by_score
 from tandem.extras.searched_indexes import (
     COPIES_FILE,
+    MOST_ON_GPU,
     ShortLists,
     opened_index,
     served_index,

@@ -58,13 +58,13 @@ class IndexSize:
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a passage: its vector or code, its id in a list, its links. FAISS's own words count as float32."""
+        """Return the bytes of a passage: vector or code, id in a list, links. FAISS's own words count as float32."""
         listed = _BYTES_PER_LISTED_ID if self.nlist else 0
         return self.code_bytes + listed + _BYTES_PER_LINK * self.links
 
     @property
     def code_bytes(self) -> float:
-        """Bytes of a vector or its code."""
+        """Return the bytes of a vector or its code."""
         if self.params.type == "binary":
             return self.dimension / 8
         if self.params.bits:
@@ -73,7 +73,7 @@ class IndexSize:
 
     @property
     def comparison(self) -> float:
-        """Operations to compare a query with a passage."""
+        """Return the operations to compare a query with a passage."""
         if self.params.type == "binary":
             return self.code_bytes
         if self.params.bits:
@@ -82,7 +82,7 @@ class IndexSize:
 
     @property
     def code_centroids(self) -> int:
-        """Centroids of each part of a code, as many as its bits tell apart; 0 without codes."""
+        """Return the number of centroids of each part of a code, as many as its bits tell apart; 0 without codes."""
         return 1 << self.params.bits if self.params.bits else 0
 
     def count_learning(self) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from tandem.extras.searched_indexes import SIGN_INDEX
+from tandem.config.indexes import SIGN_INDEX
 
 _DEFAULT_LINKS = 32  # of a graph's node, where the string names none
 _MOST_LINKS = 512  # of a graph's node at most: more are kilobytes a passage
@@ -64,7 +64,7 @@ class Description:
 
     @property
     def is_graph(self) -> bool:
-        """Whether its vectors are the nodes of a graph."""
+        """Return whether its vectors are the nodes of a graph."""
         return self.links > 0
 
     def needing(self, vectors: int | None) -> "Description":
@@ -97,8 +97,10 @@ def describe_factory(text: str, dimension: int | None = None) -> Description:
         return _refined(match[1], refining, dimension)
     first, comma, rest = text.partition(",")
     for pattern, transform in _TRANSFORMS.items():
-        if comma and (match := re.fullmatch(pattern, first)):
-            output, least = transform(first, dimension, *map(int, filter(None, match.groups())))
+        match = re.fullmatch(pattern, first)
+        if comma and match:
+            sizes = map(int, filter(None, match.groups()))
+            output, least = transform(first, dimension, *sizes)
             return describe_factory(rest, output).needing(least)
     for pattern, read in _INDEXES.items():
         if match := re.fullmatch(pattern, text):

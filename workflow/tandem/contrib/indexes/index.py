@@ -16,6 +16,7 @@ from faiss.contrib.ondisk import merge_ondisk
 
 from tandem.cluster.progress import Progress, say
 from tandem.cluster.work import Pieces, compute_origin, split_spans
+from tandem.config.indexes import SIGN_INDEX
 from tandem.contrib.indexes.copies import digest_rows, find_copies
 from tandem.contrib.indexes.index_types import (
     LEAST_VECTORS_PER_LIST,
@@ -29,9 +30,9 @@ from tandem.contrib.indexes.options import IndexParams
 from tandem.data.columns import Floats
 from tandem.data.rows import Rows
 from tandem.errors import UserError
-from tandem.extras.faiss_gpus import explain_errors, lease_gpus
+from tandem.extras.faiss_gpus import NONE, explain_errors, lease_gpus
 from tandem.extras.kmeans import VECTORS_PER_PIECE, Nearest, find_centroids
-from tandem.extras.searched_indexes import COPIES_FILE, SIGN_INDEX
+from tandem.extras.searched_indexes import COPIES_FILE
 from tandem.retrieval.embeddings import Embeddings, name_block
 from tandem.retrieval.exact import Array
 from tandem.retrieval.faiss_search import Threads, open_threads
@@ -45,10 +46,22 @@ INDEX_FILE = "index.faiss"
 INVERTED_LISTS_FILE = "lists.ivfdata"
 _QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # of lists whose centroids are learned here
 _MERGED = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
+_FLAT = (faiss.IndexFlat, faiss.IndexFlatIP, faiss.IndexFlatL2)
+# of FAISS's GPUs: how many bytes a product code has, each of 8 bits, and how numbers are rounded
+_GPU_CODE_BYTES = (1, 2, 3, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96)
+_GPU_SCALARS = (
+    faiss.ScalarQuantizer.QT_4bit,
+    faiss.ScalarQuantizer.QT_4bit_uniform,
+    faiss.ScalarQuantizer.QT_6bit,
+    faiss.ScalarQuantizer.QT_8bit,
+    faiss.ScalarQuantizer.QT_8bit_direct,
+    faiss.ScalarQuantizer.QT_8bit_uniform,
+    faiss.ScalarQuantizer.QT_fp16,
+)
 
 
 def sample_vectors(passages: Embeddings, size: int, seed: int) -> Floats:
-    """Vectors of `size` passages in the order of their rows, from every block in proportion, shape (size, dim)."""
+    """Return vectors of `size` passages in the order of their rows, from every block in proportion, (size, dim)."""
     vectors = np.empty((size, passages.dimension), np.float32)
     for number in range(len(passages)):
         first = number * passages.size
@@ -117,10 +130,18 @@ def find_graph(index: Any) -> Any:
 def has_gpu_form(index: Any) -> bool:
     """Return whether FAISS searches this index on GPUs: vectors as they are, and inverted lists, behind any transform.
 
-    It has no graphs, signs, refinements, or codes outside of lists there.
+    It has no graphs, signs, refinements, or codes outside of lists there, no lists whose centroids are not vectors as
+    they are, and of codes some sizes only. A type that extends one of these is none: FAISS would copy its vectors, as
+    Panorama lays them out, as if they were plain ones.
     """
-    forms = (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer, faiss.IndexIVFPQ)
-    return isinstance(split_chain(index)[1], forms)
+    inner = split_chain(index)[1]
+    if not is_merged(index):
+        return type(inner) in _FLAT
+    if type(faiss.downcast_index(inner.quantizer)) not in _FLAT:
+        return False
+    if isinstance(inner, faiss.IndexIVFPQ):
+        return inner.pq.nbits == 8 and inner.pq.M in _GPU_CODE_BYTES
+    return isinstance(inner, faiss.IndexIVFFlat) or inner.sq.qtype in _GPU_SCALARS
 
 
 def is_merged(index: Any) -> bool:
@@ -278,7 +299,7 @@ class Build:
         """
         merged = is_merged(index)
         (transforms, inner) = split_chain(index)
-        nearest = Nearest(faiss.downcast_index(inner.quantizer), self.gpu) if merged else None
+        nearest = self._find_nearest(inner.quantizer) if merged else None
         is_added = np.ones(len(rows), bool)
         is_added[copies[:, 0].astype(np.int64) - rows.start] = False
 
@@ -302,6 +323,12 @@ class Build:
             progress.add(len(piece))
         if merged:
             index.ntotal = inner.ntotal
+
+    def _find_nearest(self, quantizer: Any) -> Nearest:
+        """Return what finds lists, on a CPU where centroids have no form for GPUs, such as a graph of them."""
+        return Nearest(
+            faiss.downcast_index(quantizer), self.gpu if has_gpu_form(quantizer) else NONE
+        )
 
     def save(self, name: str, index: Any) -> None:
         """Write a finished index, from which a killed build continues."""

@@ -2,10 +2,10 @@
 
 from math import isqrt
 
+from tandem.config.indexes import SIGN_INDEX
 from tandem.contrib.indexes.factory_strings import LEAST_BITS_OF_PAIRS, describe_factory
-from tandem.contrib.indexes.options import IndexParams
+from tandem.contrib.indexes.options import FAISS_INDEXES, IndexParams
 from tandem.errors import UserError
-from tandem.extras.searched_indexes import SIGN_INDEX
 
 # Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
 # out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
@@ -84,7 +84,7 @@ def count_links(params: IndexParams) -> int:
     """Return the links of a graph's node; 0 for an index that is no graph, whose `m` are parts of a code."""
     if params.factory is not None:
         return describe_factory(params.factory).links
-    return (params.m or 0) if params.type.startswith("hnsw") else 0
+    return (params.m or 0) if FAISS_INDEXES[params.type].is_graph else 0
 
 
 def sample_size(params: IndexParams, rows: int) -> int:

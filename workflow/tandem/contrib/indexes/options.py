@@ -19,6 +19,9 @@ class FaissIndex(Index):
 
     built_by: ClassVar[str] = "index"
     searched_by: ClassVar[str] = "ann"
+    # whether it is a graph of its vectors, and whether FAISS searches it on GPUs; of a factory its string says it
+    is_graph: ClassVar[bool] = False
+    has_gpu_form: ClassVar[bool] = False
 
 
 class _Parts(FaissIndex):
@@ -35,6 +38,8 @@ class _Learned(FaissIndex):
 
 
 class _Lists(FaissIndex):
+    has_gpu_form: ClassVar[bool] = True
+
     nlist: int | None = Field(
         None, ge=1, description="inverted lists; null: the power of two up to 4 √passages"
     )
@@ -53,6 +58,8 @@ PASSAGES_OF_A_GRAPH = 1 << 22  # where the configuration does not say
 
 
 class _Graph(FaissIndex):
+    is_graph: ClassVar[bool] = True
+
     m: int = Field(32, ge=2, le=512, description="links of a node")
     ef_construction: int = Field(
         200, ge=1, description="width of the search when the graph is built"
@@ -73,6 +80,8 @@ class _Quantiser(FaissIndex):
 
 class FlatIndex(_Parts):
     """All vectors as they are."""
+
+    has_gpu_form: ClassVar[bool] = True
 
     type: Literal["flat"]
 

@@ -10,6 +10,8 @@ from tandem.contrib.indexes.options import (
     FaissIndex,
     IndexParams,
 )
+from tandem.errors import UserError
+from tandem.extras.searched_indexes import MOST_ON_GPU
 from tandem.plan.context import Context, checks_entry, json_of, plans_index
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import dimension
@@ -41,16 +43,19 @@ def check_index_entry(ctx: Context, name: str) -> None:
 
 
 @plans_index("index")
-def plan_faiss_index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
+def plan_faiss_index(ctx: Context, passages: Stage, name: str, data: str, search: Json) -> Stage:
     """Plan the index of a dual encoder's passages that an entry describes."""
     at = f"indexes.{name}"
     entry = ctx.settings.indexes[name]
     assert isinstance(entry, FaissIndex)
     params = _index_params(entry, ctx.settings.seed)
     model = passages.upstream["model"]
+    of_tokens = passages.declared.vectors != "text"
+    rows = (ctx.dataset_entry(data).counts or {}).get("passages")
+    if entry.has_gpu_form and ctx.settings.execution.index_gpu != "none":
+        _check_for_gpus(at, search, of_tokens, rows)
     # of tokens' vectors, how many there are and their size is known later
-    if passages.declared.vectors == "text":
-        rows = (ctx.dataset_entry(data).counts or {}).get("passages")
+    if not of_tokens:
         is_rotated = has_parameter(params, "opq") and params.opq
         is_sized = params.m or is_rotated or params.factory is not None
         size = dimension(ctx, model.values, passages.upstream["tokens"]) if is_sized else None
@@ -59,3 +64,30 @@ def plan_faiss_index(ctx: Context, passages: Stage, name: str, data: str) -> Sta
     return ctx.stage(
         "index", data, f"{model.name}@{name}", params, {"passages": passages}, execution
     )
+
+
+def _check_for_gpus(at: str, search: Json, of_tokens: bool, passages: int | None) -> None:
+    """Refuse a search for more neighbours, or in more lists, than FAISS has on a GPU.
+
+    Args:
+        at: the path of the index's entry.
+        search: parameters of the search.
+        of_tokens: whether the vectors are those of tokens, and neighbours are looked for near each of a query's.
+        passages: how many there are, if the dataset's entry says it.
+    """
+    depth = min(search["depth"], passages or search["depth"])
+    factor = search["rescore_factor"] if search["rescore"] or of_tokens else 1
+    near = depth * factor
+    if passages and not of_tokens:
+        near = min(near, passages)
+    if near > MOST_ON_GPU:
+        unit = "tokens near each of a query's" if of_tokens else "passages of a query"
+        needed = f"{near:,} {unit} (depth {depth:,} times {factor}) are needed"
+        hint = "lower rescore_factor or the depth, or set execution.index_gpu to none"
+        raise UserError(f"{at}: {needed}, but a GPU finds at most {MOST_ON_GPU:,}; {hint}")
+    lists = search.get("nprobe") or 0
+    if lists > MOST_ON_GPU:
+        most = f"a GPU searches at most {MOST_ON_GPU:,} lists"
+        raise UserError(
+            f"{at}.nprobe is {lists:,}, but {most}; lower it, or set execution.index_gpu to none"
+        )

@@ -16,7 +16,7 @@ def grows_a_graph(stage: Planned) -> bool:
     """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
     if factory := stage.values.get("factory"):
         return describe_factory(factory).is_graph
-    return str(stage.values["type"]).startswith("hnsw")
+    return FAISS_INDEXES[stage.values["type"]].is_graph
 
 
 register_stage(

@@ -30,7 +30,7 @@ class TradeoffsView(View):
 
     @property
     def options(self) -> Tradeoffs:
-        """What is compared."""
+        """Return the options of what is compared."""
         return self.plan.settings.section("tradeoffs", Tradeoffs)
 
     def stage(self) -> Stage:
@@ -65,7 +65,12 @@ class TradeoffsView(View):
         upstream = encode_both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
         for name in options.indexes:
             find_vector_index(ctx, name, "tradeoffs.indexes")
+        search = {
+            "depth": max(options.k),
+            "rescore": True in options.sweep.rescore,
+            "rescore_factor": options.sweep.rescore_factor,
+        }
         for i, name in enumerate(options.indexes):
-            upstream[f"index.{i}"] = plan_index(ctx, upstream["passages"], name, data)
+            upstream[f"index.{i}"] = plan_index(ctx, upstream["passages"], name, data, search)
         execution = ctx.execution("index_gpu", "devices")
         return ctx.stage("tradeoffs", data, f"{model}.{split}", params, upstream, execution)

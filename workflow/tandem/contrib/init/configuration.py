@@ -18,6 +18,7 @@ from tandem.errors import UserError
 from tandem.extras.estimate.resources import TYPICAL_WEB_LENGTHS, estimate_mean_tokens
 from tandem.models.described import describe_towers
 from tandem.models.folders import find_encoder_files, list_own_files, read_positions
+from tandem.models.ragged import round_up
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
 from tandem.plan.sizes import EncoderShape, shape_of
@@ -171,7 +172,7 @@ def choose_lengths(
             ),
         )
         prompt = -(-len(prompts.get(side, "").encode()) // BYTES_PER_TOKEN)
-        return max(2 * step, step * -(-(tokens + prompt) // step))
+        return max(2 * step, round_up(tokens + prompt, step))
 
     query, passage = rounded("query", 8, 64), rounded("passage", 16, sizes.passage)
     return {"query": query, "passage": min(passage, shape.positions - query - _SPECIAL_TOKENS - 2)}
@@ -357,7 +358,8 @@ def _list_dataset_lines(
     lines.append(f"tokens: {format_yaml(tokens)}  # mean of a text, for estimates")
     lines += [f"{key}: {format_yaml(value)}" for key, value in choices.experiment.keys.items()]
     drawn = choices.experiment.keys.get("dev_from_train", 0) * collection.queries.get("train", 0)
-    if drawn > (most := choices.fitting.queries["dev"]):
+    most = choices.fitting.queries["dev"]
+    if drawn > most:
         lines.append(f"dev_from_train_most: {most}  # without this line about {drawn:,.0f}")
     lines += (
         ["ignore_identical_ids: true  # no query finds itself"] if collection.own_passages else []

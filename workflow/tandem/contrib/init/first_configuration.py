@@ -1,7 +1,6 @@
 """The command `init`, which writes a configuration that runs as it is."""
 
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +17,8 @@ from tandem.config.settings import Execution
 from tandem.contrib.init.configuration import Choices, compose_configuration, find_starting_encoder
 from tandem.contrib.init.limits import choose_limits, estimate_tables
 from tandem.contrib.init.look import FoundMachine, Look, look
-from tandem.data.fetch import format_bytes
 from tandem.errors import NAME, UserError
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.estimate.estimate import sum_costs
 from tandem.extras.language import describe_misfits
 from tandem.extras.plan import FullPlan
@@ -29,7 +28,14 @@ from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
 from tandem.store.job import Job
 
-_LANGUAGE_CODE = re.compile("[a-z]{2}")
+# of ISO 639-1, which gets no further ones
+_LANGUAGE_CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo "
+    "es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka "
+    "kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng "
+    "nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su "
+    "sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
 LIKELY = 0.3  # share of the texts from which they are taken to be in a language
 
 
@@ -65,7 +71,7 @@ def write_first_configuration(
         raise UserError(f"{path}: there is no folder {path.parent}; make it first")
     if not os.access(path.absolute().parent, os.W_OK):
         raise UserError(f"{path}: {path.absolute().parent} is not writable; work in another folder")
-    if language and not _LANGUAGE_CODE.fullmatch(language):
+    if language and language not in _LANGUAGE_CODES.split():
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
     entry |= {"normalize": "nfc"} if folder else {}  # a published collection stays as it is

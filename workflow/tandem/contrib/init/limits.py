@@ -48,7 +48,7 @@ class Limit:
 
     @property
     def reason(self) -> str:
-        """Why so many."""
+        """Return the reason for the number."""
         if self.seconds is None:
             return "what all would cost is not known"
         return f"{self.cause} takes {format_duration(self.seconds)} longer for all than for {self.fewest:,}"

@@ -1,1 +1,1 @@
-"""Late interaction: texts of several vectors, which are compared one by one."""
+"""Late interaction: a text has several vectors, which are compared one by one."""

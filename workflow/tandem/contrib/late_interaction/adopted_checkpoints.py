@@ -1,4 +1,4 @@
-"""Published checkpoints of late interaction, put into the form that models load."""
+"""Convert published checkpoints of late interaction to the form that models load."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ _PROJECTION_WEIGHT = "linear.weight"  # among the weights of Stanford's checkpoi
 
 
 def adopt_colbert(source: Path, folder: Path) -> bool:
-    """Make `folder`, a copy of a checkpoint of ColBERT, read its markers as tokens, and its layer have its own folder.
+    """Convert `folder`, a copy of a ColBERT checkpoint: its markers become tokens, its layer gets a folder of its own.
 
-    Return False of anything else, of which nothing is changed.
+    Any other folder is left as it is; return False for it.
 
-    PyLate and Stanford's code insert a marker's id behind the first special token. Here it is text in front of every
-    text, so that the tokenizer has to find it as one token, whatever it does to texts.
+    PyLate and Stanford's code insert a marker's id behind the first special token. Here the marker is put in front of
+    every text as characters, which the tokenizer must read as one token, whatever else it does to texts.
 
     Raises:
         UserError: a marker is not a token, or the layer is missing or of another size than the metadata say.

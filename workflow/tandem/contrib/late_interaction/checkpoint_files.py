@@ -1,4 +1,4 @@
-"""Checkpoints of late interaction, by their files: of sentence-transformers, PyLate and Stanford's ColBERT."""
+"""Describe checkpoints of late interaction by their files: of sentence-transformers, PyLate and Stanford's ColBERT."""
 
 import string
 from pathlib import Path
@@ -28,7 +28,7 @@ _MARKER_KEYS = {
 
 
 def describe_token_vectors(folder: Path, modules: Modules | None) -> Json | None:
-    """Return how a checkpoint of late interaction makes vectors, as `describe_towers` does; None of another folder."""
+    """Return how a checkpoint of late interaction makes vectors, as `describe_towers` does; None for other folders."""
     if modules is None:
         return _describe_stanford(folder) if is_stanford(folder) else None
     names = [name for name, _ in modules]
@@ -43,7 +43,7 @@ def describe_token_vectors(folder: Path, modules: Modules | None) -> Json | None
 def _describe_library(folder: Path, modules: Modules) -> Json:
     """Return what the files of a MultiVectorEncoder say about its vectors.
 
-    Its modules are layers of tokens' states, then a choice of the tokens that count, and scaling to length 1.
+    Its modules are layers applied to tokens' states, then a choice of the tokens that count, then normalization.
     """
     check_inputs(folder)
     listed = folder / "modules.json"
@@ -104,7 +104,7 @@ def _has_no_punctuation(path: Path, words: list[str]) -> bool:
 
 
 def read_markers(folder: Path) -> dict[str, str]:
-    """Return the tokens behind the first special one in checkpoints of PyLate or Stanford's, by side; else empty."""
+    """Return each side's marker, which PyLate and Stanford's code put behind the first special token; else empty."""
     config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
     markers = {}
     for side, keys in _MARKER_KEYS.items():

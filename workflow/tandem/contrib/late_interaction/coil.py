@@ -1,4 +1,4 @@
-"""COIL: tokens' vectors that meet those of the same token alone, and a vector of the whole text."""
+"""COIL: compare a token's vector only with those of the same token, and add the scores of whole texts' vectors."""
 
 from typing import Any
 
@@ -22,12 +22,13 @@ class Coil(OwnTokens):
 
     s(q, p) = E(q) · E(p) + Σ_i max_j v_i · v_j, over the passage's tokens j that are the query's token i.
 
-    v = W h + b of a text's own tokens, without special ones, and E the same by another layer of the first token, [CLS];
-    COIL-tok has no E. A query's token that the passage lacks adds nothing. (The authors' code also lets no token add
-    less than 0.)
+    v = W h + b for a text's own tokens, without special ones; E is the same by another layer for the first token,
+    [CLS]; COIL-tok has no E. A query's token that the passage lacks adds nothing. (In the authors' code no token adds
+    less than 0, either.)
 
-    A text is rows of `dim` numbers, each with its token's id in two more (see `join_digits`). E is cut into rows, too,
-    each with an id of its own beyond the vocabulary, so that like pieces meet: their products add up to E(q) · E(p).
+    A text is stored as rows of `dim` numbers, each with its token's id in two more (see `join_digits`). E is cut into
+    rows, too, each with an id of its own beyond the vocabulary, so that only equal pieces are multiplied: their
+    products add up to E(q) · E(p).
     """
 
     reads = TOKEN_VECTORS
@@ -44,7 +45,7 @@ class Coil(OwnTokens):
         return self.options.dim + ID_NUMBERS
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Rows and numbers of a row."""
+        """Return the number of rows, and of numbers in a row."""
         return (longest + self.options.pieces, self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
@@ -58,7 +59,7 @@ class Coil(OwnTokens):
     ) -> Tensor:
         """Compute rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
 
-        Without E a text that has no tokens of its own has a row for the first special one: none is nothing at all.
+        Without E a text that has no tokens of its own gets a row for the first special one, as every text needs a row.
         """
         texts = Ragged.of(texts)
         states, ids, own = self.states(side, texts, template, mode, multiple)
@@ -84,6 +85,6 @@ class Coil(OwnTokens):
 
 
 def _with_ids(vectors: Tensor, ids: Tensor) -> Tensor:
-    """Vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `join_digits`."""
+    """Return vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `join_digits`."""
     digits = torch.stack([ids // DIGIT, ids % DIGIT], -1)
     return torch.cat([vectors, digits.to(vectors)], -1)

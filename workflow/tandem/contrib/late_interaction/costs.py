@@ -1,4 +1,4 @@
-"""What it costs to store vectors of tokens, and to search them."""
+"""Estimate what it costs to store vectors of tokens, and to search them."""
 
 from tandem.extras.estimate.model_costs import count_encoded_texts, count_rows
 from tandem.extras.estimate.resources import MIB, PROCESS_BYTES, Setting, Work, cost, params_of
@@ -14,7 +14,7 @@ _SHARE_OF_SAME_TOKENS = 0.1
 def estimate_token_vectors(stage: Stage, setting: Setting) -> Work:
     """Estimate encoding passages or a split's queries into a vector a token, of two bytes a number.
 
-    Punctuation of passages is counted, which has no vectors.
+    Punctuation of passages is counted, too, although it has no vectors.
     """
     shape = setting.shape(stage.upstream["tokens"])
     texts, tokens = count_encoded_texts(stage, setting)

@@ -1,4 +1,4 @@
-"""Stage `token_vectors`: vectors of texts' tokens in blocks, of which a row is a token.
+"""Stage `token_vectors`: write vectors of texts' tokens in blocks, whose rows are tokens.
 
 `offsets.npy` says where each text's rows are.
 """
@@ -27,7 +27,7 @@ _TEXTS_PER_COUNT = 1 << 16  # whose tokens are counted together
 
 @dataclass(frozen=True)
 class _EncodedPiece(Ragged):
-    """Texts, how many of their tokens have vectors, and which of these the rows of a block are."""
+    """Hold texts, how many of their tokens have vectors, and which of these are the rows of a block."""
 
     tokens: int
     rows: slice
@@ -35,7 +35,7 @@ class _EncodedPiece(Ragged):
 
 @side_encoder("token")
 class TokenEncoder(SideEncoder):
-    """Late interaction's tower with the token ids it reads; its rows are tokens that have vectors."""
+    """Run a tower of late interaction on the token ids it reads; rows are the tokens that have vectors."""
 
     load = staticmethod(load_dual)
     unit = "tokens"
@@ -63,7 +63,7 @@ class TokenEncoder(SideEncoder):
         return sum_lengths(np.concatenate(counts))
 
     def read(self, rows: range) -> _EncodedPiece:  # type: ignore[override]
-        """Return the texts that rows of tokens belong to."""
+        """Return the texts to which rows of tokens belong."""
         assert self.offsets is not None
         first = int(np.searchsorted(self.offsets, rows.start, "right")) - 1
         last = int(np.searchsorted(self.offsets, rows.stop, "left"))
@@ -73,7 +73,7 @@ class TokenEncoder(SideEncoder):
         return _EncodedPiece(texts.ids, texts.offsets, end - begin, places, titles=texts.titles)
 
     def encode(self, texts: Ragged, progress: Progress) -> FloatVectors:
-        """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""
+        """Return the vectors of a piece's tokens, shape (tokens, dimension), fp16."""
         vectors = super().encode(texts, progress)
         flat: FloatVectors = vectors[vectors.any(axis=2)]
         if isinstance(texts, _EncodedPiece) and len(flat) != texts.tokens:

@@ -1,10 +1,9 @@
-"""Stage `maxsim`: late interaction end to end, s(q, p) = Σ_i max_j q_i · p_j over tokens' vectors. No torch here.
+"""Stage `maxsim`: search by late interaction, s(q, p) = Σ_i max_j q_i · p_j over tokens' vectors, without torch.
 
-All passages are scored, or the most promising of those of which an index of tokens' vectors finds one near a query's;
-by the stored vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of
-length 1 a query are exact (see `token_scores.compute_max_sim`): how passages are grouped and how many threads there
-are changes no bit. Scores of other vectors are sums in float64, rounded to float32: the order of such a sum hardly ever
-shows.
+Scored are all passages, or the most promising ones that an index finds by tokens near the query's; by the stored
+vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of length 1 a query
+are exact (see `token_scores.compute_max_sim`), so that neither the grouping of passages nor the number of threads
+changes a bit. Scores of other vectors are float64 sums rounded to float32, which hardly ever depend on the order.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,8 +19,9 @@ from tandem.data.columns import RankedRows
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
-from tandem.extras.faiss_gpus import MOST_ON_GPU, NONE, lease_gpus
+from tandem.extras.faiss_gpus import NONE, lease_gpus
 from tandem.extras.searched_indexes import (
+    MOST_ON_GPU,
     SearchedIndex,
     ShortLists,
     compared_searches,
@@ -47,7 +47,7 @@ PRODUCTS = 1 << 24
 
 
 class MappedTexts(Embeddings):
-    """Vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,)."""
+    """Read the vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,)."""
 
     decode: Callable[[Ids], FloatVectors] | None = (
         None  # gives vectors of rows by an index's codes, not the stored ones
@@ -58,7 +58,7 @@ class MappedTexts(Embeddings):
         self.offsets: Ids = np.load(artifact.path(OFFSETS), mmap_mode="r", allow_pickle=False)
 
     def rows_of(self, texts: Ids) -> FloatVectors:
-        """Vectors of ascending texts' tokens, end to end, float64, shape (tokens, dim)."""
+        """Return the vectors of ascending texts' tokens, one text after another, float64, shape (tokens, dim)."""
         starts = np.asarray(self.offsets[texts])
         rows = join_ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
         vectors = self.pick(rows) if self.decode is None else self.decode(rows).astype(np.float16)
@@ -78,7 +78,7 @@ class OneQuery:
 
 
 def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids) -> Array:
-    """Σ_i max_j q_i · p_j of every query with every passage of at least one token, float64; 0 without query tokens.
+    """Return Σ_i max_j q_i · p_j of queries with all passages, which have tokens, float64; 0 without query tokens.
 
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
@@ -97,7 +97,7 @@ def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids)
 
 
 class TokenSearch:
-    """Exact search of all passages; queries are named by their numbers."""
+    """Search all passages exactly; queries are named by their numbers."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class TokenSearch:
         self.set_queries(queries)
 
     def set_queries(self, queries: MappedTexts | OneQuery) -> None:
-        """Search for these from now on."""
+        """Set the queries to search for from now on."""
         self.queries = queries
         self.counts = np.diff(queries.offsets)
         # Queries whose products with passages are in memory at once.
@@ -132,7 +132,7 @@ class TokenSearch:
         return best
 
     def score(self, best: BestPassages, at: slice, queries: Ids, passages: Ids) -> None:
-        """Merge the scores of queries, whose results are at `at`, with ascending passages."""
+        """Merge the scores of queries with ascending passages into their results, which are at `at`."""
         vectors = self.queries.rows_of(queries)
         tokens = self.counts[queries]
         ends = self.lengths[passages].cumsum()
@@ -149,11 +149,11 @@ class TokenSearch:
 
 
 def select_promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
-    """Return the `count` passages, or fewer, whose MaxSim is the largest by the tokens that an index found; ascending.
+    """Return up to `count` passages with the largest MaxSim, estimated from the tokens that an index found; ascending.
 
-    Where none of a passage's tokens was found for a token of the query, the worst score found for it stands in: no
-    other can be better (as in XTR; Lee et al. 2023, arXiv:2304.01982). The sum of the worst is thus in every passage's
-    estimate, and the gains above them decide. Of equal passages the first are taken.
+    If no token of a passage was found for a token of the query, the worst score that was found for it stands in, as a
+    better one would have been found (as in XTR; Lee et al. 2023, arXiv:2304.01982). So every estimate contains the sum
+    of the worst scores, and the gains above them decide. Of equal passages the first ones are taken.
 
     Args:
         scores, rows: what was found for each token of the query, shape (tokens, hits); a row of -1 is not a hit.
@@ -176,8 +176,8 @@ class TokenSearcher:
 
     Args:
         index: of the passages' tokens.
-        factor: times the depth that it is asked for each token, and that passages are scored.
-        decode: gives the vectors that decide, from the index's codes; None: the stored ones do.
+        factor: this many times the depth is requested of the index for each token, and as many passages are scored.
+        decode: returns the vectors that decide, from the index's codes; None: the stored vectors decide.
     """
 
     step = 1
@@ -216,7 +216,7 @@ class TokenSearcher:
 
 
 def open_search(job: Job[Any], same_token: bool = False) -> TokenSearch:
-    """Exact search of a job's passages for its queries; a `UserError` unless they and every index fit together."""
+    """Return an exact search of a job's passages for its queries; refuse inputs that do not fit together."""
     return TokenSearch(
         *open_embeddings(job, MappedTexts), PassageOrder(job.inputs["dataset"]), same_token
     )

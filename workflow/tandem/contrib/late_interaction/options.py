@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tandem.config.base import IfSet, Section
 from tandem.config.representations import Representation, Unpooled
+from tandem.errors import UserError
 from tandem.stages.retrieval import EmbeddingsParams, RunParams
 
 METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
@@ -70,9 +71,15 @@ class Multi(TokenRows):
 
     @property
     def side_markers(self) -> dict[str, str]:
-        """The token in front of a side's texts, by side; a side without one is left out."""
+        """Return the token in front of a side's texts, by side; a side without one is left out."""
         tokens = self.markers.model_dump() if self.markers else {}
         return {side: token for side, token in tokens.items() if token}
+
+    def check_positions(self, at: str, positions: int) -> None:
+        """See `Representation.check_positions`."""
+        if self.query_tokens and self.query_tokens > positions:
+            problem = f"is {self.query_tokens}, but the encoder takes {positions}"
+            raise UserError(f"{at}.representation.query_tokens {problem}; allowed: ≤ {positions}")
 
     def first(self, side: str) -> int | None:
         """Return how many of a text's vectors there are at most; None: a vector for every token."""
@@ -103,12 +110,12 @@ class CoilVectors(Unpooled, TokenRows):
 
     @property
     def pieces(self) -> int:
-        """How many rows of `dim` numbers hold the vector of the whole text."""
+        """Return how many rows of `dim` numbers hold the vector of the whole text."""
         return -(-(self.cls_dim or 0) // self.dim)
 
     @property
     def row_size(self) -> int:
-        """Of its vector and of the id of its token."""
+        """Return the size of a row: of its vector and of the id of its token."""
         return self.dim + ID_NUMBERS
 
     def count_rows(self, side: str, tokens: float) -> float:

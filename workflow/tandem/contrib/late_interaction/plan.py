@@ -1,4 +1,4 @@
-"""The stages that search by vectors of tokens: MaxSim of all passages, or of those that an index finds."""
+"""Plan the stages that search by vectors of tokens: MaxSim of all passages, or of those that an index finds."""
 
 from tandem.errors import UserError
 from tandem.plan.context import Context, search
@@ -35,7 +35,7 @@ def search_same_tokens(
 def search_nothing(
     ctx: Context, system: str, split: str, where: str, data: str, name: str | None
 ) -> Stage:
-    """Refuse a poly-encoder, which has another vector of the query for each passage."""
+    """Refuse to search by a poly-encoder, whose vector of the query is another one for each passage."""
     hint = f"re-rank a run by it, as bm25+{system}"
     raise UserError(
         f"{where}: {system} is a poly-encoder, which scores pairs and has no vectors to search; {hint}"

@@ -1,4 +1,4 @@
-"""Representations of several vectors a text, published checkpoints, and the stages that store and search vectors."""
+"""Register representations of several vectors a text, published checkpoints, and stages that store and search them."""
 
 from tandem.config.representations import register_representation
 from tandem.contrib.late_interaction.options import (

@@ -17,7 +17,7 @@ from tandem.models.tokens import Template, TokenTexts
 
 @representation("poly")
 class PolyEncoder(OwnTokens):
-    """Several vectors of a query, which a passage's one vector weighs (Humeau et al. 2020).
+    """Encode a query as several vectors, which the single vector of a passage weighs (Humeau et al. 2020).
 
     s(q, p) = y · E(p) with y = Σ_i softmax_i(y_i · E(p)) y_i, and E(p) the state of the passage's first token.
 
@@ -29,13 +29,13 @@ class PolyEncoder(OwnTokens):
     options: PolyCodes
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """Return the codes of a query; a passage's side has them too, unused."""
+        """Return the layer of codes of a query; the passage's side has it, too, unused."""
         return [
             Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKEN_VECTORS)
         ]
 
     @property
-    def whole(self) -> int:
+    def full_dimension(self) -> int:
         """Return how many numbers a vector has: those of a state."""
         tower: Any = self.towers["passage"]
         return int(tower.config.hidden_size)
@@ -47,7 +47,7 @@ class PolyEncoder(OwnTokens):
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Vectors of texts, shape (texts, dimension) of passages and (texts, codes, dimension) of queries, float32."""
+        """Return vectors of passages, shape (texts, dimension), or queries, (texts, codes, dimension), float32."""
         texts = Ragged.of(texts)
         states, _, _ = self.states(side, texts, template, mode, multiple)
         if side == "passage":
@@ -61,7 +61,7 @@ class PolyEncoder(OwnTokens):
         return attention.transpose(1, 2) @ states
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """s(q, p) over this model's temperature; a passage in a query's place has one vector."""
+        """Return s(q, p) divided by this model's temperature; a passage in a query's place has one vector."""
         codes = queries if queries.dim() > 2 else queries[:, None]
         products = torch.einsum(
             "qmd,qpd->qpm" if passages.dim() > 2 else "qmd,pd->qpm", codes, passages

@@ -1,4 +1,4 @@
-"""Ids of tokens among the numbers of their vectors, so that a vector meets those of the same token alone."""
+"""Store ids of tokens among the numbers of their vectors, to multiply vectors of the same token alone."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def join_digits(rows: Any) -> Any:
 
 
 def sum_same_tokens(queries: Array, passages: Array, of_query: Ids, of_passage: Ids) -> Array:
-    """Σ_i max_j q_i · p_j over the passage's tokens j that are the query's token i, float64; 0 where none is.
+    """Return Σ_i max_j q_i · p_j over the passage's tokens j that equal the query's token i, float64; 0 if none does.
 
     Only the pairs of the same token are multiplied.
 

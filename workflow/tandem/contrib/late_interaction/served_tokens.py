@@ -1,4 +1,4 @@
-"""Search over stored vectors of tokens in a worker, one query at a time."""
+"""Search stored vectors of tokens in a worker, one query at a time."""
 
 from pathlib import Path
 

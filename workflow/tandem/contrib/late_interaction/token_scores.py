@@ -1,4 +1,4 @@
-"""Scores of texts by their tokens' vectors: Σ_i max_j q_i · p_j."""
+"""Score texts by their tokens' vectors: Σ_i max_j q_i · p_j."""
 
 import torch
 from torch import Tensor
@@ -10,10 +10,10 @@ PRODUCTS_PER_BLOCK = 1 << 24  # products of tokens that are in memory at once
 
 
 def compute_max_sim(queries: Tensor, passages: Tensor, same_token: bool = False) -> Tensor:
-    """Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages, so that memory stays flat.
+    """Return Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages to bound memory.
 
-    Of vectors of at most length 1 that fp16 holds, in float64, every sum is exact, so in any order the same: products
-    are multiples of 2^-48, and up to 32 of them below 32 take 53 bits.
+    For fp16 vectors of at most length 1, every float64 sum is exact and so the same in any order: products are
+    multiples of 2^-48, and a sum of up to 32 of them, which is below 32, takes 53 bits.
 
     Args:
         queries: shape (queries, tokens, dim).

@@ -41,11 +41,11 @@ _MODULE_TYPES = MODULE_TYPES | {
 
 @representation("multi")
 class TokenVectors(DualEncoder):
-    """Run a dual encoder whose texts are a vector a token.
+    """Encode each text as a vector for every token.
 
-    The encoder's states go through a side's linear layers, in a new model one without bias to `options.dim` numbers.
-    Queries are filled up with [MASK] tokens, which have vectors too; punctuation of passages has none. Markers stand
-    among the token ids already; those that the encoder's vocabulary lacks get new vectors there.
+    The encoder's states go through a side's linear layers; a new model has one without bias, to `options.dim` numbers.
+    Queries are filled up with [MASK] tokens, which have vectors, too; punctuation of passages has none. Token ids
+    already contain the markers; markers that the encoder's vocabulary lacks get new vectors there.
 
     Attributes:
         mask_id: the [MASK] token.
@@ -59,20 +59,22 @@ class TokenVectors(DualEncoder):
     skipped: Tensor
 
     @classmethod
-    def _refuse(cls, folder: Path, shape: DualShape) -> None:
+    def _check_options(cls, folder: Path, shape: DualShape) -> None:
         if shape.dim is not None:
             raise UserError(
                 f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}"
             )
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
+    def _prepare_start(self, folder: Path, shape: DualShape) -> None:
         self._embed_markers(folder)
-        if shape.dense and self.options.dim not in (None, self.whole):
+        if shape.dense and self.options.dim not in (None, self.full_dimension):
             problem = f"representation.dim is {self.options.dim}, but its layers {', '.join(shape.dense)} make"
-            hint = f"say {self.whole}, or dense: [] in its entry of encoders for a new layer"
-            raise UserError(f"{folder}: {problem} {self.whole} numbers; {hint}")
+            hint = (
+                f"say {self.full_dimension}, or dense: [] in its entry of encoders for a new layer"
+            )
+            raise UserError(f"{folder}: {problem} {self.full_dimension} numbers; {hint}")
         if self.options.dim and not shape.dense:
-            linear = nn.Linear(self.whole, self.options.dim, bias=False)
+            linear = nn.Linear(self.full_dimension, self.options.dim, bias=False)
             nn.init.normal_(linear.weight, std=0.02)
             self._add_layers([Dense(linear, nn.Identity(), TOKEN_VECTORS)])
 
@@ -118,12 +120,12 @@ class TokenVectors(DualEncoder):
         return model
 
     def know(self, mask_id: int, skipped: list[int]) -> None:
-        """Take over the ids of the tokens that the options are about; see the class."""
+        """Set the ids of the tokens that the options are about: see `mask_id` and `skipped`."""
         self.mask_id = mask_id
         self.register_buffer("skipped", torch.tensor(skipped, dtype=torch.int64), persistent=False)
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Tokens and numbers of a vector."""
+        """Return the number of tokens, and of numbers in a vector."""
         return (int(self.options.count_rows(side, longest)), self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
@@ -132,7 +134,7 @@ class TokenVectors(DualEncoder):
         if side == "query" and self.options.query_tokens:
             counts = np.full(len(texts), self.options.query_tokens)
         elif side == "passage":
-            remaining = counts - texts.among(self.skipped.cpu().numpy())
+            remaining = counts - texts.count_ids(self.skipped.cpu().numpy())
             counts = np.where(remaining > 0, remaining, counts)
         least: Ids = np.minimum(counts, self.options.first(side) or counts)
         return least
@@ -147,7 +149,7 @@ class TokenVectors(DualEncoder):
             rows = rows.cut(np.diff(rows.offsets).clip(max=expanded - template.extra[0]))
         inputs = template.single_inputs(rows, side)
         width = expanded or int(inputs.lengths.max(initial=0))
-        arguments = place_all(inputs.padded(multiple, width))
+        arguments = place_all(inputs.to_tensors(multiple, width))
         ids = arguments["input_ids"]
         stands = arguments["attention_mask"].bool()
         if expanded:

@@ -128,7 +128,7 @@ class Live(DualObjective):
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`."""
         own = self.world.share(batch)
-        encoded = self.vectors.of_side("query", own.queries, seeds.child(0))
+        encoded = self.vectors.encode_side("query", own.queries, seeds.child(0))
         queries = encoded.values()
         lists = self.retrieved(queries, own)
         passages = self.passages.take(np.maximum(lists.passages, 0))

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from tandem.config.base import by_value, problem
 from tandem.config.retrieval import Reranks
 from tandem.extras.language_models.options import HostedModel, LlmParams, UnlikelyBelow
+from tandem.stages.base import Planned
 
 
 class LlmReranker(Reranks, HostedModel):
@@ -15,13 +16,15 @@ class LlmReranker(Reranks, HostedModel):
 
     @model_validator(mode="after")
     def _asked_by_chat(self) -> Self:
-        if self.endpoint and (form := getattr(self, "form", "chat")) != "chat":
+        form = getattr(self, "form", "chat")
+        if self.endpoint and form != "chat":
             raise problem(f".form is {form}, but an endpoint is asked by chat alone; leave it out")
         return self
 
     @model_validator(mode="after")
     def _in_a_template(self) -> Self:
-        if self.chat_template_kwargs and (form := getattr(self, "form", "chat")) != "chat":
+        form = getattr(self, "form", "chat")
+        if self.chat_template_kwargs and form != "chat":
             raise problem(
                 f".chat_template_kwargs is set, but form {form} has a template of its own; leave it out"
             )
@@ -105,3 +108,8 @@ class RerankLlmParams(LlmParams):
         description="of pairwise: passes of neighbours; null: all pairs",
     )
     unlikely_below: UnlikelyBelow = 0.05
+
+
+def scores_places(stage: Planned) -> bool:
+    """Return whether a stage's scores are places: of orders that the model names, or of passes of neighbours."""
+    return stage.values["method"] == "listwise" or bool(stage.values.get("passes"))

@@ -1,7 +1,13 @@
 """Language models that re-rank, and their stage."""
 
 from tandem.config.settings import Block, register_section
-from tandem.contrib.llm_reranking.options import LLM_METHODS, LlmEntry, LlmReranker, RerankLlmParams
+from tandem.contrib.llm_reranking.options import (
+    LLM_METHODS,
+    LlmEntry,
+    LlmReranker,
+    RerankLlmParams,
+    scores_places,
+)
 from tandem.stages import Kind, register_stage
 from tandem.stages.base import Scoring
 
@@ -22,7 +28,7 @@ register_stage(
         threads="all",
         gpu=("run",),
         box="Re-ranking",
-        scoring=Scoring(of="top"),
+        scoring=Scoring(of="top", order_if=scores_places),
     ),
     in_runs=False,
 )

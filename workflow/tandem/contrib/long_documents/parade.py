@@ -20,7 +20,6 @@ from tandem.errors import UserError
 from tandem.extras.usage import REFUSED_BY_TRANSFORMERS, usage_of_form
 from tandem.models.cross import (
     FINE_STEP,
-    PAIR_LENGTH_STEP,
     CrossEncoder,
     load_head,
     read_cross,
@@ -29,10 +28,10 @@ from tandem.models.cross import (
 )
 from tandem.models.device import place_array
 from tandem.models.encoding import encode_and_pool, make_equal_batches
-from tandem.models.folders import WEIGHTS_FILE
+from tandem.models.folders import PAIR_LENGTH_STEP, WEIGHTS_FILE
 from tandem.models.hub import load_encoder, save_encoder
 from tandem.models.pair_prompts import PLAIN_PAIR
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, round_up
 from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.store.files import write_json
 
@@ -153,7 +152,7 @@ class Parade(CrossEncoder):
         }
         write_json(folder / "cross.json", described)
 
-    def pairs(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
+    def join_texts(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
         """Pair each query with every window of its document; one row a window, document after document."""
         documents = require_documents(passages)
         owners = np.repeat(np.arange(len(documents)), np.diff(documents.bounds))
@@ -177,7 +176,7 @@ class Parade(CrossEncoder):
             Logits, shape (pairs,), float32.
         """
         documents = require_documents(passages)
-        inputs = self.pairs(Ragged.of(queries), documents, template)
+        inputs = self.join_texts(Ragged.of(queries), documents, template)
         vectors = encode_and_pool(self.encoder, inputs, self.pooling, mode, self.packed, multiple)
 
         # Windows of a document → a row of their vectors; what no window fills is masked.
@@ -251,12 +250,12 @@ class Parade(CrossEncoder):
         lengths = read.pair_lengths(
             np.diff(first.offsets)[owners], np.diff(documents.windows.offsets)
         )
-        padded = -(-lengths // step) * step
+        padded = round_up(lengths, step)
         config: Any = self.encoder.config
         vectors = np.empty((len(padded), int(config.hidden_size)), np.float32)
         for batch, rows in make_equal_batches(padded, budget):
             inputs = read.pair_inputs(first.take(owners[batch]), documents.windows.take(batch))
-            inputs = inputs if self.any_rows else inputs.filled(rows)
+            inputs = inputs if self.any_rows else inputs.fill_up(rows)
             pooled = encode_and_pool(
                 self.encoder, inputs, self.pooling, mode, None, int(padded[batch[0]])
             )

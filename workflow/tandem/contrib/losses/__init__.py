@@ -1,1 +1,1 @@
-"""Losses beside the two papers': of pairs, of orders, KL's variants, regression, regularisers."""
+"""Further losses than the papers': of pairs, of a list's order, variants of KL, regression, regularisers."""

@@ -42,8 +42,8 @@ def kl_elementwise(
 ) -> Tensor:
     """KL(softmax(t/T) ‖ softmax(s/T)) divided by each list's length, summed over queries.
 
-    What averaging over all elements of (queries, passages) gives, the default of torch's and Paddle's KL: OpenMatch
-    (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
+    This is the average over all elements of (queries, passages), the default of torch's and Paddle's KL; OpenMatch uses
+    it (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
     """
     return sum_list_means(
         compute_divergence(teacher.detach() / temperature, student / temperature, mask), mask
@@ -65,9 +65,9 @@ def kl_reverse(
 def kl_minmax(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """`kl` with the student's scores first scaled to [0, 1] over each list: (s - min s) / (max s - min s).
 
-    pylate's `Distillation` by default. The student's softmax then spans at most a factor of e, so the teacher's scores
-    should be of that range too. The gradient grows with 1 / (max s - min s): a list of a span below 1e-4, whose scores
-    are as good as equal, is left out, where pylate would take a step of any size.
+    This is pylate's `Distillation` by default. The student's softmax then spans at most a factor of e, so the teacher's
+    scores should have that range, too. The gradient grows with 1 / (max s - min s): a list whose scores are all but
+    equal, with a span below 1e-4, is left out, while pylate would take a step of any size.
 
     Args and returns: as `kl`, without a temperature.
     """

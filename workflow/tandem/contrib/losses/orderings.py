@@ -1,4 +1,4 @@
-"""Losses of a whole list's order: ApproxNDCG, ListMLE."""
+"""Losses that depend on the order of a whole list: ApproxNDCG, ListMLE."""
 
 import torch
 from torch import Tensor
@@ -33,12 +33,12 @@ def approx_ndcg(scores: Tensor, mask: Tensor) -> Tensor:
     return (1 - ndcg).sum()
 
 
-@distillation("listmle")
+@distillation("listmle", reads="order")
 def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """-Σ_i log( e^{s_π(i)} / Σ_{k ≥ i} e^{s_π(k)} ), π the teacher's order, summed over queries.
 
-    The likelihood of π under the Plackett-Luce model of the student's scores. Passages of equal teacher's score keep
-    the list's order. The first term alone is `listwise`, where the teacher likes the positive best.
+    The negative log-likelihood of π under the Plackett-Luce model of the student's scores. Passages that the teacher
+    scores equally keep the list's order. The first term alone is `listwise` if the teacher ranks the positive first.
     sentence-transformers' `ListMLELoss` takes the order of its input and averages over queries.
 
     Args:

@@ -1,4 +1,4 @@
-"""Losses of pairs of passages of which one should score higher."""
+"""Losses of pairs of passages, one of which should score higher."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -12,11 +12,11 @@ from tandem.config.losses import distillation, supervision
 
 @dataclass(frozen=True)
 class RankedPairs:
-    """Keep the pairs (better, worse) of each query's list.
+    """Hold the pairs (better, worse) of each query's list.
 
     Attributes:
         lead: s(q, better) - s(q, worse), 0 where there is no pair, shape (queries, …).
-        there: True where a pair is, same shape.
+        there: True where there is a pair, same shape.
     """
 
     lead: Tensor
@@ -24,16 +24,16 @@ class RankedPairs:
 
     @classmethod
     def of_first(cls, scores: Tensor, mask: Tensor) -> Self:
-        """Pair the first passage, where it counts, with each other one, shape (queries, passages - 1)."""
+        """Pair the first passage, if it counts, with each other one, shape (queries, passages - 1)."""
         lead = scores[:, :1] - scores[:, 1:]
         both = mask[:, :1] & mask[:, 1:]
         return cls._keep_where(lead, both)
 
     @classmethod
     def of_teacher(cls, student: Tensor, teacher: Tensor, mask: Tensor) -> Self:
-        """Pair every passage with each that the teacher scores lower, shape (queries, passages, passages).
+        """Pair every passage with each one that the teacher scores lower, shape (queries, passages, passages).
 
-        Passages of equal teacher's score are not a pair. The teacher gives the order alone: it has no gradient.
+        Passages that the teacher scores equally are no pair. The teacher only gives the order: it has no gradient.
         """
         lead = student[:, :, None] - student[:, None, :]
         is_higher = teacher[:, :, None] > teacher[:, None, :]
@@ -49,7 +49,7 @@ class RankedPairs:
         return values.masked_fill(~self.there, 0.0).sum()
 
     def mean(self, values: Tensor) -> Tensor:
-        """Average the values of each list's pairs, summed over lists; 0 for a list without a pair."""
+        """Return the sum over lists of the mean over each list's pairs; 0 for a list without a pair."""
         sums = values.masked_fill(~self.there, 0.0).flatten(1).sum(1)
         counts = self.there.flatten(1).sum(1)
         mean_of_lists = sums / counts.clamp(min=1)
@@ -79,7 +79,7 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
     return pairs.mean((margin - pairs.lead).relu())
 
 
-@distillation("hinge")
+@distillation("hinge", reads="pairs")
 def hinge_distillation(
     student: Tensor, teacher: Tensor, mask: Tensor, *, margin: float = 1.0
 ) -> Tensor:
@@ -112,7 +112,7 @@ def ranknet(scores: Tensor, mask: Tensor) -> Tensor:
     return pairs.mean(softplus(-pairs.lead))
 
 
-@distillation("ranknet")
+@distillation("ranknet", reads="pairs")
 def ranknet_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """log(1 + e^{-(s_i - s_j)}), averaged over each list's pairs with t_i > t_j, summed over queries.
 
@@ -140,7 +140,7 @@ def lambdarank(scores: Tensor, mask: Tensor) -> Tensor:
     return pairs.sum(delta * softplus(-pairs.lead))
 
 
-@distillation("lambdarank")
+@distillation("lambdarank", reads="pairs")
 def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """Σ_{t_i > t_j} |ΔnDCG(i, j)| log(1 + e^{-(s_i - s_j)}), summed over queries.
 
@@ -168,9 +168,8 @@ def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> T
 def lambda_mrr_of_first(scores: Tensor, mask: Tensor) -> Tensor:
     """|1/r(p+) - 1/r(p-)| log(1 + e^{-(s(q,p+) - s(q,p-))}), averaged over each query's negatives, summed over queries.
 
-    ADORE's loss (Zhan et al. 2021 §4.2) for one positive; r are the ranks by `scores`, which have no gradient. The
-    release takes the reciprocal of a rank beyond those that it retrieves as 0; here a positive that is not among them
-    has the rank behind them all.
+    ADORE's loss (Zhan et al. 2021 §4.2) for one positive; r are the ranks by `scores`, which have no gradient. For a
+    positive that is not retrieved, the release takes 0 as its reciprocal rank; here its rank follows all others.
 
     Args and returns: as `hinge`, in nats weighted by reciprocal ranks.
 
@@ -184,7 +183,7 @@ def lambda_mrr_of_first(scores: Tensor, mask: Tensor) -> Tensor:
     return pairs.mean(delta * softplus(-pairs.lead))
 
 
-@distillation("lambda_mrr")
+@distillation("lambda_mrr", reads="pairs")
 def lambda_mrr(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """|1/r_i - 1/r_j| log(1 + e^{-(s_i - s_j)}), averaged over each list's pairs with t_i > t_j, summed over queries.
 
@@ -200,12 +199,12 @@ def lambda_mrr(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
 
 
 def discount_ranks(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return 1 / log2(1 + rank) of each passage by falling score, ties in the list's order; no gradient."""
+    """Return 1 / log2(1 + rank) of each passage, ranked by falling score, ties in the list's order; no gradient."""
     return list_discounts(scores.shape[1], scores)[rank_by_score(scores, mask)]
 
 
 def rank_by_score(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return the rank of each passage by falling score, from 0, ties in the list's order, scores' shape."""
+    """Return the rank of each passage by falling score, from 0, ties in the list's order, in the shape of `scores`."""
     best_first = (
         scores.detach()
         .masked_fill(~mask, float("-inf"))

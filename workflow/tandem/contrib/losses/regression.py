@@ -2,18 +2,17 @@
 
 from torch import Tensor
 
-from tandem.config.losses import distillation, teaches_scale
+from tandem.config.losses import distillation
 from tandem.contrib.losses.pairwise import RankedPairs
 from tandem.training.losses.listwise import sum_list_means
 
 
-@distillation("mse")
-@teaches_scale
+@distillation("mse", reads="scale")
 def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """(s(q,p) - t(q,p))², averaged over each query's passages, summed over queries.
 
     Regression on the teacher's logits (Ba & Caruana 2014); sentence-transformers' `MSELoss` of a cross-encoder. Unlike
-    Margin-MSE it fixes the scores' origin too, which a student of another range cannot reach.
+    Margin-MSE it also fixes the origin of the scores, which a student with another range cannot reach.
 
     Args:
         student: s(q, p), shape (queries, passages).
@@ -30,19 +29,18 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     return sum_list_means(errors.square(), mask)
 
 
-@distillation("mse_probability")
+@distillation("mse_probability", reads="logits")
 def mse_probability(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """(s(q,p) - σ(t(q,p)))², averaged over each query's passages, summed over queries.
 
     Augmented SBERT (Thakur et al. 2021), where s is a cosine and t a cross-encoder's logit, learned by `pointwise`.
 
-    Args and returns: as `mse`, the teacher in logits and the student in the unit of a probability.
+    Args and returns: as `mse`; the teacher's scores are logits, the student's probabilities.
     """
     return mse(student, teacher.detach().sigmoid(), mask)
 
 
-@distillation("margin_mse")
-@teaches_scale
+@distillation("margin_mse", reads="scale")
 def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """((s(q,p+) - s(q,p-)) - (t(q,p+) - t(q,p-)))², averaged over each query's negatives, summed over queries.
 

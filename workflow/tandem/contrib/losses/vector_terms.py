@@ -1,11 +1,11 @@
-"""Terms of a dual encoder's loss beside that of its lists: PAIR's passage-centric loss, regularisers of vectors."""
+"""Add terms to the loss of a dual encoder's lists: PAIR's passage-centric loss, regularisers of vectors."""
 
 import torch
 from torch import Tensor
 
 from tandem.config.losses import Regularise, regulariser
 from tandem.config.training import DualTrain
-from tandem.training.forward import list_scores
+from tandem.training.forward import score_own_lists
 from tandem.training.losses.listwise import listwise
 from tandem.training.objectives.dual import InBatch
 
@@ -22,7 +22,7 @@ def add_passage_centric(
 def add_regularisers(
     train: DualTrain, state: InBatch, terms: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the terms, and λ times the regularisers of each side's vectors."""
+    """Return the terms and, as a further one, λ times the regularisers of each side's vectors."""
     if train.regularise is None:
         return terms
     return {**terms, "regularise": sum_regularisers(train.regularise, state)}
@@ -36,7 +36,7 @@ def compare_queries(state: InBatch) -> Tensor:
     code sets the positive against negative passages and the batch's queries, with one encoder for both sides.
     """
     positives = state.own_positives
-    among = list_scores(state.score, positives, state.own_passages, state.batch)
+    among = score_own_lists(state.score, positives, state.own_passages, state.batch)
     scores = torch.cat([state.own[:, :1], among[:, 1:]], 1)
     if state.scores.shape[1] > scores.shape[1]:
         scores = torch.cat([scores, state.score(positives, state.passages)], 1)
@@ -46,9 +46,10 @@ def compare_queries(state: InBatch) -> Tensor:
 def sum_regularisers(params: Regularise, state: InBatch) -> Tensor:
     """Σ λ R(vectors) over both sides and their regularisers, over the batch's texts of all processes.
 
-    A regulariser is no sum over queries: it is multiplied by this process' number of queries, so that the caller's
-    division by the batch's number of queries and the sum over processes count it once. A passage that stands in two
-    lists counts twice. `params` has the weights λ of each side by the regulariser's name, and how many steps they grow.
+    A regulariser is no sum over queries. It is multiplied by this process' number of queries, so that it counts once
+    after the caller has divided by the batch's number of queries and summed over processes. A passage that stands in
+    two lists counts twice. `params` has each side's weights λ by the regulariser's name, and over how many steps they
+    grow.
     """
     total = state.queries.new_zeros(())
     for side, side_weights in (("query", params.query), ("passage", params.passage)):

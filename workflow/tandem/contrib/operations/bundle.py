@@ -1,11 +1,13 @@
 """The command `bundle`: what a reader needs to make a table again, in one archive with the same bytes every time."""
 
 import gzip
+import shlex
 import shutil
 import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,10 +16,11 @@ from pydantic import ValidationError
 
 from tandem import ROOT
 from tandem.config.base import Section
+from tandem.config.datasets import Dataset, sources
 from tandem.config.merging import merged
 from tandem.contrib.operations.provenance import Target, render_lineage_json, render_lineage_text
-from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.language_models.options import HostedModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.report.page import render_markdown
@@ -29,7 +32,7 @@ from tandem.extras.targets import (
     split_files,
 )
 from tandem.plan.towers import LOCK
-from tandem.plugins import is_file_name
+from tandem.plugins import GROUP, is_file_name
 from tandem.redaction import redacted
 from tandem.report.results import read_table
 from tandem.stages import KINDS, holding
@@ -91,6 +94,8 @@ def write_bundle(
     if not out.name.endswith((".tar.gz", ".zip")):
         raise UserError(f"--out: is {out}; it must end in .tar.gz or .zip")
     top = out.name.removesuffix(".zip").removesuffix(".tar.gz")
+    if not top:
+        raise UserError(f"--out: is {out}; a name must stand before {out.name}")
     with TemporaryDirectory() as folder:
         files_by_place = gather_files(name, configuration, Path(folder))
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +104,7 @@ def write_bundle(
                 dict(sorted(files_by_place.items())), partial, top
             )
     size = f"{len(files_by_place) - 1} files, {format_bytes(out.stat().st_size)}"
-    print(f"{out}: {size}; unpack it, then: tandem verify {top}")
+    print(f"{out}: {size}; unpack it, then: tandem verify {shlex.quote(top)}")
 
 
 def _write_tar(files: dict[str, Path], out: Path, top: str) -> None:
@@ -160,7 +165,10 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
     stages = walk(target.artifacts)
     texts = {
         "README.md": write_readme(
-            name, configuration, [stage.artifact.manifest for stage in stages.values()]
+            name,
+            configuration,
+            plan.settings.plugins,
+            [stage.artifact.manifest for stage in stages.values()],
         ),
         "config.yaml": render_configuration(configuration, plan, name),
         "lineage.txt": render_lineage_text(target, stages) + "\n",
@@ -283,7 +291,9 @@ def _find_folder(name: str) -> str:
     return str(Path(name).absolute()) if Path(name).is_dir() else ""
 
 
-def write_readme(name: str, configuration: Configuration, manifests: list[Manifest]) -> str:
+def write_readme(
+    name: str, configuration: Configuration, plugins: tuple[str, ...], manifests: list[Manifest]
+) -> str:
     """Return how to verify the bundle, and how to make the table again."""
     trained = [
         manifest.execution.get("workers") for manifest in manifests if KINDS[manifest.kind].ranks
@@ -293,6 +303,8 @@ def write_readme(name: str, configuration: Configuration, manifests: list[Manife
         name=name,
         commits=sorted({str(manifest.commit) for manifest in manifests}),
         configuration=configuration.name,
+        has_plugin_files=any(map(is_file_name, plugins)),
+        packages=list_packages(plugins),
         dirty=any(manifest.dirty for manifest in manifests),
         again=REMADE_FOLDER,
         # sums are split by threads
@@ -306,6 +318,13 @@ def write_readme(name: str, configuration: Configuration, manifests: list[Manife
     )
 
 
+def list_packages(plugins: Iterable[str]) -> list[str]:
+    """Return the packages of the plugins that are installed, as pip takes them: `bees==1.0`."""
+    offered = {entry.name: entry.dist for entry in entry_points(group=GROUP)}
+    packages = {offered[plugin] for plugin in plugins if not is_file_name(plugin)}
+    return sorted(f"{package.name}=={package.version}" for package in packages if package)
+
+
 def describe_artifact_source(manifest: Manifest) -> str:
     """Return where a dataset or an encoder came from."""
     params, execution = manifest.params, manifest.execution
@@ -315,6 +334,12 @@ def describe_artifact_source(manifest: Manifest) -> str:
         places.append(
             f"{params['name']}, commit {manifest.facts.get('hub_commit') or params['revision']}"
         )
-    return (
-        "; ".join(dict.fromkeys(places)) or params.get("id") or params.get("package") or "made here"
-    )
+    if places:
+        return "; ".join(dict.fromkeys(places))
+    named = params.get("id") or params.get("package")
+    if named or manifest.upstream or manifest.kind not in holding("collection"):
+        return named or "made here"
+    # a plugin's format may name its files by keys of its own
+    source, of_all = sources().get(params["source"], Dataset), Dataset.model_fields
+    own = [name for name in source.model_fields if name in params and name not in of_all]
+    return ", ".join(f"{name}: {params[name]}" for name in own) or "made here"

@@ -21,7 +21,7 @@ NOT_IN_KEYS = (
 
 
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
-    """Differences between two artifacts of one key: code, libraries, machine, bytes. None should change a result."""
+    """Return how two artifacts of one key differ: in code, libraries, machine, bytes. None should change a result."""
     values, other_values = _beside_key(artifact), _beside_key(other)
     for path in differing_paths(values, other_values):
         yield f"{path} is {quote_parameter(values, path)}, was {quote_parameter(other_values, path)}"
@@ -57,7 +57,7 @@ def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator
 
 
 def _where(artifact: Artifact, cause: Cause) -> str:
-    """`model de-0123456789 differs from de-9876543210: `; empty for the artifact itself."""
+    """Return `model de-0123456789 differs from de-9876543210: `; empty for the artifact itself."""
     if cause.stage.key == artifact.key:
         return ""
     return f"{cause.stage.kind} {cause.stage.key} differs from {cause.other.key}: "

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.cluster.progress import Progress, format_duration, say
-from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
 from tandem.extras import targets
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations
 from tandem.plan.dataset_stages import dataset

@@ -13,8 +13,9 @@ from cyclopts import Parameter
 from tandem.cluster.progress import say
 from tandem.config.settings import Mirror
 from tandem.data.dataset_files import Downloads
-from tandem.data.fetch import format_bytes, get_local_path
+from tandem.data.fetch import get_local_path
 from tandem.errors import UserError
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.catalogue import Entries, locate_datasets
 from tandem.extras.irds_needs import find_irds_splits
 from tandem.extras.language_models.options import LanguageModel
@@ -56,7 +57,7 @@ def prefetch(
     configurations: Configurations = (),
     dry_run: Annotated[bool, Parameter(name=("--dry-run", "-n"))] = False,
 ) -> int:
-    """Download what the stages of `rule all` read from elsewhere; what is here stays, what was begun is resumed.
+    """Download the files that the stages of `rule all` read from elsewhere; keep those here, resume those begun.
 
     Audits that name a published encoder or re-ranker, or a language model, belong to it.
 
@@ -125,13 +126,12 @@ def list_items(items: Sequence[RemoteItem]) -> str:
     missing = [item for item in items if not item.here]
     lines = []
     for item in items:
-        state = (
-            "here"
-            if item.here
-            else "size unknown"
-            if item.size is None
-            else format_bytes(item.size)
-        )
+        if item.here:
+            state = "here"
+        elif item.size is None:
+            state = "size unknown"
+        else:
+            state = format_bytes(item.size)
         lines.append(f"{state:>16}  {item.kind} {item.name}  {item.what}")
         lines += [f"{'':>16}  {item.note}"] if item.note else []
     unknown = sum(item.size is None for item in missing)

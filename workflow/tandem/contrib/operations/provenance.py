@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import format_duration
 from tandem.contrib.operations.differences import differences_beside_keys, explain
-from tandem.data.fetch import format_bytes
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import name_system
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.stage_tree import Node, tree
 from tandem.extras.sweep_results import SweepLine, SweepResult, label_point, read_result
 from tandem.extras.targets import find_artifact, open_scored
@@ -186,7 +186,7 @@ def _resolve_sweep_row(sweep: SweepResult, word: str) -> Target:
 def _split_word(
     word: str, rows: Mapping[str, object], matches: Callable[[str, str], bool], traceable: list[str]
 ) -> tuple[str, str]:
-    """Return the full name of a row and the column of `NAME:ROW[:COLUMN]`; quotes around the parts do not count."""
+    """Return the full name of a row and the column of `NAME:ROW[:COLUMN]`; a part may stand in quotes."""
     name, *parts = word.split(":")
     if not parts:
         kind = "sweep" if is_sweep(Path(name)) else "table"
@@ -196,9 +196,12 @@ def _split_word(
 
     # Names may hold colons: the row gets as many parts as possible, all first, then all but the last.
     for row_parts in (len(parts), len(parts) - 1):
-        text = ":".join(parts[:row_parts]).strip().strip("\"'")
-        column = ":".join(parts[row_parts:]).strip().strip("\"'")
-        candidates = [row for row in rows if matches(row, text)]
+        written = ":".join(parts[:row_parts]).strip()
+        text = _unquote(written)
+        column = _unquote(":".join(parts[row_parts:]).strip())
+        if written in rows:
+            return written, column
+        candidates = [row for row in rows if matches(row, written) or matches(row, text)]
         if text in candidates:
             return text, column
         if len(candidates) > 1:
@@ -208,6 +211,12 @@ def _split_word(
 
     text = text if len(parts) > 1 else column
     raise UserError(f"{word}: {name} has no row {text}{nearest(text, rows)}")
+
+
+def _unquote(text: str) -> str:
+    """Return a text without the quotes around it, where it begins and ends with the same one."""
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if is_quoted else text
 
 
 def render_lineage_json(target: Target, stages: dict[str, BuiltStage]) -> str:

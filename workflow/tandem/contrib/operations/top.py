@@ -176,8 +176,11 @@ def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
 
 def format_cells(job: RunningJob) -> tuple[str, ...]:
     """Return one job's cells, empty where its file lacks a value."""
-    slurm, via = f" slurm {job.slurm}" if job.slurm else "", f" via {job.host}" if job.host else ""
-    silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""
+    slurm = f" slurm {job.slurm}" if job.slurm else ""
+    via = f" via {job.host}" if job.host else ""
+    silence = "silent" if job.age >= SILENT else ""
+    if job.dead:
+        silence = "dead, silent"
     row = (
         f"{job.command} {job.key}",
         "" if job.done is None else f"{job.done:,} {job.unit or ''}",

@@ -18,8 +18,8 @@ from cyclopts.validators import Number
 from tandem.cluster.progress import Progress
 from tandem.cluster.threads import count_usable_cores
 from tandem.contrib.operations.bundle import BUNDLE_FILE, REMADE_FOLDER, Bundle, read_bundle
-from tandem.data.fetch import format_bytes
 from tandem.extras import targets
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.running.progress_files import PROGRESS_FILE
 from tandem.plan.graph import digest
 from tandem.redaction import HIDDEN
@@ -65,7 +65,7 @@ class Examined(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Expected size of the files."""
+        """Return the expected size of the files."""
         return sum(file.bytes for file in self.files.values())
 
 
@@ -240,7 +240,8 @@ def _find_artifact_faults(
             )
     for role, before in manifest.inputs.items():
         source = resolve_input(folder, manifest.upstream[role])
-        if (now := contents[source]) and now != before:  # a deleted input is not a fault
+        now = contents[source]
+        if now and now != before:  # a deleted input is not a fault
             why = f"was made from {source.name} (as {role}) with content {before}; it has {now} now"
             yield Fault(
                 folder, "input", source / MANIFEST, f"{why}: it was made again with other bytes"

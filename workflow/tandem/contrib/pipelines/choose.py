@@ -17,13 +17,13 @@ from tandem.contrib.pipelines.options import ChoosePipelineParams, PipelineParam
 from tandem.data.columns import DatasetNames
 from tandem.data.runs import append_below, get_scored_depth, iter_ranking, iter_run
 from tandem.errors import UserError
+from tandem.evaluation.measure_names import parse_measures
 from tandem.evaluation.measures import (
     CHOSEN,
     GRID,
     ScoredRanking,
     count_left_out,
     evaluate,
-    parse_measures,
     warn_undecided,
 )
 from tandem.evaluation.scores import read_relevance

@@ -16,7 +16,7 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget, Seeds
 from tandem.training.lists import Batch
-from tandem.training.objectives import add, apply_gradient
+from tandem.training.objectives import add_to_totals, apply_gradient
 
 _NO_PASSAGE = -1
 
@@ -112,7 +112,7 @@ class Moco(Crop):
             vectors = self._encode("query", queries.take(places))
             at = place_array(places)
             losses = self._contrast(vectors, keys[at], rows[at])
-            add(totals, apply_gradient({"contrast": losses.sum()}, count))
+            add_to_totals(totals, apply_gradient({"contrast": losses.sum()}, count))
         self.queue.push(keys, rows)
         return totals
 

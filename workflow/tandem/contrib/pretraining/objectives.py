@@ -37,7 +37,7 @@ from tandem.models.tokens import Template, Tokens
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget, Replayed, Seeds
 from tandem.training.lists import Batch, Positives
-from tandem.training.objectives import add, apply_gradient
+from tandem.training.objectives import add_to_totals, apply_gradient
 from tandem.training.objectives.dual import BatchDualObjective
 
 T = TypeVar("T", bound=Predicting)
@@ -141,8 +141,8 @@ class Pretraining(ABC, Generic[T]):
         """See `Objective`."""
 
     def inputs(self, texts: Ragged) -> dict[str, Tensor]:
-        """Padded inputs on the device."""
-        return place_all(self.tokens.template.single_inputs(texts).padded(MULTIPLE))
+        """Return padded inputs on the device."""
+        return place_all(self.tokens.template.single_inputs(texts).to_tensors(MULTIPLE))
 
     def align(self, labels: Ragged, hidden: Tensor) -> Tensor:
         """Labels where `hidden` has its tokens, shape (passages, length); `IGNORED` elsewhere."""
@@ -202,7 +202,7 @@ class Separable(Pretraining[T]):
                 terms = self.terms(
                     texts.take(places), [part.take(places) for part in drawn], places, seeds
                 )
-            add(totals, apply_gradient(terms, count))
+            add_to_totals(totals, apply_gradient(terms, count))
         return totals
 
     @abstractmethod
@@ -304,7 +304,7 @@ class EnhancedDecoding(Masked[R]):
         return terms | self.further_terms(hidden, texts)
 
     def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
-        """Terms beside RetroMAE's, of the encoder's states of some passages."""
+        """Return terms beside RetroMAE's, of the encoder's states of some passages."""
         return {}
 
 

@@ -192,9 +192,8 @@ class PretrainedEncoder(NewEncoder, MadeEncoder):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if self.start is not None and (
-            own := [key for key in NewEncoder.model_fields if key in self.model_fields_set]
-        ):
+        own = [key for key in NewEncoder.model_fields if key in self.model_fields_set]
+        if self.start is not None and own:
             raise problem(
                 f".{own[0]} cannot be set beside start, which brings its own; leave it out"
             )

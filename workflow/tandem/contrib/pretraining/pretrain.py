@@ -31,7 +31,7 @@ from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
 from tandem.models.learning import set_dropout
-from tandem.models.ragged import Ragged
+from tandem.models.ragged import Ragged, round_up
 from tandem.models.saving import DualShape, describe_encoder
 from tandem.models.tokens import Tokens
 from tandem.store.job import Job, writing
@@ -95,9 +95,7 @@ def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Obj
     model = start_towers(start.folder / "hf", True, params, f"{job.kind} {job.key}")
     encoder: Any = model.towers["passage"]
     longest = int(np.diff(tokens.passages.offsets).max(initial=0)) + tokens.template.extra[0]
-    check_length(
-        encoder, -(-longest // MULTIPLE) * MULTIPLE, f"{job.inputs['tokens'].folder}: passage"
-    )
+    check_length(encoder, round_up(longest, MULTIPLE), f"{job.inputs['tokens'].folder}: passage")
     torch.manual_seed(train.seed)  # heads
     kind = OBJECTIVES[params.objective]
     vocabulary = (

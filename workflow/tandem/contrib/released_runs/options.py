@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from tandem.config.base import problem
 from tandem.config.references import RunRef
 from tandem.config.retrieval import OnSplits, Ties
-from tandem.stages.base import Params
+from tandem.stages.base import Params, Planned
 
 
 class ImportedRun(OnSplits):
@@ -58,3 +58,8 @@ class ImportedParams(Params):
     split: str = Field("test", description="whose queries")
     depth: int = Field(1000, ge=1, description="passages kept of a query")
     fingerprint: str | None = Field(None, description="of the file")
+
+
+def has_ranks_alone(stage: Planned) -> bool:
+    """Return whether a stage takes over a file whose scores are minus the ranks."""
+    return bool(stage.values["format"] == "ranks")

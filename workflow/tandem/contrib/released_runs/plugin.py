@@ -1,8 +1,9 @@
 """The key `runs`, the stage that takes over a released run, and lines of passages that the corpus lacks."""
 
 from tandem.config.settings import register_section
-from tandem.contrib.released_runs.options import ImportedParams, ImportedRun
+from tandem.contrib.released_runs.options import ImportedParams, ImportedRun, has_ranks_alone
 from tandem.stages import Kind, register_stage
+from tandem.stages.base import Scoring
 from tandem.stages.retrieval import RUN_LINES
 
 register_section(
@@ -18,6 +19,7 @@ register_stage(
         ImportedParams,
         version=3,
         box="Collection",
+        scoring=Scoring(order_if=has_ranks_alone),
     ),
     in_runs=False,
 )

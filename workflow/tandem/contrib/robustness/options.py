@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tandem.config.base import Distinct, Section
-from tandem.config.datasets import Inheriting, SplitsOf
 from tandem.config.references import DatasetRef, Reference, RunRef
 from tandem.config.training import PERTURBATIONS, Perturbation
+from tandem.extras.copied_splits import CopiesSplits
 from tandem.stages.retrieval import RunParams
 
 
-class Perturbed(Inheriting):
+class Perturbed(CopiesSplits):
     """A dataset with broken copies of a split's queries: a further split `<split>_<kind>` for each kind."""
 
     corpus_key = "of"
@@ -25,10 +25,9 @@ class Perturbed(Inheriting):
     words: int = Field(1, ge=1, description="words of a query that get a typo")
     seed: int = Field(42, ge=0, description="of what is drawn, with the kind and the query's id")
 
-    def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and one for each kind of copies."""
-        whole = splits_of(self.of)
-        return whole and whole | {f"{self.split}_{kind}" for kind in self.kinds}
+    def map_copies(self) -> dict[str, str]:
+        """Return one for each kind of copies."""
+        return {f"{self.split}_{kind}": self.split for kind in self.kinds}
 
 
 class PerturbedRun(Section):

@@ -11,7 +11,7 @@ from tandem.data.rows import index_queries
 from tandem.models.ragged import Ids
 from tandem.stages.training import ModelParams
 from tandem.store.job import Job
-from tandem.training.forward import Seeds, list_scores
+from tandem.training.forward import Seeds, score_own_lists
 from tandem.training.lists import Batch
 from tandem.training.losses.listwise import compute_divergence
 from tandem.training.objectives import make_mask
@@ -60,8 +60,8 @@ class BrokenQueries:
             student = scores(copies, everyone)
             mask = torch.ones_like(student, dtype=torch.bool)
         else:
-            clean = list_scores(scores, queries, passages, own)
-            student = list_scores(scores, copies, passages, own)
+            clean = score_own_lists(scores, queries, passages, own)
+            student = score_own_lists(scores, copies, passages, own)
             mask = make_mask(own, student)
         teacher = clean.detach() / params.temperature
         return params.weight * compute_divergence(teacher, student, mask).sum()

@@ -9,7 +9,6 @@ from tandem.config.loading import read_section
 from tandem.config.merging import Raw
 from tandem.contrib.statistics.options import StatisticsLayout
 from tandem.errors import UserError
-from tandem.extras.catalogue import locate_datasets, read_entries
 from tandem.plan.context import plans_view
 from tandem.plan.graph import Stage
 from tandem.plan.plan import Check, Plan, View
@@ -66,6 +65,9 @@ class StatisticsDatasets(NamedTuple):
 
 def count_datasets(layout: Path, planner: Planner, catalogue: Raw) -> StatisticsDatasets:
     """Return the datasets of a table that can be counted without a download, and why the others cannot."""
+    # what downloads files takes a quarter of a second to import, which other targets need not wait for
+    from tandem.extras.catalogue import locate_datasets, read_entries
+
     named = [
         name
         for entry in read_section(StatisticsLayout, layout).datasets.values()

@@ -42,9 +42,10 @@ _PRINTED_COLUMNS = ["source", *PrintedNumber._fields]  # the file's columns
 
 def parse_printed_number(text: str) -> tuple[float, float]:
     """Return a printed number and the unit of its last digit: `10.4M` is 10,400,000 in units of 100,000."""
-    if (matched := NUMBER.fullmatch(text)) is None:
+    match = NUMBER.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not a printed number")
-    whole, decimals, suffix = matched.groups(default="")
+    whole, decimals, suffix = match.groups(default="")
     unit = UNIT_FACTORS[suffix] / 10 ** len(decimals)
     return int(whole.replace(",", "") + decimals) * unit, unit
 

@@ -90,7 +90,7 @@ class PlannedSweep:
 
     @property
     def scores(self) -> list[str]:
-        """Manifests of the scores."""
+        """Return the manifests of the scores."""
         return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
     def _read_grid(self) -> dict[str, list[Any]]:
@@ -270,7 +270,7 @@ def _target(name: str) -> str:
 
 
 def format_point(point: _Point) -> str:
-    """`models.rocketqav2.train.lr=2e-05, seed=1`."""
+    """Return a point in words: `models.rocketqav2.train.lr=2e-05, seed=1`."""
     return ", ".join(
         f"{path}={json.dumps(value, ensure_ascii=False, default=str)}"
         for path, value in point.items()
@@ -336,7 +336,7 @@ class SweepsView(View):
 
     @property
     def by_target(self) -> dict[str, list[str]]:
-        """Target of the command line → sweeps: `sweep_<name>` and `sweeps` for the configuration's, else by name."""
+        """Return target → sweeps: `sweep_<name>` and `sweeps` for the configuration's, the name for others."""
         own = {_target(name): [name] for name in self.requested}
         others = {
             name.replace("-", "_"): [name]

@@ -9,7 +9,7 @@ import numpy as np
 from tandem.config.base import Model
 from tandem.contrib.sweeps.options import PrintedPoint
 from tandem.data.columns import Floats64
-from tandem.evaluation.measures import is_share
+from tandem.evaluation.measure_names import is_share
 from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import bootstrap_mean, correct_by_holm, run_seeded_test
 from tandem.extras.sweep_results import SweepHeader, SweepLine, SweepPoint, SweepResult

@@ -159,7 +159,7 @@ def cross_paths(result: SweepResult) -> list[PageTable]:
 
 
 def format_line_value(line: SweepLine) -> str:
-    """`41.27 ± 0.30`, or the mean alone."""
+    """Return `41.27 ± 0.30`, or the mean alone."""
     return f"{line.value:.2f}" if line.sd is None else f"{line.value:.2f} ± {line.sd:.2f}"
 
 

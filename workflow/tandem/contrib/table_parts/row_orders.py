@@ -1,7 +1,6 @@
 """Orders of a layout's rows, tested query by query."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -16,48 +15,93 @@ from tandem.evaluation.significance import (
 from tandem.report.results import Cell, FilledOrder
 from tandem.report.scored import Position, ScoreBlock, compute_differences, scale_value
 
+RowPair = tuple[System, System]
+
 
 def fill_orders(
-    layout: Layout,
-    columns: Sequence[Column],
-    positions: Sequence[dict[System, Position]],
-    blocks: Sequence[ScoreBlock],
-) -> list[FilledOrder]:
-    """Return the layout's orders with difference, p and margin by column, p corrected over those that can be tested.
+    layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]]
+) -> tuple[list[FilledOrder], list[str]]:
+    """Return the layout's orders with difference, p and margin by column, and a note on those that cannot be tested.
 
-    Left out are those of rows that were not searched in one place: they have no differences query by query.
+    p is corrected over the pairs of runs that are tested: orders of the same two runs, by whatever names, are one test.
+
+    Args:
+        positions: of each column, those of the rows that have a number in it.
     """
     pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
-    # by block; of shape (3, measures)
-    tests: dict[int, dict[tuple[System, System], Floats64]] = {}
-    for block in blocks:
-        tested = {*block.systems} - block.repeated
-        if present := [pair for pair in pairs if {*pair} <= tested]:
-            tests[id(block)] = dict(zip(present, compare_pairs(block, present), strict=True))
-    cells = [[Cell(column.measure, None)] * len(pairs) for column in columns]
-    for column, own, at in zip(columns, cells, positions, strict=True):
-        measured: dict[int, Floats64] = {}
-        for number, (higher, lower) in enumerate(pairs):
-            if higher in at and lower in at and at[higher].block is at[lower].block:
-                own_tests = tests.get(id(at[higher].block), {})
-                if (higher, lower) not in own_tests:
-                    continue
-                measured[number] = own_tests[higher, lower][:, at[higher].measure]
-        corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
-        for (number, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
-            own[number] = replace(
-                own[number],
-                change=scale_value(change, column.measure),
-                p=round(p, 6),
-                margin=scale_value(margin, column.measure),
-            )
-    orders = [
-        FilledOrder(order.claim, name_system(higher), name_system(lower), list(own))
-        for order, (higher, lower), own in zip(
-            layout.orders, pairs, zip(*cells, strict=True), strict=True
+    compared = [[find_runs(pair, rows) for pair in pairs] for rows in positions]
+    blocks = {id(at.block): at.block for rows in positions for at in rows.values()}
+    pairs_by_block: dict[int, dict[RowPair, None]] = {key: {} for key in blocks}
+    for rows, runs_of_orders in zip(positions, compared, strict=True):
+        for runs in filter(None, runs_of_orders):
+            pairs_by_block[id(rows[runs[0]].block)][runs] = None
+    tests = {
+        key: dict(zip(own, compare_pairs(blocks[key], [*own]), strict=True))
+        for key, own in pairs_by_block.items()
+        if own
+    }
+
+    cells = []
+    for column, rows, runs_of_orders in zip(columns, positions, compared, strict=True):
+        measured: dict[RowPair, Floats64] = {}
+        for runs in filter(None, runs_of_orders):
+            block, _, measure = rows[runs[0]]
+            measured[runs] = tests[id(block)][runs][:, measure]
+        by_runs = _correct_column(column, measured)
+        untested = Cell(column.measure, None)
+        cells.append([by_runs[runs] if runs else untested for runs in runs_of_orders])
+
+    orders = []
+    untested_orders = []
+    for order, pair, own in zip(layout.orders, pairs, zip(*cells, strict=True), strict=True):
+        if any(cell.p is not None for cell in own):
+            names = name_system(pair[0]), name_system(pair[1])
+            orders.append(FilledOrder(order.claim, *names, list(own)))
+        else:
+            untested_orders.append(f"{order.claim} ({explain_untested(pair, positions)})")
+    notes = [f"Not tested: {'; '.join(untested_orders)}"] if untested_orders else []
+    return orders, notes
+
+
+def find_runs(pair: RowPair, positions: dict[System, Position]) -> RowPair | None:
+    """Return the runs of two rows in a column, each by the first row that has it; None where they cannot be compared.
+
+    Query by query only two different runs are compared, which were scored on the same queries.
+    """
+    higher, lower = map(positions.get, pair)
+    if higher is None or lower is None or higher.block is not lower.block:
+        return None
+    originals = higher.block.originals
+    runs = originals[pair[0]], originals[pair[1]]
+    return runs if runs[0] != runs[1] else None
+
+
+def explain_untested(pair: RowPair, positions: Sequence[dict[System, Position]]) -> str:
+    """Return why no column can compare two rows: `DE has no scores`, `other queries are scored`."""
+    for system in pair:
+        if not any(system in rows for rows in positions):
+            return f"{name_system(system)} has no scores"
+    together = [rows for rows in positions if pair[0] in rows and pair[1] in rows]
+    if not together:
+        return "no column has both"
+    if any(rows[pair[0]].block is rows[pair[1]].block for rows in together):
+        return f"{name_system(pair[0])} and {name_system(pair[1])} are the same run"
+    return "other queries are scored"
+
+
+def _correct_column(column: Column, measured: dict[RowPair, Floats64]) -> dict[RowPair, Cell]:
+    """Return the cells of the tests of a column: p is corrected over them."""
+    corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
+    cells = {}
+    for (runs, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
+        cells[runs] = Cell(
+            column.measure,
+            None,
+            change=scale_value(change, column.measure),
+            p=round(p, 6),
+            margin=scale_value(margin, column.measure),
         )
-    ]
-    return [order for order in orders if any(cell.p is not None for cell in order.cells)]
+    return cells
 
 
 def compare_pairs(block: ScoreBlock, pairs: Sequence[tuple[System, System]]) -> Floats64:

@@ -12,7 +12,7 @@ _ANSWERING_BOXES = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fus
 
 
 def read_costs(scores: Artifact) -> Costs | None:
-    """Costs of the run behind scores; None for a group of datasets, without a run, and where a stage was deleted."""
+    """Return the costs of the run behind scores; None for a group, without a run, or if a stage was deleted."""
     stages = walk([scores])
     run = stages[scores.key].upstream.get("run")
     if run is None or any(

@@ -19,7 +19,7 @@ class TermEncoder(SideEncoder):
     blocks = SparseBlocks
 
     def encode(self, texts: Ragged, progress: Progress) -> csr_array:
-        """Weights of texts, shape (texts, vocabulary), rounded to what is stored."""
+        """Return weights of texts, shape (texts, vocabulary), rounded to what is stored."""
         budget = max(1, min(self.budget, LOGITS // self.model.dimension))
         batches = encode_batches(
             self.model, self.tower, texts, self.template, self.mode, budget, count_texts(progress)

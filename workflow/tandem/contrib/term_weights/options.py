@@ -85,7 +85,7 @@ class GatedTerms(Terms):
 
     @property
     def learned_first(self) -> str | None:
-        """The loss by which a gate is learned before all else."""
+        """Return the loss by which a gate is learned before all else."""
         return EXPANSION_TERMS if self.gate == "learned" else None
 
 
@@ -126,7 +126,7 @@ class WinnersTakeAll(Terms):
 
     @property
     def buckets(self) -> int:
-        """How many layers of the encoder have dimensions of their own."""
+        """Return how many layers of the encoder have dimensions of their own."""
         return len(self.layers or (0,))
 
 

@@ -1,5 +1,6 @@
 """Searches by weights of terms: exact, through Lucene (`<model>@lucene`), or as an entry of `indexes` says."""
 
+from tandem.contrib.term_weights.options import WinnersTakeAll
 from tandem.contrib.term_weights.term_options import (
     ExactTermIndex,
     SeismicBuild,
@@ -10,13 +11,30 @@ from tandem.contrib.term_weights.term_options import (
 from tandem.errors import UserError
 from tandem.extras.searched_indexes import plans_comparison
 from tandem.extras.tradeoffs_options import Tradeoffs
-from tandem.plan.context import Context, json_of, search
+from tandem.plan.context import Context, checks_section, json_of, search
 from tandem.plan.graph import Stage
 from tandem.plan.reported import searched
 from tandem.plan.searches import encode_both_sides, find_index
-from tandem.plan.starting_encoders import dual_encoder
+from tandem.plan.sizes import known_shape
+from tandem.plan.starting_encoders import dual_encoder, encoder
 
 LUCENE = "lucene"
+
+
+@checks_section("models.representation.layers")
+def check_layers(ctx: Context) -> None:
+    """Refuse a layer of UHD-BERT that the encoder lacks, where its sizes are known here."""
+    for name, entry in ctx.settings.models.items():
+        chosen = getattr(entry, "representation", None)
+        if not isinstance(chosen, WinnersTakeAll) or not chosen.layers:
+            continue
+        shape = known_shape(ctx, encoder(ctx, ctx.root(name, "dual")))
+        last = max(chosen.layers)
+        if shape and last > shape.layers:
+            key = f"models.{name}.representation.layers"
+            raise UserError(
+                f"{key} names layer {last}; allowed: 1 to {shape.layers}, the encoder's"
+            )
 
 
 @search("sparse")

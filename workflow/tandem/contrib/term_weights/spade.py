@@ -60,7 +60,7 @@ class Spade(UniCoil):
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
+        """Return weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
         texts = Ragged.of(texts)
         if side == "query" or self.part == "weights":
             return super().encode(side, texts, template, mode, multiple)
@@ -70,7 +70,7 @@ class Spade(UniCoil):
                 logits = self.towers[EXPANSION](**part).logits
             return keep_winners(logits, part["attention_mask"], self.options.terms)
 
-        inputs = place_all(template.single_inputs(texts, side).padded(multiple))
+        inputs = place_all(template.single_inputs(texts, side).to_tensors(multiple))
         share = self.options.share
         expansion = compute_in_rows(expand, inputs, self.dimension)
         if self.part == "expansion":

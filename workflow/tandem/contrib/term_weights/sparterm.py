@@ -46,7 +46,7 @@ class SparTerm(SparseEncoder):
         model._add_gate(folder / GATE)
         return model
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
+    def _prepare_start(self, folder: Path, shape: DualShape) -> None:
         """Have the gate start as the encoder does."""
         self._add_gate(folder)
 
@@ -90,7 +90,7 @@ class SparTerm(SparseEncoder):
         self, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
         """Return max_i gate_logit_ij of passages, shape (texts, vocabulary), float32; see `encode`."""
-        inputs = place_all(template.single_inputs(texts, "passage").padded(multiple))
+        inputs = place_all(template.single_inputs(texts, "passage").to_tensors(multiple))
         with precision(mode):
             logits = self.towers[GATE](**inputs).logits
         return take_highest(logits, inputs["attention_mask"])

@@ -1,4 +1,4 @@
-"""Learned sparse encoders: a text becomes one weight for each entry of the vocabulary, and most of them are 0."""
+"""Learned sparse encoders: a text becomes one weight for each entry of the vocabulary; most weights are 0."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -83,7 +83,7 @@ class SparseEncoder(StaticSide):
     w_j = max_i log(1 + ReLU(logit_ij)) over the text's tokens i, special ones included (SPLADE v2, Eq. 6), or their sum
     (SPLADE, Eq. 1). The score is the dot product of the query's and the passage's weights.
 
-    Towers are masked language models, that of queries perhaps `StaticQueries`.
+    Towers are masked language models; the queries' may be `StaticQueries`.
     """
 
     options: SparseTerms | GatedTerms
@@ -102,19 +102,21 @@ class SparseEncoder(StaticSide):
         if isinstance(model.towers["query"], StaticQueries):
             saved = query != passage
             model.towers["query"] = (
-                StaticQueries.load(query) if saved else StaticQueries.beside(passage, model.whole)
+                StaticQueries.load(query)
+                if saved
+                else StaticQueries.beside(passage, model.full_dimension)
             )
         return model
 
     @classmethod
-    def _refuse(cls, folder: Path, shape: DualShape) -> None:
+    def _check_options(cls, folder: Path, shape: DualShape) -> None:
         refuse_single(folder, shape)
 
-    def _begin(self, folder: Path, shape: DualShape) -> None:
-        """Add nothing: the head is the encoder's own."""
+    def _prepare_start(self, folder: Path, shape: DualShape) -> None:
+        """Do nothing: the head is the encoder's own, and no layers are added."""
 
     @property
-    def whole(self) -> int:
+    def full_dimension(self) -> int:
         """Return how many numbers a vector has: entries of the vocabulary."""
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
@@ -156,9 +158,9 @@ class SparseEncoder(StaticSide):
         )
 
     def freeze_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
-        """Take the last layer of each tower's head out of it, in parts of `TERMS` terms: `encode` pools one by one.
+        """Take the last layer out of each tower's head and split it into parts of `TERMS` terms, which `encode` pools.
 
-        The logits of all terms are never in memory together. The model can be neither trained nor saved any more.
+        The logits of all terms are never in memory together. The model can no longer be trained or saved.
         Heads of families that are not in `LINEAR_HEADS` stay whole.
 
         Args:
@@ -178,7 +180,7 @@ class SparseEncoder(StaticSide):
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Weights of texts, as many texts at a time as keep the logits in memory; see `DualEncoder.encode`.
+        """Return weights of texts, so many at a time that the logits fit into memory; see `DualEncoder.encode`.
 
         Returns:
             Shape (texts, vocabulary), float32, not negative.
@@ -187,7 +189,7 @@ class SparseEncoder(StaticSide):
         if isinstance(tower, StaticQueries):
             return tower(Ragged.of(texts))  # type: ignore[no-any-return]
 
-        inputs = place_all(template.single_inputs(texts, side).padded(multiple))
+        inputs = place_all(template.single_inputs(texts, side).to_tensors(multiple))
         vectors = self.weigh(side, inputs, mode, self.options.pooling, self.options.activation)
         vectors = self.choose_terms(vectors, side, Ragged.of(texts), inputs, mode)
         return keep_largest(vectors, self.options.top) if self.options.top else vectors
@@ -225,7 +227,7 @@ class SparseEncoder(StaticSide):
 
 
 def take_last_layer(tower: nn.Module) -> nn.Linear:
-    """Return the linear layer that makes a tower's logits; in its place the tower returns what it reads."""
+    """Take out and return the linear layer that makes a tower's logits; the tower then returns that layer's inputs."""
     model: Any = tower
     last: nn.Linear = model.get_output_embeddings()
     for parent in tower.modules():
@@ -236,7 +238,7 @@ def take_last_layer(tower: nn.Module) -> nn.Linear:
 
 
 def split_layer(layer: nn.Linear, outputs: int) -> Iterator[nn.Linear]:
-    """Yield the layer as several, of so many of its outputs each, in order; they share its weights."""
+    """Split a layer into several that have a part of its outputs each, in order, and share its weights."""
     for start in range(0, layer.out_features, outputs):
         rows = slice(start, start + outputs)
         part = nn.Linear(
@@ -314,7 +316,7 @@ def weigh_terms_by_parts(
 def compute_in_rows(
     compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int
 ) -> Tensor:
-    """Vectors of texts, shape (texts, width), as many texts at a time as keep `width` numbers for each token in memory.
+    """Return vectors of texts, shape (texts, width), so many at a time that memory holds `width` numbers a token.
 
     `inputs` are of shape (texts, tokens, …) each, and `compute` takes some of the texts.
     """
@@ -334,7 +336,7 @@ def _activate(logits: Tensor, activation: str) -> Tensor:
 
 
 def keep_largest(vectors: Tensor, top: int) -> Tensor:
-    """Vectors of shape (texts, dim) with all but each text's `top` largest weights set to 0."""
+    """Return vectors of shape (texts, dim) with all but each text's `top` largest weights set to 0."""
     values, at = vectors.topk(min(top, vectors.shape[1]), dim=1)
     return torch.zeros_like(vectors).scatter(1, at, values)
 

@@ -64,7 +64,8 @@ class StaticQueries(nn.Module):
         Raises:
             UserError: they are not as many as the vocabulary has entries.
         """
-        if (static := find_static_queries(folder)) is None:
+        static = find_static_queries(folder)
+        if static is None:
             return cls(torch.ones(vocabulary))
         queries = cls.load(static.queries)
         if len(queries.weight) != vocabulary:
@@ -75,7 +76,7 @@ class StaticQueries(nn.Module):
         return queries
 
     def forward(self, texts: Ragged) -> Tensor:
-        """Token ids without special tokens → shape (texts, vocabulary)."""
+        """Return weights of texts, shape (texts, vocabulary), from token ids without special tokens."""
         weight = self.weight
         rows, terms = locate_terms(texts, weight.device)
         vectors = weight.new_zeros(len(texts), len(weight))
@@ -99,7 +100,7 @@ class StaticSide(DualEncoder):
         if shape.representation.get("queries") != "tokens":
             return super()._read(query, passage, shape)
         model = super()._read(query, passage, replace(shape, shared=True))
-        model.towers["query"] = StaticQueries(torch.ones(model.whole))
+        model.towers["query"] = StaticQueries(torch.ones(model.full_dimension))
         model.dense["query"] = nn.ModuleList()
         return model
 

@@ -1,4 +1,4 @@
-"""Objectives of models that weigh terms.
+"""Train models that weigh terms.
 
 DeepCT's query term recall, the terms that SparTerm's gate adds, and the co-training of SpaDE's two encoders.
 """
@@ -19,7 +19,7 @@ from tandem.contrib.term_weights.unicoil import UniCoil
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import count_title_tokens
-from tandem.training.forward import MULTIPLE, Replayed, Seeds, list_scores
+from tandem.training.forward import MULTIPLE, Replayed, Seeds, score_own_lists
 from tandem.training.lists import Batch
 from tandem.training.objectives import apply_gradient, make_mask
 from tandem.training.objectives.dual import (
@@ -60,7 +60,7 @@ class LearnsQueries(DualObjective):
         """Return the loss of each of some passages, given by their rows and their token ids, shape (passages,)."""
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. The loss falls apart per passage."""
+        """See `Objective`. The loss is a sum over passages."""
         rows = self.world.share(batch).passages[:, 0]
         texts = self.tokens.passages.take(rows)
         losses = Replayed(
@@ -93,7 +93,7 @@ class TermRecall(LearnsQueries):
             raise UserError("train.loss is term_recall, which needs the representation unicoil")
 
     def compute_losses(self, rows: Ids, texts: Ragged) -> Tensor:
-        """Return the mean squared error of each passage's tokens; 0 of a passage without any."""
+        """Return the mean squared error of each passage's tokens; 0 for a passage without tokens."""
         options = self.tokens.template, self.train.precision, MULTIPLE
         _, weights, own = self.model.scalars("passage", texts, *options)
         recall = np.concatenate([self.recall(int(row)) for row in rows])
@@ -190,8 +190,8 @@ class CoTraining(DualObjective):
             return batch
         self.models.eval()
         own = self.world.share(batch)
-        queries, passages = (side.values() for side in judge.vectors.of_batch(own, Seeds((0,))))
-        scores = list_scores(judge.model.scores, queries, passages, own)
+        queries, passages = (side.values() for side in judge.vectors.encode_batch(own, Seeds((0,))))
+        scores = score_own_lists(judge.model.scores, queries, passages, own)
         scores = scores.masked_fill(~make_mask(own, scores), float("-inf"))
         losses = self.world.gather(-scores.log_softmax(1)[:, 0])
         self.models.train()

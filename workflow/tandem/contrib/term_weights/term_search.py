@@ -1,8 +1,8 @@
-"""Weights of terms: on disk, in blocks of rows of those that are not 0, and stage `retrieve_sparse`. No torch here.
+"""Store weights of terms in blocks of sparse rows, and search them (stage `retrieve_sparse`), without torch.
 
 The stage finds the best passages of each query by the exact dot product. A passage without any of a query's terms is no
-result. The score is a float64 sum in the order of the vocabulary, rounded to float32: a function of the pair alone,
-whatever blocks, threads and shards share the work.
+result. The score is a float64 sum in the order of the vocabulary, rounded to float32, so that it depends on the pair
+alone, however blocks, threads and shards divide up the work.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ QUERIES_PER_PRODUCT = 32  # that are multiplied at once
 
 
 class SparseBlocks(Blocks):
-    """Blocks of rows of weights, each a file with three arrays: `starts` of rows, `terms` and `weights`."""
+    """Write blocks of rows of weights, each as a file with three arrays: `starts` of rows, `terms` and `weights`."""
 
     suffix = ".npz"
 
@@ -69,7 +69,7 @@ class TermWeights(Embeddings):
 
     @property
     def active(self) -> float:
-        """Terms with a weight of the mean row."""
+        """Return the number of terms with a weight in the mean row."""
         return float(self.artifact.manifest.facts["active_terms"])
 
     @property
@@ -99,8 +99,8 @@ class TermWeights(Embeddings):
 class Pruned(TermWeights):
     """Read passages' weights without the terms that more than a share of the passages have (Choi et al. 2022).
 
-    Queries' weights of these terms meet nothing, as if they had been cut out there too. All blocks are read once before
-    the first search.
+    Queries' weights of these terms then have no effect, as if they had been removed, too. All blocks are read once
+    before the first search.
     """
 
     def __init__(self, artifact: Artifact, params: PrunedIndex) -> None:
@@ -157,7 +157,7 @@ class Frequencies(TermWeights):
 
 
 def open_passages(artifact: Artifact, index: ExactTermIndex | None) -> TermWeights:
-    """Open passages' weights as an exact search multiplies them."""
+    """Open passages' weights in the form that an exact search multiplies."""
     if index is None:
         return TermWeights(artifact, "passages")
     if isinstance(index, FrequencyIndex):

@@ -49,14 +49,14 @@ class UltraHighDimensional(OwnTokens):
         return [Dense(nn.Linear(hidden, width), nn.Identity(), TOKEN_VECTORS) for _ in buckets]
 
     @property
-    def whole(self) -> int:
+    def full_dimension(self) -> int:
         """Return how many dimensions there are."""
         return self.options.width * self.options.buckets
 
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Weights of texts, shape (texts, buckets · width), float32, not negative; see `DualEncoder.encode`."""
+        """Return weights of texts, shape (texts, buckets · width), float32, not negative; see `DualEncoder.encode`."""
         states, _, own = self.states(
             side, Ragged.of(texts), template, mode, multiple, self.options.layers
         )

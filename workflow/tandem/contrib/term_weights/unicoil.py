@@ -27,7 +27,7 @@ class UniCoil(StaticSide, OwnTokens):
         return [Dense(nn.Linear(hidden, 1), nn.ReLU())]
 
     @property
-    def whole(self) -> int:
+    def full_dimension(self) -> int:
         """Return how many numbers a vector has: entries of the vocabulary."""
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
@@ -35,7 +35,7 @@ class UniCoil(StaticSide, OwnTokens):
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
+        """Return weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""
         tower = self.towers[side]
         rows = Ragged.of(texts)
         if isinstance(tower, StaticQueries):

@@ -68,7 +68,7 @@ class Curve:
 
     @property
     def rows(self) -> Iterator[tuple[str, int, float, float]]:
-        """For each checkpoint its key, its step, and its values on the reduced and on the full corpus."""
+        """Return for each checkpoint its key, its step, and its values on the reduced and on the full corpus."""
         keys = [checkpoint.key for checkpoint in self.checkpoints]
         return zip(
             keys, self.steps, _read_values(self.reduced), _read_values(self.full), strict=True
@@ -76,7 +76,7 @@ class Curve:
 
     @property
     def line(self) -> Markup:
-        """Value against step, with that of the full corpus where it is the same measure."""
+        """Return value against step, with that of the full corpus where it is the same measure."""
         series = [Series(f"{self.part}, reduced corpus", self.steps, _read_values(self.reduced))]
         if self.measures[0] == self.measures[1]:
             series.append(Series(f"{self.part}, full corpus", self.steps, _read_values(self.full)))
@@ -84,7 +84,7 @@ class Curve:
 
     @property
     def points(self) -> Markup:
-        """Full against reduced, a point per checkpoint."""
+        """Return full against reduced values, a point per checkpoint."""
         both = Series(
             f"{self.model}, {self.part}", _read_values(self.reduced), _read_values(self.full)
         )

@@ -17,12 +17,12 @@ class ValidatedTwice(NamedTuple):
 
     @property
     def row(self) -> dict[str, str]:
-        """Its names and the folders of its stages, as a command line has them."""
+        """Return its names and the folders of its stages, as a command line has them."""
         return {**self.validated.row, "full": self.full.folder if self.full else ""}
 
     @property
     def stages(self) -> list[Stage]:
-        """The checkpoint and its values."""
+        """Return the stages of the checkpoint and of its values."""
         both = [self.validated.checkpoint, self.validated.reduced]
         return [*both, self.full] if self.full else both
 

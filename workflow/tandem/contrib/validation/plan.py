@@ -66,7 +66,7 @@ class Validated:
 
     @property
     def row(self) -> dict[str, str]:
-        """Its names and the folders of its stages, as a command line has them."""
+        """Return its names and the folders of its stages, as a command line has them."""
         folders = {"checkpoint": self.checkpoint.folder, "reduced": self.reduced.folder}
         return {"model": self.model, "part": self.part, **folders}
 

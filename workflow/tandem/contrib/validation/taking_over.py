@@ -11,7 +11,7 @@ from tandem.contrib.validation.selection import (
     read_worth,
 )
 from tandem.errors import UserError
-from tandem.evaluation.measures import is_share
+from tandem.evaluation.measure_names import is_share
 from tandem.extras.validation.validation_points import ValidationPoint
 from tandem.stages import declaration
 from tandem.stages.training import ModelParams

@@ -43,9 +43,9 @@ from tandem.training.checkpoints import (
     STEP,
     Checkpoints,
     State,
-    list_kept,
+    list_saved_tensors,
     load_weights,
-    on_cpu,
+    move_to_cpu,
 )
 from tandem.training.lists import Lists, Positives
 from tandem.training.loop import TrainingLoop
@@ -85,7 +85,7 @@ class Validating:
         return f"validates on {self.validation.origin}"
 
     def prepare(self, ranker: Ranker, train: _Train) -> _Train:
-        """See `Watch`: where dev chooses, validations are paid for by the budget."""
+        """See `Watch`: if dev chooses, validations are paid for by the budget."""
         self.ranker = ranker
         if not train.budget_minutes or train.choose != "dev" or train.validate_every is not None:
             return train
@@ -94,7 +94,7 @@ class Validating:
         return train.model_copy(update={"budget_minutes": minutes})
 
     def begin(self, loop: TrainingLoop, state: State) -> None:
-        """Validate the start, unless the training goes on from where its log has it."""
+        """Validate the models before the first step, unless the log of a resumed training has values already."""
         usual = math.ceil(loop.steps / self.validations) if loop.train.choose == "dev" else 0
         self.every = loop.train.validate_every or usual
         self.history = read_points(state.log)
@@ -102,7 +102,7 @@ class Validating:
             self._validate_if_due(loop, state)
 
     def follow(self, loop: TrainingLoop, state: State) -> bool:
-        """Validate if a validation is due; whether the training ends, as it gains no more."""
+        """Validate if a validation is due, and return whether the training ends because it gains no more."""
         self._validate_if_due(loop, state)
         return is_exhausted(loop.train, self.history)
 
@@ -133,7 +133,7 @@ class Validating:
             load_weights(loop.objective.models, find_best_file(loop.checkpoints, chosen.step))
 
     def describe_choice(self, train: Train) -> list[float] | None:
-        """Return value and step of the validation whose weights are the model; None where the last ones are."""
+        """Return value and step of the validation whose weights become the model; None if the last ones do."""
         chosen = find_chosen(train, self.history)
         return [chosen.mean, chosen.step] if chosen else None
 
@@ -193,7 +193,7 @@ def save_best(checkpoints: Checkpoints, models: nn.Module, step: int) -> None:
     """Write the weights of the best validation so far, under their step; remove those that no resumption needs."""
     checkpoints.folder.mkdir(parents=True, exist_ok=True)
     with replacing(find_best_file(checkpoints, step)) as partial:
-        save_file(on_cpu(list_kept(models)), partial)
+        save_file(move_to_cpu(list_saved_tensors(models)), partial)
     every = checkpoints.find_all()
     if not every:
         return

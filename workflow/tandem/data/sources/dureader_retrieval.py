@@ -178,7 +178,8 @@ class DuReaderRetrievalSource(Source):
             for _, text in self._lines():
                 progress.add(1)
                 yield text
-        if (lines := progress.done) != passages:
+        lines = progress.done
+        if lines != passages:
             error = f"{self._map}: names {passages:,} lines, but the {len(self._parts)} parts beside it have {lines:,}"
             raise UserError(f"{error}; fetch what is missing")
 

@@ -11,8 +11,8 @@ from tandem import ROOT
 from tandem.cluster.progress import format_duration
 from tandem.config.merging import Raw
 from tandem.config.settings import Settings
-from tandem.data.fetch import format_bytes
 from tandem.errors import UserError
+from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.estimate.derived_sizes import unite_sizes
 from tandem.extras.estimate.resources import (
     MODEL_WORK,
@@ -58,12 +58,12 @@ class Cost:
 
     @property
     def wall(self) -> float:
-        """Seconds by the clock."""
+        """Return seconds by the clock."""
         return sum(self.parts.values())
 
     @property
     def training(self) -> str:
-        """`1,200 steps`; empty of what trains nothing."""
+        """Return `1,200 steps`; empty if nothing is trained."""
         return "" if self.steps is None else f"{self.steps:,} steps"
 
 
@@ -181,7 +181,7 @@ def estimate_stage(stage: Stage, setting: Setting, hardware: Hardware) -> Cost |
 
     kind, processes = KINDS[stage.kind], count_processes(stage, setting)
     disk = work.disk + work.run
-    is_light = kind.gpu and not kind.uses_gpu(stage.upstream)  # it does not even import torch
+    is_light = kind.gpu and not kind.uses_gpu(stage.upstream, {})  # it does not even import torch
     parts = {
         "models": computing / processes,
         "core": before + passing / processes + work.run / hardware.rates["run"],

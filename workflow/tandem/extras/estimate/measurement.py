@@ -136,7 +136,7 @@ def _time_passes() -> Iterator[float]:
     import torch
     from transformers import BertConfig, BertModel
 
-    from tandem.models.acceleration import make_ready
+    from tandem.models.acceleration import use_learning_layers
     from tandem.models.device import is_onednn_used, keep_memory, precision, use_workers
 
     use_workers(None)
@@ -147,7 +147,7 @@ def _time_passes() -> Iterator[float]:
     )  # fmt: skip
     model = BertModel(config, add_pooling_layer=False)
     if is_onednn_used():
-        make_ready(model, TEXTS * TOKENS_PER_TEXT)
+        use_learning_layers(model, TEXTS * TOKENS_PER_TEXT)
     texts = torch.randint(
         0, VOCABULARY, (TEXTS, TOKENS_PER_TEXT), generator=torch.Generator().manual_seed(0)
     )

@@ -61,9 +61,10 @@ def estimate_embeddings(stage: Stage, setting: Setting) -> Work:
     texts, tokens = count_encoded_texts(stage, setting)
     dimension = setting.dimension(stage)
     bytes_per_vector = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}
+    of_inputs = texts * tokens * setting.input_operations(stage.upstream["tokens"])
     return Work(
         "encode",
-        shape.forward(texts, tokens),
+        shape.forward(texts, tokens) + of_inputs,
         rows=(("encoded", texts * tokens),),
         memory=PROCESS_BYTES + 4 * shape.parameters,
         disk=texts * bytes_per_vector[params_of(stage).dtype],
@@ -191,6 +192,7 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
     list_size = 0 if vectors else train.visit_size + added
     dev_queries, dev_depth = count_validated(stage, setting)
     operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
+    of_inputs, of_dev_inputs = 0.0, 0.0  # which no budget counts
     memory: float = PROCESS_BYTES + setting.held
 
     if objective != "cross":
@@ -205,10 +207,16 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         head = count_head_operations(stage, shape) / encoders  # one of them has it
 
         forward = encoders * _count_encoding(shape, queries, list_size, lengths, head)
+        tokens_read = tokens_per_step
         if getattr(train, "self_teaching", None):  # each query's broken copy
             forward += encoders * shape.forward(queries, query + DUAL_SPECIAL)
+            tokens_read += queries * (query + DUAL_SPECIAL)
         operations += forward * (passes - _count_spared_passes(shape, params))
         validation += encoders * _count_encoding(shape, dev_queries, dev_depth, lengths, head)
+        of_token = encoders * setting.input_operations(tokens)
+        of_inputs = passes * tokens_read * of_token
+        dev_tokens = query + DUAL_SPECIAL + dev_depth * (passage + DUAL_SPECIAL)
+        of_dev_inputs = dev_queries * dev_tokens * of_token
         weights += separate_weights * shape.parameters
         memory += separate_weights * measure_learning_weights(shape, params.lora)
         activations += encoders * measure_activations(shape, tokens_per_step, setting, passage)
@@ -245,7 +253,7 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         operations += 2 * queries * setting.passages(vectors) * setting.dimension(vectors)
 
     steps, validations = count_steps(stage, setting, operations, validation)
-    operations = operations * steps + validation * validations
+    operations = (operations + of_inputs) * steps + (validation + of_dev_inputs) * validations
     return Work(objective, operations, memory=memory, disk=4 * weights, steps=steps)
 
 

@@ -359,6 +359,18 @@ class Setting:
             passage = manifest.facts["passage_tokens"] / manifest.facts["passages"]
         return query, passage
 
+    def input_operations(self, tokens: Stage) -> float:
+        """Return the operations that a token's input vector takes; 0 where it is looked up, as in most encoders.
+
+        Words that stand twice in a batch are computed once: these are the operations where none does.
+        """
+        above: Stage | None = tokens
+        while above:
+            if above.kind in input_cost:
+                return input_cost[above.kind](above, self.shape(tokens).hidden)
+            above = above.upstream.get("encoder") or above.upstream.get("start")
+        return 0.0
+
     def pair_length(self, tokens: Stage) -> float:
         """Return the mean tokens of a pair under a `tokens` stage, special ones included."""
         return min(sum(self.lengths(tokens)) + PAIR_SPECIAL, params_of(tokens).pair_length or inf)
@@ -367,6 +379,10 @@ class Setting:
 CostFunction = Callable[[Stage, Setting], Work]
 # by kind
 cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate", decides=False)
+# By kind of stage that makes encoders whose input vectors are computed: `(encoder, hidden) -> operations` of a token.
+input_cost: Registry[Callable[[Stage, int], float]] = Registry(
+    "input cost", "input_cost", "extras.estimate", decides=False
+)
 # By source, `(stage, whole, beside) -> size` of a derived dataset: of the one that it is made of, and of the one whose
 # queries it has too, if any.
 derived_size: Registry[Callable[[Stage, Volumes, Volumes | None], Volumes]] = Registry(

@@ -69,7 +69,7 @@ class AnsweringModel(Protocol):
         """Return an answer of at most so many tokens, the likeliest word after word."""
 
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
-        """Log-odds of the first word against the second as the answer's beginning."""
+        """Return the log-odds of the first word against the second as the answer's beginning."""
 
 
 class AnswerStore:
@@ -229,7 +229,7 @@ class Server:
         return self._ask(prompt, self._text, tokens)
 
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
-        """Log-odds of two words among the likeliest first words, without regard to case.
+        """Return the log-odds of two words among the likeliest first words, without regard to case.
 
         A word that is not among them has at most the probability of the last one, and at most what all of them leave;
         it gets the lesser, but no less than 1e-9. Servers may list few words, down to the chosen one alone.
@@ -375,7 +375,7 @@ def read_key(variable: str) -> str:
 
 
 def _read_usage(response: Any) -> tuple[int, int]:
-    """Tokens read and written, as the server counts them; 0 where it does not."""
+    """Return the tokens read and written, as the server counts them; 0 if it does not."""
     usage = getattr(response, "usage", None)
     return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
 

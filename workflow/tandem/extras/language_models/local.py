@@ -90,7 +90,7 @@ class LocalModel:
 
     @torch.inference_mode()
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
-        """logit(first word) − logit(second word) at the answer's beginning.
+        """Return logit(first word) − logit(second word) at the answer's beginning.
 
         Of a chat model's words the likeliest form counts, with a capital or without, behind a blank or not.
         """

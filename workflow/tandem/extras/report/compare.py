@@ -10,7 +10,8 @@ from markupsafe import Markup
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_ranking
 from tandem.evaluation.layouts import System, name_system
-from tandem.evaluation.measures import Qrels, parse_measures, skip_excluded
+from tandem.evaluation.measure_names import parse_measures
+from tandem.evaluation.measures import Qrels, skip_excluded
 from tandem.evaluation.scores import list_shared_measures, read_aligned, read_relevance
 from tandem.extras.report.charts import (
     CHART_SIZE,

@@ -72,7 +72,7 @@ def make_environment() -> jinja2.Environment:
 
 
 def mark_prose(text: str) -> Markup:
-    """Escaped text with code between backticks: `rerank.depth`."""
+    """Return escaped text with code between backticks: `rerank.depth`."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
@@ -96,12 +96,12 @@ def render_macro(template: str, macro: str, *values: Any) -> Markup:
 
 
 def cut_text(text: str, most: int) -> str:
-    """At most so many characters of a text, with a mark where it is cut."""
+    """Return a text of limited length, with a mark where it is cut."""
     return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 
 def embed_json(value: Any) -> Markup:
-    """JSON that may stand inside a `<script>` element, whatever its texts contain.
+    """Return JSON that may stand inside a `<script>` element, whatever its texts contain.
 
     `<`, `>`, `&` and the two line separators of JavaScript become escapes, so that `</script>` and `<!--` cannot occur.
     """
@@ -157,7 +157,7 @@ def draw_bar(cell: Cell, column: list[Cell]) -> str:
 
 
 def quote_latex(text: str) -> str:
-    """Text as LaTeX sets it."""
+    """Return a text as LaTeX reads it."""
     return "".join(LATEX_ESCAPES.get(character, character) for character in text)
 
 

@@ -45,13 +45,11 @@ def write_report(
     """
     systems = open_systems(compared)
     rows = [row for table in tables for row in table.rows]
-    folders = [
-        folder
-        for row in rows
-        for folder in ([run.folder for run in row.lineage] or [row.folder])
-        if folder
-    ]
-    runs = [open_artifact(Path(folder), verify=False) for folder in dict.fromkeys(folders)]
+    folders: list[str] = []
+    for row in rows:
+        folders += [run.folder for run in row.lineage] or [row.folder]
+    distinct = dict.fromkeys(filter(None, folders))
+    runs = [open_artifact(Path(folder), verify=False) for folder in distinct]
     stages = walk(
         [
             *systems.values(),

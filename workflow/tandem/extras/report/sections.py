@@ -121,7 +121,7 @@ def list_trained_models(
 
 
 def _list_checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[str]:
-    """Keys of all checkpoints that a training went on from."""
+    """Return the keys of all checkpoints from which a training was resumed."""
     keys = set[str]()
     waiting = [stage]
     while waiting:
@@ -135,14 +135,13 @@ def _list_checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[s
 
 
 def _draw_curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
-    """Loss parts, smoothed, and dev measures against the step, in a reader's words."""
+    """Draw loss parts, smoothed, and dev measures against the step, in a reader's words."""
     losses = [replace(log[name], name=words) for name, words in _LOSS_NAMES.items() if name in log]
-    dev = [
-        replace(line, name=f"{measure}, {_PART_NAMES.get(part, part)}")
-        for name, line in sorted(log.items())
-        if name.startswith("dev ")
-        for _, measure, part in [name.split(" ", 2)]
-    ]
+    dev = []
+    for name, line in sorted(log.items()):
+        if name.startswith("dev "):
+            _, measure, part = name.split(" ", 2)
+            dev.append(replace(line, name=f"{measure}, {_PART_NAMES.get(part, part)}"))
     unit = (
         "loss, in scores"
         if {*_LOSSES_OF_SCORES, *OWN_LOSSES} & set(map(str, flatten(model.params).values()))
@@ -211,7 +210,7 @@ class ListSection:
 
     @property
     def grids(self) -> list[PageTable]:
-        """Tables of what each rule dropped, and of percentiles of the scores."""
+        """Return tables of what each rule dropped, and of percentiles of the scores."""
         dropped = [[rule, f"{count:,}"] for rule, count in self.report.dropped.items()]
         groups = self.report.percentiles or {}
         levels = dict.fromkeys(level for group in groups.values() for level in group or ())
@@ -368,7 +367,7 @@ def _format_text(value: object) -> str:
 
 
 def format_figure(value: float | None) -> str:
-    """`8,841,823`, `2.57`; empty without a value."""
-    return (
-        "" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
-    )
+    """Return `8,841,823`, `2.57`; empty without a value."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"

@@ -4,6 +4,8 @@ from tandem.evaluation.layouts import name_system
 from tandem.report.grids import LEVEL, describe_p, format_difference, format_number, mark
 from tandem.report.results import FilledRow, Table
 
+_MOST_NAMED = 4  # rows of a sentence; the table has all
+
 
 def answer_question(table: Table) -> list[str]:
     """Return what a table says, in sentences.
@@ -13,7 +15,9 @@ def answer_question(table: Table) -> list[str]:
     best = table.best
     if best is None:
         return []
-    sentence = f"{best.system} has the highest {best.measure}: {format_number(best.value, 1)}"
+    among = f" on {best.among}" if best.among else ""
+    value = format_number(best.value, 1)
+    sentence = f"{best.system} has the highest {best.measure}{among}: {value}"
     if best.gain is not None:
         is_sure = best.p is not None and best.p < LEVEL
         surely = "" if is_sure else ", which is not significant"
@@ -33,13 +37,18 @@ def answer_question(table: Table) -> list[str]:
 
 
 def rank_rows(table: Table) -> list[FilledRow]:
-    """Return the rows in falling order of the first measure; rows without a value come last."""
+    """Return the rows in falling order of the first measure; rows without a value come last.
 
-    def find_value(row: FilledRow) -> float:
-        value = row.cells[0].value
-        return -1.0 if value is None else value
+    Where rows are scored by different queries or labels, those of the best system come first.
+    """
+    among = table.best.among if table.best else ""
 
-    return sorted(table.rows, key=find_value, reverse=True)
+    def find_rank(row: FilledRow) -> tuple[bool, float]:
+        cell = row.cells[0]
+        value = -1.0 if cell.value is None else cell.value
+        return not among or cell.queries == among, value
+
+    return sorted(table.rows, key=find_rank, reverse=True)
 
 
 def list_hurt(table: Table) -> list[FilledRow]:
@@ -48,11 +57,14 @@ def list_hurt(table: Table) -> list[FilledRow]:
 
 
 def name_losses(rows: list[FilledRow]) -> str:
-    """Return `CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`."""
+    """Return `CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`; of more than four rows the last are counted."""
+    named = rows if len(rows) <= _MOST_NAMED else rows[: _MOST_NAMED - 1]
     texts = []
-    for row in rows:
+    for row in named:
         cell = row.cells[0]
         loss = f"{format_difference(cell.change, 1)} against {row.against}, {describe_p(cell.p)}"
         texts.append(f"{name_system(row.id)} ({loss})")
+    if len(named) < len(rows):
+        texts.append(f"{len(rows) - len(named)} others")
     *others, last = texts
     return f"{', '.join(others)} and {last}" if others else last

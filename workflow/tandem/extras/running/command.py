@@ -21,8 +21,9 @@ from tandem import ROOT
 from tandem.cluster.progress import format_duration, say
 from tandem.cluster.scheduler import SIGNALLED
 from tandem.cluster.threads import count_usable_cores
+from tandem.config.merging import read_yaml
 from tandem.errors import UserError, nearest
-from tandem.extras.import_path import with_library
+from tandem.extras.import_path import for_stages, with_library
 from tandem.extras.plan import FullPlan
 from tandem.extras.report.table_answers import list_hurt, name_losses
 from tandem.extras.running import run_progress
@@ -53,6 +54,9 @@ ELSEWHERE = {
 }
 # Flags that say how many cores may be used, or name a profile that does: of one letter also with the number behind it.
 _CORES = re.compile(r"(--cores|--jobs|--profile)(=|$)|-[cj]")
+_PROFILE = re.compile(r"(profile|config)(\.v\d+\+)?\.yaml")  # a profile's file in its folder
+# Flags with which Snakemake runs no job; of one letter also among others.
+_ONLY_LOOKS = re.compile(r"--dry-?run|--unlock|--(detailed-)?summary|-[npqr]*n[npqr]*")
 # Ctrl-C; a batch system; a terminal that is closed
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Snakemake's words about a command that has failed: `exit status 143`; of its shell `died with <Signals.SIGTERM: 15>`.
@@ -73,9 +77,16 @@ class RunRequest:
         """Return Snakemake's words: all cores, unless a flag or a profile says how many."""
         is_said = any(_CORES.match(flag) for flag in self.flags)
         cores = []
-        if not (is_said or "SNAKEMAKE_PROFILE" in os.environ):
+        if not (
+            is_said or "SNAKEMAKE_PROFILE" in os.environ or _has_profile_with_cores(self.flags)
+        ):
             cores = ["--cores", str(count_usable_cores())]
         return [*self.targets, *cores, *self.flags, *self.configuration.words]
+
+    @property
+    def only_looks(self) -> bool:
+        """Return whether a flag has Snakemake run no stage."""
+        return any(_ONLY_LOOKS.fullmatch(flag) for flag in self.flags)
 
     @property
     def unlock(self) -> str:
@@ -110,11 +121,13 @@ def main(words: list[str]) -> int:
     )
     line = run_progress.ProgressLine(plan.stages, forecast)
     environment = with_library(os.environ)
-    computing = any(declaration(each.kind).uses_gpu(each.upstream) for each in forecast.stages)
+    computing = any(
+        declaration(each.kind).uses_gpu(each.upstream, each.execution) for each in forecast.stages
+    )
     with ExitStack() as servers:
         address = (
-            servers.enter_context(serve_warm(environment, computing=computing))
-            if forecast.stages
+            servers.enter_context(serve_warm(for_stages(environment), computing=computing))
+            if forecast.stages and not request.only_looks
             else {}
         )
         snakemake = Snakemake(request.words, log, environment | address)
@@ -142,7 +155,8 @@ def read_request(words: Sequence[str]) -> RunRequest:
     at = words.index("--") if "--" in words else len(words)
     own, flags = list(words[:at]), list(words[at + 1 :])
     for flag in flags:
-        if (hint := ELSEWHERE.get(flag.partition("=")[0])) is not None:
+        hint = ELSEWHERE.get(flag.partition("=")[0])
+        if hint is not None:
             raise UserError(f"{flag} is not allowed after --; {hint}")
     (configuration, *others), rest = read_configurations(own)
     if others:
@@ -158,6 +172,27 @@ def read_request(words: Sequence[str]) -> RunRequest:
         if not file.is_file():
             raise UserError(f"{file}: no such file{_suggest_configuration(file)}")
     return RunRequest(configuration, targets, flags)
+
+
+def _has_profile_with_cores(flags: Sequence[str]) -> bool:
+    """Return whether the workflow profile has `cores` or `jobs`, whose place a flag of ours would take.
+
+    A flag names it, or it lies where Snakemake looks.
+    """
+    name = "default"
+    for flag, value in pairwise([*flags, ""]):
+        key, is_joined, joined = flag.partition("=")
+        if key == "--workflow-profile":
+            name = joined if is_joined else value
+    places = (Path(name), Path("profiles", name), ROOT / "profiles" / name)
+    profile = next((place for place in places if place.exists()), None)
+    if name == "none" or profile is None:
+        return False
+    files = [profile]
+    if profile.is_dir():
+        files = [file for file in profile.iterdir() if _PROFILE.fullmatch(file.name)]
+    configs = [read_yaml(file) for file in files]
+    return any("cores" in config or "jobs" in config for config in configs)
 
 
 def _suggest_configuration(file: Path) -> str:
@@ -368,15 +403,17 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
 
 def list_answer_lines(table: Table, page: Path) -> list[str]:
     """Return five lines: the best system, by how much it is better than the reference, p, what hurt, and the page."""
-    if (best := table.best) is None:
+    best = table.best
+    if best is None:
         return [f"report  {page}"]
     gain = p = "–"
     if best.gain is not None:
         gain, p = f"{format_difference(best.gain, 1)} over {best.over}", format_p(best.p)
         p += "" if best.p is not None and best.p < LEVEL else ": not significant"
     worse = list_hurt(table)
+    among = f" on {best.among}" if best.among else ""
     return [
-        f"best    {best.system}: {best.measure} {format_number(best.value, 1)}",
+        f"best    {best.system}: {best.measure} {format_number(best.value, 1)}{among}",
         f"gain    {gain}",
         f"p       {p}",
         f"hurt    {name_losses(worse) if worse else 'nothing, significantly'}",

@@ -32,7 +32,7 @@ PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)"
 
 
 def explain_failure(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]:
-    """Why a run failed; the last line begins with `tandem` and says what to mend.
+    """Explain why a run failed; the last line begins with `tandem` and says what to mend.
 
     Args:
         log: of Snakemake's own output.

@@ -71,7 +71,7 @@ class BegunJob:
 
     @property
     def stage(self) -> tuple[str, str]:
-        """(kind, key) of the stage that it makes, or a shard of; empty words for a table or the report."""
+        """Return (kind, key) of the stage that it makes, whole or a shard; empty texts for a table or the report."""
         return self.wildcards.get("kind", ""), self.wildcards.get("key", "")
 
     def record(self) -> ProgressRecord | None:
@@ -309,7 +309,7 @@ class ProgressLine:
         self.slow = set[tuple[str, str]]()  # stages that have been said to be slow
 
     def text(self, run: Run, job: BegunJob) -> str:
-        """`training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
+        """Return `training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
         others = len(run.running) - 1
         what = describe_job(job, self.stages) + (f" and {others} more" if others > 0 else "")
         parts = [what, f"stage {min(run.done + 1, run.total)} of {run.total}"]

@@ -20,7 +20,8 @@ def check_storage(provider: Any, prefix: str | None, execution: ExecutionSetting
         UserError: no prefix, a bucket that does not exist, credentials that are refused, or such an execution.
     """
     for key in ("shards", "nodes"):
-        if (count := getattr(execution, key)) > 1:
+        count = getattr(execution, key)
+        if count > 1:
             need = "the jobs that share a stage's work need a folder that all of them see"
             raise UserError(
                 f"execution.{key} is {count}, but results are in object storage: {need}; set it to 1"

@@ -170,4 +170,8 @@ def leave(status: int) -> NoReturn:
             with suppress(OSError):
                 stream.flush()
         os._exit(status)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # its reader has read enough; Python would try again and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit()

@@ -24,6 +24,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,12 +44,22 @@ from tandem.extras.running.warm import (
     receive,
 )
 from tandem.stages import KINDS, Kind, kind_of_command
+from tandem.stages.base import read_flags
 from tandem.start import run_command
 from tandem.store.job import load, paused_gc
 
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _PATIENCE_SECONDS = 10.0  # for a request, which comes in one piece
 _THREADS = "OMP_NUM_THREADS"
+# by stages without and with models
+_IMPORTED_AT_FIRST_USE = {
+    False: ("pyarrow.dataset",),
+    True: (
+        "transformers.models.bert.modeling_bert",
+        "transformers.models.bert.tokenization_bert",
+    ),
+}
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _RESET_PEAK = "5"  # of /proc/self/clear_refs: the peak of memory begins anew
 
 
@@ -190,7 +201,7 @@ class WarmServer:
             connection.close()
 
         def kill() -> None:
-            """End the process, and what it has started: nobody waits for it any more."""
+            """Kill the process and those that it has started: nobody waits for it any more."""
             self._selector.unregister(connection)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(end, signal.SIGKILL)
@@ -204,7 +215,7 @@ class WarmServer:
 
 def _computes_with_model(kind: Kind, words: Sequence[str]) -> bool:
     """Return whether a stage's command line names an input that it computes with on a GPU, or a CPU in its place."""
-    return kind.uses_gpu([word.removeprefix("--in.") for word in words if word.startswith("--in.")])
+    return kind.uses_gpu(read_flags(words, "--in."), read_flags(words, "--run."))
 
 
 def _receive_request(connection: socket.socket) -> Request:
@@ -232,6 +243,11 @@ def take_over(request: Request) -> None:
     for standard, file in enumerate(request.files):
         os.dup2(file, standard)
         os.close(file)
+    # The server's stream was opened on another file, which may be sought in where this one is a pipe.
+    encoding, errors = sys.stdout.encoding, sys.stdout.errors
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, errors=errors, closefd=False)
+    for stop in _STOPS:
+        signal.signal(stop, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in request.ignored:
         signal.signal(number, signal.SIG_IGN)
@@ -251,6 +267,22 @@ def import_stages(computing: bool) -> None:
         if isinstance(kind.run, str) and (kind.env == "models") == computing:
             with suppress(ImportError):
                 load(kind.run)
+    prepare_libraries(computing)
+
+
+def prepare_libraries(computing: bool) -> None:
+    """Have libraries import and compute now what they do at their first use, in each process anew.
+
+    Reading a Parquet file imports pandas, where it is installed; loading a model with transformers compiles a thousand
+    regular expressions.
+    """
+    for module in _IMPORTED_AT_FIRST_USE[computing]:
+        with suppress(ImportError):
+            import_module(module)
+    if computing:
+        with suppress(ImportError, AttributeError):  # of another version
+            conversions = import_module("transformers.conversion_mapping")
+            conversions.get_checkpoint_conversion_mapping("bert")
 
 
 def main(folder: str, lifeline: int, names: Sequence[str]) -> int:
@@ -258,7 +290,9 @@ def main(folder: str, lifeline: int, names: Sequence[str]) -> int:
     process = describe_process()
     os.environ.pop(ADDRESS, None)
     wait_briefly(os.environ)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Where all processes of a run are told to stop, trainings save their states first: they end with their server.
+    for number in _STOPS:
+        signal.signal(number, signal.SIG_IGN)
     listeners = {name: socket.socket(socket.AF_UNIX) for name in names}
     for name, listener in listeners.items():
         listener.bind(f"{folder}/{name}")

@@ -47,13 +47,13 @@ class ValidationSet:
 
     @cached_property
     def pool(self) -> Ids:
-        """Rows of the passages that a dual encoder retrieves from, ascending."""
+        """Return the rows of the passages that a dual encoder retrieves from, ascending."""
         relevant = np.array(list(chain.from_iterable(self.grades)), np.int64)
         return np.unique(np.concatenate([self.batch.passages[self.batch.mask], relevant]))
 
     @property
     def as_listed(self) -> float | None:
-        """nDCG@10 of the lists as they stand, if their order is a first stage's."""
+        """Return nDCG@10 of the lists as they stand, if their order is a first stage's."""
         if not self.ordered:
             return None
         return sum_ndcg(self.batch.passages[:, :NDCG_CUT], self.grades) / len(self.grades)
@@ -151,7 +151,7 @@ def draw_apart(lists: Lists, most: int, seed: int) -> Ids:
 
 
 def pad_lists(lists: Sequence[Ids]) -> Ids:
-    """Lay lists of rows side by side, filled up with -1: shape (lists, longest)."""
+    """Return lists of rows as an array, padded with -1, shape (lists, longest)."""
     grid = np.full((len(lists), max(1, *map(len, lists))), -1, np.int64)
     for row, ids in zip(grid, lists, strict=True):
         row[: len(ids)] = ids
@@ -181,7 +181,7 @@ def validate(
             passages = take_out(passages, left_out)
         ranked = rank_passages(scores.float().cpu().numpy(), passages)
         values[part] = sum_ndcg(ranked, grades)
-    return {part: value / count for part, value in world.total(values).items()}
+    return {part: value / count for part, value in world.sum_values(values).items()}
 
 
 def take_out(passages: Ids, left_out: Ids) -> Ids:

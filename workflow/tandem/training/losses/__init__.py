@@ -1,14 +1,14 @@
 """Losses: functions of scores and labels, registered where they are written, with the paper's equation beside the code.
 
-A list is one query with its passages; the positive stands first (of several: `average_over_positives`). Shorter lists
-are padded, and `mask` is True where a passage stands. Every reduction over queries is a *sum*: the caller divides by
-the number of queries of the whole batch, so that a batch computed in parts has exactly the loss and gradient of one
-computed at once. A loss's keyword-only parameters are its options: `margin` and `temperature` are keys beside its name,
-all others keys of `loss_options`.
+A list is one query with its passages; its positive stands first (if it has several, see `average_over_positives`).
+Shorter lists are padded, and `mask` is True where a passage stands. Every loss is a *sum* over queries: the caller
+divides by the number of queries of the whole batch, so that a batch computed in parts has exactly the loss and gradient
+of one computed at once. A loss's keyword-only parameters are its options: `margin` and `temperature` are keys beside
+its name, all others are keys of `loss_options`.
 
-    @supervision("…")   loss(scores, mask, *, options): by the first passage of each list
-    @distillation("…")  loss(student, teacher, mask, *, options): by a teacher's scores
-    @regulariser("…")   regulariser(vectors): of all vectors of a batch's side, a scalar
+    @supervision("…")   loss(scores, mask, *, options): learns that the first passage of each list is relevant
+    @distillation("…")  loss(student, teacher, mask, *, options): learns from a teacher's scores
+    @regulariser("…")   regulariser(vectors): returns a scalar for the vectors of all queries or passages of a batch
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
-    """Return the loss by the first passage of this name, with the options of its section."""
+    """Return the supervision loss of this name, with its options as `section` has them."""
     loss = supervision[name]
     return partial(loss, **read_options(loss, section))
 
@@ -36,9 +36,9 @@ def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
 def average_over_positives(
     loss: SupervisionLoss, scores: Tensor, mask: Tensor, positives: Ids | None
 ) -> Tensor:
-    """(1/k) Σ_i loss(positive i first, then all that is not a positive), summed over the lists; k: a list's positives.
+    """(1/k) Σ_i loss(positive i, then all negatives), summed over the lists; k is the number of a list's positives.
 
-    Every positive is set against the negatives alone: no other positive is its negative.
+    Each positive is compared with the negatives alone, never with another positive.
 
     Args:
         scores: the positives of each list first, shape (queries, passages).
@@ -47,7 +47,7 @@ def average_over_positives(
     """
     if positives is None:
         return loss(scores, mask)
-    total = scores[:0].sum()  # with a gradient, where a process has no list
+    total = scores[:0].sum()  # 0 that has a gradient, as a process may have no list
     for count in np.unique(positives).tolist():
         lists = torch.from_numpy(positives == count).to(scores.device)
         scores_of_lists = scores[lists]
@@ -60,6 +60,6 @@ def average_over_positives(
 
 
 def find_distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
-    """Return the loss by a teacher's scores of this name, with the options of its section."""
+    """Return the distillation loss of this name, with its options as `section` has them."""
     loss = distillation[name]
     return partial(loss, **read_options(loss, section))

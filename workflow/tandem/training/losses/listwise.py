@@ -80,21 +80,21 @@ def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Ten
 def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Tensor) -> Tensor:
     """KL(re-ranker ‖ retriever) divided by the list's length, summed over queries; only the retriever learns.
 
-    What RocketQAv2's released `joint_encoder.py` computes: Paddle's `kldiv_loss` takes the re-ranker as its target,
+    RocketQAv2's released `joint_encoder.py` computes this: Paddle's `kldiv_loss` takes the re-ranker as its target,
     averages over all elements of (queries, passages), and has no gradient for the target.
     """
     return sum_list_means(compute_divergence(reranker.detach(), retriever, mask), mask)
 
 
 def sum_list_means(values: Tensor, mask: Tensor) -> Tensor:
-    """Average the values of each list's passages, summed over lists; `values` are 0 where `mask` is False."""
+    """Return the sum over lists of the mean over each list's passages; `values` must be 0 where `mask` is False."""
     mean_of_lists = values.sum(-1) / mask.sum(-1)
     return mean_of_lists.sum()
 
 
 def compute_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """Compute the terms p log(p / q) of KL(softmax(first) ‖ softmax(second)); 0 where no passage stands."""
-    # -inf keeps what does not stand out of the softmax; 0 in its place afterwards keeps NaN out of the gradient.
+    # -inf keeps padding out of the softmax; 0 in its place afterwards keeps NaN out of the gradient.
     log_p = first.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     log_q = second.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     terms = log_p.exp() * (log_p - log_q)

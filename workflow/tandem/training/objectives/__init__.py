@@ -1,4 +1,4 @@
-"""Objectives: what a batch's loss is and how its gradient reaches the models; re-rankers alone or with a retriever."""
+"""Compute a batch's loss and carry its gradient into the models: a re-ranker's, or those of re-ranker and retriever."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,7 +15,14 @@ from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.store.job import load
 from tandem.training.distributed import SINGLE_PROCESS, World
-from tandem.training.forward import Budget, CrossScores, Seeds, TextVectors, list_scores, on_lists
+from tandem.training.forward import (
+    Budget,
+    CrossScores,
+    Seeds,
+    TextVectors,
+    place_in_lists,
+    score_own_lists,
+)
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import (
     average_over_positives,
@@ -25,10 +32,10 @@ from tandem.training.losses import (
 
 
 class Objective(Protocol):
-    """Describe a loss over batches, and the models it trains by part (`dual`, `cross`).
+    """Compute a loss over batches for the models that it trains, by part (`dual`, `cross`).
 
-    Where several processes train (`World`), each gets the whole batch and computes its share of the queries. The loop
-    sums gradients and loss terms over the processes: both are divided by the whole batch's number of queries.
+    Where several processes train (`World`), each gets the whole batch and computes its share of the queries. Gradients
+    and loss terms are divided by the whole batch's number of queries, and the loop sums them over the processes.
     """
 
     models: nn.ModuleDict
@@ -38,17 +45,18 @@ class Objective(Protocol):
         """Add the gradient of this process' share of the batch to the weights.
 
         Returns:
-            `loss` and its parts, over the batch's number of queries; of all shares the same names in the same order.
+            `loss` and its parts, divided by the batch's number of queries; every share has the same names in the same
+            order.
         """
 
 
 class Ranker(Objective, Protocol):
-    """Describe an objective whose parts rank passages."""
+    """An objective whose parts can rank passages."""
 
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
-        """Return scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
+        """Return scores by part, without gradient: `dual` of each query with the pool, `cross` with its own list.
 
-        Shapes (queries, pool) and (queries, list); `batch` has this process' queries, `pool` is that of all processes.
+        Shapes (queries, pool) and (queries, list). `batch` has this process' queries; all processes have the same pool.
         """
 
 
@@ -58,13 +66,13 @@ def make_mask(batch: Batch, like: Tensor) -> Tensor:
 
 
 def apply_gradient(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
-    """Carry the gradient of a loss of several terms into whatever they were computed from.
+    """Sum the terms of a loss and carry its gradient into the tensors that they were computed from.
 
     Args:
-        terms: summed over the lists at hand.
-        queries: size of the whole batch, which the loss is an average over.
+        terms: each a sum over some lists of the batch.
+        queries: number of queries of the whole batch; every term is divided by it.
     Returns:
-        `loss`, and beside it each term where there are several.
+        `loss`, and each of its terms if there are several.
     """
     parts = {name: term / queries for name, term in terms.items()}
     if len(parts) > 1:
@@ -73,19 +81,19 @@ def apply_gradient(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
         (loss,) = parts.values()
         values = {"loss": loss}
     values["loss"].backward()
-    # Read at once: each value that is read makes a GPU wait.
+    # All are read in one go: each reading makes a GPU wait.
     numbers = torch.stack(list(values.values())).tolist()
     return dict(zip(values, numbers, strict=True))
 
 
-def add(totals: dict[str, float], values: dict[str, float]) -> None:
-    """Add values up by name."""
+def add_to_totals(totals: dict[str, float], values: dict[str, float]) -> None:
+    """Add each value to the total of its name."""
     for name, value in values.items():
         totals[name] = totals.get(name, 0.0) + value
 
 
 class ListLoss:
-    """Compute the loss of lists by their first passages, `train.loss`."""
+    """Compute `train.loss` of lists, whose first passages are the positives."""
 
     def __init__(self, train: DualTrain | CrossTrain) -> None:
         self.supervision = find_supervision_loss(train.loss, train)
@@ -96,16 +104,17 @@ class ListLoss:
         """Return the loss's terms, each summed over the lists.
 
         Args:
-            scores: of each list, in batch followed by the other lists' passages, shape (queries, list + more).
+            scores: of each query with its own list, followed, with `in_batch`, by those with the other lists'
+                passages, shape (queries, list + more).
             mask: True where a passage counts, same shape.
-            own: scores of the lists alone, which a teacher has scored, shape (queries, list).
+            own: scores of each query with its own list alone, which a teacher scores, too, shape (queries, list).
             batch: the lists.
         """
         return {"sup": average_over_positives(self.supervision, scores, mask, batch.positives)}
 
 
 def start_list_loss(train: DualTrain | CrossTrain) -> ListLoss:
-    """Return the loss of a training's lists, with `train.distil` one that learns from a teacher's scores, too."""
+    """Return the loss of a training's lists; with `train.distil` it also learns from a teacher's scores."""
     if train.distil is None:
         return ListLoss(train)
     loss: ListLoss = load(TEACHING["distil"].loss)(train)
@@ -113,9 +122,9 @@ def start_list_loss(train: DualTrain | CrossTrain) -> ListLoss:
 
 
 class SeparableRanker(ABC):
-    """Compute a loss that falls apart per query: lists are taken a few at a time, exactly.
+    """Compute a loss that is a sum over queries, in parts of a few lists; the gradient is exactly that of the whole.
 
-    `in_batch` lengthens each list by the other queries' positives.
+    With `in_batch` each list is lengthened by the other queries' positives.
     """
 
     train: CrossTrain | JointTrain
@@ -129,27 +138,31 @@ class SeparableRanker(ABC):
             batch = self.positives.lengthen(batch)
         totals: dict[str, float] = {"loss": 0.0}
         for number, part in enumerate(self.split(self.world.share(batch))):
-            add(totals, self.part(part, len(batch.queries), seeds.child(number)))
+            add_to_totals(totals, self.backward_part(part, len(batch.queries), seeds.child(number)))
         return totals
 
     def split(self, batch: Batch) -> Iterator[Batch]:
-        """Yield the lists of a batch a few at a time, those whose graph is kept together."""
+        """Yield the batch in parts of a few lists each; the graph of one part is kept at a time."""
         return self.pairs.split(batch)
 
     @abstractmethod
-    def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
-        """Add the gradient of a few lists' share of the loss, return its values; `queries`: of the whole batch."""
+    def backward_part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
+        """Add the gradient of a part of the batch to the weights, and return its loss and terms.
+
+        Args:
+            queries: number of queries of the whole batch.
+        """
 
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """See `Ranker`."""
-        pairs = self.pairs.of(batch, Seeds((0,)))
-        return {"cross": on_lists(pairs.values(), batch)}
+        pairs = self.pairs.score_lists(batch, Seeds((0,)))
+        return {"cross": place_in_lists(pairs.values(), batch)}
 
 
 @dataclass(eq=False)
 class Cross(SeparableRanker):
-    """Supervision of a cross-encoder: `listwise` (RocketQAv2 Eq. 5), `pointwise` (RocketQA, DuReader-retrieval), …."""
+    """Train a cross-encoder alone, by `listwise` (RocketQAv2 Eq. 5), `pointwise` (RocketQA, DuReader-retrieval), …."""
 
     model: CrossEncoder
     tokens: Tokens
@@ -163,10 +176,10 @@ class Cross(SeparableRanker):
         self.pairs = CrossScores(self.model, self.tokens, self.train.precision, self.budget)
         self.list_loss = start_list_loss(self.train)
 
-    def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
+    def backward_part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
         """See `SeparableRanker`."""
-        pairs = self.pairs.of(batch, seeds)
-        scores = on_lists(pairs.values(), batch)
+        pairs = self.pairs.score_lists(batch, seeds)
+        scores = place_in_lists(pairs.values(), batch)
         terms = self.list_loss(scores, make_mask(batch, scores), scores, batch)
         values = apply_gradient(terms, queries)
         pairs.backward()
@@ -177,8 +190,8 @@ class Cross(SeparableRanker):
 class Joint(SeparableRanker):
     """L = w L_KL + L_sup (RocketQAv2 Eq. 6): dynamic listwise distillation plus the re-ranker's supervision.
 
-    Both are means over the batch's N queries. As printed, Eq. 4 is a sum over queries and Eq. 5 a mean: `weight` w = 1
-    divides both by N, w = N (`queries_per_batch`) reads Eq. 6 to the letter.
+    Both terms are means over the batch's N queries. In the paper Eq. 4 is a sum over queries and Eq. 5 a mean: `weight`
+    w = 1 divides both by N; w = N (`queries_per_batch`) is Eq. 6 to the letter.
 
     `semantics` is `paper` (Eq. 4, gradient to both), `reference` (what the released code computes) or any other
     distillation of `training.losses`; no gradient flows to the re-ranker, except in `paper`. A `static` teacher is
@@ -205,15 +218,15 @@ class Joint(SeparableRanker):
         if self.static:
             self.cross.requires_grad_(False)
 
-    def part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
+    def backward_part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
         """See `SeparableRanker`."""
-        query_side, passage_side = self.vectors.of_batch(batch, seeds.child(0))
-        de = list_scores(self.dual.scores, query_side.values(), passage_side.values(), batch)
+        query_side, passage_side = self.vectors.encode_batch(batch, seeds.child(0))
+        de = score_own_lists(self.dual.scores, query_side.values(), passage_side.values(), batch)
         if self.static:
             self.cross.eval()
-        pairs = self.pairs.of(batch, seeds.child(1))
+        pairs = self.pairs.score_lists(batch, seeds.child(1))
         with torch.set_grad_enabled(not self.static):
-            ce = on_lists(pairs.values(), batch)
+            ce = place_in_lists(pairs.values(), batch)
 
         mask = make_mask(batch, de)
         kl = self.distillation(de, ce, mask) * self.train.weight
@@ -229,5 +242,5 @@ class Joint(SeparableRanker):
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """See `Ranker`."""
-        dual = self.vectors.pool_scores(batch.queries, pool, self.world)
+        dual = self.vectors.score_pool(batch.queries, pool, self.world)
         return {"dual": dual, **super().scores(batch, pool)}

@@ -1,4 +1,4 @@
-"""The dual encoder's objective: softmax over the positive, hard negatives and in-batch negatives."""
+"""Train a dual encoder by the scores of its positives, hard negatives and in-batch negatives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,28 +15,30 @@ from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.store.job import load
 from tandem.training.distributed import SINGLE_PROCESS, World
-from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, list_scores
+from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, score_own_lists
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import apply_gradient, make_mask, start_list_loss
 
-Taught = Callable[[Tensor], Tensor]  # a teacher's loss of a batch, from the student's scores
+# from the student's scores of a batch to its distance from a teacher
+Taught = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class InBatch:
-    """Vectors and scores of this process' queries among the passages of the whole batch, all with gradient.
+    """Hold vectors and scores of this process' queries and of the whole batch's passages, all with gradient.
 
     Attributes:
         queries: vectors of this process' queries, shape (queries, …).
-        passages: vectors of all passages of the batch, all processes' lists in order, shape (all passages, …).
-        scores: of each query's own list, of no meaning where no passage stands, followed in batch by those of all
-            `passages`, shape (queries, list + more).
-        mask: True where a passage counts, shape of `scores`.
+        passages: vectors of the passages of the whole batch, list after list, shape (all passages, …).
+        scores: of each query with its own list (without meaning where no passage stands), followed, with `in_batch`,
+            by those with all `passages`, shape (queries, list + more).
+        mask: True where a passage counts, same shape.
         batch: this process' lists.
         own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, …).
-        score: the model's `scores`, of encoded queries against encoded passages.
-        gather: rows of all processes in order, with gradient, from this process' rows.
-        teach: a `BatchTeacher`'s loss of the batch, if there is one.
+        score: the model's `scores`: of encoded queries with encoded passages.
+        step: number of steps done before this one.
+        gather: returns the rows of all processes, with gradient, from this process' rows (`World.gather`).
+        teach: the loss of a `BatchTeacher`, if there is one.
     """
 
     queries: Tensor
@@ -64,23 +66,23 @@ class InBatch:
 
 
 def list_batch_rows(batch: Batch, world: World) -> tuple[Ids, Ids]:
-    """Return the numbers in a whole batch of this process' queries, and of each passage's list."""
+    """Return the places of this process' queries in the whole batch, and the list to which each passage belongs."""
     count = len(batch.queries)
     return np.arange(count)[world.slice(count)], np.argwhere(batch.mask)[:, 0]
 
 
 class BatchTeacher(Protocol):
-    """Describe a teacher that scores each batch as it is visited."""
+    """A teacher that scores each batch when the training visits it."""
 
     def loss(self, batch: Batch, world: World) -> Taught:
-        """Return the loss of a whole batch, as a function of the student's scores of this process' queries."""
+        """Return a function that computes the loss from the student's scores of this process' queries."""
 
 
 class QueryCopies(Protocol):
-    """Describe other wordings of queries that a loss reads beside a batch."""
+    """Other wordings of the queries, which a loss reads beside a batch."""
 
     def draw(self, queries: Ids, seeds: Seeds) -> Ids:
-        """Return the row of a copy of each query, the same in whatever process; shape (queries,)."""
+        """Return the row of a copy of each query, whichever process asks; shape (queries,)."""
 
     def compare(
         self,
@@ -91,17 +93,17 @@ class QueryCopies(Protocol):
         passages: Tensor,
         own: Batch,
     ) -> Tensor:
-        """Return the term of the loss, a sum over queries, from vectors of the copies, the queries and the passages.
+        """Return the copies' term of the loss, a sum over queries, from vectors of copies, queries and passages.
 
         Args:
-            everyone: the passages of the whole batch.
-            passages: those of this process' lists, `own`.
+            everyone: vectors of the passages of the whole batch.
+            passages: vectors of the passages of this process' lists, `own`.
         """
 
 
 @dataclass(eq=False)
 class DualObjective:
-    """Base of the objectives of one dual encoder; `positives` are the known ones of the training queries."""
+    """Base of the objectives of a dual encoder; `positives` has the known ones of the training queries."""
 
     model: DualEncoder
     tokens: Tokens
@@ -117,18 +119,18 @@ class DualObjective:
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
         """See `Ranker`."""
-        return {"dual": self.vectors.pool_scores(batch.queries, pool, self.world)}
+        return {"dual": self.vectors.score_pool(batch.queries, pool, self.world)}
 
 
 @dataclass(eq=False)
 class BatchDualObjective(DualObjective):
-    """-log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over a query's own list and, in batch, the other queries' passages.
+    """-log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over a query's own list and, with `in_batch`, the other queries' passages.
 
-    The loss of DPR, RocketQA and the DuReader-retrieval baseline (there without the mask: here a passage of the batch
-    that is a known positive of a query is not its negative). With several processes the batch is that of all of them:
-    RocketQA's cross-batch negatives (§3.2), here with the gradient of every query reaching every passage. With
-    `matryoshka` it is the sum of the losses of the whole vectors and of their beginnings (Kusupati et al. 2022, Eq. 1).
-    With `self_teaching` a broken copy of each query learns, too (`QueryCopies`).
+    This is the loss of DPR, RocketQA and the DuReader-retrieval baseline, except that here a known positive of a query
+    is never its negative. Several processes share one batch: RocketQA's cross-batch negatives (§3.2), here with the
+    gradient of every query reaching every passage. With `matryoshka` the losses of the whole vectors and of their
+    beginnings are summed (Kusupati et al. 2022, Eq. 1). With `self_teaching` a broken copy of each query learns, too
+    (`QueryCopies`).
     """
 
     teacher: BatchTeacher | None = None
@@ -151,25 +153,25 @@ class BatchDualObjective(DualObjective):
         self.list_loss = start_list_loss(train)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
+        """See `Objective`. With in-batch negatives a loss cannot be split by query: all vectors are encoded first."""
         own = self.world.share(batch)
-        sides = [*self.vectors.of_batch(own, seeds)]
+        sides = [*self.vectors.encode_batch(own, seeds)]
         queries, passages = (side.values() for side in sides)
         everyone = self.world.gather(passages)
         typos = None
         if self.broken is not None:
             copies = self.broken.draw(own.queries, seeds.child(2))
-            sides.append(self.vectors.of_side("query", copies, seeds.child(3)))
+            sides.append(self.vectors.encode_side("query", copies, seeds.child(3)))
             typos = sides[-1].values()
         teach = self.teacher.loss(batch, self.world) if self.teacher else None
         options = (self.model.scores, seeds.step, self.world.gather, teach)
 
         terms: dict[str, Tensor] = {}
-        for dim in (None, *self.train.matryoshka):
+        for dim in (None, *self.train.matryoshka):  # None: the whole vectors
             q = self._cut(queries, dim)
             p = self._cut(passages, dim)
             every = self._cut(everyone, dim)
-            scores, mask = self.scored(q, p, every, own, batch)
+            scores, mask = self.score_batch(q, p, every, own, batch)
             terms_of_cut = self.terms(InBatch(q, every, scores, mask, own, p, *options))
             if self.broken is not None and typos is not None:
                 terms_of_cut["self_teaching"] = self.broken.compare(
@@ -183,27 +185,27 @@ class BatchDualObjective(DualObjective):
         return values
 
     def _cut(self, vectors: Tensor, dim: int | None) -> Tensor:
-        """Return the first `dim` numbers of vectors, of length 1 again where the whole ones are.
-
-        Without `dim` they are the whole ones.
-        """
+        """Return the first `dim` numbers of vectors, normalized again if the model normalizes; None: all numbers."""
         if dim is None:
             return vectors
         begins = vectors[..., :dim]
         return nn.functional.normalize(begins, dim=-1) if self.model.normalize else begins
 
-    def scored(
+    def score_batch(
         self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """Return scores and mask over each query's own list, followed in batch by all lists' passages.
+        """Return scores and mask of each query with its own list, followed, with `in_batch`, by all lists' passages.
 
         Args:
-            everyone: the passages' vectors of all processes.
+            queries: vectors of this process' queries.
+            passages: vectors of the passages of this process' lists.
+            everyone: vectors of the passages of all processes.
+            own: this process' lists.
             batch: the whole batch.
         Returns:
             Two tensors of shape (own queries, list) or (own queries, list + passages of the batch).
         """
-        scores = list_scores(self.model.scores, queries, passages, own)
+        scores = score_own_lists(self.model.scores, queries, passages, own)
         mask = make_mask(own, scores)
         if not self.train.in_batch:
             return scores, mask
@@ -217,7 +219,7 @@ class BatchDualObjective(DualObjective):
     def terms(self, state: InBatch) -> dict[str, Tensor]:
         """Return the loss's terms by name, each a sum over this process' queries.
 
-        They are those of the lists, a `BatchTeacher`'s, and what `BATCH_TERMS` makes of them.
+        They are the terms of the lists and of a `BatchTeacher`, as changed by the functions of `BATCH_TERMS`.
         """
         terms = self.list_loss(state.scores, state.mask, state.own, state.batch)
         if state.teach:

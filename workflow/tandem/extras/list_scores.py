@@ -1,0 +1,12 @@
+"""What planning knows of the scores that stand in a dataset's own training lists."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tandem.registry import Registry
+
+GIVEN_SCORES = "given_scores"  # the teacher whose scores they are
+# By source: `(entry, split) -> problem` where a passage of a split's lists is known to have no score, with its place.
+finds_unscored: Registry[Callable[[Any, str], str | None]] = Registry(
+    "search for scores", "finds_unscored", "extras.list_scores"
+)
