@@ -119,6 +119,8 @@ except WorkflowError:
 cores = plan.settings.execution.threads or everything
 
 DATA = f"{ROOT}/envs/data.yaml"  # the environment of commands that only read artifacts
+# Behind a command that shows results: plugins add measures, files of tables and parts of the report.
+WITH_PLUGINS = ["--run.plugins", json.dumps(plan.settings.plugins)] if plan.settings.plugins else []
 
 
 wildcard_constraints:

@@ -217,7 +217,7 @@ register_command(Command("marks", show_marks, RESULTS))
 def marks(tmp_path):
     """`marks(stdout)`: run a command that prints what latin-1 does not have, where that is the encoding."""
     (tmp_path / "my.py").write_text(PRINTS)
-    line = [sys.executable, "-m", "tandem", "marks", "--run.plugins", '["my.py"]']
+    line = [sys.executable, "-m", "tandem", "marks", "--run.plugins", "my.py"]
 
     def run(stdout):
         environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
@@ -254,3 +254,13 @@ def test_a_reader_may_stop_reading(tmp_path, command):
     line = f"{sys.executable} -m tandem {command} | true"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
     assert "BrokenPipeError" not in done.stderr
+
+
+def test_a_file_beside_a_plugin_is_no_part_of_it(tmp_path):
+    (tmp_path / "helper.py").write_text("FACTOR = 2\n")
+    (tmp_path / "my.py").write_text("from helper import FACTOR\n")
+    line = [sys.executable, "-P", "-m", "tandem", "marks", "--run.plugins", "my.py"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    (found,) = done.stderr.splitlines()
+    assert found.startswith("tandem marks: plugins: my.py:1: ModuleNotFoundError")
+    assert "helper.py" in found

@@ -156,13 +156,13 @@ def commands():
     rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow").rglob("*.smk")))
     named = dict(re.findall(r"^(\w+) = .*/envs/(\w+)\.yaml", snakefile, re.MULTILINE))
     around_others = set(
-        re.findall(r"^[A-Z]+ = \".*python -m tandem ([\w-]+) ", rules, re.MULTILINE)
+        re.findall(r"^[A-Z]+ = \".*python -P -m tandem ([\w-]+) ", rules, re.MULTILINE)
     )
     run = {env: set(around_others) for env in (path.stem for path in ENVS)}
     for rule in re.split(r"^ *rule\b", rules, flags=re.MULTILINE):
         environment, command = (
             re.search(r"conda:\s+(\S+)", rule),
-            re.search(r"python -m tandem ([\w-]+)", rule),
+            re.search(r"python -P -m tandem ([\w-]+)", rule),
         )
         if environment and command and command[1] in COMMANDS:
             path = re.fullmatch(r"f?\".*/envs/(\w+)\.yaml\"", environment[1])

@@ -129,9 +129,9 @@ def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
     code, output = run_command(snakemake(folder, ["-n", "-p"]))
     assert code == 0, output
     commands = [
-        line.split("python -m tandem ")[1]
+        line.split("python -P -m tandem ")[1]
         for line in output.splitlines()
-        if "python -m tandem " in line
+        if "python -P -m tandem " in line
     ]
     assert {command.split()[0] for command in commands if "--run.plugins" in command} >= USED
 

@@ -58,7 +58,9 @@ def test_without_training_queries_what_needs_none_is_planned_and_the_rest_is_nam
     assert lacking.startswith("tiny lacks Retriever, Re-ranker on Retriever: models.")
     why = "is trained on split train, but dataset tiny has test; name another dataset with train_on"
     assert lacking.endswith(f": {why}")
-    called = [line.split("tandem ", 1)[1].split() for line in lines if "python -m tandem " in line]
+    called = [
+        line.split("tandem ", 1)[1].split() for line in lines if "python -P -m tandem " in line
+    ]
     commands = {words[0]: words for words in called}
     assert commands.keys() >= {"bm25s", "bm25", "untrained", "retrieve", "score", "table", "report"}
     assert "model" not in commands

@@ -110,7 +110,7 @@ def test_whatever_a_shell_line_takes_is_quoted():
         for text in rules.values()
         for name, line in re.findall(r"^([A-Z]+) = (\".*\")$", text, re.M)
     }
-    named = {name: line for name, line in named.items() if "python -m tandem" in line}
+    named = {name: line for name, line in named.items() if "python -P -m tandem" in line}
     for name, text in rules.items():
         for block in re.findall(r"shell:\n((?: +f?\".*\"\n?)+| +[A-Z]+\n)", text):
             lines += 1

@@ -101,7 +101,7 @@ for kind in KINDS.values():
                 how=lambda wildcards: planned_stage(wildcards).how,
                 gpu=gpus,
             shell:
-                "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
+                "python -P -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
                 " --run.shard 0 --run.shards 1 --out {output:q} 2>&1 | tee {log:q}"
 
 
@@ -131,7 +131,7 @@ for kind in KINDS.values():
                 how=lambda wildcards: planned_stage(wildcards).how,
                 gpu=gpus,
             shell:
-                "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
+                "python -P -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
                 " --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"
 
 

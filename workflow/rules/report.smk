@@ -49,7 +49,7 @@ rule table:
         DATA
     shell:
         f"{UNPACK}"
-        "python -m tandem table --plan {input.plan:q} --out {output.csv:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
+        "python -P -m tandem table --plan {input.plan:q} --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
 
 
 rule report:
@@ -70,5 +70,5 @@ rule report:
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
     shell:
         f"{UNPACK}"
-        "python -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
-        " --out {output:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
+        " --out {output:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"

@@ -1,11 +1,12 @@
 # How a stage runs: one body for all of them. What differs between kinds is their declaration (workflow/tandem/stages/).
 # The kind is a wildcard that each rule's output pins down: "results/{dataset}/{kind,retrieve}/{key}/stage.json".
 
-STAGE = "{resources.start}python -m tandem {wildcards.kind} {params.args} {resources.how} --run.workers {threads} --out {output.manifest:q} 2>&1 | tee {log:q}"
+# `-P`: a file statistics.py in the working folder is not what libraries import by that name.
+STAGE = "{resources.start}python -P -m tandem {wildcards.kind} {params.args} {resources.how} --run.workers {threads} --out {output.manifest:q} 2>&1 | tee {log:q}"
 # Before and after it where results are in object storage. What this machine has finished but not stored is packed as it is.
-UNPACK = "python -m tandem unpack {input:q} 2>> {log:q} && "
+UNPACK = "python -P -m tandem unpack {input:q} 2>> {log:q} && "
 FINISHED = "test -f results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q}/stage.json || "
-PACK = " && python -m tandem pack results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q} --out {output:q}"
+PACK = " && python -P -m tandem pack results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q} --out {output:q}"
 if IN_STORAGE:
     OUT = "--out results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q}/stage.json"
     STAGE, _, LOG = STAGE.replace("--out {output.manifest:q}", OUT).partition(" 2>&1")

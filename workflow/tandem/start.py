@@ -37,7 +37,8 @@ def run_command() -> int:
     try:
         # they may declare the kind of stage itself
         if plugins := flag_value(words, "--run.plugins"):
-            load_plugins(parse_value(plugins))
+            named = parse_value(plugins)
+            load_plugins([named] if isinstance(named, str) else named)
         # `tandem encoder NAME` says how its vectors are made
         shown = command == "encoder" and "--out" not in words
         if is_stage(command) and "--help" not in words[1:2] and not shown:

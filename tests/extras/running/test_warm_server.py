@@ -28,7 +28,7 @@ def watch(job):
     seen = {
         "process": os.getpid(), "folder": os.getcwd(), "variable": os.environ.get("SEEN"), "words": sys.argv[1:],
         "libraries": [name for name in ("torch", "pyarrow") if name in sys.modules], "input": sys.stdin.read(),
-        "hangs_up": signal.getsignal(signal.SIGHUP) != signal.SIG_IGN, "path": sys.path[0],
+        "hangs_up": signal.getsignal(signal.SIGHUP) != signal.SIG_IGN, "paths": sys.path,
         "is_warm": sys.modules["__main__"].__spec__.name.endswith("warm_server"),
     }
     Path("seen.partial").write_text(json.dumps(seen))
@@ -71,7 +71,7 @@ def start(address, tmp_path):
             json.dumps(then),
         ]
         return subprocess.Popen(
-            [sys.executable, "-m", "tandem", "watch", *words, "--out", "watch/x-1/stage.json"],
+            [sys.executable, "-P", "-m", "tandem", "watch", *words, "--out", "watch/x-1/stage.json"],
             cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=inherited | address | (environment or {}), **options,
         )  # fmt: skip
@@ -107,7 +107,8 @@ def test_a_forked_process_has_the_words_files_folder_and_environment(start, seen
     facts = seen()
     assert facts["is_warm"]
     assert facts["process"] != process.pid
-    assert (facts["folder"], facts["path"]) == (str(tmp_path), str(tmp_path))
+    assert facts["folder"] == str(tmp_path)
+    assert str(tmp_path) not in facts["paths"]  # a file there hides no library's module
     assert (facts["variable"], facts["input"]) == ("by both", "given")
     assert facts["words"][0] == "watch"
     assert (printed, complained) == ("printed\n", "complained\n")

@@ -188,6 +188,8 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
     logging.disable()  # torchrun's own account of a failure is a page; ours is a line
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ[_LAUNCHER] = str(os.getpid())
+    if sys.flags.safe_path:  # torchrun starts the ranks without this process' flags
+        os.environ["PYTHONSAFEPATH"] = "1"
     # Imported here: planning and most stages need no torch.
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tandem.cluster.progress import JOB_CONTEXTS
 from tandem.config.base import Model, Section
 from tandem.config.datasets import Dataset
 from tandem.config.merging import of_searched
@@ -26,6 +27,7 @@ from tandem.plugins import plugins_behind
 from tandem.registry import Registry
 from tandem.stages import KINDS, Params
 from tandem.stages.base import Json
+from tandem.stages.data import DATASET_DOUBTS
 from tandem.stages.evaluation import MEASURE_PROVIDERS
 
 ALWAYS_THERE = ("bm25", "given", "encoder")  # runs that every configuration has
@@ -472,15 +474,17 @@ def _add_plugins(stage: Stage) -> Stage:
     """
     # a measure does not say whose it is
     providers = MEASURE_PROVIDERS if "measures" in stage.values else ()
+    unnamed = chain(providers, *KINDS[stage.kind].additions)
     own = plugins_behind(
-        chain([stage.kind], strings(stage.values), list_set_keys(stage.values), providers)
+        chain([stage.kind], strings(stage.values), list_set_keys(stage.values), unnamed)
     )
     if own:
         params = {**stage.values, "plugins": [plugin.label for plugin in own]}
         stage = replace(stage, params=_type_params(stage.kind, params))
-    # decides no result, and is in no key
+    # these decide no result, and are in no key
     engine = search_engine.plugin(stage.execution.get("engine", ""))
-    sources = [plugin.source for plugin in (*own, engine) if plugin]
+    beside = plugins_behind(chain(JOB_CONTEXTS, DATASET_DOUBTS))
+    sources = [plugin.source for plugin in (*own, engine, *beside) if plugin]
     for upstream in stage.upstream.values():
         sources += upstream.execution.get("plugins", ())
     if sources:

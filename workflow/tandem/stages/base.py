@@ -5,7 +5,7 @@ This package imports neither torch nor FAISS nor Java, so that planning stays li
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
 from operator import not_
@@ -127,6 +127,8 @@ class Kind:
         one_thread_if: whether a stage takes one thread instead of `threads`; None: never.
         tokens: for a kind with a tokenizer, the kind of stage that makes token ids by it.
         package: the name on PyPI of a package that it needs and Tandem does not install; empty: none.
+        additions: registries whose entries act in every stage of the kind, though nothing names them: a plugin that
+            adds one is in the keys of all of them.
     """
 
     name: str
@@ -158,6 +160,7 @@ class Kind:
     one_thread_if: Callable[[Planned], bool] | None = None
     tokens: str = "tokens"
     package: str = ""
+    additions: tuple[Iterable[str], ...] = field(default=(), compare=False)
 
     @property
     def rule_name(self) -> str:

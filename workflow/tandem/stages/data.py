@@ -160,7 +160,7 @@ class Bm25Params(Bm25Variant):
 KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, version=2, threads="all", shard="data.dataset:run_shard",
         shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection",
-        holds="collection", verb="reading"),
+        holds="collection", verb="reading", additions=(DATASET_OBSERVERS, DATASET_PARTS)),
     Kind("given", "data.given:run_given", GivenParams, version=2, box="Collection",
         scoring=Scoring(order_if=lambda _: True)),
     Kind("lucene", "retrieval.lexical.lucene_index:run", LuceneParams, env="lexical", threads="all",

@@ -13,7 +13,7 @@ from tandem.config.models import CrossModel
 from tandem.config.parsing import parse
 from tandem.config.references import Parameters, parameters_of
 from tandem.config.representations import AnyRepresentation, Single, is_single
-from tandem.config.training import CrossTrain, DualTrain, JointTrain, Lora
+from tandem.config.training import FITS, CrossTrain, DualTrain, JointTrain, Lora
 from tandem.errors import UserError
 from tandem.plugins import Declarations
 from tandem.stages.base import Entry, Kind, Params, Part
@@ -193,5 +193,6 @@ KINDS = (
     Kind("untrained", "training.stage:run_untrained", UntrainedParams, env="models", box="Encoder"),
     Kind("reranker", "models.cross:run_reranker", Params, env="models", box="Encoder"),
     Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=_STARTS, ranks=True,
-        box="Training", holds="training", rule="train", verb="training"),
+        box="Training", holds="training", rule="train", verb="training",
+        additions=(FITS, OUTCOMES, PART_NOTES, WATCHES)),
 )  # fmt: skip

@@ -22,7 +22,7 @@ rule notebook:
         artifact=lambda wildcards: planned(plan.view("analysis").stage, wildcards.notebook).folder,
     shell:
         f"{UNPACK}"
-        "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"
 
 
 rule error_table:
@@ -42,5 +42,5 @@ rule error_table:
         sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
     shell:
         f"{UNPACK}"
-        "python -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
-        " --out {output.csv:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
+        " --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"

@@ -14,4 +14,4 @@ rule audits:
         parts=lambda wildcards: planned(plan.view("audits").manifests),
     shell:
         f"{UNPACK}"
-        "python -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"

@@ -46,7 +46,7 @@ class Worker:
         words = ["search-worker", role, "--run.plugins", json.dumps([*plugins])]
         # A session of its own: Ctrl-C is for `search` alone, which ends its workers.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tandem", *words],
+            [sys.executable, "-P", "-m", "tandem", *words],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True,
             env=with_library(os.environ),
         )  # fmt: skip

@@ -14,4 +14,4 @@ rule index_tradeoffs:
         stage=lambda wildcards: planned(plan.view("tradeoffs").stage).manifest,
     shell:
         f"{UNPACK}"
-        "python -m tandem index-tradeoffs --stage {params.stage:q} --out {output.csv:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem index-tradeoffs --stage {params.stage:q} --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"

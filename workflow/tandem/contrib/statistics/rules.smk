@@ -20,5 +20,5 @@ rule statistics_table:
         presence=lambda wildcards: json.dumps(plan.view("statistics").counted(wildcards.table).absent),
     shell:
         f"{UNPACK}"
-        "python -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
-        " --presence {params.presence:q} --out {output.csv:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
+        " --presence {params.presence:q} --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"

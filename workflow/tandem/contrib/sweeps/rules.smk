@@ -30,4 +30,4 @@ rule sweep:
         DATA
     shell:
         f"{UNPACK}"
-        "python -m tandem sweep --points {input.points:q} --out {output.csv:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"
+        "python -P -m tandem sweep --points {input.points:q} --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"

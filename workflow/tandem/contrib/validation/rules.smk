@@ -16,4 +16,4 @@ rule fidelity:
         rows=lambda wildcards: json.dumps([it.row for it in planned(plan.view("fidelity").compared)]),
     shell:
         f"{UNPACK}"
-        "python -m tandem fidelity --rows {params.rows:q} --out {output.csv:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem fidelity --rows {params.rows:q} --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"

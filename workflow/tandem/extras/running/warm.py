@@ -59,8 +59,7 @@ def describe_process() -> list[str]:
     described = [
         sys.executable,
         sys.flags,
-        # before it stands the folder that a program starts in
-        sys.path[1:],
+        sys.path,
         max(source.stat().st_mtime_ns for source in sources),
         read_at_loading,
         affinity,

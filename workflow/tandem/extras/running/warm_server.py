@@ -87,7 +87,7 @@ def serve_warm(
     with TemporaryDirectory(prefix="tandem-warm-") as folder:
         lifeline, end = os.pipe()
         server = subprocess.Popen(
-            [sys.executable, "-m", __name__, folder, str(lifeline), STAGES, *([MODELS] if computing else [])],
+            [sys.executable, "-P", "-m", __name__, folder, str(lifeline), STAGES, *([MODELS] if computing else [])],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env=inherited, pass_fds=[lifeline], start_new_session=True,
         )  # fmt: skip
@@ -257,7 +257,6 @@ def take_over(request: Request) -> None:
     os.environ.update(waiting | request.environment)
     threads = os.environ.get(_THREADS, "")
     threadpool_limits(int(threads) if threads.isdecimal() else count_usable_cores())
-    sys.path[0] = request.folder
     sys.argv = ["tandem", *request.words]
 
 
