@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster.launch import make_rendezvous_flags, place, wait_for_first
+from tandem.cluster.launch import place
 from tandem.errors import UserError
+from tandem.extras.meeting import make_rendezvous_flags, wait_for_first
 
 MODEL = [
     "model",

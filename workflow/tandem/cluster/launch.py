@@ -10,8 +10,6 @@ import logging
 import os
 import platform
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,21 +21,21 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tandem.cluster.progress import say
-from tandem.cluster.scheduler import RESTARTS, lease
+from tandem.cluster.scheduler import lease
 from tandem.errors import UserError
 from tandem.stages import is_stage, kind_of_command
 from tandem.stages.base import flag_value, read_flags
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import is_partial, write_json
+from tandem.store.job import load
 
-_PORTS = range(15000, 30000)  # below those that systems hand out by themselves
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
 _LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
 # torchrun's own, and what `sbatch --signal` sends
 _PASSED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 # that stopped ranks have to finish a step and save: as long before a job's end slurm is asked to signal it
 _STOP_SECONDS = "300"
-_NODE = "SLURM_NODEID"  # a node's number within its job; the first has 0
+NODE = "SLURM_NODEID"  # a node's number within its job; the first has 0
 _POLL_SECONDS = 0.2  # seconds between two attempts to lock an output
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
 _GRACE_SECONDS = 2.0  # seconds; torchrun looks after its ranks ten times a second
@@ -53,7 +51,7 @@ def lock_output(words: list[str], environment: Mapping[str, str]) -> Iterator[bo
     Yields:
         Whether the process that held the lock has finished the output meanwhile.
     """
-    follower = "RANK" in environment or environment.get(_NODE, "0") != "0"
+    follower = "RANK" in environment or environment.get(NODE, "0") != "0"
     if follower or not is_stage(words[0]) or not flag_value(words, "--out"):
         yield False
         return
@@ -111,33 +109,8 @@ def place(words: list[str]) -> int | None:
         return None
     threads = max(1, _count(words, "workers") // devices)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    meet = make_rendezvous_flags(nodes, os.environ)
-    if nodes > 1 and os.environ.get(_NODE, "0") != "0":
-        host, _, port = meet[meet.index("--rdzv-endpoint") + 1].rpartition(":")
-        if not wait_for_first(host, int(port), Path(flag_value(words, "--out"))):
-            return 0
-    return launch(words, devices, meet)
-
-
-def wait_for_first(host: str, port: int, out: Path) -> bool:
-    """Wait until the first node's launcher can be met, for as long as it may wait for the output's lock itself.
-
-    Returns:
-        False if the output was finished meanwhile, by the process that had the lock.
-    """
-    before = _modified(out)
-    while _modified(out) == before:
-        with suppress(OSError), socket.create_connection((host, port), timeout=_GRACE_SECONDS):
-            return True
-        time.sleep(_POLL_SECONDS)
-    return False
-
-
-def _modified(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
+    meet = load("extras.meeting:meet_nodes")(nodes, Path(flag_value(words, "--out")))
+    return 0 if meet is None else launch(words, devices, meet)
 
 
 def _count(words: list[str], name: str) -> int:
@@ -145,42 +118,6 @@ def _count(words: list[str], name: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"{words[0]}: --run.{name} is {text}; allowed are 1, 2, 3 …")
     return int(text)
-
-
-def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[str]:
-    """Return torchrun's flags that make nodes meet on the slurm job's first one, at a port that follows from the job.
-
-    Several nodes without slurm, or an allocation that is smaller, are a `UserError`.
-    """
-    if nodes == 1:
-        return ["--standalone", "--local-addr", "127.0.0.1"]
-    if "SLURM_JOB_NODELIST" not in environment:
-        raise UserError(
-            f"execution.nodes is {nodes}, but SLURM_JOB_NODELIST is not set: several nodes need slurm"
-        )
-    line = ["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]]
-    try:
-        hosts = subprocess.run(
-            line, capture_output=True, text=True, check=True, env=dict(environment)
-        ).stdout.split()
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise UserError(f"the names of the slurm job's nodes are unknown: {error}") from None
-    if len(hosts) < nodes:
-        raise UserError(
-            f"execution.nodes is {nodes}, but the slurm job has {len(hosts)}: {', '.join(hosts)}"
-        )
-    job = environment["SLURM_JOB_ID"]
-    # A job that slurm has put back keeps its number: what its first start has left on a node must not be met.
-    start = f"{job}.{environment.get(RESTARTS, '0')}.{environment.get('SLURM_STEP_ID', '0')}"
-    meet = ["--rdzv-backend", "c10d", "--rdzv-id", start]
-    meet += ["--rdzv-endpoint", f"{hosts[0]}:{_PORTS[int(job) % len(_PORTS)]}"]
-    return [
-        "--nnodes",
-        str(nodes),
-        *meet,
-        "--rdzv-conf",
-        f"is_host={int(environment.get(_NODE, '0') == '0')}",
-    ]
 
 
 def launch(words: list[str], devices: int, meet: list[str]) -> int:
