@@ -41,7 +41,7 @@ def project(tmp_path_factory, encoder_folder):
     )
     config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
     config["plugins"] = [str(folder / "my_ideas.py")]
-    config["datasets"]["mine"]["table"] = str(EXAMPLE / "questions.csv")
+    config["datasets"]["mine"]["path"] = str(EXAMPLE)
     (folder / "mine.yaml").write_text(yaml.safe_dump(LAYOUT))
     config |= {
         "execution": {"shards": 2},

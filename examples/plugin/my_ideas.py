@@ -15,6 +15,7 @@ from pydantic import Field
 from tandem.commands import DATA, Command, register_command
 from tandem.config.datasets import Dataset
 from tandem.config.losses import supervision
+from tandem.data.dataset_files import DatasetFiles
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import PROCESS_BYTES, Setting, Work, cost, params_of
@@ -71,10 +72,10 @@ def read_questions(table: Path) -> list[dict[str, str]]:
 class QuestionsCsv(Dataset):
     """The keys of `source: questions_csv`: one file with the columns question, answer, split."""
 
-    reads_files = False
+    file_keys = ("table",)  # the file is part of the dataset's key, others in `path` are not
 
     source: Literal["questions_csv"]
-    table: str = Field(description="the CSV file")
+    table: str = Field(description="the CSV file, in `path`")
 
 
 @dataset_format("questions_csv")
@@ -83,8 +84,9 @@ class Questions(Source):
 
     def __init__(self, job: DatasetJob, entry: QuestionsCsv) -> None:
         super().__init__(job, entry)
-        self.rows = read_questions(Path(entry.table))
-        self.places = {"corpus": entry.table, "queries": entry.table}
+        path = DatasetFiles(job).find(entry.table)
+        self.rows = read_questions(path)
+        self.places = {"corpus": str(path), "queries": str(path)}
 
     def read_corpus(self) -> Iterator[Passage]:
         """(document id, title, text) of every answer."""
