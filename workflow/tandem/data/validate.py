@@ -8,6 +8,7 @@ sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Quer
 from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import say
 from tandem.data import tables
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH
-from tandem.data.sources import Query, Source
+from tandem.data.sources import Judgement, Query, Source
 from tandem.data.splits import USUAL_SPLITS, choose_splits, draw_subset
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -147,6 +148,36 @@ class SelectedQueries:
     def rows(self) -> Iterable[Query]:
         """Return (query id, text, split) of each query."""
         return ((query, text, self.splits[query]) for query, text in self.texts.items())
+
+
+def read_judgements(rows: Iterable[Judgement]) -> pa.Table:
+    """Return all judgements as a table.
+
+    Raises:
+        UserError: a relevance that is not a whole number of 32 bits, which Arrow would cut to one; `1.0` is 1.
+    """
+    batches = []
+    for columns in tables.split_columns(rows):
+        _require_whole_grades(columns)
+        batches.append(tables.make_batch(columns, tables.QRELS_SCHEMA))
+    return pa.Table.from_batches(batches, tables.QRELS_SCHEMA)
+
+
+def _require_whole_grades(columns: list[tuple[Any, ...]]) -> None:
+    grades = columns[2]
+    only_integers = set(map(type, grades)) == {int}
+    if only_integers and _is_grade(min(grades)) and _is_grade(max(grades)):
+        return
+    for query, doc, grade, split in zip(*columns, strict=True):
+        if not _is_grade(grade):
+            judged = f"qrels: split {split}: the relevance of passage {doc} for query {query}"
+            raise UserError(f"{judged} is {grade!r}; a whole number of 32 bits is needed")
+
+
+def _is_grade(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return bool(-(2**31) <= value < 2**31 and value == int(value))
 
 
 def prepare_queries(
