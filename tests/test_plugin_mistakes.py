@@ -1,0 +1,73 @@
+"""Mistakes in a plugin's file that its import names: the file, what is wrong, and what is allowed."""
+
+import subprocess
+import sys
+
+import pytest
+
+LOAD = """
+import sys
+from tandem.errors import UserError
+from tandem.plugins import load_plugins
+
+try:
+    load_plugins(sys.argv[1:])
+except UserError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    """`load(source)`: what loading mine.py of this source says, in a process of its own; empty if it loads."""
+
+    def load(source):
+        (tmp_path / "mine.py").write_text(source)
+        words = [sys.executable, "-c", LOAD, "mine.py"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    return load
+
+
+LOSS = """
+from pathlib import Path
+from typing import Annotated, Any, Literal
+import torch
+from pydantic import Field
+from tandem.config.losses import supervision
+
+@supervision("focal")
+def focal(scores, mask, *, gamma{annotation} = None):
+    return scores.sum()
+"""
+
+
+@pytest.mark.parametrize("annotation", ["list[float]", "Path", "dict[str, int] | None"])
+def test_an_option_that_no_value_fits_is_refused(load, annotation):
+    shown = annotation.replace("Path", "pathlib.Path")
+    assert load(LOSS.format(annotation=f": {annotation}")) == (
+        f"plugins: mine.py: focal: option gamma is annotated with {shown}; allowed: bool, int, float, str, a Literal "
+        "of these, and None beside them"
+    )
+
+
+@pytest.mark.parametrize("annotation", ["torch.dtype", '"Undefined"'])
+def test_an_option_whose_type_cannot_be_read_is_refused(load, annotation):
+    shown = annotation.strip('"')
+    assert load(LOSS.format(annotation=f": {annotation}")) == (
+        f"plugins: mine.py: focal: option gamma is annotated with {shown}, which no value of a configuration is; "
+        "annotate it with a type such as float or str"
+    )
+
+
+def test_options_of_single_values_are_taken(load):
+    types = [
+        "float | None",
+        'Literal["sum", "mean"]',
+        "Annotated[float, Field(gt=0)]",
+        '"int"',
+        "Any",
+    ]
+    options = "".join(f", option_{i}: {kind} = 1" for i, kind in enumerate(types))
+    assert load(LOSS.replace(", gamma{annotation} = None", f"{options}, last = 1")) == ""
