@@ -20,6 +20,7 @@ from tandem.config.losses import (
 )
 from tandem.config.parsing import parse
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
+from tandem.errors import UserError
 from tandem.plugins import load_plugins
 from tandem.training.losses import find_distillation_loss, find_supervision_loss
 from tandem.training.losses.listwise import (
@@ -269,6 +270,23 @@ def test_options_that_no_loss_takes_are_refused(plugin, section, value, parts):
     assert len(lines) == 1
     assert lines[0].startswith(f"models.de.train.{parts[0]} ")
     assert all(part in lines[0] for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("compute", "returned"),
+    [
+        (lambda scores, mask: scores.sum(1), "a tensor of shape (2,)"),
+        (lambda scores, mask: scores.sum().item(), "0.0"),
+        (lambda scores, mask: None, "None"),
+    ],
+)
+def test_a_loss_that_returns_no_scalar_is_named(monkeypatch, compute, returned):
+    monkeypatch.setattr(supervision, "_entries", supervision._entries | {"odd": compute})
+    scores = torch.zeros(2, 3)
+    with pytest.raises(UserError) as error:
+        find_supervision_loss("odd", DualTrain())(scores, full(scores))
+    needed = "a tensor of one number is needed, the sum over queries"
+    assert str(error.value) == f"loss odd returned {returned}; {needed}"
 
 
 def test_tandems_own_losses_have_no_options_but_the_keys():
