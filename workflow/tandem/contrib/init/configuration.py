@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tandem import ROOT
+from tandem.config.datasets import dataset_format
 from tandem.config.loading import load_settings
 from tandem.config.merging import Raw, gathered, merged
 from tandem.contrib.init.look import SHARES, FoundMachine, Look
@@ -299,6 +300,7 @@ def compose_configuration(
     how = choose_execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",
+        *_list_plugin_lines(choices.entry["source"]),
         f"dataset: {format_yaml(choices.name)}",
         "datasets:",
         f"  {format_yaml(choices.name)}:",
@@ -332,6 +334,16 @@ def compose_configuration(
         lines += NO_LABELS
     lines += [f"execution: {format_yaml(how)}  # by the GPU's memory"] if how else []
     return "\n".join(lines) + "\n"
+
+
+def _list_plugin_lines(source: str) -> list[str]:
+    """Return the line that names the plugin which reads a source; none for Tandem's own formats."""
+    plugin = dataset_format.plugin(source)
+    if plugin is None:
+        return []
+    is_file_here = not plugin.name and plugin.path.is_relative_to(Path.cwd())
+    name = str(plugin.path.relative_to(Path.cwd())) if is_file_here else plugin.source
+    return [f"plugins: {format_yaml([name])}"]
 
 
 def _list_dataset_lines(

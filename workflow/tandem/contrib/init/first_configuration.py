@@ -24,6 +24,7 @@ from tandem.extras.language import describe_misfits
 from tandem.extras.plan import FullPlan
 from tandem.extras.recognition import find_entry
 from tandem.plan.views import views_folder
+from tandem.plugins import load_installed_plugins
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
 from tandem.store.job import Job
@@ -52,7 +53,8 @@ def write_first_configuration(
 
     Args:
         name: of the configuration and its dataset: `mine` writes mine.yaml.
-        data: a folder, an archive, some files, or `ir_datasets:ID`, in any format of docs/formats.md.
+        data: a folder, an archive, some files, or `ir_datasets:ID`, in any format of docs/formats.md, of an installed
+            plugin, or of a file: `--run.plugins '["faq.py"]'`.
         encoder: what models start from: a name of config/encoders/, a folder, or ORG/NAME on the hub.
         language: of the passages, as ISO 639-1 has it; guessed by default.
         seconds: longest time for reading the passages; 0: no limit.
@@ -73,12 +75,14 @@ def write_first_configuration(
         raise UserError(f"{path}: {path.absolute().parent} is not writable; work in another folder")
     if language and language not in _LANGUAGE_CODES.split():
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
+    failures = load_installed_plugins()  # which may have formats
     entry, folder = find_entry(data)
     entry |= {"normalize": "nfc"} if folder else {}  # a published collection stays as it is
     options = Execution(path=folder or None, workers=count_usable_cores())
     collection = look(
         Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds
     )
+    collection.notes += map(str, failures)
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(collection)
     choices = Choices(
