@@ -71,3 +71,32 @@ def test_options_of_single_values_are_taken(load):
     ]
     options = "".join(f", option_{i}: {kind} = 1" for i, kind in enumerate(types))
     assert load(LOSS.replace(", gamma{annotation} = None", f"{options}, last = 1")) == ""
+
+
+FORMAT = """
+from typing import Literal
+from tandem.config.datasets import Dataset
+from tandem.data.sources import Source, dataset_format
+
+class FaqEntry(Dataset):
+    source: Literal["faqs"]
+
+@dataset_format("{name}")
+class Faq(Source):
+    def __init__(self, job, entry: {entry}) -> None:
+        super().__init__(job, entry)
+"""
+
+
+def test_a_format_under_another_name_than_its_entries_source_is_refused(load):
+    assert load(FORMAT.format(name="faq", entry="FaqEntry")) == (
+        "plugins: mine.py: dataset format faq: `source` of FaqEntry is Literal['faqs']; "
+        'write Literal["faq"], or register the format under that name'
+    )
+    assert load(FORMAT.format(name="faqs", entry="FaqEntry")) == ""
+
+
+def test_a_format_whose_entry_is_not_annotated_is_named_with_its_file(load):
+    assert load(FORMAT.format(name="faqs", entry="object")) == (
+        "plugins: mine.py: dataset format Faq: annotate `entry` of __init__ with a subclass of Dataset"
+    )

@@ -66,9 +66,9 @@ def test_a_plugins_format_makes_a_dataset_and_checks_its_keys(plugin, make):
 def test_a_format_whose_keys_are_not_known_is_one_line(tmp_path, monkeypatch, entry):
     monkeypatch.setattr(dataset_format, "_entries", dict(dataset_format._entries))
     (tmp_path / "counting.py").write_text(PLUGIN.replace("entry: CountingEntry", entry))
-    load_plugins([str(tmp_path / "counting.py")])
-    with pytest.raises(UserError, match="^dataset format Counting: annotate `entry` of __init__"):
-        sources()
+    format_of_file = "plugins: .*/counting.py: dataset format Counting"
+    with pytest.raises(UserError, match=f"^{format_of_file}: annotate `entry` of __init__"):
+        load_plugins([str(tmp_path / "counting.py")])
 
 
 def test_a_title_or_text_that_is_none_is_named(tmp_path, monkeypatch, make):
