@@ -13,6 +13,7 @@ from tandem.cli import app
 from tandem.cluster.progress import format_duration
 from tandem.config import losses
 from tandem.config.merging import gathered
+from tandem.errors import UserError
 from tandem.extras import reference_pages
 from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.estimate.estimate import (
@@ -97,7 +98,11 @@ def _describe_stage(kind: Kind) -> Iterator[str]:
 
 
 def render_losses() -> str:
-    """Return the page of all losses: equation, source and options, from their docstrings and signatures."""
+    """Return the page of all losses: equation, source and options, from their docstrings and signatures.
+
+    Raises:
+        UserError: a loss has no docstring, or an option that no configuration can set.
+    """
     lines = [
         "# Losses",
         "",
@@ -107,6 +112,7 @@ def render_losses() -> str:
     for heading, registry in LOSSES:
         lines += ["", f"## {heading}"]
         for name in registry:
+            _require_described(f"{registry.what} {name}", registry[name])
             options = [
                 f"`{option}` (default {field.get_default()})"
                 if not field.is_required()
@@ -118,11 +124,22 @@ def render_losses() -> str:
                 f"### `{name}`",
                 "",
                 "```text",
-                inspect.getdoc(registry[name]) or "",
+                str(inspect.getdoc(registry[name])),
                 "```",
             ]
             lines += ["", f"Options: {', '.join(options)}."] if options else []
     return "\n".join([*lines, ""])
+
+
+def _require_described(name: str, loss: Callable[..., Any]) -> None:
+    if not inspect.getdoc(loss):
+        raise UserError(f"{name} has no docstring; say its equation and where it is from")
+    unknown = options_of(loss).model_fields.keys() - set(losses.KEYED)
+    if unknown:
+        allowed = ", ".join(losses.KEYED)
+        raise UserError(
+            f"{name}: no key of a configuration sets its option {min(unknown)}; allowed: {allowed}"
+        )
 
 
 def render_costs() -> str:
@@ -174,7 +191,11 @@ def render_generated() -> dict[str, str]:
 def main() -> None:
     """Write the generated files into the checkout."""
     argparse.ArgumentParser("tandem.extras.reference", description=main.__doc__).parse_args()
-    for name, content in render_generated().items():
+    try:
+        pages = render_generated()
+    except UserError as error:
+        raise SystemExit(f"tandem.extras.reference: {error}") from None
+    for name, content in pages.items():
         (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / name).write_text(content, encoding="utf-8")
 
