@@ -80,6 +80,26 @@ def test_a_test_split_allows_bm25_and_the_encoder_as_it_is(here, documents, caps
     assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
 
 
+def test_files_that_look_like_data_and_are_not_read_are_named(here, documents, capsys):
+    write_beir(here / "data", documents, splits=("test",))
+    run(["init", "mine", "--data", "data"])
+    assert "not read" not in capsys.readouterr().out
+    for name in ("corpus2.tsv", "more.jsonl.gz", "README.md", "dataset_infos.json", "old.csv.bak"):
+        (here / "data" / name).touch()
+    run(["init", "mine", "--data", "data", "--force"])
+    assert "not read: corpus2.tsv, more.jsonl.gz\n" in capsys.readouterr().out
+
+
+def test_of_named_files_those_that_are_not_read_are_named(here, capsys):
+    Path("corpus.tsv").write_text("d\tThe otter eats crabs.\n")
+    Path("queries.tsv").write_text("q\twhat does the otter eat\n")
+    Path("qrels.tsv").write_text("q\td\t1\n")
+    Path("notes.csv").write_text("a,b\n")
+    Path("other.csv").write_text("a,b\n")
+    run(["init", "mine", "--data", "corpus.tsv", "queries.tsv", "qrels.tsv", "notes.csv"])
+    assert "not read: notes.csv\n" in capsys.readouterr().out
+
+
 def test_commands_name_the_file_as_it_was_written(here, documents, capsys):
     write_beir(here / "data", documents, splits=("test",))
     (here / "some where").mkdir()

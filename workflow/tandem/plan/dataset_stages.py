@@ -125,7 +125,9 @@ def make_dataset(
                 f"datasets.{name}.path is {printable(entry.path)}; no such file or folder{begins}{hint}"
             )
         folder = Path(entry.path)
-        params["fingerprint"] = fingerprint(folder, _read_files(f"datasets.{name}", entry, folder))
+        params["fingerprint"] = fingerprint(
+            folder, list_read_files(f"datasets.{name}", entry, folder)
+        )
         execution["path"] = entry.path
     elif entry.files:
         files = {
@@ -179,7 +181,7 @@ def _names_files(entry: Dataset) -> bool:
     return any(getattr(entry, key) for key in entry.file_keys)
 
 
-def _read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:
+def list_read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:
     """Return the files of a folder that are read, plain or packed; None, for all, if the source does not say.
 
     Raises:

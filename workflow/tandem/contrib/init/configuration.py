@@ -1,7 +1,7 @@
 """The configuration that `init` writes: what a collection's splits allow, and sizes that fit machine and encoder."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
@@ -210,6 +210,7 @@ class Choices:
     collection: Look
     encoder: StartingEncoder
     machine: FoundMachine
+    unread: Sequence[str] = ()  # names of files that look like data and are not read
 
     @property
     def fitting(self) -> Sizes:

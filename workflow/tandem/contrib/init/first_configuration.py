@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,17 +13,21 @@ from cyclopts.validators import Number
 from tandem import ROOT
 from tandem.cluster.progress import format_duration
 from tandem.cluster.threads import count_usable_cores
+from tandem.config.datasets import sources
 from tandem.config.merging import Raw, gathered, merged
 from tandem.config.settings import Execution
 from tandem.contrib.init.configuration import Choices, compose_configuration, find_starting_encoder
 from tandem.contrib.init.limits import choose_limits, estimate_tables
 from tandem.contrib.init.look import FoundMachine, Look, look
+from tandem.data.dataset_files import is_archive, open_folder
+from tandem.data.reading import is_leftover, strip_packing
 from tandem.errors import NAME, UserError
 from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.estimate.estimate import sum_costs
 from tandem.extras.language import describe_misfits
 from tandem.extras.plan import FullPlan
 from tandem.extras.recognition import find_entry
+from tandem.plan.dataset_stages import list_read_files
 from tandem.plan.views import views_folder
 from tandem.plugins import load_installed_plugins
 from tandem.stages.data import DatasetParams
@@ -37,6 +42,10 @@ _LANGUAGE_CODES = (
     "nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su "
     "sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
 )
+_DATA_ENDS = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
+# files that publishers put beside data
+_METADATA = {"dataset_info.json", "dataset_infos.json", "metadata.json", "croissant.json"}
+_MOST_NAMES = 5
 LIKELY = 0.3  # share of the texts from which they are taken to be in a language
 
 
@@ -92,6 +101,7 @@ def write_first_configuration(
         collection,
         find_starting_encoder(encoder, language),
         FoundMachine.here(),
+        list_unread_files(entry, data) if folder else [],
     )
     limits = choose_limits(choices)
     queries = {split: limit.most for split, limit in limits.items() if limit.most is not None}
@@ -119,6 +129,34 @@ def write_first_configuration(
     )
 
 
+def list_unread_files(entry: Raw, data: list[str]) -> list[str]:
+    """Return the names of files among those of `--data` that look like data, but are not read.
+
+    Args:
+        entry: the dataset's, with its `path`.
+        data: a folder or an archive, whose files at the top count, or some files.
+    """
+    folder = open_folder(Path(entry["path"]))
+    model = sources()[entry["source"]]
+    paths = list_read_files("--data", model.model_validate(entry), folder)
+    if paths is None:  # all
+        return []
+    read_paths = {path.resolve() for path in paths}
+    first = Path(data[0])
+    is_whole = first.is_dir() or is_archive(first)
+    unread = []
+    for path in sorted(folder.iterdir() if is_whole else map(Path, data)):
+        if path.is_file() and path.resolve() not in read_paths and _looks_like_data(path):
+            unread.append(path.name)
+    return unread
+
+
+def _looks_like_data(path: Path) -> bool:
+    name = strip_packing(path.name)
+    is_known = is_leftover(path) or name in _METADATA
+    return name.endswith(_DATA_ENDS) and not is_known
+
+
 def guess_language(collection: Look) -> str:
     """Return the language of most passages; English, with a note, where it is not clear."""
     shares = {
@@ -132,6 +170,13 @@ def guess_language(collection: Look) -> str:
     return "en"
 
 
+def format_names(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    further = len(names) - _MOST_NAMES
+    others = f" and {further:,} more" if further > 0 else ""
+    return ", ".join(names[:_MOST_NAMES]) + others
+
+
 def describe_choices(choices: Choices) -> list[str]:
     """Describe what was found: the data and its oddities, what the splits allow, the encoder, the machine."""
     collection, language = choices.collection, choices.language
@@ -143,6 +188,7 @@ def describe_choices(choices: Choices) -> list[str]:
             notes.append(f"the language is {language}, but the {side} texts look like {others}")
     return [
         f"data: {choices.entry.get('path') or choices.entry.get('id')}, format {choices.entry['source']}: {sizes}",
+        *([f"not read: {format_names(choices.unread)}"] if choices.unread else []),
         *(f"warning: {note}" for note in notes),
         f"language: {language}",
         f"splits: {choices.experiment.sentence}",
