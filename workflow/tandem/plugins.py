@@ -183,20 +183,11 @@ def _naming_errors(shown: str, plugin: Plugin) -> Iterator[None]:
         raise UserError(f"plugins: {shown}: {error}") from None
     except (Exception, SystemExit) as error:
         place = f"{shown}{line_of(error, plugin.path)}"
-        hint = _explain_neighbour(error, plugin.path)
+        checks = importlib.import_module("tandem.extras.plugin_checks")
+        hint = checks.explain_neighbour(error, plugin.path)
         raise UserError(f"plugins: {place}: {type(error).__name__}: {error}{hint}") from None
     finally:
         _loading.pop()
-
-
-def _explain_neighbour(error: BaseException, path: Path) -> str:
-    """Say how a plugin may have several modules, where it imports a file beside it, which is in no key."""
-    if not isinstance(error, ModuleNotFoundError) or error.name is None:
-        return ""
-    neighbour = path.parent / f"{error.name.partition('.')[0]}.py"
-    if not neighbour.is_file():
-        return ""
-    return f"; {neighbour.name} is beside it: a plugin of several files is an installed package (CONTRIBUTING.md)"
 
 
 def line_of(error: BaseException, path: Path) -> str:
@@ -207,6 +198,11 @@ def line_of(error: BaseException, path: Path) -> str:
         frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
     ]
     return f":{lines[-1]}" if lines else ""
+
+
+def list_loaded_plugins() -> list[Plugin]:
+    """Return the user's plugins that are loaded."""
+    return list(_loaded.values())
 
 
 def plugin_being_loaded() -> Plugin | None:

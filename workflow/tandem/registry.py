@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
+from pydantic import BaseModel, ConfigDict, create_model
 
 from tandem.errors import UserError
 from tandem.plugins import (
@@ -58,9 +58,10 @@ class Registry(Generic[T]):
             plugin = None if is_own else plugin_being_loaded()
             if name in self._entries or (plugin and name in self.own_sources):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
-            self._entries[name] = entry
             if plugin:
+                import_module("tandem.extras.plugin_checks").check_entry(self.what, name, entry)
                 self._plugins[name] = plugin
+            self._entries[name] = entry
             if self._decides and not is_own:
                 name_plugin(name)
             return entry
@@ -119,11 +120,7 @@ def _module_of(source: Path) -> str:
 
 
 def options_of(function: Callable[..., Any]) -> type[BaseModel]:
-    """Return the options of a registered function, its keyword-only parameters, as a model: types and defaults.
-
-    Raises:
-        UserError: an option's annotation is undefined, or not a type that a configuration's values have.
-    """
+    """Return the options of a registered function, its keyword-only parameters, as a model: types and defaults."""
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -132,30 +129,8 @@ def options_of(function: Callable[..., Any]) -> type[BaseModel]:
                 annotation,
                 ... if parameter.default is parameter.empty else parameter.default,
             )
-    try:
-        return _make_model(function, fields)
-    except (PydanticUserError, NameError):
-        for name, field in fields.items():
-            _require_readable(function, name, field)
-        raise
-
-
-def _make_model(function: Callable[..., Any], fields: dict[str, Any]) -> type[BaseModel]:
     # Annotations that are strings are evaluated by pydantic, in the function's module.
     forbid = ConfigDict(extra="forbid")
-    model = create_model(
+    return create_model(
         f"{function.__name__}_options", __config__=forbid, __module__=function.__module__, **fields
     )
-    model.model_rebuild()  # an error where an annotation names nothing
-    return model
-
-
-def _require_readable(function: Callable[..., Any], name: str, field: tuple[Any, Any]) -> None:
-    try:
-        _make_model(function, {name: field})
-    except (PydanticUserError, NameError):
-        shown = field[0] if isinstance(field[0], str) else inspect.formatannotation(field[0])
-        raise UserError(
-            f"{function.__name__}: option {name} is annotated with {shown}, which no value of a configuration is; "
-            "annotate it with a type such as float or str"
-        ) from None

@@ -7,7 +7,6 @@ import io
 import os
 import sys
 import time
-import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -66,7 +65,7 @@ def run_command() -> int:
             attempt.failed()
         line = explain_fault(error)
         text = (
-            "".join(traceback.format_exception(error))
+            load("extras.plugin_checks:format_traceback")(error)
             if line is None
             else f"tandem {command}: {line}\n"
         )

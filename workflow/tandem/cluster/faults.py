@@ -1,18 +1,11 @@
-"""Explain faults of the machine, such as a full disk, no memory or a missing package, and say what to do.
-
-Of other unexpected errors, say whether a plugin's code raised them.
-"""
+"""Explain faults of the machine, such as a full disk, no memory or a missing package, and say what to do."""
 
 import errno
 import os
 import resource
-import traceback
-from collections.abc import Iterable
-from pathlib import Path
 
 from tandem.config.settings import HEAP
 from tandem.errors import UserError
-from tandem.plugins import Plugin
 from tandem.stages import kind_of_command
 from tandem.stages.base import flag_value
 from tandem.store.environment import peak_mib
@@ -65,27 +58,6 @@ def explain_fault(error: BaseException) -> str | None:
         if line:
             return line
     return None
-
-
-def format_traceback(error: BaseException, plugins: Iterable[Plugin] = ()) -> str:
-    """Return an unexpected error's traceback; where it was raised below a plugin, its last line names the plugin's.
-
-    `KeyError: 'oh' (my_losses.py:7)`
-    """
-    text = "".join(traceback.format_exception(error)).rstrip("\n")
-    return f"{text}{_find_line(error, list(plugins))}\n"
-
-
-def _find_line(error: BaseException, plugins: list[Plugin]) -> str:
-    """Return the innermost line of an error that is in a plugin, as ` (<file>:<line>)`; empty without one."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename)
-        for plugin in plugins:
-            is_package = plugin.path.name == "__init__.py"
-            if path == plugin.path or (is_package and path.is_relative_to(plugin.path.parent)):
-                root = plugin.path.parent.parent if is_package else plugin.path.parent
-                return f" ({path.relative_to(root)}:{frame.lineno})"
-    return ""
 
 
 def _explain_memory(error: BaseException) -> str | None:

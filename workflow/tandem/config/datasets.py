@@ -2,16 +2,15 @@
 
 import inspect
 from collections.abc import Callable
-from inspect import formatannotation
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Section, by_value
 from tandem.config.references import DatasetRef, NoParameter, Note, Reference
 from tandem.errors import UserError
-from tandem.plugins import Declarations, plugin_being_loaded
+from tandem.plugins import Declarations
 from tandem.registry import Registry
 
 UNLABELLED = "unlabelled"  # of queries without labels
@@ -283,35 +282,8 @@ DATASET_ENTRIES: Declarations[type[Dataset]] = Declarations(
         Group,
     ).items()
 )
-
-
-class DatasetFormats(Registry[Any]):
-    """Hold the classes that read datasets, by the `source` of their entries."""
-
-    def __call__(self, name: str) -> Callable[[Any], Any]:
-        """Register what is decorated under a name; a `UserError` if a plugin's entries have another `source`."""
-        keep = super().__call__(name)
-
-        def register(source: type[Any]) -> type[Any]:
-            if plugin_being_loaded():
-                _require_source(name, entry_model(source))
-            result: type[Any] = keep(source)
-            return result
-
-        return register
-
-
-def _require_source(name: str, model: type[Dataset]) -> None:
-    annotation = model.model_fields["source"].annotation
-    if get_origin(annotation) is Literal and name not in get_args(annotation):
-        raise UserError(
-            f"dataset format {name}: `source` of {model.__name__} is {formatannotation(annotation)}; "
-            f'write Literal["{name}"], or register the format under that name'
-        )
-
-
 # The classes that read them.
-dataset_format = DatasetFormats("dataset format", "dataset_format", "data.sources")
+dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")
 
 
 def register_source(*entries: type[Dataset]) -> None:

@@ -7,19 +7,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from inspect import formatannotation
-from types import NoneType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -28,7 +16,7 @@ from tandem.config.parsing import read
 from tandem.config.references import Input, Reference
 from tandem.config.representations import Representation
 from tandem.errors import UserError, printable
-from tandem.plugins import Declarations, name_plugin, plugin_being_loaded
+from tandem.plugins import Declarations, name_plugin
 from tandem.registry import Registry, options_of
 
 if TYPE_CHECKING:  # declarations import no torch
@@ -36,46 +24,11 @@ if TYPE_CHECKING:  # declarations import no torch
 
 # options that are keys themselves; all others are keys of `loss_options`
 KEYED = ("margin", "temperature")
-# types of values that `loss_options` can hold; Any where an option has no annotation
-_SCALARS = (bool, int, float, str, NoneType, Any, object)
 # distillation loss → what it says that it reads of a teacher's scores
 READS: dict[str, str] = {}
 
 
-class Losses(Registry["Callable[..., Tensor]"]):
-    """Hold losses, whose options are those that `loss_options` can hold."""
-
-    def __call__(self, name: str) -> "Callable[[Callable[..., Tensor]], Callable[..., Tensor]]":
-        """Register what is decorated under a name; a `UserError` if no configuration could set one of its options."""
-        keep = super().__call__(name)
-
-        def register(loss: "Callable[..., Tensor]") -> "Callable[..., Tensor]":
-            if plugin_being_loaded():
-                _require_scalar_options(loss)
-            return keep(loss)
-
-        return register
-
-
-def _require_scalar_options(loss: Callable[..., Any]) -> None:
-    for name, field in options_of(loss).model_fields.items():
-        if not _is_scalar(field.annotation):
-            raise UserError(
-                f"{loss.__name__}: option {name} is annotated with {formatannotation(field.annotation)}; allowed: "
-                "bool, int, float, str, a Literal of these, and None beside them"
-            )
-
-
-def _is_scalar(annotation: Any) -> bool:
-    """Return whether a type is one of a single value, or a union of such."""
-    if get_origin(annotation) in (Union, UnionType):
-        return all(map(_is_scalar, get_args(annotation)))
-    if get_origin(annotation) is Annotated:
-        return _is_scalar(get_args(annotation)[0])
-    return get_origin(annotation) is Literal or annotation in _SCALARS
-
-
-class DistillationLosses(Losses):
+class DistillationLosses(Registry["Callable[..., Tensor]"]):
     """Hold losses by a teacher's scores, which say what they read of these: `@distillation("ranknet", reads="pairs")`.
 
     `scores`: how far they lie apart in a list, in any unit; `scale`: the same, in the unit of the model's scores;
@@ -90,7 +43,7 @@ class DistillationLosses(Losses):
         return super().__call__(name)
 
 
-supervision = Losses("loss", "supervision", "training.losses")
+supervision: "Registry[Callable[..., Tensor]]" = Registry("loss", "supervision", "training.losses")
 distillation = DistillationLosses("distillation loss", "distillation", "training.losses")
 regulariser: "Registry[Callable[..., Tensor]]" = Registry(
     "regulariser", "regulariser", "training.losses"

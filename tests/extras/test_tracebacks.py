@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.cluster.faults import format_traceback
+from tandem.extras.plugin_checks import format_traceback
 from tandem.plugins import Plugin
 
 SOURCE = """
