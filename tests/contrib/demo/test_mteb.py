@@ -4,17 +4,28 @@ import contextlib
 import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
 import yaml
 from trec import iter_trec
 
 from tandem.cli import run
-from tandem.contrib.demo.export import describe_task, find_own_depth, join_subsets
-from tandem.data.collection import Collection
+from tandem.config.datasets import MtebTask
+from tandem.contrib.demo.export import (
+    describe_task,
+    find_own_depth,
+    gather_task_result,
+    join_subsets,
+)
+from tandem.data.collection import EXCLUDED, Collection
 from tandem.errors import UserError
+from tandem.plan.graph import Stage
 from tandem.plan.plan import Plan
 from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 ROOT = Path(__file__).parents[3]
 TASK = {"task": "TinyRetrieval", "split": "train"}
@@ -63,6 +74,32 @@ def test_the_values_are_trec_evals(built, tmp_path, system):
         )
     assert scores["main_score"] == scores["ndcg_at_10"]
     assert "ndcg_at_100" not in scores  # runs are 20 deep
+
+
+def test_a_judged_query_without_a_relevant_passage_counts_as_0(
+    make_job, write_ranked, tmp_path, monkeypatch
+):
+    """Of `otter` the relevant passage is first; `eel` has a grade of 0 alone, `heron` none but excluded ones."""
+    monkeypatch.chdir(tmp_path)
+    grades = {"otter": 1, "eel": 0, "heron": EXCLUDED}
+    data = Stage("dataset", "tiny", "tiny", {"source": "beir", "fingerprint": "00"})
+    with writing(make_job("dataset", Path(data.folder), data.values)) as draft:
+        draft.facts["checksum"] = "00"
+        tables = {
+            "corpus": {"doc_id": ["a"], "title": [""], "text": ["x"]},
+            "queries": {"query_id": [*grades], "text": [*grades], "split": ["test"] * 3},
+            "qrels": {"query_id": [*grades], "doc_id": ["a"] * 3, "relevance": [*grades.values()], "split": ["test"] * 3},
+        }  # fmt: skip
+        for name, columns in tables.items():
+            pq.write_table(pa.table(columns), draft.path(f"{name}.parquet"))
+    found = Stage("retrieve", "tiny", "x.test", {"depth": 1, "split": "test"}, {"dataset": data})
+    lists = [(query, ["a"], np.ones(1, np.float32)) for query in grades]
+    write_ranked("retrieve", Path(found.folder), found.values, {"dataset": data.folder}, lists)
+    scored = {"split": "test", "measures": ["nDCG@1"]}
+    score = Stage("score", "tiny", "x.test", scored, {"dataset": data, "run": found})
+    task = MtebTask(**TASK, main_score="ndcg_at_1")
+    result = gather_task_result(task, score, 1, ["eng-Latn"])
+    assert result["scores"]["train"][0]["main_score"] == 0.5  # not 1, nor 1/3
 
 
 def test_mteb_reads_it(built, tmp_path):

@@ -22,9 +22,10 @@ from tandem.config.datasets import MtebTask
 from tandem.config.indexes import SIGN_INDEX
 from tandem.config.merging import shipped_entries
 from tandem.contrib.demo.systems import find_part, require_built, resolve_system
-from tandem.data.collection import CORPUS, Collection
+from tandem.data.collection import CORPUS, EXCLUDED, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError, nearest
+from tandem.evaluation.measures import Qrels
 from tandem.evaluation.scores import score_run
 from tandem.extras.planning import split_groups
 from tandem.extras.report.page import render_markdown
@@ -319,6 +320,14 @@ def join_subsets(results: Iterable[Json]) -> dict[str, Json]:
     return joined
 
 
+def count_judged(qrels: Qrels) -> int:
+    """Return the number of queries that MTEB averages over: a query without a relevant passage counts, with value 0.
+
+    `EXCLUDED` is a mark of ours and no judgement of a task.
+    """
+    return sum(any(grade != EXCLUDED for grade in grades.values()) for grades in qrels.values())
+
+
 def find_own_depth(score: Stage) -> float:
     """Return how deep the run that a score is of goes by a key of its own, as a fusion does; inf: there is none."""
     run = find_first_stage(score.upstream["run"])
@@ -388,7 +397,9 @@ def gather_task_result(task: MtebTask, score: Stage, depth: float, languages: li
     inputs = {role: open_artifact(Path(score.upstream[role].folder)) for role in ("dataset", "run")}
     params = ScoreParams.model_validate({**score.values, "measures": list(keys.values())})
     result, *_ = score_run(Job("score", Path(score.folder), params, inputs))
-    means = dict(zip(keys, result.values.mean(axis=0).round(6).tolist(), strict=True))
+    judged = count_judged(Collection(inputs["dataset"]).qrels(params.split))
+    totals = result.values.sum(axis=0)
+    means = dict(zip(keys, (totals / judged).round(6).tolist(), strict=True))
     values = {**means, "accuracy": means["recall_at_1"], "main_score": means[task.main_score]}
     return {
         "dataset_revision": f"tandem-{inputs['dataset'].manifest.facts['checksum']}",
