@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import faiss
@@ -16,7 +17,7 @@ from trec import iter_trec
 
 from tandem.cli import run
 from tandem.cluster.progress import Progress
-from tandem.contrib.demo.export import CARD, create_folder, write_flat
+from tandem.contrib.demo.export import PAGE, create_folder, write_flat
 from tandem.errors import UserError
 from tandem.extras.report.page import render_markdown
 from tandem.models.saving import DualShape
@@ -170,23 +171,52 @@ VALUES = {
     "system": "x", "dual": DualShape(shared=True, pooling="cls", normalize=True, temperature=1.0, dimension=8),
     "pool": "hidden[:, 0]", "prompt": "", "plain": True, "query_tokens": 1, "passage_tokens": 1, "passages": 50,
     "precision": ["bf16"], "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "copies": None, "tuned": {},
-    "texts": False, "normalize": "none",
+    "texts": False, "normalize": "none", "card": None, "titled": False,
     "query": "''", "lineage": {},
 }  # fmt: skip
 
 
 def test_the_page_says_how_vectors_were_kept():
-    assert "computed in bf16 and stored in int8" in render_markdown(CARD, **VALUES)
+    assert "computed in bf16 and stored in int8" in render_markdown(PAGE, **VALUES)
     rounded = {
-        dtype: ".half()" in render_markdown(CARD, **VALUES | {"dtype": dtype})
+        dtype: ".half()" in render_markdown(PAGE, **VALUES | {"dtype": dtype})
         for dtype in ("fp32", "fp16")
     }
     assert rounded == {"fp32": False, "fp16": True}
 
 
+def test_the_page_says_what_a_passage_is():
+    page, titled = (render_markdown(PAGE, **VALUES | {"titled": each}) for each in (False, True))
+    assert "a passage is its title, a space and its text." in page
+    assert "a passage is two segments, `tokenizer([title], [text])`." in titled
+    assert "the queries alone" in titled
+
+
+def test_the_page_names_the_folder_to_load_and_a_card_that_is_there(built, tmp_path):
+    folder = tmp_path / "exported"
+    exported(built, folder, "de_bm25neg")
+    page = (folder / "README.md").read_text()
+    assert "transformers and sentence-transformers load `dual/shared`" in page
+    assert "- `dual/shared/README.md`: its card" in page
+    assert (folder / "dual/shared/README.md").is_file()
+    towers = replace(VALUES["dual"], shared=False)
+    two = render_markdown(PAGE, **VALUES | {"dual": towers})
+    assert "transformers loads `dual/query` and `dual/passage`" in two
+    assert "its card" not in two
+
+
+def test_equal_scores_stand_by_id():
+    page = render_markdown(PAGE, **VALUES)
+    names = {"ids": ["c", "a", "b"], "encode": lambda query: torch.tensor([query])}
+    names["index"] = faiss.IndexFlatIP(1)
+    names["index"].add(np.array([[1], [1], [2]], np.float32))
+    exec(re.search(r"^def search.*?\n\n", page, re.S | re.M)[0], names)
+    assert names["search"]([1.0], 3) == [("b", 2.0), ("a", 1.0), ("c", 1.0)]
+
+
 def test_the_page_says_which_unicode_form_queries_need():
     pages = {
-        form: render_markdown(CARD, **VALUES | {"normalize": form}) for form in ("nfc", "none")
+        form: render_markdown(PAGE, **VALUES | {"normalize": form}) for form in ("nfc", "none")
     }
     assert {form: "unicodedata.normalize" in page for form, page in pages.items()} == {
         "nfc": True,
@@ -203,7 +233,7 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
         part.add(rows)
         faiss.write_index(part, name)
     page = render_markdown(
-        CARD, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"}
+        PAGE, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"}
     )
     names = {"faiss": faiss}
     exec(re.search(r"^parts = .*add_shard\(part\)$", page, re.S | re.M)[0], names)
@@ -219,7 +249,7 @@ def test_copies_are_found_beside_the_vector_that_stands_for_them(tmp_path, monke
     graph.add(vectors)
     np.save("copies.npy", np.array([[1, 0], [3, 2], [4, 0]], np.uint32))
     page = render_markdown(
-        CARD, **VALUES | {"indexes": ["a.faiss"], "factory": "HNSW4,Flat", "copies": "copies.npy"}
+        PAGE, **VALUES | {"indexes": ["a.faiss"], "factory": "HNSW4,Flat", "copies": "copies.npy"}
     )
     names = {
         "np": np,

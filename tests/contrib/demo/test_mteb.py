@@ -88,8 +88,13 @@ def test_a_judged_query_without_a_relevant_passage_counts_as_0(
         tables = {
             "corpus": {"doc_id": ["a"], "title": [""], "text": ["x"]},
             "queries": {"query_id": [*grades], "text": [*grades], "split": ["test"] * 3},
-            "qrels": {"query_id": [*grades], "doc_id": ["a"] * 3, "relevance": [*grades.values()], "split": ["test"] * 3},
-        }  # fmt: skip
+            "qrels": {
+                "query_id": [*grades],
+                "doc_id": ["a"] * 3,
+                "relevance": [*grades.values()],
+                "split": ["test"] * 3,
+            },
+        }
         for name, columns in tables.items():
             pq.write_table(pa.table(columns), draft.path(f"{name}.parquet"))
     found = Stage("retrieve", "tiny", "x.test", {"depth": 1, "split": "test"}, {"dataset": data})

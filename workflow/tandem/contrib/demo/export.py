@@ -47,7 +47,7 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import replacing, write_json, write_text
 from tandem.store.job import Job
 
-CARD = Path(__file__).parent / "assets/export.md"
+PAGE = Path(__file__).parent / "assets/export.md"
 FLAT, IDS, TEXTS = "passages.faiss", "ids.txt", "texts.parquet"
 TUNED = {"nprobe": "nprobe", "ef_search": "efSearch"}  # an index's parameters, and FAISS's names
 # What faiss/impl/index_write.cpp writes of a flat index: its mark, dimension, number of vectors, two unused numbers,
@@ -223,7 +223,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     else:
         with Progress(f"export {system}", passages.rows, "passages") as progress:
             write_flat(folder / FLAT, passages, progress)
-    special = Tokens.open(needs["tokens"]).template.extra[0]
+    template = Tokens.open(needs["tokens"]).template
+    special = template.extra[0]
     query, passage = (
         needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage")
     )
@@ -231,10 +232,13 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     names = load_tokenizer(
         folder / "dual" / ("shared" if dual.shared else "query")
     ).all_special_tokens
-    card = render_markdown(
-        CARD,
+    model_card = Path("dual", "shared" if dual.shared else "", "README.md")
+    page = render_markdown(
+        PAGE,
         system=system,
         dual=dual,
+        card=model_card if (folder / model_card).is_file() else None,
+        titled=template.titled,
         pool=POOLING_CODE[dual.pooling],
         prompt=f"{json.dumps(prompt, ensure_ascii=False)} + " if prompt else "",
         plain=not any(name in prompt for name in names),
@@ -252,7 +256,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         query=repr(next(iter(collection.queries(split).values()))),
         lineage={role: artifact.key for role, artifact in needs.items()},
     )
-    write_text(folder / "README.md", card)
+    write_text(folder / "README.md", page)
 
 
 def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
