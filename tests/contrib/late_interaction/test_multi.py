@@ -1,5 +1,7 @@
 """Late interaction: the formula by hand, which tokens count, and the scores of sentence-transformers."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -133,6 +135,28 @@ def test_sentence_transformers_loads_what_is_saved(
     )
     theirs = queries.similarity(queries.encode_query(QUERIES), passages.encode_document(PASSAGES))
     torch.testing.assert_close(ours.detach(), theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("filled", "line"),
+    [
+        (None, "queries.max_seq_length = 6"),
+        (6, "queries.max_seq_length = 6"),
+        (12, "queries.max_seq_length = 6  # of a longer one 12 are read all the same"),
+    ],
+)
+def test_the_card_cuts_queries_as_the_stages_do(
+    start, ids, encoder_folder, tmp_path, monkeypatch, filled, line
+):
+    start(query_tokens=filled).save(tmp_path / "dual", load_tokenizer(encoder_folder))
+    monkeypatch.chdir(tmp_path)
+    usage = TokenVectors.usage(DualShape.read(tmp_path / "dual"), InputLengths(4, 8, 2, 3))
+    assert f"\n{line}\n" in usage
+    theirs = re.findall(r"```python\n(.*?)```", usage, re.S)[1]
+    names = {}
+    exec(theirs, names)
+    (long,) = names["queries"].encode_query([" ".join(["otters"] * 30)])
+    assert len(long) == (filled or 6)
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -19,10 +19,12 @@ from tandem.contrib.term_weights.splade import (
 )
 from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
+from tandem.extras.usage import InputLengths, describe_library_usage
 from tandem.models.described import describe_towers
 from tandem.models.dual import dot_scores, encode_batches
 from tandem.models.folders import hash_weights
 from tandem.models.published import run
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
 
 
@@ -120,6 +122,17 @@ def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(
     assert torch.allclose(
         dot_scores(left, right, 1.0), theirs.similarity(*expected).to_dense(), atol=1e-4
     )
+
+
+def test_the_card_cuts_queries_of_tokens_as_the_stages_do(folder, tmp_path, monkeypatch):
+    start(folder, queries="tokens").save(tmp_path / "dual", AutoTokenizer.from_pretrained(folder))
+    monkeypatch.chdir(tmp_path)
+    shape, lengths = DualShape.read(tmp_path / "dual"), InputLengths(4, 8, 2, 3)
+    block = describe_library_usage(shape, lengths, "SparseEncoder")
+    names: dict = {}
+    exec(block.removeprefix("```python\n").removesuffix("```"), names)
+    vector = names["model"].encode_query(["otter heron beaver lynx mole owl"]).to_dense()
+    assert vector.count_nonzero() == 4
 
 
 def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):

@@ -170,12 +170,18 @@ def describe_library_usage(shape: DualShape, lengths: InputLengths, kind: str) -
     if lengths.titled:
         return describe_tandem_usage(shape, lengths)
     passage, query = (tokens + lengths.single for tokens in (lengths.passage, lengths.query))
+    limits = f"model.max_seq_length = {passage}  # of a passage; queries were cut to {query}"
+    if shape.representation.get("queries") == "tokens":
+        # no model reads queries, and without one sentence-transformers looks at the tokenizer's own limit
+        limits = f"""\
+model.max_seq_length = {passage}  # of a passage
+model[0].sub_modules["query"][0].tokenizer.model_max_length = {lengths.query}  # else no query is cut"""
     return f"""\
 ```python
 from sentence_transformers import {kind}
 
 model = {kind}("{"dual/shared" if shape.shared else "dual"}")
-model.max_seq_length = {passage}  # of a passage; queries were cut to {query}
+{limits}
 queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
 scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""

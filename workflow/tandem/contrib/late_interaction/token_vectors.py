@@ -261,9 +261,17 @@ class TokenVectors(DualEncoder):
         query, passage = (
             ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
         )
-        tokens = lengths.passage + lengths.single
+        query_tokens = lengths.query + lengths.single
+        filled = shape.representation.get("query_tokens")
+        more = ""
+        if isinstance(filled, int) and filled > query_tokens:
+            more = f"  # of a longer one {filled} are read all the same"
         theirs = _LIBRARY_EXAMPLE.format(
-            query=query, passage=passage, tokens=tokens, temperature=shape.temperature
+            query=query,
+            passage=passage,
+            query_tokens=f"{query_tokens}{more}",
+            passage_tokens=lengths.passage + lengths.single,
+            temperature=shape.temperature,
         )
         return f"{describe_tandem_usage(shape, lengths)}\n\n{theirs}"
 
@@ -296,7 +304,8 @@ _LIBRARY_EXAMPLE = """\
 from sentence_transformers import MultiVectorEncoder
 
 queries, passages = MultiVectorEncoder("{query}"), MultiVectorEncoder("{passage}")
-passages.max_seq_length = {tokens}
+passages.max_seq_length = {passage_tokens}
+queries.max_seq_length = {query_tokens}
 vectors = queries.encode_query(["a query"]), passages.encode_document(["a passage"])
 scores = queries.similarity(*vectors) / {temperature}
 ```"""
