@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -264,3 +265,57 @@ def test_a_file_beside_a_plugin_is_no_part_of_it(tmp_path):
     (found,) = done.stderr.splitlines()
     assert found.startswith("tandem marks: plugins: my.py:1: ModuleNotFoundError")
     assert "helper.py" in found
+
+
+WRITING = """
+import time
+from pathlib import Path
+from tandem.commands import OPERATIONS, Command, register_command
+from tandem.store.files import replacing
+
+def write():
+    with replacing(Path("out").absolute()) as draft:
+        draft.mkdir()
+        print("writing", flush=True)
+        time.sleep(60)
+
+register_command(Command("write", write, OPERATIONS, resumes={resumes}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("stop", "resumes", "status", "line"),
+    [
+        (signal.SIGTERM, False, 143, "tandem write: stopped\n"),
+        (signal.SIGHUP, False, 129, "tandem write: stopped\n"),
+        (
+            signal.SIGINT,
+            True,
+            130,
+            "tandem write: stopped; the same command goes on with what is done\n",
+        ),
+    ],
+)
+def test_what_is_half_written_is_removed_when_a_signal_ends_a_command(
+    tmp_path, stop, resumes, status, line
+):
+    plugin = tmp_path / "writing.py"
+    plugin.write_text(WRITING.format(resumes=resumes))
+    words = ["-m", "tandem", "write", "--run.plugins", json.dumps([str(plugin)])]
+    running = subprocess.Popen(
+        [sys.executable, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # a shell's background job ignores some
+        preexec_fn=lambda: signal.signal(stop, signal.default_int_handler if stop == signal.SIGINT else signal.SIG_DFL),
+    )  # fmt: skip
+    assert running.stdout.readline() == "writing\n"
+    running.send_signal(stop)
+    _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (status, line)
+    assert not list(tmp_path.glob(".out.*"))
+
+
+def test_commands_that_only_read_or_see_to_signals_themselves_end_by_them():
+    assert not any(
+        COMMANDS[name].leaves_drafts for name in ("run", "search", "search-worker", "top")
+    )
+    assert all(COMMANDS[name].leaves_drafts for name in ("export", "bundle", "prefetch"))

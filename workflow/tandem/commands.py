@@ -32,6 +32,7 @@ class Command:
         group: where `--help` lists it.
         summary: its line there; empty: it is not listed.
         reads: whether nothing is left to do when it prints: its reader may stop reading (`| head`).
+        resumes: whether the same command goes on with what an interrupted one has done.
     """
 
     name: str
@@ -39,16 +40,22 @@ class Command:
     group: str
     summary: str = ""
     reads: bool = False
+    resumes: bool = False
 
     @property
     def takes_words(self) -> bool:
         """Return whether its function takes the words of its command line."""
         return isinstance(self.entry, str) and self.entry.endswith(":main")
 
+    @property
+    def leaves_drafts(self) -> bool:
+        """Return whether a signal may find files half-written; commands that take words see to that themselves."""
+        return not (self.reads or self.takes_words)
+
 
 _OWN = (
     Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer.",
-            reads=True),
+            reads=True, resumes=True),
     Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
     Command("show", "report.table_commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
     Command("encoder", "extras.choose_encoder:choose_encoder", DATA, "How an encoder makes vectors.", reads=True),
@@ -56,7 +63,7 @@ _OWN = (
     Command("table", "report.table_commands:write_table", STEPS, "A table's files."),
     Command("report", "extras.report.report_command:report", STEPS, "The report's page.", reads=True),
     Command("pack", "extras.archive:pack", STEPS, "An artifact as one file, for object storage."),
-    Command("unpack", "extras.archive:unpack", STEPS, "Artifacts from such files."),
+    Command("unpack", "extras.archive:unpack", STEPS, "Artifacts from such files.", resumes=True),
 )  # fmt: skip
 COMMANDS = Declarations((command.name, command) for command in _OWN)
 

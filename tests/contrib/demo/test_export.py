@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from trec import iter_trec
 
 from tandem.cli import run
 from tandem.cluster.progress import Progress
-from tandem.contrib.demo.export import PAGE, create_folder, write_flat
+from tandem.contrib.demo.export import PAGE, create_folder, hold, write_flat
 from tandem.errors import UserError
 from tandem.extras.report.page import render_markdown
 from tandem.models.saving import DualShape
@@ -140,6 +142,21 @@ def test_nothing_appears_where_writing_failed(tmp_path):
         (draft / "half").write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_drafts_of_killed_exports_are_removed(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    killed, elsewhere, alive, other = (
+        tmp_path / name
+        for name in (f".out.{ended.pid}", f".out.{2**31}", f".out.{os.getppid()}", ".out.txt")
+    )
+    for folder in (killed, elsewhere, alive, other):
+        folder.mkdir()
+    (killed / "half").write_text("half")
+    with hold(elsewhere), create_folder(tmp_path / "out"):  # another machine's process
+        pass
+    assert {*tmp_path.iterdir()} == {elsewhere, alive, other, tmp_path / "out"}
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ Or a system's run, or its scores as the files that MTEB's `ResultCache` reads, o
 confidence (nAUC), and times, which are in the manifests.
 """
 
+import fcntl
+import glob
 import json
 import math
+import os
 import shutil
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -44,7 +47,7 @@ from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import open_artifact
-from tandem.store.files import replacing, write_json, write_text
+from tandem.store.files import partial_path, replacing, write_json, write_text
 from tandem.store.job import Job
 
 PAGE = Path(__file__).parent / "assets/export.md"
@@ -182,13 +185,44 @@ def create_folder(folder: Path) -> Iterator[Path]:
             f"{folder}: exists already and is not an empty folder; name another, or remove it"
         )
     try:
+        remove_abandoned(folder.absolute())
         with replacing(folder.absolute()) as draft:
             draft.mkdir(parents=True)
-            yield draft
+            with hold(draft):
+                yield draft
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: cannot be written: {error.strerror}"
         ) from None
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the drafts of a folder whose processes were killed; one that may be another machine's stays."""
+    beginning = partial_path(folder).name.rpartition(".")[0]
+    for draft in folder.parent.glob(f"{glob.escape(beginning)}.*"):
+        process = draft.name.rpartition(".")[2]
+        if draft.is_dir() and process.isdecimal() and not Path("/proc", process).exists():
+            with suppress(OSError), hold(draft) as is_held:
+                if is_held:
+                    shutil.rmtree(draft)
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[bool]:
+    """Hold a folder's lock, which a process loses as it ends, and yield whether it is held.
+
+    It is not where another process holds it, nor where the file system has no such locks, as some that machines share.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_held = True
+        except OSError:
+            is_held = False
+        yield is_held
+    finally:
+        os.close(opened)
 
 
 def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None:

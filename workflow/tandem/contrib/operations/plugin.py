@@ -16,10 +16,12 @@ for command in (
     Command("check", "contrib.operations.check:check", OPERATIONS, "What a rerun might not reproduce.", reads=True),
     Command(
         "gc", "contrib.operations.gc:collect_garbage", OPERATIONS, "List or delete what no configuration needs.",
-        reads=True,
+        reads=True, resumes=True,
     ),
     Command("bundle", "contrib.operations.bundle:write_bundle", OPERATIONS, "A table and what reproduces it."),
-    Command("prefetch", "contrib.operations.prefetch:prefetch", DATA, "Download what a configuration needs."),
+    Command(
+        "prefetch", "contrib.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", resumes=True
+    ),
 ):  # fmt: skip
     register_command(command)
 
