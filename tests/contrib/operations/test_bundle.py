@@ -13,7 +13,11 @@ import yaml
 from tandem import ROOT
 from tandem.cli import run
 from tandem.config.datasets import Dataset
-from tandem.contrib.operations.bundle import describe_artifact_source, render_configuration
+from tandem.contrib.operations.bundle import (
+    describe_artifact_source,
+    render_configuration,
+    write_bundle,
+)
 from tandem.data.sources import dataset_format
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -239,6 +243,21 @@ def test_mistakes_are_one_line(finished, words, message):
     with pytest.raises(UserError, match=message):
         run(["bundle", *words, *(["--configfile", "toy.yaml"] if "--config" not in words else [])])
     assert not Path("baseline.tar.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("/dev/null/b.zip", "--out: /dev/null/b.zip cannot be written: "),
+        ("/proc/b.zip", "--out: /proc/b.zip cannot be written: "),
+        ("folder.zip", "--out: folder.zip is a folder; name a file"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch, out, message):
+    monkeypatch.chdir(tmp_path)
+    Path("folder.zip").mkdir()
+    with pytest.raises(UserError, match=f"^{message}"):
+        write_bundle("none", out=Path(out), configurations=(Configuration([]),))
 
 
 def test_a_table_of_another_configuration_is_not_packed(finished):

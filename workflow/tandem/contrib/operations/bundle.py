@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 
 import yaml
 from pydantic import ValidationError
@@ -96,15 +96,26 @@ def write_bundle(
     top = out.name.removesuffix(".zip").removesuffix(".tar.gz")
     if not top:
         raise UserError(f"--out: is {out}; a name must stand before {out.name}")
+    require_writable(out)
     with TemporaryDirectory() as folder:
         files_by_place = gather_files(name, configuration, Path(folder))
-        out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as partial:  # files by name, no times, no owners
             (_write_zip if out.suffix == ".zip" else _write_tar)(
                 dict(sorted(files_by_place.items())), partial, top
             )
     size = f"{len(files_by_place) - 1} files, {format_bytes(out.stat().st_size)}"
     print(f"{out}: {size}; unpack it, then: tandem verify {shlex.quote(top)}")
+
+
+def require_writable(out: Path) -> None:
+    """Refuse a file that cannot be written before the work that fills it; folders above it are made."""
+    if out.is_dir():
+        raise UserError(f"--out: {out} is a folder; name a file")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        raise UserError(f"--out: {out} cannot be written: {error.strerror}") from None
 
 
 def _write_tar(files: dict[str, Path], out: Path, top: str) -> None:
