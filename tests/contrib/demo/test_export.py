@@ -309,6 +309,29 @@ def test_a_run_that_is_not_there_is_built_by_the_command_that_is_named(built, tm
     assert f"key={Path(key).name}" in output
 
 
+@pytest.mark.parametrize("kind", [("--run",), ("--mteb",), ()])
+@pytest.mark.parametrize(
+    ("system", "message"),
+    [
+        ("ce_bm25neg", r"ce_bm25neg is a cross-encoder, .* say whose: bm25\+ce_bm25neg"),
+        ("bm25+", r"bm25\+ is not a system: a name is missing beside \+ or @"),
+        ("bm24", r"bm24 is not a system; did you mean bm25\?"),
+    ],
+)
+def test_a_mistake_in_a_system_is_the_same_line_whatever_is_exported(
+    built, tmp_path, kind, system, message
+):
+    with contextlib.chdir(built.folder), pytest.raises(UserError, match=f"^{message}"):
+        run(["export", system, *kind, "config.yaml", "--out", str(tmp_path / "x")])
+
+
+def test_given_lists_that_a_dataset_lacks_are_no_run(built, tmp_path):
+    words = ["--run", "--split", "train", "--out", str(tmp_path / "x")]
+    message = "^given: dataset tiny has no training lists of its own; name another run$"
+    with contextlib.chdir(built.folder), pytest.raises(UserError, match=message):
+        run(["export", "given", *words, "config.yaml"])
+
+
 def test_what_a_run_is_not_exported_with(built, tmp_path):
     for words, message in {
         ("--run", "--texts"): "a run is written alone",

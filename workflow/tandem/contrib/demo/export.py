@@ -24,7 +24,13 @@ from tandem.cluster.progress import Progress, say
 from tandem.config.datasets import MtebTask
 from tandem.config.indexes import SIGN_INDEX
 from tandem.config.merging import shipped_entries
-from tandem.contrib.demo.systems import find_part, require_built, resolve_system
+from tandem.contrib.demo.systems import (
+    find_part,
+    require_built,
+    require_given_lists,
+    require_system,
+    resolve_system,
+)
 from tandem.data.collection import CORPUS, EXCLUDED, Collection
 from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError, nearest
@@ -149,7 +155,9 @@ def export(
 def export_run(configuration: Configuration, system: str, split: str | None, out: Path) -> None:
     """Write a system's run in TREC's format, as `run.trec` has it where a stage writes that; a new file."""
     plan = configuration.plan()
+    require_system(plan, system)
     stage = plan.planner.run(system, split or plan.split, "the system")
+    require_given_lists(stage)
     needed = [stage, stage.upstream["dataset"]]
     require_counted_split(needed[1], split or plan.split)
     require_built(needed, system, configuration)
@@ -315,11 +323,14 @@ def write_results(configuration: Configuration, system: str, folder: Path) -> li
     """
     plan = configuration.plan()
     ctx = plan.planner.ctx
+    require_system(plan, system)
     whole = plan.planner.score(system, "the system")
     scores = {score.dataset: score for score in split_groups([whole])}
     tasks = {name: describe_task(ctx, name) for name in scores}
     _require_different(tasks)
     needed = [stage.upstream[role] for stage in scores.values() for role in ("dataset", "run")]
+    for stage in scores.values():
+        require_given_lists(stage.upstream["run"])
     require_built(needed, system, configuration)
 
     results = []

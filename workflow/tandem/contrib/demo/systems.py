@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.data.collection import LISTS
 from tandem.errors import UserError, nearest
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configuration
@@ -42,6 +43,19 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
     Raises:
         UserError: the system is unknown, or unable to answer new queries.
     """
+    require_system(plan, system)
+    run = plan.planner.run(system, plan.split, "the system")
+    for fixed in list_fixed_runs(run):
+        name = fixed.name.rpartition(".")[0]
+        what = "has texts that were generated for known queries"
+        if not _has_generated_texts(fixed):
+            what = f"is a run of the stage {fixed.kind}"
+        raise UserError(f"{name} {what}, which answers no new query; name another system")
+    return run
+
+
+def require_system(plan: FullPlan, system: str) -> None:
+    """Refuse an expression with a name that is unknown or missing, or that is a cross-encoder alone."""
     settings, planner = plan.settings, plan.planner
     blocks = ("models", *list_blocks(plans_run))
     blocks_of_parts = (*list_blocks(plans_reranking), "encoders", "indexes")
@@ -65,14 +79,15 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
             f"{system} is a cross-encoder, which re-ranks a list; say whose: bm25+{system}"
         )
 
-    run = planner.run(system, plan.split, "the system")
-    for fixed in list_fixed_runs(run):
-        name = fixed.name.rpartition(".")[0]
-        what = "has texts that were generated for known queries"
-        if not _has_generated_texts(fixed):
-            what = f"is a run of the stage {fixed.kind}"
-        raise UserError(f"{name} {what}, which answers no new query; name another system")
-    return run
+
+def require_given_lists(run: Stage) -> None:
+    """Refuse the run `given`, or one that is made from it, of a finished dataset that has no training lists."""
+    given = [other for other in list_all_runs(run) if other.kind == "given"]
+    for dataset in filter(is_built, (other.upstream["dataset"] for other in given)):
+        files = open_artifact(Path(dataset.folder), verify=False).manifest.files
+        if LISTS not in files:
+            problem = f"dataset {dataset.dataset} has no training lists of its own"
+            raise UserError(f"given: {problem}; name another run")
 
 
 def list_source_runs(run: Stage) -> list[Stage]:
