@@ -8,7 +8,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 from pydantic import BaseModel
 
 from tandem import ROOT, __version__
@@ -98,6 +106,13 @@ def _run_app(words: list[str], command: Command | None) -> int:
     except UnusedCliTokensError as error:
         unused = " ".join(error.unused_tokens or [])
         raise UserError(f"{unused} is not allowed here; flags: tandem {words[0]} --help") from None
+    except UnknownOptionError as error:
+        hint = (
+            " A query that begins with - stands after a --."
+            if command and command.takes_query
+            else ""
+        )
+        raise UserError(f"{error}{hint}") from None
     except CycloptsError as error:
         raise UserError(str(error)) from None
     if configurations is not None and "configurations" in inspect.signature(function).parameters:

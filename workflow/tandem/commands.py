@@ -33,6 +33,7 @@ class Command:
         summary: its line there; empty: it is not listed.
         reads: whether nothing is left to do when it prints: its reader may stop reading (`| head`).
         resumes: whether the same command goes on with what an interrupted one has done.
+        takes_query: whether one of its words is a query, which may begin with `-`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Command:
     summary: str = ""
     reads: bool = False
     resumes: bool = False
+    takes_query: bool = False
 
     @property
     def takes_words(self) -> bool:

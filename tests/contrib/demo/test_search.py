@@ -162,6 +162,7 @@ def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
     words = ["-m", "tandem", "search", "both+pair", "config.yaml", "--json", "--k", "8"]
     done = built.run(words, "\n".join(QUERIES))
     assert done.returncode == 0, done.stderr
+    assert "a fusion is" not in done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["query"] for answer in answers] == QUERIES
     check_list(answers, run_of(built, "rerank", "both+pair"))
@@ -186,6 +187,16 @@ def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
         spent = answer["milliseconds"]
         assert spent.keys() == {"BM25", "encode", "search", "re-rank", "total"}
         assert spent["total"] >= max(spent["BM25"] + spent["search"], spent["re-rank"])
+
+
+@pytest.mark.parametrize("system", ["two_lists", "both+pair"])
+def test_a_fusion_that_is_less_deep_than_k_says_so(built, capfd, monkeypatch, system):
+    monkeypatch.setattr(ranking, "Worker", start_worker)
+    with chdir(built.folder):
+        assert run(["search", system, QUERIES[0], "config.yaml", "--json", "--k", "500"]) == 0
+    printed = capfd.readouterr()
+    assert f"{system}: a fusion is 20 deep; 20 of 500 shown\n" in printed.err
+    assert len(json.loads(printed.out)["passages"]) == 20
 
 
 def test_a_re_ranker_of_two_lists_keeps_the_scores_of_both(built):
@@ -269,11 +280,11 @@ def test_odd_queries_are_answered(built):
         assert answer["query"] == query[-1]
         assert len(answer["passages"]) == 3
     words = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--json", "--alone"]
-    done = subprocess.run(
-        words, input=b"otter \xff\nzzzz\nheron\n", capture_output=True, cwd=built.folder
-    )
+    queries = b"\xef\xbb\xbfotter \xff\nzzzz\nheron\n"  # behind a byte order mark
+    done = subprocess.run(words, input=queries, capture_output=True, cwd=built.folder)
     assert done.returncode == 0, done.stderr
     first, nothing, second = map(json.loads, done.stdout.splitlines())
+    assert first["query"] == "otter \ufffd"
     assert [first["passages"][0]["doc_id"][:5], second["passages"][0]["doc_id"][:5]] == [
         "otter",
         "heron",
@@ -358,7 +369,11 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
             "ce_bm25neg is a cross-encoder, which re-ranks a list; say whose: bm25\\+ce_bm25neg",
         ),
         (["bm25", "x", "--k", "0"], 'Invalid value "0" for --k. Must be >= 1'),
-        (["bm25", "x", "--depth", "3"], "Unknown option: --depth"),
+        (
+            ["bm25", "x", "--depth", "3"],
+            "Unknown option: --depth.* A query that begins with - stands after a --",
+        ),
+        (["bm25", "-otter"], "A query that begins with - stands after a --"),
         (["bm25", "how", "are", "you"], "4 words are neither flag nor YAML file"),
         ([], "0 words are neither flag nor YAML file"),
         (["bm25", " "], "the query is blank"),

@@ -9,6 +9,7 @@ register_command(
         RUN,
         "The best passages for a query, with scores.",
         reads=True,
+        takes_query=True,
     )
 )
 register_command(

@@ -1,6 +1,7 @@
 """The command `search`: a system's best passages for a query, with the scores of BM25, dual and cross-encoder."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -31,6 +32,8 @@ from tandem.contrib.demo.systems import (
 from tandem.errors import UserError
 from tandem.extras.targets import Configuration, format_dataset_override, split_files
 from tandem.extras.words import LUCENE_STOP_WORDS
+from tandem.plan.context import find_first_stage
+from tandem.plan.graph import Stage
 from tandem.stages.base import Json
 
 _PROMPT = "query> "
@@ -74,6 +77,11 @@ def search_system(
         system, *queries = names
         configuration = Configuration(files, [format_dataset_override(dataset)] if dataset else [])
         with open_session(system, configuration, alone) as session:
+            depth = find_fused_depth(session.run)
+            if depth < k:
+                print(
+                    f"{system}: a fusion is {depth:g} deep; {depth:g} of {k} shown", file=sys.stderr
+                )
             for query in queries or read_input():
                 # an argument's bytes may be no UTF-8
                 if text := query.encode(errors="replace").decode().strip():
@@ -106,10 +114,18 @@ def open_session(system: str, configuration: Configuration, alone: bool) -> Sess
     return Session(system, run, own, plan.split, plan.settings.plugins)
 
 
+def find_fused_depth(run: Stage) -> float:
+    """Return how deep the fusion is that a run is or re-ranks; inf: there is none."""
+    first = find_first_stage(run)
+    return float(first.values["depth"]) if first.declared.scoring.by == "fusion" else math.inf
+
+
 def read_input() -> Iterator[str]:
     """Yield queries from standard input, as they come."""
     if not sys.stdin.isatty():
-        with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
+        # some editors put a byte order mark in front of a file
+        file, encoding = sys.stdin.fileno(), "utf-8-sig"
+        with open(file, encoding=encoding, errors="replace", closefd=False) as lines:
             yield from lines
         return
     with suppress(ImportError):  # arrow keys and history, where Python has them
