@@ -130,6 +130,27 @@ def test_an_archive_that_names_files_elsewhere_is_refused(elsewhere):
     assert not (elsewhere.parent / "outside").exists()
 
 
+def test_nothing_to_unpack_is_said(archive, elsewhere, capsys):
+    unpack(archive, Path("a.csv"))
+    unpack()
+    assert capsys.readouterr().err == ""
+    unpack(Path("a.csv"), Path("b.tar.gz"))
+    line = "tandem unpack: 0 archives unpacked; ignored, as no name ends in .tar: a.csv, b.tar.gz\n"
+    assert capsys.readouterr().err == line
+
+
+def test_another_archive_is_refused_in_one_line(elsewhere):
+    Path("text.tar").write_text("no archive at all")
+    with tarfile.open("other.tar", "w") as opened:
+        opened.add("text.tar")
+    for name in ("text.tar", "other.tar"):
+        with pytest.raises(
+            UserError, match=f"^{name}: not a whole archive \\([^\\n]+[^:\\n]\\); delete"
+        ) as error:
+            unpack(Path(name))
+        assert "\n" not in str(error.value)
+
+
 def test_a_path_without_an_archive_is_refused_before_any_is_unpacked(archive, elsewhere):
     Path("folder.tar").mkdir()
     for name, problem in (("gone.tar", "does not exist"), ("folder.tar", "is not a file")):

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST, open_artifact
 from tandem.store.files import files_in, partial_path, replacing
@@ -74,12 +75,19 @@ def unpack(*archives: Path) -> None:
             raise UserError(f"{archive}: {problem}; allowed: what `tandem pack` wrote")
     for archive in packed:
         _unpack(archive)
+    if archives and not packed:
+        ignored = ", ".join(map(str, archives))
+        say(
+            f"tandem unpack: 0 archives unpacked; ignored, as no name ends in {ARCHIVE_SUFFIX}: {ignored}"
+        )
 
 
 def _unpack(path: Path) -> None:
     try:
         with tarfile.open(path) as archive:
             first, *members = archive.getmembers()
+            if not members or not first.isdir():
+                raise ValueError("it does not begin with an artifact's folder")
             if Path(members[-1].name).is_file():  # the last one to be put in place
                 return
             temporary = partial_path(Path(first.name))
@@ -92,4 +100,7 @@ def _unpack(path: Path) -> None:
                 shutil.rmtree(temporary, ignore_errors=True)
     except (tarfile.TarError, EOFError, ValueError) as error:
         hint = "delete it in the storage, and the next run makes it again"
-        raise UserError(f"{path}: not a whole archive ({error}); {hint}") from None
+        problem = (
+            str(error).partition("\n")[0].rstrip(":")
+        )  # tarfile has a line for each compression that it tried
+        raise UserError(f"{path}: not a whole archive ({problem}); {hint}") from None
