@@ -7,7 +7,7 @@ import pytest
 from tandem.config.datasets import Dataset
 from tandem.data.collection import Collection
 from tandem.data.sources import DatasetJob, Source, dataset_format
-from tandem.data.validate import read_judgements
+from tandem.data.validate import tabulate_judgements
 from tandem.errors import UserError
 
 NEEDED = "a whole number of 32 bits is needed"
@@ -58,6 +58,6 @@ def test_a_grade_with_a_decimal_point_may_be_whole(make_graded):
 def test_one_grade_among_many_is_named(grade):
     rows = [("q", "a", 1, "dev"), ("q", "b", grade, "dev"), ("q", "c", -1, "dev")]
     with pytest.raises(UserError) as error:
-        read_judgements(rows)
+        tabulate_judgements(rows)
     judged = "qrels: split dev: the relevance of passage b for query q"
     assert str(error.value) == f"{judged} is {grade!r}; {NEEDED}"

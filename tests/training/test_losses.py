@@ -4,6 +4,7 @@ import inspect
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from tandem.config.losses import (
 from tandem.config.parsing import parse
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.errors import UserError
-from tandem.plugins import load_plugins
+from tandem.plugins import Plugin, load_plugins
 from tandem.training.losses import find_distillation_loss, find_supervision_loss
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
@@ -282,6 +283,7 @@ def test_options_that_no_loss_takes_are_refused(plugin, section, value, parts):
 )
 def test_a_loss_that_returns_no_scalar_is_named(monkeypatch, compute, returned):
     monkeypatch.setattr(supervision, "_entries", supervision._entries | {"odd": compute})
+    monkeypatch.setattr(supervision, "_plugins", {"odd": Plugin(Path("my.py"), "0")})
     scores = torch.zeros(2, 3)
     with pytest.raises(UserError) as error:
         find_supervision_loss("odd", DualTrain())(scores, full(scores))

@@ -106,15 +106,10 @@ def _run_app(words: list[str], command: Command | None) -> int:
     except UnusedCliTokensError as error:
         unused = " ".join(error.unused_tokens or [])
         raise UserError(f"{unused} is not allowed here; flags: tandem {words[0]} --help") from None
-    except UnknownOptionError as error:
-        hint = (
-            " A query that begins with - stands after a --."
-            if command and command.takes_query
-            else ""
-        )
-        raise UserError(f"{error}{hint}") from None
     except CycloptsError as error:
-        raise UserError(str(error)) from None
+        may_be_query = isinstance(error, UnknownOptionError) and command and command.takes_query
+        hint = " A query that begins with - stands after a --." if may_be_query else ""
+        raise UserError(f"{error}{hint}") from None
     if configurations is not None and "configurations" in inspect.signature(function).parameters:
         bound.arguments["configurations"] = configurations
     status = function(*bound.args, **bound.kwargs)

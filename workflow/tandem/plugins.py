@@ -183,9 +183,10 @@ def _naming_errors(shown: str, plugin: Plugin) -> Iterator[None]:
         raise UserError(f"plugins: {shown}: {error}") from None
     except (Exception, SystemExit) as error:
         place = f"{shown}{line_of(error, plugin.path)}"
-        checks = importlib.import_module("tandem.extras.plugin_checks")
-        hint = checks.explain_neighbour(error, plugin.path)
-        raise UserError(f"plugins: {place}: {type(error).__name__}: {error}{hint}") from None
+        said = importlib.import_module("tandem.extras.plugin_checks").describe_import_error(
+            error, plugin.path
+        )
+        raise UserError(f"plugins: {place}: {said}") from None
     finally:
         _loading.pop()
 

@@ -30,14 +30,6 @@ from tandem.stages.base import flag_value, parse_value
 from tandem.store.job import load, read_job, run_shard
 
 
-class Ended(KeyboardInterrupt):
-    """Say that a signal ends a command as Ctrl-C would; `number` is the signal's."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 def run_command() -> int:
     """Run one command; a user's mistake is one line on standard error and, as a rule, exit status 1."""
     words = sys.argv[1:]
@@ -58,17 +50,18 @@ def run_command() -> int:
         # A terminal shows ? where its locale lacks a sign (─, ▲); a file has an escape, so that nothing is lost.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace" if sys.stdout.isatty() else "backslashreplace")
-        if command in COMMANDS and COMMANDS[command].leaves_drafts:
-            end_by_signals()
+        known = COMMANDS.get(command)
+        if known and known.leaves_drafts:
+            load("extras.ended:end_by_signals")()
         return run(words)
     except UserError as error:
         print(f"tandem {command}: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt as error:
-        resumes = is_stage(command) or (command in COMMANDS and COMMANDS[command].resumes)
+        resumes = is_stage(command) or getattr(COMMANDS.get(command), "resumes", False)
         hint = "; the same command goes on with what is done" if resumes else ""
         print(f"tandem {command}: stopped{hint}", file=sys.stderr)
-        return 128 + (error.number if isinstance(error, Ended) else signal.SIGINT)
+        return 128 + (error.args[0] if error.args else signal.SIGINT)
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no `Exception`
@@ -98,23 +91,6 @@ def choose_waiting(words: list[str], command: str) -> None:
         wait_briefly(os.environ)
     else:
         sleep_at_once(os.environ)
-
-
-def end_by_signals() -> None:
-    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, so that what it was writing is removed."""
-    heeded = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN  # as `nohup` has it
-    ]
-
-    def end(number: int, _: object) -> None:
-        for other in heeded:  # a terminal that is closed sends several
-            signal.signal(other, signal.SIG_IGN)
-        raise Ended(number)
-
-    for number in heeded:
-        signal.signal(number, end)
 
 
 def run_stage(words: list[str], attempt: Try) -> int:

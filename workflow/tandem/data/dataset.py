@@ -34,7 +34,7 @@ from tandem.data.validate import (
     Warnings,
     count_negative_grades,
     prepare_queries,
-    read_judgements,
+    tabulate_judgements,
     refuse_large_grades,
     require_positives,
     require_unique,
@@ -66,7 +66,7 @@ def run(job: Job[DatasetParams]) -> None:
     parts = ("corpus", "queries", "qrels", "answers", "lists", *DATASET_PARTS)
     sums = {name: tables.Checksum() for name in parts}
     with writing(job) as draft:
-        judged = read_judgements(sums["qrels"].of(source.read_qrels()))
+        judged = tabulate_judgements(sums["qrels"].of(source.read_qrels()))
         answers = tables.make_table(
             sums["answers"].of(composer.answers(source.read_answers())), tables.ANSWERS_SCHEMA
         )

@@ -8,7 +8,7 @@ sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Quer
 from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
 
 import numpy as np
 import pyarrow as pa
@@ -150,34 +150,22 @@ class SelectedQueries:
         return ((query, text, self.splits[query]) for query, text in self.texts.items())
 
 
-def read_judgements(rows: Iterable[Judgement]) -> pa.Table:
+def tabulate_judgements(rows: Iterable[Judgement]) -> pa.Table:
     """Return all judgements as a table.
 
     Raises:
         UserError: a relevance that is not a whole number of 32 bits, which Arrow would cut to one; `1.0` is 1.
     """
-    batches = []
-    for columns in tables.split_columns(rows):
-        _require_whole_grades(columns)
-        batches.append(tables.make_batch(columns, tables.QRELS_SCHEMA))
-    return pa.Table.from_batches(batches, tables.QRELS_SCHEMA)
+    return tables.make_table(map(_require_whole_grade, rows), tables.QRELS_SCHEMA)
 
 
-def _require_whole_grades(columns: list[tuple[Any, ...]]) -> None:
-    grades = columns[2]
-    only_integers = set(map(type, grades)) == {int}
-    if only_integers and _is_grade(min(grades)) and _is_grade(max(grades)):
-        return
-    for query, doc, grade, split in zip(*columns, strict=True):
-        if not _is_grade(grade):
-            judged = f"qrels: split {split}: the relevance of passage {doc} for query {query}"
-            raise UserError(f"{judged} is {grade!r}; a whole number of 32 bits is needed")
-
-
-def _is_grade(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return False
-    return bool(-(2**31) <= value < 2**31 and value == int(value))
+def _require_whole_grade(row: Judgement) -> Judgement:
+    query, doc, grade, split = row
+    is_number = isinstance(grade, Real) and not isinstance(grade, bool)
+    if not is_number or not abs(grade) < 2**31 or grade != int(grade):  # `not <`: NaN is no grade
+        judged = f"qrels: split {split}: the relevance of passage {doc} for query {query}"
+        raise UserError(f"{judged} is {grade!r}; a whole number of 32 bits is needed")
+    return row
 
 
 def prepare_queries(

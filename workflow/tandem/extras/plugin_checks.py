@@ -5,15 +5,19 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import PydanticUserError, create_model
 
 from tandem.config.datasets import entry_model
-from tandem.errors import UserError
+from tandem.errors import UserError, shortened
 from tandem.plugins import Plugin, list_loaded_plugins
 from tandem.registry import options_of
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NEEDED = "a tensor of one number is needed, the sum over queries"
 _LOSSES = ("loss", "distillation loss")
 # types of values that `loss_options` can hold; Any where an option has no annotation
 _SCALARS = (bool, int, float, str, NoneType, Any, object)
@@ -83,14 +87,40 @@ def _is_scalar(annotation: Any) -> bool:
     return get_origin(annotation) is Literal or annotation in _SCALARS
 
 
-def explain_neighbour(error: BaseException, path: Path) -> str:
-    """Say how a plugin may have several modules, where it imports a file beside it, which is in no key."""
+def check_first_result(name: str, loss: "Callable[..., Tensor]") -> "Callable[..., Tensor]":
+    """Return the loss; at its first call, a `UserError` where it does not return a scalar."""
+    is_checked = False
+
+    def compute(*tensors: "Tensor") -> "Tensor":
+        nonlocal is_checked
+        result = loss(*tensors)
+        if not is_checked:
+            _require_scalar(name, result)
+            is_checked = True
+        return result
+
+    return compute
+
+
+def _require_scalar(name: str, result: object) -> None:
+    from torch import Tensor  # planning, which loads plugins too, needs no torch
+
+    if not isinstance(result, Tensor):
+        raise UserError(f"{name} returned {shortened(repr(result))}; {_NEEDED}")
+    if result.dim():
+        shape = tuple(result.shape)
+        raise UserError(f"{name} returned a tensor of shape {shape}; {_NEEDED}")
+
+
+def describe_import_error(error: BaseException, path: Path) -> str:
+    """Return an error of a plugin's import, and how it may have several modules if it imports one beside its file."""
+    said = f"{type(error).__name__}: {error}"
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
-        return ""
+        return said
     neighbour = path.parent / f"{error.name.partition('.')[0]}.py"
     if not neighbour.is_file():
-        return ""
-    return f"; {neighbour.name} is beside it: a plugin of several files is an installed package (CONTRIBUTING.md)"
+        return said
+    return f"{said}; {neighbour.name} is beside it: a plugin of several files is an installed package (CONTRIBUTING.md)"
 
 
 def format_traceback(error: BaseException, plugins: Iterable[Plugin] | None = None) -> str:

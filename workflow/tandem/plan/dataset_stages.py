@@ -138,7 +138,10 @@ def make_dataset(
         params["downloads"] = sorted(identities)
         mirrors = [json_of(mirror) for mirror in ctx.settings.execution.mirrors]
         execution |= {"files": files, "name": name, "mirrors": mirrors}
-    elif _names_files(entry) or (entry.reads_files and not upstream.get("queries")):
+    # a file that a key names has to lie in `path` to be part of the dataset's key
+    elif any(getattr(entry, key) for key in entry.file_keys) or (
+        entry.reads_files and not upstream.get("queries")
+    ):
         if entry.access == "licence":
             raise UserError(f"datasets.{name} is not public: {entry.where or 'ask its makers'}")
         raise UserError(f"datasets.{name}.path is missing; name the folder that holds its files")
@@ -174,11 +177,6 @@ def check_made_of_searched(ctx: Context, name: str) -> None:
     """Refuse a dataset with another one's passages if it cannot be planned; other datasets are checked when needed."""
     if isinstance(ctx.settings.datasets[name], OfSearched):
         dataset(ctx, name)
-
-
-def _names_files(entry: Dataset) -> bool:
-    """Return whether a key names a file, which has to lie in `path` to be part of the dataset's key."""
-    return any(getattr(entry, key) for key in entry.file_keys)
 
 
 def list_read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:

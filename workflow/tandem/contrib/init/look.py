@@ -32,7 +32,7 @@ from tandem.data.validate import (
     count_negative_grades,
     find_mostly_unknown,
     prepare_queries,
-    read_judgements,
+    tabulate_judgements,
     refuse_large_grades,
     require_positives,
     require_unique,
@@ -99,7 +99,7 @@ def look(job: DatasetJob, seconds: float) -> Look:
         UserError: files that the stage `dataset` would refuse, or judgements none of which names a passage.
     """
     source, notes, composer = open_source(job), Notes(job.key), Composer(job.params.normalize)
-    judged = read_judgements(source.read_qrels())
+    judged = tabulate_judgements(source.read_qrels())
     answered = [query for query, _ in composer.answers(source.read_answers())]
     if not judged.num_rows and not answered:
         raise UserError(

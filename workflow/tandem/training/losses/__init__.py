@@ -20,19 +20,18 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from tandem.config.losses import distillation, read_options, supervision
-from tandem.errors import UserError, shortened
 from tandem.models.ragged import Ids
+from tandem.registry import Registry
+from tandem.store.job import load
 
 SupervisionLoss = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
 # (student, teacher, mask) → a sum over queries
 DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
-_NEEDED = "a tensor of one number is needed, the sum over queries"
 
 
 def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
     """Return the supervision loss of this name, with its options as `section` has them."""
-    loss = supervision[name]
-    return _check_first(f"loss {name}", partial(loss, **read_options(loss, section)))
+    return _find_loss(supervision, name, section)
 
 
 def average_over_positives(
@@ -63,28 +62,16 @@ def average_over_positives(
 
 def find_distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
     """Return the distillation loss of this name, with its options as `section` has them."""
-    loss = distillation[name]
-    return _check_first(f"distillation loss {name}", partial(loss, **read_options(loss, section)))
+    return _find_loss(distillation, name, section)
 
 
-def _check_first(name: str, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the loss; at its first call, a `UserError` where it does not return a scalar."""
-    is_checked = False
-
-    def compute(*tensors: Tensor) -> Tensor:
-        nonlocal is_checked
-        result = loss(*tensors)
-        if not is_checked:
-            _require_scalar(name, result)
-            is_checked = True
-        return result
-
-    return compute
-
-
-def _require_scalar(name: str, result: object) -> None:
-    if not isinstance(result, Tensor):
-        raise UserError(f"{name} returned {shortened(repr(result))}; {_NEEDED}")
-    if result.dim():
-        shape = tuple(result.shape)
-        raise UserError(f"{name} returned a tensor of shape {shape}; {_NEEDED}")
+def _find_loss(
+    registry: Registry[Callable[..., Tensor]], name: str, section: BaseModel
+) -> Callable[..., Tensor]:
+    loss = partial(registry[name], **read_options(registry[name], section))
+    if registry.plugin(name) is None:
+        return loss
+    checked: Callable[..., Tensor] = load("extras.plugin_checks:check_first_result")(
+        f"{registry.what} {name}", loss
+    )
+    return checked
