@@ -34,12 +34,12 @@ from tandem.data.validate import (
     Warnings,
     count_negative_grades,
     prepare_queries,
-    tabulate_judgements,
     refuse_large_grades,
     require_positives,
     require_unique,
     require_usable,
     select_qrels,
+    tabulate_judgements,
 )
 from tandem.errors import UserError
 from tandem.stages.base import Json

@@ -32,12 +32,12 @@ from tandem.data.validate import (
     count_negative_grades,
     find_mostly_unknown,
     prepare_queries,
-    tabulate_judgements,
     refuse_large_grades,
     require_positives,
     require_unique,
     require_usable,
     select_qrels,
+    tabulate_judgements,
 )
 from tandem.errors import UserError
 from tandem.extras.language import TEXTS_SAMPLED, TextSample
