@@ -47,9 +47,11 @@ rule table:
         local(f"{VIEWS}/tables/{{table}}.log"),
     conda:
         DATA
+    params:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem table --plan {input.plan:q} --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
+        "python -P -m tandem table --plan {input.plan:q} --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
 
 
 rule report:
@@ -66,9 +68,10 @@ rule report:
     conda:
         DATA
     params:
+        with_plugins=WITH_PLUGINS,
         rows=json.dumps(plan.tables.systems()),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
     shell:
         f"{UNPACK}"
         "python -P -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
-        " --out {output:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"
+        " --out {output:q} {params.with_plugins:q} 2>&1 | tee {log:q}"

@@ -11,7 +11,8 @@ rule audits:
     conda:
         DATA
     params:
+        with_plugins=WITH_PLUGINS,
         parts=lambda wildcards: planned(plan.view("audits").manifests),
     shell:
         f"{UNPACK}"
-        "python -P -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} {params.with_plugins:q} 2>&1 | tee {log:q}"

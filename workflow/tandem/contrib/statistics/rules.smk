@@ -14,6 +14,7 @@ rule statistics_table:
     conda:
         DATA
     params:
+        with_plugins=WITH_PLUGINS,
         artifacts=lambda wildcards: json.dumps(
             {name: stage.folder for name, stage in plan.view("statistics").counted(wildcards.table).stages.items()}
         ),
@@ -21,4 +22,4 @@ rule statistics_table:
     shell:
         f"{UNPACK}"
         "python -P -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
-        " --presence {params.presence:q} --out {output.csv:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}"
+        " --presence {params.presence:q} --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
