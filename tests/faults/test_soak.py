@@ -72,7 +72,10 @@ def below(process: int) -> list[str]:
 def kind_of(process: str) -> str:
     """What a process of Snakemake's does: `tandem score`, or its program's name."""
     words = Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")
-    return " ".join(words[2:4]) if "tandem" in words[2:3] else Path(words[0]).name
+    if "tandem" not in words[:4]:
+        return Path(words[0]).name
+    place = words.index("tandem")
+    return " ".join(words[place : place + 2])
 
 
 def watched(

@@ -187,7 +187,7 @@ class Started:
                 break
         self.below = self.process.children(recursive=True)
         (self.stage,) = [
-            job for job in self.below if job.cmdline()[1:4] == ["-m", "tandem", "model"]
+            job for job in self.below if job.cmdline()[1:5] == ["-P", "-m", "tandem", "model"]
         ]
 
 
